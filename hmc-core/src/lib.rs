@@ -1,0 +1,34 @@
+//! The deciding part of HMC: which byte may move where, and when it has arrived.
+//!
+//! Nothing here touches memory, a clock, a socket or a thread. Callers hand in the time, the bytes
+//! and the storage, and are told what to do next. The crate is `no_std`, allocates nothing,
+//! contains no `unsafe` and no reachable panic (`cargo xtask nopanic` proves the last by linking).
+//!
+//! Two wings meet only on the ground floor ([`span`], [`kinds`], [`time`], [`limits`]):
+//!
+//! - **data**: [`region`], [`work`], [`transport`], [`slots`], [`lane`], [`chunks`], [`pipeline`];
+//! - **control**: [`wire`], [`ctrl`].
+//!
+//! `wire::advert` is the one bridge between them. Start reading at [`span`].
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::as_conversions, reason = "tests may panic"))]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod chunks;
+pub mod ctrl;
+pub mod device;
+pub mod kinds;
+pub mod lane;
+pub mod limits;
+pub mod pipeline;
+pub mod region;
+pub mod slots;
+pub mod span;
+pub mod time;
+pub mod transport;
+pub mod window;
+pub mod wire;
+pub mod work;

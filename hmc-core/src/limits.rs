@@ -1,0 +1,54 @@
+//! Every limit of the protocol and of the core's tables, once.
+//!
+//! A length that came from a peer is compared with one of these before it sizes, indexes or loops.
+//! Nothing else belongs here: a limit that only one backend knows lives with that backend.
+
+/// Largest control frame payload accepted from a peer, in bytes. Checked on the header alone.
+pub const MAX_FRAME_BYTES: u32 = 1 << 20;
+/// Bytes of a control frame's header.
+pub const FRAME_HEADER_BYTES: usize = 8;
+/// Largest payload of a HELLO or ATTACH frame, in bytes: an unauthenticated peer may send no more.
+pub const MAX_HELLO_BYTES: u32 = 512;
+/// Payload bytes that a control connection can hold before it must grow its buffer.
+pub const FRAMER_START_BYTES: usize = 1024;
+/// Largest number of ranks in one session, itself included. Ranks are `0..MAX_PEERS`.
+pub const MAX_PEERS: u32 = 4096;
+/// Largest number of connections that have not proved who they are, per listener.
+pub const MAX_PENDING: usize = 64;
+/// Largest number of operations posted and not finished on one lane.
+pub const MAX_SLOTS: usize = 1024;
+/// Operations in flight on one lane unless the caller asks for another number.
+pub const DEFAULT_SLOTS: usize = 128;
+/// Largest piece copied between two checks of a window's epoch, in bytes.
+pub const MAX_CHUNK_BYTES: u64 = 1 << 20;
+/// Largest payload of one frame on a data stream, in bytes.
+pub const MAX_STREAM_FRAME_BYTES: u32 = 1 << 20;
+/// Windows that one peer may hold open towards another.
+pub const MAX_WINDOWS_PER_PEER: usize = 256;
+/// Regions that one session may hold registered at a time.
+pub const MAX_REGIONS: usize = 1 << 16;
+/// Endpoint blobs in one HELLO exchange.
+pub const MAX_ENDPOINTS: usize = 8;
+/// Longest opaque endpoint blob, in bytes (a UCX worker address fits; measured ones are < 400).
+pub const MAX_ENDPOINT_BYTES: usize = 1024;
+/// Longest socket path that fits `sockaddr_un` with its terminating zero (unix(7)), in bytes.
+pub const MAX_UDS_PATH_BYTES: usize = 107;
+
+/// Time a stranger has to send a complete HELLO, in nanoseconds.
+pub const HELLO_DEADLINE_NS: u64 = 2_000_000_000;
+/// Time a peer has to complete a frame it began, in nanoseconds.
+pub const FRAME_DEADLINE_NS: u64 = 5_000_000_000;
+/// Default deadline of a blocking call, in nanoseconds.
+pub const DEFAULT_DEADLINE_NS: u64 = 30_000_000_000;
+/// Period of heartbeats, in nanoseconds.
+pub const HEARTBEAT_NS: u64 = 500_000_000;
+/// Silence after which a peer is dead, in nanoseconds.
+pub const PEER_DEAD_NS: u64 = 2_500_000_000;
+
+const _: () = {
+    assert!(MAX_SLOTS <= 1 << 16, "an OpId's index is 16 bits");
+    assert!(DEFAULT_SLOTS <= MAX_SLOTS);
+    assert!(MAX_REGIONS <= 1 << 16, "a region key's index is 16 bits");
+    assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
+    assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
+};

@@ -1,0 +1,288 @@
+//! The one room that adds offsets.
+//!
+//! An offset from a caller or from a peer is a claim. [`Extent::span`] proves it against a limit and
+//! gives a [`Span`]; everything else in HMC takes `Span`s. `offset + len > limit` appears nowhere.
+
+/// Whose memory an offset speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Memory of the process that calls.
+    Local,
+    /// Memory of the peer.
+    Remote,
+}
+
+impl core::fmt::Display for Side {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Remote => "remote",
+        })
+    }
+}
+
+/// A range that does not lie within its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeError {
+    /// Whose memory was meant.
+    pub side: Side,
+    /// First byte of the range.
+    pub offset: u64,
+    /// Bytes in the range.
+    pub len: u64,
+    /// Bytes there are.
+    pub limit: u64,
+}
+
+impl core::fmt::Display for RangeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "{} range of {} bytes at offset {} exceeds the limit of {} bytes",
+            self.side, self.len, self.offset, self.limit
+        )
+    }
+}
+
+impl core::error::Error for RangeError {}
+
+#[cold]
+#[inline(never)]
+const fn out_of_range(side: Side, offset: u64, len: u64, limit: u64) -> RangeError {
+    RangeError { side, offset, len, limit }
+}
+
+/// The size of something that has bytes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Extent(u64);
+
+/// A range proven to lie within some [`Extent`]: `offset + len` neither wraps nor exceeds it.
+///
+/// There is no public constructor. A `Span` says nothing about who may touch the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    offset: u64,
+    len: u64,
+}
+
+impl Extent {
+    /// Something of `len` bytes.
+    #[must_use]
+    pub const fn new(len: u64) -> Self {
+        Self(len)
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub const fn len(self) -> u64 {
+        self.0
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// All of it.
+    #[must_use]
+    pub const fn whole(self) -> Span {
+        Span { offset: 0, len: self.0 }
+    }
+
+    /// Proves that `len` bytes at `offset` lie within this extent. An empty range at the very end
+    /// is legal.
+    ///
+    /// # Errors
+    /// [`RangeError`] with the four numbers when the range wraps or ends beyond the extent.
+    #[inline]
+    pub const fn span(self, side: Side, offset: u64, len: u64) -> Result<Span, RangeError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.0 => Ok(Span { offset, len }),
+            _ => Err(out_of_range(side, offset, len, self.0)),
+        }
+    }
+
+    /// Whether `span` lies within this extent too (it may have been proven against another).
+    #[must_use]
+    #[inline]
+    pub const fn contains(self, span: Span) -> bool {
+        span.end() <= self.0
+    }
+}
+
+impl Span {
+    /// First byte, counted from the start of the extent.
+    #[must_use]
+    #[inline]
+    pub const fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes in the range.
+    #[must_use]
+    #[inline]
+    pub const fn len(self) -> u64 {
+        self.len
+    }
+
+    /// Whether the range is empty.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// One past the last byte.
+    #[must_use]
+    #[inline]
+    pub const fn end(self) -> u64 {
+        // Cannot saturate: the constructor proved it.
+        self.offset.saturating_add(self.len)
+    }
+
+    /// The part of `len` bytes that starts `offset` bytes into this range.
+    ///
+    /// # Errors
+    /// [`RangeError`], in terms of this range, when the part does not lie within it.
+    #[inline]
+    pub const fn sub(self, side: Side, offset: u64, len: u64) -> Result<Self, RangeError> {
+        match Extent(self.len).span(side, offset, len) {
+            // Cannot saturate: the part ends within this range.
+            Ok(part) => Ok(Self { offset: self.offset.saturating_add(part.offset), len: part.len }),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Cuts after `at` bytes; `None` when the range is shorter.
+    #[must_use]
+    pub const fn split_at(self, at: u64) -> Option<(Self, Self)> {
+        match self.len.checked_sub(at) {
+            None => None,
+            Some(rest) => Some((
+                Self { offset: self.offset, len: at },
+                Self { offset: self.offset.saturating_add(at), len: rest },
+            )),
+        }
+    }
+
+    /// Cuts after at most `at` bytes. The second part is empty when the range is no longer than that.
+    #[must_use]
+    pub const fn take(self, at: u64) -> (Self, Self) {
+        let at = if at < self.len { at } else { self.len };
+        let head = Self { offset: self.offset, len: at };
+        // Neither operation can saturate: `at <= len`.
+        let tail = Self { offset: self.offset.saturating_add(at), len: self.len.saturating_sub(at) };
+        (head, tail)
+    }
+
+    /// Whether the two ranges share a byte. Empty ranges share none.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.len != 0 && other.len != 0 && self.offset < other.end() && other.offset < self.end()
+    }
+
+    /// The two ranges as one, when `other` starts where this one ends.
+    #[must_use]
+    pub const fn join(self, other: Self) -> Option<Self> {
+        if self.end() != other.offset {
+            return None;
+        }
+        match self.len.checked_add(other.len) {
+            Some(len) => Some(Self { offset: self.offset, len }),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Extent, RangeError, Side, Span};
+    use std::vec::Vec;
+
+    /// Numbers at which 16-, 31-, 32-, 63- and 64-bit arithmetic breaks.
+    fn edges() -> Vec<u64> {
+        let mut all = Vec::new();
+        for bit in [0, 16, 31, 32, 63] {
+            let p = 1u64 << bit;
+            all.extend([p - 1, p, p.wrapping_add(1)]);
+        }
+        all.extend([u64::MAX - 1, u64::MAX]);
+        all
+    }
+
+    #[test]
+    fn the_boundary_grid_agrees_with_wide_arithmetic() {
+        for &limit in &edges() {
+            for &offset in &edges() {
+                for &len in &edges() {
+                    let fits = u128::from(offset) + u128::from(len) <= u128::from(limit);
+                    let got = Extent::new(limit).span(Side::Remote, offset, len);
+                    assert_eq!(got.is_ok(), fits, "offset {offset} len {len} limit {limit}");
+                    match got {
+                        Ok(s) => assert_eq!((s.offset(), s.len(), s.end()), (offset, len, offset + len)),
+                        Err(e) => {
+                            assert_eq!(e, RangeError { side: Side::Remote, offset, len, limit });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sub_spans_agree_with_wide_arithmetic() {
+        for &start in &edges() {
+            for &size in &edges() {
+                let Ok(outer) = Extent::new(u64::MAX).span(Side::Local, start, size) else { continue };
+                for &offset in &edges() {
+                    for &len in &edges() {
+                        let fits = u128::from(offset) + u128::from(len) <= u128::from(size);
+                        let got = outer.sub(Side::Local, offset, len);
+                        assert_eq!(got.is_ok(), fits);
+                        if let Ok(s) = got {
+                            assert_eq!(u128::from(s.offset()), u128::from(start) + u128::from(offset));
+                            assert!(s.end() <= outer.end());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn span(offset: u64, len: u64) -> Span {
+        Extent::new(u64::MAX).span(Side::Local, offset, len).unwrap()
+    }
+
+    #[test]
+    fn cutting_and_joining_are_inverse() {
+        for at in 0..=10 {
+            let (a, b) = span(5, 10).split_at(at).unwrap();
+            assert_eq!(a.join(b), Some(span(5, 10)));
+            assert_eq!(span(5, 10).take(at), (a, b));
+        }
+        assert_eq!(span(5, 10).split_at(11), None);
+        assert_eq!(span(5, 10).take(u64::MAX), (span(5, 10), span(15, 0)));
+        assert_eq!(span(0, 4).join(span(5, 1)), None);
+    }
+
+    #[test]
+    fn overlap_is_symmetric_and_exact() {
+        for a in 0..6u64 {
+            for b in 0..6u64 {
+                for x in 0..4u64 {
+                    for y in 0..4u64 {
+                        let share = (a..a + x).any(|i| (b..b + y).contains(&i));
+                        assert_eq!(span(a, x).overlaps(span(b, y)), share);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_error_names_all_four_numbers() {
+        let text = std::format!("{}", Extent::new(7).span(Side::Remote, 5, 9).unwrap_err());
+        assert_eq!(text, "remote range of 9 bytes at offset 5 exceeds the limit of 7 bytes");
+    }
+}

@@ -1,0 +1,366 @@
+//! Windows: which ranges of this process's regions a peer may touch, and until when.
+//!
+//! A window's place in the table lives through `Free -> Exposed -> Revoking -> Free | Quarantined`.
+//! [`WindowTable`] is the target's side of every transport whose target checks: it turns a claim
+//! from the wire into a proven range of a local region, or into a [`WindowFault`]. It holds no lock
+//! and knows no thread; one table serves one peer.
+
+use crate::kinds::{Access, MemoryKind};
+use crate::limits::MAX_WINDOWS_PER_PEER;
+use crate::region::{Epoch, LocalSlice, RegionKey, RemoteRegion, WindowId};
+use crate::span::{Extent, RangeError, Side, Span};
+
+/// Why an access to a window was refused. Nothing was read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WindowFault {
+    /// No window has that name.
+    Unknown,
+    /// The window was exposed again since; its description is out of date.
+    StaleEpoch,
+    /// The window is being, or was, revoked.
+    Revoked,
+    /// The range leaves the window.
+    OutOfWindow(RangeError),
+    /// The window does not allow this kind of access.
+    Access,
+}
+
+impl core::fmt::Display for WindowFault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("no such window"),
+            Self::StaleEpoch => f.write_str("the window was exposed anew; fetch its description again"),
+            Self::Revoked => f.write_str("the window was revoked"),
+            Self::OutOfWindow(e) => write!(f, "{e}"),
+            Self::Access => f.write_str("the window does not allow this access"),
+        }
+    }
+}
+
+impl core::error::Error for WindowFault {}
+
+/// Where a place of the table stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Life {
+    /// Nothing is exposed here; the range is private.
+    Free,
+    /// The peer may access the range.
+    Exposed,
+    /// Revocation has begun: new accesses are refused, old ones may still run.
+    Revoking,
+    /// The deadline of a revocation passed without a fence: the range must not be used again until
+    /// a fence comes after all.
+    Quarantined,
+}
+
+/// What happens to a place of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The owner exposes a range.
+    Expose,
+    /// The peer accesses it.
+    Touch,
+    /// The owner begins to revoke.
+    Revoke,
+    /// A fence: the peer acknowledged, died, or the transport guarantees it.
+    Fence,
+    /// The deadline of the revocation passed.
+    Expire,
+}
+
+/// A step that makes no sense in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadStep {
+    /// The state.
+    pub life: Life,
+    /// The step.
+    pub step: Step,
+}
+
+impl Life {
+    /// The whole life of a window, as a table. Every pair is written out.
+    ///
+    /// # Errors
+    /// [`BadStep`] when the step is not allowed in this state; the state stays.
+    pub const fn step(self, step: Step) -> Result<Self, BadStep> {
+        match (self, step) {
+            (Self::Free, Step::Expose) | (Self::Exposed, Step::Touch) => Ok(Self::Exposed),
+            (Self::Exposed, Step::Revoke) => Ok(Self::Revoking),
+            (Self::Exposed | Self::Revoking | Self::Quarantined, Step::Fence) => Ok(Self::Free),
+            (Self::Revoking, Step::Expire) => Ok(Self::Quarantined),
+            // To ask twice changes nothing.
+            (Self::Revoking, Step::Revoke) => Ok(Self::Revoking),
+            (Self::Quarantined, Step::Revoke | Step::Expire) => Ok(Self::Quarantined),
+            (Self::Free, Step::Touch | Step::Revoke | Step::Fence | Step::Expire)
+            | (Self::Exposed, Step::Expose | Step::Expire)
+            | (Self::Revoking | Self::Quarantined, Step::Expose | Step::Touch) => {
+                Err(BadStep { life: self, step })
+            }
+        }
+    }
+}
+
+/// One place of a [`WindowTable`].
+#[derive(Clone, Copy, Debug)]
+pub struct WindowEntry {
+    life: Life,
+    id: WindowId,
+    epoch: Epoch,
+    access: Access,
+    kind: MemoryKind,
+    key: RegionKey,
+    span: Span,
+}
+
+impl WindowEntry {
+    /// An unused place.
+    pub const FREE: Self = Self {
+        life: Life::Free,
+        id: WindowId(0),
+        epoch: Epoch(0),
+        access: Access::empty(),
+        kind: MemoryKind::Cpu,
+        key: RegionKey { index: 0, generation: 0 },
+        span: Extent::new(0).whole(),
+    };
+
+    /// Where it stands.
+    #[must_use]
+    pub const fn life(&self) -> Life {
+        self.life
+    }
+
+    /// The range of the local region that it covers.
+    #[must_use]
+    pub const fn local(&self) -> LocalSlice {
+        LocalSlice { key: self.key, span: self.span }
+    }
+
+    /// What the peer is told about it.
+    #[must_use]
+    pub const fn describe(&self) -> RemoteRegion {
+        RemoteRegion {
+            window: self.id,
+            epoch: self.epoch,
+            extent: Extent::new(self.span.len()),
+            access: self.access,
+            kind: self.kind,
+        }
+    }
+}
+
+/// A refusal to expose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExposeError {
+    /// All places of the table are taken.
+    Full {
+        /// How many there are.
+        limit: usize,
+    },
+}
+
+impl core::fmt::Display for ExposeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Full { limit } => write!(
+                f,
+                "all {limit} windows towards this peer are in use; revoke one first"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ExposeError {}
+
+/// The windows towards one peer, on storage of the caller's (at most
+/// [`MAX_WINDOWS_PER_PEER`] places are used).
+#[derive(Debug)]
+pub struct WindowTable<S> {
+    entries: S,
+}
+
+impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
+    /// A table on `entries`, all of which are overwritten with [`WindowEntry::FREE`].
+    pub fn new(mut entries: S) -> Self {
+        entries.as_mut().fill(WindowEntry::FREE);
+        Self { entries }
+    }
+
+    fn places(&mut self) -> impl Iterator<Item = (u16, &mut WindowEntry)> {
+        (0..=u16::MAX).zip(self.entries.as_mut().iter_mut().take(MAX_WINDOWS_PER_PEER))
+    }
+
+    /// Exposes `local` to the peer. `entropy` must be unpredictable: it becomes part of the name.
+    ///
+    /// # Errors
+    /// [`ExposeError::Full`] when no place is free.
+    pub fn expose(
+        &mut self,
+        local: LocalSlice,
+        kind: MemoryKind,
+        access: Access,
+        entropy: u64,
+    ) -> Result<RemoteRegion, ExposeError> {
+        let limit = self.entries.as_ref().len().min(MAX_WINDOWS_PER_PEER);
+        for (index, e) in self.places() {
+            if let Ok(life) = e.life.step(Step::Expose) {
+                *e = WindowEntry {
+                    life,
+                    id: WindowId::new(index, entropy),
+                    epoch: Epoch(e.epoch.0.wrapping_add(1)),
+                    access,
+                    kind,
+                    key: local.key,
+                    span: local.span,
+                };
+                return Ok(e.describe());
+            }
+        }
+        Err(ExposeError::Full { limit })
+    }
+
+    /// The entry of that name in that epoch, whatever its state.
+    ///
+    /// # Errors
+    /// [`WindowFault::Unknown`] or [`WindowFault::StaleEpoch`].
+    pub fn entry(&self, id: WindowId, epoch: Epoch) -> Result<&WindowEntry, WindowFault> {
+        let e = self.entries.as_ref().get(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
+        if e.id != id || (matches!(e.life, Life::Free) && e.epoch == epoch) {
+            return Err(WindowFault::Unknown);
+        }
+        if e.epoch != epoch {
+            return Err(WindowFault::StaleEpoch);
+        }
+        Ok(e)
+    }
+
+    /// Checks an access from the wire and gives the range of local memory that it means.
+    ///
+    /// # Errors
+    /// The [`WindowFault`] to answer with; no byte may be touched.
+    #[inline]
+    pub fn check(
+        &self,
+        id: WindowId,
+        epoch: Epoch,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<LocalSlice, WindowFault> {
+        let e = self.entry(id, epoch)?;
+        if e.life.step(Step::Touch).is_err() {
+            return Err(WindowFault::Revoked);
+        }
+        if !e.access.contains(access) {
+            return Err(WindowFault::Access);
+        }
+        match e.span.sub(Side::Remote, offset, len) {
+            Ok(span) => Ok(LocalSlice { key: e.key, span }),
+            Err(range) => Err(WindowFault::OutOfWindow(range)),
+        }
+    }
+
+    /// Applies a step (all but `Expose` and `Touch`, which have their own methods) to a window.
+    ///
+    /// # Errors
+    /// As [`Self::entry`], and [`WindowFault::Revoked`] when the step is not allowed any more.
+    pub fn step(&mut self, id: WindowId, epoch: Epoch, step: Step) -> Result<Life, WindowFault> {
+        self.entry(id, epoch)?;
+        let e = self
+            .entries
+            .as_mut()
+            .get_mut(usize::from(id.index()))
+            .ok_or(WindowFault::Unknown)?;
+        e.life = e.life.step(step).map_err(|_| WindowFault::Revoked)?;
+        Ok(e.life)
+    }
+
+    /// All places that are not free.
+    pub fn in_use(&self) -> impl Iterator<Item = &WindowEntry> {
+        self.entries.as_ref().iter().filter(|e| !matches!(e.life, Life::Free))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Life, Step, WindowEntry, WindowFault, WindowTable};
+    use crate::kinds::{Access, MemoryKind};
+    use crate::region::{Epoch, LocalRegion, RegionKey, WindowId};
+    use crate::span::Extent;
+    use std::fmt::Write as _;
+    use std::string::String;
+
+    #[test]
+    fn the_whole_life_is_the_stored_table() {
+        let mut text = String::new();
+        for life in [Life::Free, Life::Exposed, Life::Revoking, Life::Quarantined] {
+            for step in [Step::Expose, Step::Touch, Step::Revoke, Step::Fence, Step::Expire] {
+                let out = match life.step(step) {
+                    Ok(next) => std::format!("{next:?}"),
+                    Err(_) => String::from("-"),
+                };
+                writeln!(text, "{life:?} {step:?} {out}").unwrap();
+            }
+        }
+        assert_eq!(text, include_str!("../tests/window_table.txt"));
+    }
+
+    fn table() -> WindowTable<[WindowEntry; 4]> {
+        WindowTable::new([WindowEntry::FREE; 4])
+    }
+
+    fn region() -> LocalRegion {
+        LocalRegion {
+            key: RegionKey { index: 3, generation: 9 },
+            extent: Extent::new(100),
+            kind: MemoryKind::Cpu,
+        }
+    }
+
+    #[test]
+    fn an_access_is_translated_and_bounded() {
+        let mut t = table();
+        let w = t.expose(region().slice(10, 20).unwrap(), MemoryKind::Cpu, Access::WRITE, 77).unwrap();
+        let hit = t.check(w.window, w.epoch, 5, 15, Access::WRITE).unwrap();
+        assert_eq!((hit.key, hit.span.offset(), hit.span.len()), (region().key, 15, 15));
+        assert!(matches!(
+            t.check(w.window, w.epoch, 5, 16, Access::WRITE),
+            Err(WindowFault::OutOfWindow(e)) if e.limit == 20
+        ));
+        assert_eq!(t.check(w.window, w.epoch, 0, 1, Access::READ), Err(WindowFault::Access));
+        assert_eq!(
+            t.check(WindowId(w.window.0 ^ (1 << 40)), w.epoch, 0, 1, Access::WRITE),
+            Err(WindowFault::Unknown)
+        );
+        assert_eq!(
+            t.check(w.window, Epoch(w.epoch.0 + 1), 0, 1, Access::WRITE),
+            Err(WindowFault::StaleEpoch)
+        );
+    }
+
+    #[test]
+    fn a_revoked_window_refuses_and_its_place_returns_under_a_new_epoch() {
+        let mut t = table();
+        let slice = region().slice(0, 8).unwrap();
+        let w = t.expose(slice, MemoryKind::Cpu, Access::all(), 1).unwrap();
+        assert_eq!(t.step(w.window, w.epoch, Step::Revoke), Ok(Life::Revoking));
+        assert_eq!(t.check(w.window, w.epoch, 0, 1, Access::READ), Err(WindowFault::Revoked));
+        assert_eq!(t.step(w.window, w.epoch, Step::Expire), Ok(Life::Quarantined));
+        assert_eq!(t.in_use().count(), 1, "quarantined places are not given out");
+        assert_eq!(t.step(w.window, w.epoch, Step::Fence), Ok(Life::Free));
+        let again = t.expose(slice, MemoryKind::Cpu, Access::all(), 1).unwrap();
+        assert_eq!(again.window, w.window);
+        assert_eq!(t.check(w.window, w.epoch, 0, 1, Access::READ), Err(WindowFault::StaleEpoch));
+    }
+
+    #[test]
+    fn a_full_table_says_so() {
+        let mut t = table();
+        let slice = region().slice(0, 8).unwrap();
+        for _ in 0..4 {
+            t.expose(slice, MemoryKind::Cpu, Access::READ, 5).unwrap();
+        }
+        assert!(t.expose(slice, MemoryKind::Cpu, Access::READ, 5).is_err());
+    }
+}
