@@ -42,8 +42,23 @@ pub const FRAME_DEADLINE_NS: u64 = 5_000_000_000;
 pub const DEFAULT_DEADLINE_NS: u64 = 30_000_000_000;
 /// Period of heartbeats, in nanoseconds.
 pub const HEARTBEAT_NS: u64 = 500_000_000;
+/// Shortest period of heartbeats that a peer may ask for, in nanoseconds.
+pub const MIN_HEARTBEAT_NS: u64 = 10_000_000;
 /// Silence after which a peer is dead, in nanoseconds.
 pub const PEER_DEAD_NS: u64 = 2_500_000_000;
+/// The same in periods of heartbeats, for links that beat at another period.
+pub const DEAD_BEATS: u64 = 5;
+/// Pauses between attempts to dial a lost peer again, in nanoseconds; the last one repeats.
+pub const REDIAL_PAUSES_NS: [u64; 8] = [
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    400_000_000,
+    800_000_000,
+    1_600_000_000,
+    3_200_000_000,
+    5_000_000_000,
+];
 
 const _: () = {
     assert!(MAX_SLOTS <= 1 << 16, "an OpId's index is 16 bits");
@@ -51,4 +66,6 @@ const _: () = {
     assert!(MAX_REGIONS <= 1 << 16, "a region key's index is 16 bits");
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
+    assert!(PEER_DEAD_NS == DEAD_BEATS * HEARTBEAT_NS);
+    assert!(MIN_HEARTBEAT_NS <= HEARTBEAT_NS);
 };

@@ -1,0 +1,293 @@
+//! A worked embedding of hmc-core: no operating system, no allocator, no thread, no clock.
+//!
+//! Two nodes in one program, so that it can run anywhere: a control connection over two lines
+//! ([`node`]), a bus that copies between two memories ([`board`]), and the journey that every
+//! program over HMC makes ([`run`]): say HELLO, learn of a window, put bytes into it, say so, leave.
+//! `main.rs` runs it on a small stack with an operating system below; `cargo xtask nostd` links the
+//! same library into a program without libc and runs that.
+//!
+//! To embed the core elsewhere, replace three things and keep the rest:
+//!
+//! 1. [`board::Bus`], the one implementation of [`Transport`](hmc_core::transport::Transport): its
+//!    `post` fills a descriptor of your DMA engine, its `poll` reads the finished ones;
+//! 2. [`node::Line`]: a UART, a mailbox, a socket;
+//! 3. the time: here a counter, elsewhere a timer's register in nanoseconds.
+//!
+//! All storage is in [`board::Storage`], whose size is known when it is compiled. Nothing here may
+//! allocate, block or panic. Start at [`run`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod board;
+pub mod node;
+
+use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
+use hmc_core::kinds::{Access, MemoryKind, Rank};
+use hmc_core::lane::{Lane, Transfer};
+use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::slots::{OpId, Outcome};
+use hmc_core::span::{Extent, RangeError};
+use hmc_core::time::{Duration, Instant};
+use hmc_core::transport::ErrorKind;
+use hmc_core::window::WindowFault;
+use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::message::Message;
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
+use node::{Line, Node};
+
+/// Nanoseconds that one turn of the loop stands for.
+const TURN: Duration = Duration::from_millis(1);
+/// Turns after which the journey has failed.
+const MAX_TURNS: u32 = 5_000;
+/// The tag that tells the other node where to look.
+const TAG: u64 = 0x00C0_FFEE;
+/// What is moved.
+const CARGO: &[u8] = b"These bytes were put through a window, and got back from it.";
+
+/// Why the journey ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The control connection broke.
+    Control(node::LinkFault),
+    /// A range was wrong.
+    Range(RangeError),
+    /// The lane took no operation.
+    Lane(hmc_core::lane::LaneError<ErrorKind>),
+    /// An operation was not known any more.
+    Stale(hmc_core::slots::Stale),
+    /// A transfer failed.
+    Transfer(Failure),
+    /// No place for a window.
+    Expose(hmc_core::window::ExposeError),
+    /// Nothing happened for too long.
+    TooManyTurns,
+    /// The bytes that came back are not those that were sent.
+    WrongBytes,
+    /// An access that must be refused was not.
+    NotRefused,
+}
+
+impl core::fmt::Display for Fault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Control(e) => write!(f, "control connection: {e}"),
+            Self::Range(e) => write!(f, "{e}"),
+            Self::Lane(e) => write!(f, "{e}"),
+            Self::Stale(e) => write!(f, "{e}"),
+            Self::Transfer(e) => write!(f, "{e}"),
+            Self::Expose(e) => write!(f, "{e}"),
+            Self::TooManyTurns => write!(f, "no end after {MAX_TURNS} turns"),
+            Self::WrongBytes => f.write_str("the bytes that came back are other bytes"),
+            Self::NotRefused => f.write_str("an access outside its rights was not refused"),
+        }
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// What the journey did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes put and got back.
+    pub bytes: u64,
+    /// Heartbeats that this node answered or sent.
+    pub beats: u32,
+    /// Turns of the loop.
+    pub turns: u32,
+}
+
+/// The two ends of the control connection, their lines, and the time.
+struct Link<'s> {
+    here: Node<'s>,
+    there: Node<'s>,
+    to_there: Line<'s>,
+    to_here: Line<'s>,
+    now: Instant,
+    turns: u32,
+}
+
+impl Link<'_> {
+    /// One turn of the main loop: both nodes look at their timers, read, answer and write.
+    fn turn(&mut self) -> Result<(), Fault> {
+        self.now = self.now.after(TURN);
+        self.turns = self.turns.saturating_add(1);
+        if self.turns > MAX_TURNS {
+            return Err(Fault::TooManyTurns);
+        }
+        self.here
+            .work(&mut self.to_here, &mut self.to_there, self.now)
+            .map_err(Fault::Control)?;
+        self.there
+            .work(&mut self.to_there, &mut self.to_here, self.now)
+            .map_err(Fault::Control)
+    }
+
+    fn turn_until(&mut self, ready: impl Fn(&Self) -> bool) -> Result<(), Fault> {
+        while !ready(self) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the whole journey on the storage that the caller supplies.
+///
+/// # Errors
+/// [`Fault`] says where it ended.
+pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
+    let start = Instant::ZERO;
+    let mut link = Link {
+        here: Node::dial(Rank(0), Rank(1), &mut storage.frames_here, start)
+            .map_err(Fault::Control)?,
+        there: Node::accept(Rank(1), &mut storage.frames_there, start),
+        to_there: Line::new(&mut storage.line_to_there),
+        to_here: Line::new(&mut storage.line_to_here),
+        now: start,
+        turns: 0,
+    };
+    link.turn_until(|l| l.here.is_up() && l.there.is_up())?;
+
+    // The other node opens its memory for writing and reading, and says so over the control line:
+    // the name of a window travels nowhere else.
+    let mut bus = Bus::new(&mut storage.here, &mut storage.there, &mut storage.windows);
+    let all = bus
+        .memory_there()
+        .slice(0, MEMORY_BYTES)
+        .map_err(Fault::Range)?;
+    // A real board takes these bits from its entropy source: names must not be guessable.
+    let entropy = 0x5EED_0123_4567_89AB;
+    let region = bus
+        .windows()
+        .expose(all, MemoryKind::Cpu, Access::WRITE | Access::READ, entropy)
+        .map_err(Fault::Expose)?;
+    let advert = RegionAdvert {
+        region,
+        backing: Backing::Process,
+        role: Role::Default,
+    };
+    let now = link.now;
+    link.there
+        .send(&Message::Advert(advert), &mut link.to_here, now)
+        .map_err(Fault::Control)?;
+    link.turn_until(|l| l.here.advert().is_some())?;
+    let Some(advert) = link.here.advert() else {
+        return Err(Fault::TooManyTurns);
+    };
+
+    let mut lane = Lane::new(bus, &mut storage.slots[..]);
+    let bytes = transfer(&mut lane, &mut link, &advert.region)?;
+
+    // The bytes are visible at the target, so whoever gets the tag may read them.
+    let now = link.now;
+    link.here
+        .send(&Message::Tag(TAG), &mut link.to_there, now)
+        .map_err(Fault::Control)?;
+    link.turn_until(|l| l.there.last_tag() == Some(TAG))?;
+    if !lane.transport().memory_there_starts_with(CARGO) {
+        return Err(Fault::WrongBytes);
+    }
+
+    // Nobody speaks for a while: the heartbeats do.
+    link.turn_until(|l| l.here.beats() > 0 && l.there.beats() > 0)?;
+    let beats = link.here.beats();
+
+    // Goodbye: both ends, in order, then the connection closes.
+    let by = link.now.after(Duration::from_millis(1_000));
+    link.here.bye(by, link.now).map_err(Fault::Control)?;
+    link.turn_until(|l| l.there.heard_bye())?;
+    link.there.bye(by, link.now).map_err(Fault::Control)?;
+    link.turn_until(|l| l.here.is_closed() && l.there.is_closed())?;
+    Ok(Report {
+        bytes,
+        beats,
+        turns: link.turns,
+    })
+}
+
+type BoardLane<'s> = Lane<Bus<'s>, &'s mut [hmc_core::slots::Slot]>;
+
+/// Puts the cargo, gets it back to another place, compares, and tries what is not allowed.
+fn transfer(
+    lane: &mut BoardLane<'_>,
+    link: &mut Link<'_>,
+    window: &RemoteRegion,
+) -> Result<u64, Fault> {
+    let here = LocalRegion {
+        key: KEY_HERE,
+        extent: Extent::new(MEMORY_BYTES),
+        kind: MemoryKind::Cpu,
+    };
+    let len = u64::try_from(CARGO.len()).unwrap_or(u64::MAX);
+    lane.transport_mut().load(CARGO);
+    let put = Transfer {
+        opcode: Opcode::Put,
+        when: CompleteWhen::Visible,
+        local: here.slice(0, len).map_err(Fault::Range)?,
+        remote: window.slice(0, len).map_err(Fault::Range)?,
+    };
+    let op = post(lane, &put, link.now)?;
+    let moved = wait(lane, link, op)?.result.map_err(Fault::Transfer)?;
+
+    // Back to the second half of this node's memory, so that the comparison means something.
+    let half = MEMORY_BYTES.div_ceil(2);
+    let get = Transfer {
+        opcode: Opcode::Get,
+        local: here.slice(half, len).map_err(Fault::Range)?,
+        ..put
+    };
+    let op = post(lane, &get, link.now)?;
+    let back = wait(lane, link, op)?.result.map_err(Fault::Transfer)?;
+    if !lane.transport().halves_agree(CARGO.len()) {
+        return Err(Fault::WrongBytes);
+    }
+
+    // A range outside the window has no `RemoteSlice`: it is refused before anything is posted.
+    if window.slice(MEMORY_BYTES, 1).is_ok() {
+        return Err(Fault::NotRefused);
+    }
+    // A stale description is refused by the target.
+    let mut stale = get;
+    stale.remote.epoch.0 = stale.remote.epoch.0.wrapping_add(1);
+    let op = post(lane, &stale, link.now)?;
+    match wait(lane, link, op)?.result {
+        Err(Failure::Window(WindowFault::StaleEpoch)) => Ok(moved.saturating_add(back)),
+        Ok(_) | Err(_) => Err(Fault::NotRefused),
+    }
+}
+
+fn post(lane: &mut BoardLane<'_>, t: &Transfer, now: Instant) -> Result<OpId, Fault> {
+    lane.post(t, now.after(Duration::from_millis(100)))
+        .map_err(Fault::Lane)
+}
+
+/// The wait of a program without threads: progress, deadlines, and the other business, in turns.
+fn wait(lane: &mut BoardLane<'_>, link: &mut Link<'_>, op: OpId) -> Result<Outcome, Fault> {
+    loop {
+        lane.progress();
+        lane.expire(link.now);
+        // A larger program lets go of an operation's memory at its `fenced` event.
+        while lane.next_event().is_some() {}
+        if let Some(outcome) = lane.try_wait(op).map_err(Fault::Stale)? {
+            return Ok(outcome);
+        }
+        link.turn()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CARGO, board::Storage, run};
+
+    #[test]
+    fn the_journey_ends_well_and_can_be_made_again_on_the_same_storage() {
+        let mut storage = Storage::new();
+        for _ in 0..2 {
+            let report = run(&mut storage);
+            let both_ways = u64::try_from(CARGO.len()).ok().map(|n| n.saturating_mul(2));
+            assert_eq!(report.ok().map(|r| r.bytes), both_ways, "{report:?}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The command `hmc`.
+
+fn main() {}

@@ -1,0 +1,441 @@
+//! One control connection: who is there, when it speaks, when it is dead.
+//!
+//! [`Control`] sees whole frames (from [`crate::ctrl::framer`]) and the time, and tells the owner
+//! what came ([`Event`]) and the driver what to do ([`Output`]). The owner's own messages (tags,
+//! adverts, ...) are encoded by [`Message::emit`] straight into the driver's buffer; the machine
+//! only wants to know that something was sent ([`Control::note_sent`]).
+
+use crate::kinds::{Incarnation, Rank};
+use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
+use crate::time::{Duration, Instant};
+use crate::wire::cursor::{WireError, WireErrorKind};
+use crate::wire::header::Header;
+use crate::wire::hello::{Hello, VERSION, Welcome};
+use crate::wire::message::Message;
+use crate::wire::reject::RejectReason;
+use crate::wire::upstream::Dialect;
+
+use super::output::{CloseReason, Event, Frame, Input, Output, Violation};
+use super::state::{Action, State};
+use super::timers::{Due, Timers, agreed};
+
+/// Whether peers of the C++ HMC are spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Upstream {
+    /// They are refused with a typed error.
+    #[default]
+    Refused,
+    /// They are welcome. They prove nothing about themselves.
+    Allowed,
+}
+
+/// What an acceptor must know before a stranger speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acceptor {
+    /// Its rank.
+    pub rank: Rank,
+    /// Its job.
+    pub job: u64,
+    /// Whether upstream peers are welcome.
+    pub upstream: Upstream,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its rank, as it claims.
+    pub rank: Rank,
+    /// Its life; zero for an upstream peer.
+    pub incarnation: Incarnation,
+    /// The dialect that it speaks.
+    pub dialect: Dialect,
+}
+
+/// One control connection. Belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Control {
+    pub(super) state: State,
+    pub(super) rank: Rank,
+    pub(super) job: u64,
+    pub(super) upstream: Upstream,
+    /// Whom the dialer wants.
+    pub(super) expected: Option<Rank>,
+    pub(super) peer: Option<Peer>,
+    /// What the stranger said about heartbeats, until it is accepted.
+    pub(super) wish: Duration,
+    pub(super) timers: Timers,
+    pub(super) pings: u64,
+    /// The earliest wake-up that the driver knows of.
+    pub(super) told: Instant,
+    pub(super) first: Option<Frame>,
+    pub(super) pong: Option<u64>,
+    pub(super) ping: Option<u64>,
+    pub(super) bye: bool,
+    pub(super) close: Option<CloseReason>,
+    pub(super) close_told: bool,
+    /// Whether there may be something to tell: set by all that queues a frame, ends the connection
+    /// or may bring a deadline forward. Sending and whole frames only put deadlines off.
+    pub(super) stirred: bool,
+}
+
+impl Control {
+    pub(super) const fn new(state: State, rank: Rank, job: u64, now: Instant) -> Self {
+        Self {
+            state,
+            rank,
+            job,
+            upstream: Upstream::Refused,
+            expected: None,
+            peer: None,
+            wish: Duration::ZERO,
+            timers: Timers::new(now),
+            pings: 0,
+            told: Instant::NEVER,
+            first: None,
+            pong: None,
+            ping: None,
+            bye: false,
+            close: None,
+            close_told: false,
+            stirred: true,
+        }
+    }
+
+    /// Where the connection stands.
+    #[must_use]
+    #[inline]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Who is there, as far as it said so.
+    #[must_use]
+    #[inline]
+    pub const fn peer(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    /// The period of heartbeats in force; zero when there are none.
+    #[must_use]
+    pub const fn heartbeat(&self) -> Duration {
+        self.timers.period
+    }
+
+    /// Why the connection ended, when it did.
+    #[must_use]
+    pub const fn close_reason(&self) -> Option<CloseReason> {
+        self.close
+    }
+
+    /// The longest payload that is accepted now: a stranger may send little.
+    #[must_use]
+    #[inline]
+    pub const fn frame_limit(&self) -> u32 {
+        if self.state.is_stranger() {
+            MAX_HELLO_BYTES
+        } else {
+            MAX_FRAME_BYTES
+        }
+    }
+
+    /// Something of the owner's was sent: it counts as a heartbeat.
+    #[inline]
+    pub const fn note_sent(&mut self, now: Instant) {
+        self.timers.last_sent = now;
+    }
+
+    /// Bytes came. A frame that is not whole began at `began`
+    /// ([`crate::ctrl::framer::Framer::began`]); `None` when all frames are whole.
+    #[inline]
+    pub const fn note_received(&mut self, began: Option<Instant>, now: Instant) {
+        self.timers.last_received = now;
+        self.timers.partial = began;
+        self.stirred |= began.is_some();
+    }
+
+    /// A whole frame came. `Ok(None)` when it is the protocol's own business.
+    ///
+    /// # Errors
+    /// The peer broke the protocol: the connection is closed, and `poll_output` says so too.
+    #[inline]
+    pub fn receive<'a>(
+        &mut self,
+        header: Header,
+        payload: &'a [u8],
+        now: Instant,
+    ) -> Result<Option<Event<'a>>, Violation> {
+        self.timers.last_received = now;
+        let message = match Message::parse(header, payload) {
+            Ok(message) => message,
+            Err(e) => return Err(self.malformed(e)),
+        };
+        match self.state.receive(message.kind()) {
+            Ok((next, Action::Deliver)) => {
+                self.state = next;
+                Ok(Some(Event::Deliver(message)))
+            }
+            Ok((next, action)) => self.act(next, action, message, now),
+            Err(e) => Err(self.violation(Violation::Unexpected(e), None)),
+        }
+    }
+
+    fn act<'a>(
+        &mut self,
+        next: State,
+        action: Action,
+        message: Message<'a>,
+        now: Instant,
+    ) -> Result<Option<Event<'a>>, Violation> {
+        self.stirred = true;
+        let event = match (action, message) {
+            (Action::Judge, Message::Hello(hello)) => {
+                self.meet(&hello)?;
+                Some(Event::HelloReceived(hello))
+            }
+            (Action::Judge, Message::HelloV1 { rank }) => {
+                self.meet_upstream(rank)?;
+                Some(Event::UpstreamHello { rank })
+            }
+            (
+                Action::Judge,
+                Message::Attach {
+                    rank,
+                    token,
+                    channel,
+                },
+            ) => Some(Event::AttachReceived {
+                rank,
+                token,
+                channel,
+            }),
+            (Action::Connect, Message::Welcome(welcome)) => {
+                self.connect(&welcome)?;
+                Some(Event::Connected(welcome))
+            }
+            (Action::Refused, Message::Reject(why)) => {
+                self.finish(CloseReason::Refused(why));
+                Some(Event::Refused(why))
+            }
+            (Action::Attach, _) => Some(Event::Attached),
+            (Action::Answer, Message::Ping(n)) => {
+                // One answer to the latest heartbeat is enough, however many came.
+                self.pong = Some(n);
+                self.timers.last_sent = now;
+                None
+            }
+            (Action::PeerBye, _) => Some(Event::PeerBye),
+            (Action::Finish, _) => {
+                self.finish(CloseReason::Orderly);
+                Some(Event::Finished)
+            }
+            (Action::Deliver, message) => Some(Event::Deliver(message)),
+            // The table gives each of these actions to the one message above only.
+            (
+                Action::Beat | Action::Judge | Action::Connect | Action::Refused | Action::Answer,
+                _,
+            ) => None,
+        };
+        self.state = next;
+        Ok(event)
+    }
+
+    /// Judges what can be judged without the owner: job, rank.
+    fn meet(&mut self, hello: &Hello<'_>) -> Result<(), Violation> {
+        if hello.job != self.job {
+            let v = Violation::WrongJob {
+                theirs: hello.job,
+                ours: self.job,
+            };
+            return Err(self.violation(v, Some(RejectReason::WrongJob)));
+        }
+        if let Some(wanted) = hello.expected
+            && wanted != self.rank
+        {
+            let v = Violation::WrongRank {
+                wanted,
+                found: self.rank,
+            };
+            let why = RejectReason::WrongRank { ours: self.rank };
+            return Err(self.violation(v, Some(why)));
+        }
+        self.peer = Some(Peer {
+            rank: hello.rank,
+            incarnation: hello.incarnation,
+            dialect: Dialect::Native,
+        });
+        self.wish = hello.heartbeat;
+        Ok(())
+    }
+
+    fn meet_upstream(&mut self, rank: Rank) -> Result<(), Violation> {
+        if matches!(self.upstream, Upstream::Refused) {
+            return Err(self.violation(Violation::UpstreamRefused { rank }, None));
+        }
+        self.peer = Some(Peer {
+            rank,
+            incarnation: Incarnation::default(),
+            dialect: Dialect::Upstream,
+        });
+        Ok(())
+    }
+
+    fn connect(&mut self, welcome: &Welcome<'_>) -> Result<(), Violation> {
+        let theirs = &welcome.hello;
+        if theirs.job != self.job {
+            let v = Violation::WrongJob {
+                theirs: theirs.job,
+                ours: self.job,
+            };
+            return Err(self.violation(v, None));
+        }
+        if let Some(wanted) = self.expected
+            && wanted != theirs.rank
+        {
+            let v = Violation::WrongRank {
+                wanted,
+                found: theirs.rank,
+            };
+            return Err(self.violation(v, None));
+        }
+        self.peer = Some(Peer {
+            rank: theirs.rank,
+            incarnation: theirs.incarnation,
+            dialect: Dialect::Native,
+        });
+        self.timers.period = agreed(self.wish, theirs.heartbeat);
+        Ok(())
+    }
+
+    /// The peer closed its end. Orderly only after its BYE, or from an upstream peer.
+    pub fn eof(&mut self) -> CloseReason {
+        let orderly = matches!(self.state, State::Leaving | State::ReadyUpstream);
+        self.finish(if orderly {
+            CloseReason::Orderly
+        } else {
+            CloseReason::Eof
+        });
+        self.close.unwrap_or(CloseReason::Eof)
+    }
+
+    /// The stream does not hold frames ([`crate::ctrl::framer::Framer::next`] failed), or a frame
+    /// did not parse. A stranger of another version is told so.
+    #[cold]
+    pub fn malformed(&mut self, e: WireError) -> Violation {
+        let answer = match (self.state, e.kind) {
+            (State::AwaitHello, WireErrorKind::Version { .. }) => {
+                Some(RejectReason::Version { ours: VERSION })
+            }
+            (State::AwaitHello, WireErrorKind::Mandatory { unknown }) => {
+                Some(RejectReason::Mandatory { unknown })
+            }
+            (State::AwaitHello, WireErrorKind::Value { field: "rank", .. }) => {
+                Some(RejectReason::BadRank { limit: MAX_PEERS })
+            }
+            _ => None,
+        };
+        self.violation(Violation::Wire(e), answer)
+    }
+
+    #[cold]
+    fn violation(&mut self, v: Violation, answer: Option<RejectReason>) -> Violation {
+        self.finish(CloseReason::Violation(v));
+        self.first = answer.and_then(|why| Frame::of(&Message::Reject(why)).ok());
+        v
+    }
+
+    /// The first reason stays. What was not sent yet will not be sent.
+    pub(super) fn finish(&mut self, why: CloseReason) {
+        self.state = State::Closed;
+        self.stirred = true;
+        self.first = None;
+        self.pong = None;
+        self.ping = None;
+        self.bye = false;
+        if self.close.is_none() {
+            self.close = Some(why);
+        }
+    }
+
+    /// Time passed: looks at every deadline.
+    pub fn tick(&mut self, now: Instant) {
+        self.told = Instant::NEVER;
+        self.stirred = true;
+        match self.timers.due(self.state, now) {
+            None => {}
+            Some(Due::End(why)) => self.finish(why),
+            Some(Due::Beat) => {
+                self.pings = self.pings.wrapping_add(1);
+                self.ping = Some(self.pings);
+                self.timers.last_sent = now;
+            }
+        }
+    }
+
+    /// When [`Self::tick`] must be called at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.next(self.state)
+    }
+
+    /// What the driver has to do; call it after every input until it answers `None`.
+    #[inline]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if !self.stirred {
+            return None;
+        }
+        self.poll_slow()
+    }
+
+    fn poll_slow(&mut self) -> Option<Output> {
+        if let Some(frame) = self.first.take() {
+            return Some(Output::Transmit(frame));
+        }
+        let message = if let Some(n) = self.pong.take() {
+            Some(Message::Pong(n))
+        } else if let Some(n) = self.ping.take() {
+            Some(Message::Ping(n))
+        } else if core::mem::take(&mut self.bye) {
+            Some(Message::Bye)
+        } else {
+            None
+        };
+        if let Some(message) = message {
+            return Frame::of(&message).ok().map(Output::Transmit);
+        }
+        if let Some(why) = self.close
+            && !self.close_told
+        {
+            self.close_told = true;
+            return Some(Output::Close(why));
+        }
+        self.stirred = false;
+        let next = self.next_deadline();
+        if next < self.told {
+            self.told = next;
+            return Some(Output::WakeAt(next));
+        }
+        None
+    }
+
+    /// One input of any kind: the driver's rule is one input, then `poll_output` until it is empty.
+    ///
+    /// # Errors
+    /// As [`Self::receive`] and [`Self::malformed`].
+    pub fn handle_input<'a>(
+        &mut self,
+        input: Input<'a>,
+        now: Instant,
+    ) -> Result<Option<Event<'a>>, Violation> {
+        match input {
+            Input::Frame(header, payload) => return self.receive(header, payload, now),
+            Input::Malformed(e) => return Err(self.malformed(e)),
+            Input::Sent => self.note_sent(now),
+            Input::Partial(began) => self.note_received(began, now),
+            Input::Tick => self.tick(now),
+            Input::Eof => {
+                self.eof();
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,13 @@
+//! The control connection as a function of time and frames: no socket, no clock, no storage of its
+//! own.
+//!
+//! The driver's rule: one input, then [`machine::Control::poll_output`] until it is empty, then wait.
+//! Read [`state`] first (the whole protocol is one table), then [`machine`].
+
+pub mod framer;
+pub mod machine;
+pub mod output;
+mod owner;
+pub mod roster;
+pub mod state;
+mod timers;

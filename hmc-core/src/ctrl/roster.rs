@@ -1,0 +1,316 @@
+//! Who holds which rank, for how long, and who dials after a death.
+//!
+//! The first holder of a rank keeps it while it lives. After its death only the same identity with a
+//! higher incarnation takes the rank again. Whoever dials again raises its own incarnation first.
+
+use crate::kinds::{Incarnation, Rank};
+use crate::limits::{MAX_PEERS, REDIAL_PAUSES_NS};
+use crate::time::Duration;
+use crate::wire::cursor::to_usize;
+
+/// Who a peer is beyond its rank: what the owner takes for it (a host id, the hash of a key).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Identity(pub [u8; 16]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Nobody held the rank yet.
+    Vacant,
+    /// A live process holds it.
+    Live,
+    /// Its holder died.
+    Dead,
+}
+
+/// The place of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    life: Life,
+    /// Whether this end is dialing that rank now.
+    dialing: bool,
+    incarnation: Incarnation,
+    identity: Identity,
+}
+
+impl Place {
+    /// The place of a rank that nobody held yet.
+    pub const VACANT: Self = Self {
+        life: Life::Vacant,
+        dialing: false,
+        incarnation: Incarnation(0),
+        identity: Identity([0; 16]),
+    };
+}
+
+/// What to do with a stranger that claims a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Nobody held the rank: accept.
+    Accept,
+    /// Its holder died and this is its next life: accept.
+    Replace,
+    /// Refuse: someone else holds the rank, lives, or is being dialed with precedence.
+    Duplicate,
+    /// Refuse: this life is over.
+    Stale {
+        /// The last life seen.
+        seen: Incarnation,
+    },
+    /// Refuse: no peer of this session may have this rank.
+    BadRank {
+        /// Ranks are below this number, and not our own.
+        limit: u32,
+    },
+}
+
+impl Verdict {
+    /// Whether the stranger holds the rank now.
+    #[must_use]
+    pub const fn accepted(self) -> bool {
+        matches!(self, Self::Accept | Self::Replace)
+    }
+}
+
+/// The ranks of one session, on storage of the caller's: the place of rank `r` is the `r`-th.
+#[derive(Debug)]
+pub struct Roster<S> {
+    own: Rank,
+    places: S,
+}
+
+impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
+    /// A roster of the rank `own` on `places`, all of which are overwritten. At most
+    /// [`MAX_PEERS`] of them are used.
+    pub fn new(own: Rank, mut places: S) -> Self {
+        places.as_mut().fill(Place::VACANT);
+        Self { own, places }
+    }
+
+    fn limit(&self) -> u32 {
+        u32::try_from(self.places.as_ref().len())
+            .unwrap_or(u32::MAX)
+            .min(MAX_PEERS)
+    }
+
+    fn place(&mut self, rank: Rank) -> Option<&mut Place> {
+        if rank == self.own || rank.0 >= MAX_PEERS {
+            return None;
+        }
+        self.places.as_mut().get_mut(to_usize(rank.0))
+    }
+
+    /// Judges a HELLO; an accepted one holds the rank from now on.
+    pub fn admit(&mut self, rank: Rank, incarnation: Incarnation, who: Identity) -> Verdict {
+        let (own, limit) = (self.own, self.limit());
+        let Some(place) = self.place(rank) else {
+            return Verdict::BadRank { limit };
+        };
+        // Two ends that dial each other at once both apply this rule: the lower rank's dial wins.
+        if place.dialing && own < rank {
+            return Verdict::Duplicate;
+        }
+        place.hold(incarnation, who, incarnation > place.incarnation)
+    }
+
+    /// Judges a WELCOME: the answer to our own dial. The peer need not have been born again: it is
+    /// the link that died, and it was we who dialed.
+    pub fn greet(&mut self, rank: Rank, incarnation: Incarnation, who: Identity) -> Verdict {
+        let limit = self.limit();
+        let Some(place) = self.place(rank) else {
+            return Verdict::BadRank { limit };
+        };
+        place.hold(incarnation, who, incarnation >= place.incarnation)
+    }
+
+    /// This end dials `rank` now. `false`: it must not (own rank, out of range, alive, or being
+    /// dialed already).
+    pub fn dial(&mut self, rank: Rank) -> bool {
+        match self.place(rank) {
+            Some(p) if p.life != Life::Live && !p.dialing => {
+                p.dialing = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The dial of `rank` failed.
+    pub fn dial_failed(&mut self, rank: Rank) {
+        if let Some(p) = self.place(rank) {
+            p.dialing = false;
+        }
+    }
+
+    /// The holder of `rank` in that life died or left. `false` when another life holds it already
+    /// (news of an old link's end must not kill its successor).
+    pub fn died(&mut self, rank: Rank, incarnation: Incarnation) -> bool {
+        match self.place(rank) {
+            Some(p) if p.life == Life::Live && p.incarnation == incarnation => {
+                p.life = Life::Dead;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a live process holds the rank.
+    #[must_use]
+    pub fn is_live(&self, rank: Rank) -> bool {
+        self.places
+            .as_ref()
+            .get(to_usize(rank.0))
+            .is_some_and(|p| p.life == Life::Live)
+    }
+
+    /// Whether this end is the one to dial `rank` again after a death: the lower rank is.
+    #[must_use]
+    pub fn redials(&self, rank: Rank) -> bool {
+        self.own < rank
+    }
+}
+
+impl Place {
+    fn hold(&mut self, incarnation: Incarnation, who: Identity, newer: bool) -> Verdict {
+        let verdict = match self.life {
+            Life::Vacant => Verdict::Accept,
+            _ if self.identity != who => return Verdict::Duplicate,
+            _ if incarnation < self.incarnation => {
+                return Verdict::Stale {
+                    seen: self.incarnation,
+                };
+            }
+            Life::Live => return Verdict::Duplicate,
+            Life::Dead if newer => Verdict::Replace,
+            Life::Dead => {
+                return Verdict::Stale {
+                    seen: self.incarnation,
+                };
+            }
+        };
+        *self = Self {
+            life: Life::Live,
+            dialing: false,
+            incarnation,
+            identity: who,
+        };
+        verdict
+    }
+}
+
+/// The pauses between attempts to dial a lost peer again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Backoff {
+    attempts: usize,
+}
+
+impl Backoff {
+    /// No attempt was made yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { attempts: 0 }
+    }
+
+    /// How long to wait before the next attempt: 50 ms, then twice as long each time, up to 5 s.
+    pub fn pause(&mut self) -> Duration {
+        let last = REDIAL_PAUSES_NS.last().copied().unwrap_or(0);
+        let ns = REDIAL_PAUSES_NS.get(self.attempts).copied().unwrap_or(last);
+        self.attempts = self.attempts.saturating_add(1);
+        Duration::from_nanos(ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Backoff, Identity, Place, Roster, Verdict};
+    use crate::kinds::{Incarnation, Rank};
+    use std::vec::Vec;
+
+    const A: Identity = Identity([1; 16]);
+    const B: Identity = Identity([2; 16]);
+    const R: Rank = Rank(3);
+
+    fn roster(own: u32) -> Roster<[Place; 8]> {
+        Roster::new(Rank(own), [Place::VACANT; 8])
+    }
+
+    fn inc(n: u64) -> Incarnation {
+        Incarnation(n)
+    }
+
+    #[test]
+    fn the_first_holder_keeps_a_rank_while_it_lives() {
+        let mut r = roster(0);
+        assert_eq!(r.admit(R, inc(5), A), Verdict::Accept);
+        assert_eq!(r.admit(R, inc(5), A), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(9), A), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(9), B), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(4), A), Verdict::Stale { seen: inc(5) });
+        assert!(r.is_live(R));
+    }
+
+    #[test]
+    fn only_the_same_identity_comes_back_and_only_in_a_later_life() {
+        let mut r = roster(0);
+        r.admit(R, inc(5), A);
+        assert!(!r.died(R, inc(4)), "news of another life");
+        assert!(r.died(R, inc(5)));
+        assert!(!r.died(R, inc(5)), "dies once");
+        assert_eq!(r.admit(R, inc(9), B), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(5), A), Verdict::Stale { seen: inc(5) });
+        assert_eq!(r.admit(R, inc(6), A), Verdict::Replace);
+        assert!(
+            !r.died(R, inc(5)),
+            "the old link's end does not kill the new life"
+        );
+        assert!(r.is_live(R));
+    }
+
+    #[test]
+    fn a_dialer_may_meet_the_same_life_again() {
+        let mut r = roster(0);
+        assert!(r.dial(R));
+        assert_eq!(r.greet(R, inc(5), A), Verdict::Accept);
+        assert!(!r.dial(R), "it is alive");
+        r.died(R, inc(5));
+        assert!(r.dial(R));
+        assert_eq!(r.greet(R, inc(4), A), Verdict::Stale { seen: inc(5) });
+        assert_eq!(r.greet(R, inc(5), B), Verdict::Duplicate);
+        assert_eq!(r.greet(R, inc(5), A), Verdict::Replace);
+    }
+
+    #[test]
+    fn crossing_dials_leave_one_link() {
+        for (low, high) in [(1u32, 2u32), (0, 7)] {
+            let (mut l, mut h) = (roster(low), roster(high));
+            assert!(l.dial(Rank(high)) && h.dial(Rank(low)));
+            assert_eq!(l.admit(Rank(high), inc(1), B), Verdict::Duplicate);
+            assert_eq!(h.admit(Rank(low), inc(1), A), Verdict::Accept);
+            assert_eq!(l.greet(Rank(high), inc(1), B), Verdict::Accept);
+            assert!(!h.dial(Rank(low)));
+        }
+        let mut l = roster(1);
+        assert!(l.dial(Rank(2)) && !l.dial(Rank(2)));
+        l.dial_failed(Rank(2));
+        assert_eq!(l.admit(Rank(2), inc(1), B), Verdict::Accept);
+    }
+
+    #[test]
+    fn impossible_ranks_are_refused() {
+        let mut r = roster(2);
+        let bad = Verdict::BadRank { limit: 8 };
+        for n in [2, 8, 4095, 4096, u32::MAX] {
+            assert_eq!(r.admit(Rank(n), inc(1), A), bad);
+            assert_eq!(r.greet(Rank(n), inc(1), A), bad);
+            assert!(!r.dial(Rank(n)) && !r.died(Rank(n), inc(1)) && !r.is_live(Rank(n)));
+        }
+    }
+
+    #[test]
+    fn the_lower_rank_redials_with_longer_and_longer_pauses() {
+        assert!(roster(2).redials(Rank(3)));
+        assert!(!roster(3).redials(Rank(2)));
+        let mut b = Backoff::new();
+        let ms: Vec<u64> = (0..10).map(|_| b.pause().as_nanos() / 1_000_000).collect();
+        assert_eq!(ms, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+    }
+}

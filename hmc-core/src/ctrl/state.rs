@@ -1,0 +1,425 @@
+//! The whole protocol of a control connection as one table: state x message, and state x command.
+//!
+//! Both functions are total and every pair is written out; `tests/ctrl_table.txt` is the table as
+//! text and is compared with the code. What an action does is [`crate::ctrl::machine`]'s matter.
+
+use crate::wire::message::MessageKind;
+
+/// Where a control connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Accepted; the dialer has to speak.
+    AwaitHello,
+    /// A HELLO was received; the owner decides.
+    Deciding,
+    /// As `Deciding`, about an upstream HELLO.
+    DecidingUpstream,
+    /// As `Deciding`, about an ATTACH.
+    DecidingAttach,
+    /// HELLO was sent; the answer is due.
+    AwaitWelcome,
+    /// ATTACH was sent; the answer is due.
+    AwaitAttachAck,
+    /// Both know each other.
+    Ready,
+    /// As `Ready`, with a C++ peer.
+    ReadyUpstream,
+    /// BYE was sent: what the peer still sends is delivered.
+    Draining,
+    /// BYE was received: this end finishes what it posted.
+    Leaving,
+    /// A secondary connection that was bound: control frames no longer come here.
+    Attached,
+    /// Over.
+    Closed,
+}
+
+impl State {
+    /// All states, in the order of the table.
+    pub const ALL: [Self; 12] = [
+        Self::AwaitHello,
+        Self::Deciding,
+        Self::DecidingUpstream,
+        Self::DecidingAttach,
+        Self::AwaitWelcome,
+        Self::AwaitAttachAck,
+        Self::Ready,
+        Self::ReadyUpstream,
+        Self::Draining,
+        Self::Leaving,
+        Self::Attached,
+        Self::Closed,
+    ];
+}
+
+/// What a received message leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Let the owner decide about the stranger.
+    Judge,
+    /// The peer accepted us.
+    Connect,
+    /// The peer refused us.
+    Refused,
+    /// The secondary connection is bound.
+    Attach,
+    /// Give the message to the owner.
+    Deliver,
+    /// Answer the heartbeat.
+    Answer,
+    /// Nothing: that it came is all there is to it.
+    Beat,
+    /// The peer will post nothing new.
+    PeerBye,
+    /// Both said BYE.
+    Finish,
+}
+
+/// A message that may not come in this state. The connection must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Unexpected {
+    /// The state.
+    pub state: State,
+    /// The message.
+    pub got: MessageKind,
+}
+
+impl core::fmt::Display for Unexpected {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "the peer sent {:?} in state {:?}", self.got, self.state)
+    }
+}
+
+impl core::error::Error for Unexpected {}
+
+/// What the owner wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Accept a native HELLO.
+    Accept,
+    /// Accept an upstream HELLO.
+    AcceptUpstream,
+    /// Accept an ATTACH.
+    AcceptAttach,
+    /// Refuse the stranger.
+    Reject,
+    /// Post nothing new.
+    Bye,
+    /// End the connection now.
+    Close,
+}
+
+impl Command {
+    /// All commands, in the order of the table.
+    pub const ALL: [Self; 6] = [
+        Self::Accept,
+        Self::AcceptUpstream,
+        Self::AcceptAttach,
+        Self::Reject,
+        Self::Bye,
+        Self::Close,
+    ];
+}
+
+/// A command that makes no sense in this state: a mistake of this end's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Misuse {
+    /// The state.
+    pub state: State,
+    /// The command.
+    pub command: Command,
+}
+
+impl core::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "{:?} makes no sense in state {:?}",
+            self.command, self.state
+        )
+    }
+}
+
+impl core::error::Error for Misuse {}
+
+impl State {
+    /// Whether the peer has not proved yet who it is, or this end is not accepted yet.
+    #[must_use]
+    #[inline]
+    pub const fn is_stranger(self) -> bool {
+        match self {
+            Self::AwaitHello
+            | Self::Deciding
+            | Self::DecidingUpstream
+            | Self::DecidingAttach
+            | Self::AwaitWelcome
+            | Self::AwaitAttachAck => true,
+            Self::Ready
+            | Self::ReadyUpstream
+            | Self::Draining
+            | Self::Leaving
+            | Self::Attached
+            | Self::Closed => false,
+        }
+    }
+
+    /// What `got` leads to.
+    ///
+    /// # Errors
+    /// [`Unexpected`] when it may not come now.
+    #[inline]
+    pub const fn receive(self, got: MessageKind) -> Result<(Self, Action), Unexpected> {
+        use MessageKind as M;
+        match (self, got) {
+            // Strangers.
+            (Self::AwaitHello, M::Hello) => Ok((Self::Deciding, Action::Judge)),
+            (Self::AwaitHello, M::HelloV1) => Ok((Self::DecidingUpstream, Action::Judge)),
+            (Self::AwaitHello, M::Attach) => Ok((Self::DecidingAttach, Action::Judge)),
+            (Self::AwaitWelcome, M::Welcome) => Ok((Self::Ready, Action::Connect)),
+            (Self::AwaitWelcome | Self::AwaitAttachAck, M::Reject) => {
+                Ok((Self::Closed, Action::Refused))
+            }
+            (Self::AwaitAttachAck, M::AttachAck) => Ok((Self::Attached, Action::Attach)),
+
+            // What users and transports say.
+            (Self::Ready, M::Int32 | M::Tag | M::Struct) => Ok((Self::Ready, Action::Deliver)),
+            (Self::ReadyUpstream, M::Int32 | M::Tag | M::Struct) => {
+                Ok((Self::ReadyUpstream, Action::Deliver))
+            }
+            (Self::Ready, M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked) => {
+                Ok((Self::Ready, Action::Deliver))
+            }
+            (
+                Self::Draining,
+                M::Int32
+                | M::Tag
+                | M::Struct
+                | M::Endpoint
+                | M::Advert
+                | M::Notify
+                | M::Revoke
+                | M::Revoked,
+            ) => Ok((Self::Draining, Action::Deliver)),
+            // After its BYE a peer finishes what it posted, and takes its windows back.
+            (Self::Leaving, M::Notify | M::Revoke | M::Revoked) => {
+                Ok((Self::Leaving, Action::Deliver))
+            }
+
+            // Heartbeats.
+            (Self::Ready, M::Ping) => Ok((Self::Ready, Action::Answer)),
+            (Self::Draining, M::Ping) => Ok((Self::Draining, Action::Answer)),
+            (Self::Leaving, M::Ping) => Ok((Self::Leaving, Action::Answer)),
+            (Self::Ready, M::Pong) => Ok((Self::Ready, Action::Beat)),
+            (Self::Draining, M::Pong) => Ok((Self::Draining, Action::Beat)),
+            (Self::Leaving, M::Pong) => Ok((Self::Leaving, Action::Beat)),
+
+            // Goodbyes.
+            (Self::Ready, M::Bye) => Ok((Self::Leaving, Action::PeerBye)),
+            (Self::Draining, M::Bye) => Ok((Self::Closed, Action::Finish)),
+
+            // All else may not come.
+            (
+                Self::AwaitHello,
+                M::Welcome
+                | M::Reject
+                | M::AttachAck
+                | M::Endpoint
+                | M::Advert
+                | M::Int32
+                | M::Tag
+                | M::Struct
+                | M::Notify
+                | M::Ping
+                | M::Pong
+                | M::Revoke
+                | M::Revoked
+                | M::Bye,
+            )
+            | (
+                Self::AwaitWelcome,
+                M::HelloV1
+                | M::Hello
+                | M::Attach
+                | M::AttachAck
+                | M::Endpoint
+                | M::Advert
+                | M::Int32
+                | M::Tag
+                | M::Struct
+                | M::Notify
+                | M::Ping
+                | M::Pong
+                | M::Revoke
+                | M::Revoked
+                | M::Bye,
+            )
+            | (
+                Self::AwaitAttachAck,
+                M::HelloV1
+                | M::Hello
+                | M::Welcome
+                | M::Attach
+                | M::Endpoint
+                | M::Advert
+                | M::Int32
+                | M::Tag
+                | M::Struct
+                | M::Notify
+                | M::Ping
+                | M::Pong
+                | M::Revoke
+                | M::Revoked
+                | M::Bye,
+            )
+            | (
+                Self::Ready | Self::Draining,
+                M::HelloV1 | M::Hello | M::Welcome | M::Reject | M::Attach | M::AttachAck,
+            )
+            | (
+                Self::ReadyUpstream,
+                M::HelloV1
+                | M::Hello
+                | M::Welcome
+                | M::Reject
+                | M::Attach
+                | M::AttachAck
+                | M::Endpoint
+                | M::Advert
+                | M::Notify
+                | M::Ping
+                | M::Pong
+                | M::Revoke
+                | M::Revoked
+                | M::Bye,
+            )
+            | (
+                Self::Leaving,
+                M::HelloV1
+                | M::Hello
+                | M::Welcome
+                | M::Reject
+                | M::Attach
+                | M::AttachAck
+                | M::Endpoint
+                | M::Advert
+                | M::Int32
+                | M::Tag
+                | M::Struct
+                | M::Bye,
+            )
+            | (
+                Self::Deciding
+                | Self::DecidingUpstream
+                | Self::DecidingAttach
+                | Self::Attached
+                | Self::Closed,
+                M::HelloV1
+                | M::Hello
+                | M::Welcome
+                | M::Reject
+                | M::Attach
+                | M::AttachAck
+                | M::Endpoint
+                | M::Advert
+                | M::Int32
+                | M::Tag
+                | M::Struct
+                | M::Notify
+                | M::Ping
+                | M::Pong
+                | M::Revoke
+                | M::Revoked
+                | M::Bye,
+            ) => Err(Unexpected { state: self, got }),
+        }
+    }
+
+    /// Where a command of the owner leads.
+    ///
+    /// # Errors
+    /// [`Misuse`] when it makes no sense now; the state stays.
+    pub const fn command(self, command: Command) -> Result<Self, Misuse> {
+        use Command as C;
+        match (self, command) {
+            (Self::Deciding, C::Accept) => Ok(Self::Ready),
+            (Self::DecidingUpstream, C::AcceptUpstream) => Ok(Self::ReadyUpstream),
+            (Self::DecidingAttach, C::AcceptAttach) => Ok(Self::Attached),
+            (
+                Self::AwaitHello | Self::Deciding | Self::DecidingUpstream | Self::DecidingAttach,
+                C::Reject,
+            ) => Ok(Self::Closed),
+            (Self::Ready, C::Bye) => Ok(Self::Draining),
+            // Upstream knows no goodbye, and the peer of a leaving end has said it.
+            (Self::ReadyUpstream | Self::Leaving, C::Bye) => Ok(Self::Closed),
+            // To ask twice changes nothing.
+            (Self::Draining, C::Bye) => Ok(Self::Draining),
+            (Self::Closed, C::Bye | C::Close) => Ok(Self::Closed),
+            (
+                Self::AwaitHello
+                | Self::Deciding
+                | Self::DecidingUpstream
+                | Self::DecidingAttach
+                | Self::AwaitWelcome
+                | Self::AwaitAttachAck
+                | Self::Ready
+                | Self::ReadyUpstream
+                | Self::Draining
+                | Self::Leaving
+                | Self::Attached,
+                C::Close,
+            ) => Ok(Self::Closed),
+            (Self::AwaitHello, C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Bye)
+            | (Self::Deciding, C::AcceptUpstream | C::AcceptAttach | C::Bye)
+            | (Self::DecidingUpstream, C::Accept | C::AcceptAttach | C::Bye)
+            | (Self::DecidingAttach, C::Accept | C::AcceptUpstream | C::Bye)
+            | (
+                Self::AwaitWelcome | Self::AwaitAttachAck | Self::Attached,
+                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Reject | C::Bye,
+            )
+            | (
+                Self::Ready | Self::ReadyUpstream | Self::Draining | Self::Leaving | Self::Closed,
+                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Reject,
+            ) => Err(Misuse {
+                state: self,
+                command,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, State};
+    use crate::wire::message::MessageKind;
+    use std::fmt::Write as _;
+    use std::string::String;
+
+    #[test]
+    fn the_whole_protocol_is_the_stored_table() {
+        let mut text = String::new();
+        for state in State::ALL {
+            for got in MessageKind::ALL {
+                match state.receive(got) {
+                    Ok((next, action)) => writeln!(text, "{state:?} {got:?} {next:?} {action:?}"),
+                    Err(e) => {
+                        assert_eq!((e.state, e.got), (state, got));
+                        writeln!(text, "{state:?} {got:?} -")
+                    }
+                }
+                .unwrap();
+            }
+            for command in Command::ALL {
+                match state.command(command) {
+                    Ok(next) => writeln!(text, "{state:?} ({command:?}) {next:?}"),
+                    Err(e) => {
+                        assert_eq!((e.state, e.command), (state, command));
+                        writeln!(text, "{state:?} ({command:?}) -")
+                    }
+                }
+                .unwrap();
+            }
+        }
+        assert_eq!(text.lines().count(), 12 * (17 + 6));
+        assert_eq!(text, include_str!("../../tests/ctrl_table.txt"));
+    }
+}

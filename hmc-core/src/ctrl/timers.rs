@@ -1,0 +1,140 @@
+//! When a control connection must speak, and when it is over.
+//!
+//! Pure arithmetic on times that were handed in; [`crate::ctrl::machine`] acts on the result.
+
+use crate::limits::{DEAD_BEATS, FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS};
+use crate::time::{Duration, Instant};
+
+use super::output::CloseReason;
+use super::state::State;
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The connection is over.
+    End(CloseReason),
+    /// This end was silent for a period.
+    Beat,
+}
+
+/// The times that the deadlines of one connection follow from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    /// How long this end is silent at most; zero when there are no heartbeats.
+    pub(crate) period: Duration,
+    pub(crate) began: Instant,
+    pub(crate) last_sent: Instant,
+    pub(crate) last_received: Instant,
+    /// When the frame that is not whole began.
+    pub(crate) partial: Option<Instant>,
+    /// By when the peer must have answered our BYE.
+    pub(crate) drain_by: Instant,
+}
+
+impl Timers {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            period: Duration::ZERO,
+            began: now,
+            last_sent: now,
+            last_received: now,
+            partial: None,
+            drain_by: Instant::NEVER,
+        }
+    }
+
+    const fn beats(&self, state: State) -> bool {
+        matches!(state, State::Ready | State::Draining | State::Leaving)
+            && self.period.as_nanos() != 0
+    }
+
+    /// When this end must speak.
+    const fn beat_at(&self, state: State) -> Instant {
+        if self.beats(state) {
+            self.last_sent.after(self.period)
+        } else {
+            Instant::NEVER
+        }
+    }
+
+    /// The deadlines that end the connection, with their reasons.
+    const fn ends(&self, state: State) -> [(Instant, CloseReason); 4] {
+        let hello = if state.is_stranger() {
+            self.began.after(Duration::from_nanos(HELLO_DEADLINE_NS))
+        } else {
+            Instant::NEVER
+        };
+        let frame = match self.partial {
+            Some(began) => began.after(Duration::from_nanos(FRAME_DEADLINE_NS)),
+            None => Instant::NEVER,
+        };
+        let dead = if self.beats(state) {
+            let silence = self.period.as_nanos().saturating_mul(DEAD_BEATS);
+            self.last_received.after(Duration::from_nanos(silence))
+        } else {
+            Instant::NEVER
+        };
+        [
+            (hello, CloseReason::HelloDeadline),
+            (frame, CloseReason::FrameDeadline),
+            (dead, CloseReason::Silent),
+            (self.drain_by, CloseReason::DrainDeadline),
+        ]
+    }
+
+    /// The next time at which something is due.
+    pub(crate) fn next(&self, state: State) -> Instant {
+        if matches!(state, State::Closed | State::Attached) {
+            return Instant::NEVER;
+        }
+        self.ends(state)
+            .iter()
+            .fold(self.beat_at(state), |next, (at, _)| next.min(*at))
+    }
+
+    /// What is due now.
+    pub(crate) fn due(&self, state: State, now: Instant) -> Option<Due> {
+        if matches!(state, State::Closed | State::Attached) {
+            return None;
+        }
+        if let Some((_, why)) = self.ends(state).iter().find(|(at, _)| now >= *at) {
+            return Some(Due::End(*why));
+        }
+        (now >= self.beat_at(state)).then_some(Due::Beat)
+    }
+}
+
+/// The period that both ends arrive at: the shorter wish, so that neither can weaken the other's
+/// guard, but not so short that beating becomes a load. None only when both want none.
+pub(crate) const fn agreed(a: Duration, b: Duration) -> Duration {
+    let (a, b) = (a.as_nanos(), b.as_nanos());
+    let shorter = if a == 0 || (b != 0 && b < a) { b } else { a };
+    if shorter != 0 && shorter < MIN_HEARTBEAT_NS {
+        return Duration::from_nanos(MIN_HEARTBEAT_NS);
+    }
+    Duration::from_nanos(shorter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::agreed;
+    use crate::time::Duration;
+
+    #[test]
+    fn both_ends_agree_on_the_shorter_period_within_reason() {
+        let ms = Duration::from_millis;
+        let cases = [
+            (0, 0, 0),
+            (500, 0, 500),
+            (500, 500, 500),
+            (500, 100, 100),
+            (60_000, 500, 500),
+            (1, 500, 10),
+            (0, 1, 10),
+        ];
+        for (a, b, want) in cases {
+            assert_eq!(agreed(ms(a), ms(b)), ms(want));
+            assert_eq!(agreed(ms(b), ms(a)), ms(want));
+        }
+    }
+}

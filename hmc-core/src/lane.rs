@@ -1,0 +1,389 @@
+//! One peer over one transport: post, progress, wait.
+//!
+//! A [`Lane`] names each operation, hands it to the transport and brings every completion to its
+//! slot, whoever waits. It keeps no clock (the time is handed in), wakes nobody and holds no memory:
+//! whoever owns the lane reads [`Lane::next_event`] and wakes and lets go. Not for several threads.
+//! Read [`crate::slots`] for what "known" and "fenced" mean.
+
+use crate::limits::MAX_SLOTS;
+use crate::region::{LocalSlice, RemoteSlice};
+use crate::slots::{Full, OpId, Outcome, Slot, SlotEvent, Slots, Stale};
+use crate::time::Instant;
+use crate::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
+use crate::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+
+/// Completions taken from the transport at a time.
+const POLL_BATCH: usize = 16;
+/// Polls in one call of [`Lane::progress`]: enough for every slot, and a bound on its length.
+const POLL_ROUNDS: usize = MAX_SLOTS / POLL_BATCH;
+
+/// A transfer that has no name yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What to do.
+    pub opcode: Opcode,
+    /// When it counts as done.
+    pub when: CompleteWhen,
+    /// The range here.
+    pub local: LocalSlice,
+    /// The range there; of the same length as `local`.
+    pub remote: RemoteSlice,
+}
+
+impl Transfer {
+    #[inline]
+    const fn work(&self, op: OpId) -> WorkRequest {
+        let Self {
+            opcode,
+            when,
+            local,
+            remote,
+        } = *self;
+        WorkRequest {
+            op,
+            opcode,
+            when,
+            local,
+            remote,
+        }
+    }
+
+    /// Whether there is nothing to do. A notify without bytes still has its tag to deliver.
+    #[inline]
+    const fn is_nothing(&self) -> bool {
+        self.local.span.is_empty() && !matches!(self.opcode, Opcode::PutNotify { .. })
+    }
+
+    #[inline]
+    const fn lengths(&self) -> Option<(u64, u64)> {
+        let (local, remote) = (self.local.span.len(), self.remote.span.len());
+        if local == remote {
+            None
+        } else {
+            Some((local, remote))
+        }
+    }
+}
+
+/// Why a lane did not take a transfer. Nothing was posted by the call that answers this, unless it
+/// says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneError<E> {
+    /// All slots are taken.
+    Full {
+        /// How many there are.
+        limit: usize,
+    },
+    /// The transport has no room now: progress, then post again.
+    Busy,
+    /// The two ranges are not equally long.
+    Length {
+        /// Bytes here.
+        local: u64,
+        /// Bytes there.
+        remote: u64,
+    },
+    /// There is no such operation.
+    Stale(Stale),
+    /// The batch has ended, or was announced with fewer parts; its outcome tells more.
+    Closed {
+        /// Parts that may still be fed.
+        left: u32,
+    },
+    /// The transport refused.
+    Transport(E),
+}
+
+impl<E: core::fmt::Debug> core::fmt::Display for LaneError<E> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Full { limit } => Full { limit: *limit }.fmt(f),
+            Self::Busy => f.write_str("the transport has no room now; make progress first"),
+            Self::Length { local, remote } => write!(
+                f,
+                "the local range has {local} bytes and the remote one {remote}; \
+                 both must be equally long"
+            ),
+            Self::Stale(stale) => stale.fmt(f),
+            Self::Closed { left } => write!(f, "the batch takes only {left} more transfers"),
+            Self::Transport(e) => write!(f, "the transport refused: {e:?}"),
+        }
+    }
+}
+
+impl<E: core::fmt::Debug> core::error::Error for LaneError<E> {}
+
+/// The failure that an operation ends with when the transport refuses a part of it.
+pub(crate) const fn failure_of(kind: ErrorKind) -> Failure {
+    match kind {
+        ErrorKind::Disconnected => Failure::PeerDead,
+        ErrorKind::Unsupported => Failure::Unsupported,
+        ErrorKind::UnknownRegion => Failure::UnknownRegion,
+        // The border carries no number here; the refusal itself went to whoever fed.
+        ErrorKind::Busy | ErrorKind::Other => Failure::Transport(0),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refused<E: TransportError>(e: E) -> LaneError<E> {
+    match e.kind() {
+        ErrorKind::Busy => LaneError::Busy,
+        _ => LaneError::Transport(e),
+    }
+}
+
+/// One peer over one transport. `S` is the storage of the slots: `[Slot; N]`, `&mut [Slot]`, ...
+#[derive(Debug)]
+pub struct Lane<T, S> {
+    transport: T,
+    slots: Slots<S>,
+    stale: u64,
+    // Kept here so that progress need not fill it anew each time.
+    polled: [Completion; POLL_BATCH],
+}
+
+impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
+    /// A lane over `transport` with a slot for each operation in `slots`, which is overwritten.
+    pub fn new(transport: T, slots: S) -> Self {
+        let blank = Completion {
+            op: OpId {
+                index: 0,
+                generation: 0,
+            },
+            result: Ok(0),
+        };
+        Self {
+            transport,
+            slots: Slots::new(slots),
+            stale: 0,
+            polled: [blank; POLL_BATCH],
+        }
+    }
+
+    /// The transport.
+    pub const fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// The transport. Whoever posts to it directly gets no completion.
+    pub const fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// The operations.
+    pub const fn slots(&self) -> &Slots<S> {
+        &self.slots
+    }
+
+    /// Begins one transfer, which fails with `DeadlineExceeded` unless it is done by `deadline`. A
+    /// transfer of no bytes is done at once and the transport does not see it (a notify it does).
+    ///
+    /// # Errors
+    /// `Length`, `Full`, `Busy` or `Transport`; nothing was posted and no slot is used.
+    #[inline]
+    pub fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<T::Error>> {
+        if let Some((local, remote)) = t.lengths() {
+            return Err(LaneError::Length { local, remote });
+        }
+        let parts = if t.is_nothing() { 0 } else { 1 };
+        let op = match self.slots.acquire(deadline, parts) {
+            Ok(op) => op,
+            Err(Full { limit }) => return Err(LaneError::Full { limit }),
+        };
+        if parts == 0 {
+            return Ok(op);
+        }
+        match self.transport.post(&t.work(op)) {
+            Ok(()) => Ok(op),
+            Err(e) => {
+                // Cannot be stale: it was acquired above.
+                let _ = self.slots.give_back(op);
+                Err(refused(e))
+            }
+        }
+    }
+
+    /// Begins an operation of `parts` transfers, to be handed over by [`Lane::feed`]. It is done when
+    /// all of them are; with no parts it is done at once.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub fn begin_batch(
+        &mut self,
+        parts: u32,
+        deadline: Instant,
+    ) -> Result<OpId, LaneError<T::Error>> {
+        self.slots
+            .acquire_unposted(deadline, parts)
+            .map_err(|Full { limit }| LaneError::Full { limit })
+    }
+
+    /// Posts transfers of a batch, from the front of `list`, as many as the transport takes now.
+    /// Returns how many were taken: feed the others after some progress.
+    ///
+    /// # Errors
+    /// They speak of the first transfer of `list`; those before a faulty one were taken by the call
+    /// that returned their number.
+    /// - `Stale`, `Closed` (the batch has ended or `list` is longer than what was announced) or
+    ///   `Length`: nothing changed.
+    /// - `Transport`: all of the batch that was not posted will never be, and the batch has failed;
+    ///   its outcome is known when the posted ones have completed. Here transfers before the refused
+    ///   one may have been posted by this very call.
+    pub fn feed(&mut self, op: OpId, list: &[Transfer]) -> Result<usize, LaneError<T::Error>> {
+        self.slots.outcome(op).map_err(LaneError::Stale)?;
+        let (left, _) = self.slots.parts(op).map_err(LaneError::Stale)?;
+        if u32::try_from(list.len()).map_or(true, |len| len > left) {
+            return Err(LaneError::Closed { left });
+        }
+        let mut taken: usize = 0;
+        for t in list {
+            if let Some((local, remote)) = t.lengths() {
+                if taken == 0 {
+                    return Err(LaneError::Length { local, remote });
+                }
+                break;
+            }
+            if t.is_nothing() {
+                self.slots.reduce(op, 1, None).map_err(LaneError::Stale)?;
+            } else {
+                match self.transport.post(&t.work(op)) {
+                    Ok(()) => self.slots.mark_posted(op, 1).map_err(LaneError::Stale)?,
+                    Err(e) if matches!(e.kind(), ErrorKind::Busy) => break,
+                    Err(e) => {
+                        let (left, _) = self.slots.parts(op).map_err(LaneError::Stale)?;
+                        let failure = failure_of(e.kind());
+                        self.slots
+                            .reduce(op, left, Some(failure))
+                            .map_err(LaneError::Stale)?;
+                        return Err(LaneError::Transport(e));
+                    }
+                }
+            }
+            taken = taken.saturating_add(1);
+        }
+        Ok(taken)
+    }
+
+    /// Lets the transport work and brings every completion to its operation. Returns how many
+    /// completions there were. The length of a call is bounded; zero means that there is none now.
+    #[inline]
+    pub fn progress(&mut self) -> usize {
+        let mut total: usize = 0;
+        for _ in 0..POLL_ROUNDS {
+            let count = self.transport.poll(&mut self.polled);
+            for done in self.polled.iter().take(count) {
+                if self.slots.complete(done.op, done.result).is_err() {
+                    self.stale = self.stale.saturating_add(1);
+                }
+            }
+            total = total.saturating_add(count);
+            if count < POLL_BATCH {
+                break;
+            }
+        }
+        total
+    }
+
+    /// Completions that belonged to no operation: late or doubled by the transport.
+    pub const fn stale(&self) -> u64 {
+        self.stale
+    }
+
+    /// Takes the outcome of an operation once it is known; its name is stale then. It makes no
+    /// progress. When the outcome is not `fenced`, an event says later that the memory is free.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn try_wait(&mut self, op: OpId) -> Result<Option<Outcome>, Stale> {
+        self.slots.take(op)
+    }
+
+    /// What became of an operation; `None` while it is not known. Takes nothing.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+        self.slots.outcome(op)
+    }
+
+    /// Whether the outcome of an operation is known.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn test(&self, op: OpId) -> Result<bool, Stale> {
+        self.slots.outcome(op).map(|outcome| outcome.is_some())
+    }
+
+    /// Withdraws an operation: it ends as `Cancelled`, unless it has ended. Its memory is free only
+    /// when the outcome says `fenced`. Cancelling a second time tries again to get the fence.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    pub fn cancel(&mut self, op: OpId) -> Result<(), Stale> {
+        self.end(op, Failure::Cancelled)
+    }
+
+    fn end(&mut self, op: OpId, failure: Failure) -> Result<(), Stale> {
+        if self
+            .slots
+            .outcome(op)?
+            .is_some_and(|outcome| outcome.fenced)
+        {
+            return Ok(());
+        }
+        let (_, owed) = self.slots.parts(op)?;
+        if owed != 0 && matches!(self.transport.cancel(op), CancelOutcome::Withdrawn) {
+            self.slots.fence(op, failure)
+        } else {
+            self.slots.fail(op, failure).map(|_| ())
+        }
+    }
+
+    /// Nobody will ask for the outcome. The operation runs on; what is not posted of a batch never
+    /// will be. An event says when its memory is free, and the slot is free once that was read.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    pub fn abandon(&mut self, op: OpId) -> Result<(), Stale> {
+        self.slots.abandon(op)
+    }
+
+    /// Ends every operation whose deadline is `now` or before, as [`Lane::cancel`] does but with
+    /// `DeadlineExceeded`. Cheap while no deadline has passed.
+    pub fn expire(&mut self, now: Instant) {
+        let mut from = 0;
+        while let Some(op) = self.slots.next_expired(now, from) {
+            // Cannot be stale: it was pending a moment ago.
+            let _ = self.end(op, Failure::DeadlineExceeded);
+            from = op.index.saturating_add(1);
+        }
+    }
+
+    /// When to call [`Lane::expire`] next; it may be too early, never too late.
+    #[inline]
+    pub const fn next_deadline(&self) -> Instant {
+        self.slots.next_deadline()
+    }
+
+    /// The peer is gone: every operation that has not ended fails. `fenced` says whether the memory
+    /// of all of them is out of reach now; if not, call again once it is.
+    pub fn fail_all(&mut self, failure: Failure, fenced: bool) {
+        self.slots.fail_all(failure, fenced);
+    }
+
+    /// The next piece of news: whom to wake, what to let go. Read until there is none.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<SlotEvent> {
+        self.slots.next_event()
+    }
+
+    /// Operations whose memory is not free yet. When it is 0, nothing of this lane touches memory.
+    #[inline]
+    pub const fn in_flight(&self) -> usize {
+        self.slots.in_flight()
+    }
+}

@@ -1,0 +1,241 @@
+//! One big transfer in pieces, so many of them in flight at a time.
+//!
+//! A [`Pipeline`] cuts, posts, waits and adds up; whoever drives it makes progress on the lane
+//! between calls of [`Pipeline::advance`]. Each piece is an operation of the lane. It says `Done` only
+//! when all pieces are, and `fenced` only when none of them can touch memory any more.
+
+use core::num::NonZeroU64;
+
+use crate::chunks::{Chunks, LengthMismatch, Pair};
+use crate::lane::{Lane, LaneError, Transfer, failure_of};
+use crate::slots::{OpId, Slot};
+use crate::time::Instant;
+use crate::transport::{Transport, TransportError};
+use crate::work::{CompleteWhen, Failure, Opcode};
+
+/// Most pieces in flight in one pipeline.
+pub const MAX_PIECES: usize = 64;
+
+/// Where a pipeline stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// Pieces are to be posted or under way.
+    Pending,
+    /// Every byte moved.
+    Done(u64),
+    /// It failed.
+    Failed {
+        /// By the first of its pieces that failed.
+        failure: Failure,
+        /// Whether the memory will not be touched any more. If not, the failure may be told already,
+        /// but keep the memory and go on advancing.
+        fenced: bool,
+    },
+}
+
+/// Up to `max_inflight` pieces of one transfer in flight over a lane.
+#[derive(Debug)]
+pub struct Pipeline {
+    opcode: Opcode,
+    when: CompleteWhen,
+    last_when: CompleteWhen,
+    deadline: Instant,
+    bulk: Chunks,
+    /// The piece that carries the tag of a notify, posted when all others are done: pieces are
+    /// unordered among each other.
+    last: Option<(Opcode, Pair)>,
+    ops: [Option<OpId>; MAX_PIECES],
+    window: usize,
+    bytes: u64,
+    failure: Option<Failure>,
+    /// After a failure: whether the pieces in flight were withdrawn.
+    withdrawn: bool,
+    /// Somebody else took one of the pieces: it is not known whether its memory is free.
+    lost: bool,
+}
+
+impl Pipeline {
+    /// A pipeline for `transfer` in pieces of `chunk_bytes`, of which `max_inflight` (1 to
+    /// [`MAX_PIECES`]; other numbers are brought into that range) are in flight at a time. It fails
+    /// with `DeadlineExceeded` unless it is done by `deadline`.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`] when the two ranges are not equally long.
+    pub fn new(
+        transfer: &Transfer,
+        chunk_bytes: NonZeroU64,
+        max_inflight: usize,
+        deadline: Instant,
+    ) -> Result<Self, LengthMismatch> {
+        let whole = Pair::new(transfer.local, transfer.remote)?;
+        let (opcode, bulk, last) = match transfer.opcode {
+            Opcode::Put | Opcode::Get => (transfer.opcode, whole, None),
+            Opcode::PutNotify { .. } => {
+                let short = whole.len().checked_rem(chunk_bytes.get()).unwrap_or(0);
+                let tail = if short == 0 { chunk_bytes.get() } else { short };
+                let (bulk, last) = whole.take(whole.len().saturating_sub(tail));
+                (Opcode::Put, bulk, Some((transfer.opcode, last)))
+            }
+        };
+        Ok(Self {
+            opcode,
+            // The tag must come after all bytes, so these must be visible before it is sent.
+            when: if last.is_some() {
+                CompleteWhen::Visible
+            } else {
+                transfer.when
+            },
+            last_when: transfer.when,
+            deadline,
+            bulk: bulk.chunks(chunk_bytes),
+            last,
+            ops: [None; MAX_PIECES],
+            window: max_inflight.clamp(1, MAX_PIECES),
+            bytes: 0,
+            failure: None,
+            withdrawn: false,
+            lost: false,
+        })
+    }
+
+    /// Takes what is done and posts what there is room for. Never blocks; call again after progress
+    /// on the lane while the answer is `Pending`, or `Failed` and not `fenced`. After a failure
+    /// nothing more is posted and the pieces in flight are cancelled.
+    pub fn advance<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(
+        &mut self,
+        lane: &mut Lane<T, S>,
+        now: Instant,
+    ) -> Advance {
+        self.collect(lane);
+        if self.failure.is_none() {
+            if self.is_complete() {
+                return Advance::Done(self.bytes);
+            }
+            if self.deadline <= now && self.deadline != Instant::NEVER {
+                self.failure = Some(Failure::DeadlineExceeded);
+            } else {
+                self.post(lane);
+            }
+        }
+        let Some(failure) = self.failure else {
+            return Advance::Pending;
+        };
+        self.withdraw(lane);
+        Advance::Failed {
+            failure,
+            fenced: !self.lost && self.in_flight() == 0,
+        }
+    }
+
+    /// Makes it fail with `Cancelled`, unless it has failed or is complete. Go on advancing for the
+    /// fence.
+    pub fn cancel(&mut self) {
+        if self.failure.is_none() && !self.is_complete() {
+            self.failure = Some(Failure::Cancelled);
+        }
+    }
+
+    /// Gives it up: the pieces in flight run on, and the lane's events tell when their memory is
+    /// free.
+    pub fn abandon<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(self, lane: &mut Lane<T, S>) {
+        for op in self.ops.into_iter().flatten() {
+            // A stale piece was taken by somebody else, who knows.
+            let _ = lane.abandon(op);
+        }
+    }
+
+    /// Pieces in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.iter().flatten().count()
+    }
+
+    /// Bytes that have moved so far.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn is_complete(&self) -> bool {
+        self.bulk.rest().is_empty() && self.last.is_none() && self.in_flight() == 0
+    }
+
+    /// Takes the pieces whose memory is free. Others stay, for their fence, even when their outcome
+    /// is known.
+    fn collect<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
+        for place in &mut self.ops {
+            let Some(op) = *place else { continue };
+            match lane.outcome(op) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => {
+                    match outcome.result {
+                        Ok(bytes) => self.bytes = self.bytes.saturating_add(bytes),
+                        Err(failure) => self.failure = self.failure.or(Some(failure)),
+                    }
+                    if outcome.fenced {
+                        // Cannot be stale: its outcome was just read.
+                        let _ = lane.try_wait(op);
+                        *place = None;
+                    }
+                }
+                Err(_) => {
+                    self.failure = self.failure.or(Some(Failure::Cancelled));
+                    self.lost = true;
+                    *place = None;
+                }
+            }
+        }
+    }
+
+    fn post<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
+        let mut idle = self.in_flight() == 0;
+        for place in self.ops.iter_mut().take(self.window) {
+            if place.is_some() {
+                continue;
+            }
+            let mut bulk = self.bulk;
+            let (opcode, when, piece, is_last) = match (bulk.next(), self.last) {
+                (Some(piece), _) => (self.opcode, self.when, piece, false),
+                (None, Some((opcode, piece))) if idle => (opcode, self.last_when, piece, true),
+                (None, _) => return,
+            };
+            let transfer = Transfer {
+                opcode,
+                when,
+                local: piece.local(),
+                remote: piece.remote(),
+            };
+            match lane.post(&transfer, self.deadline) {
+                Ok(op) => *place = Some(op),
+                Err(LaneError::Busy | LaneError::Full { .. }) => return,
+                Err(LaneError::Transport(e)) => {
+                    self.failure = Some(failure_of(e.kind()));
+                    return;
+                }
+                Err(LaneError::Length { .. } | LaneError::Stale(_) | LaneError::Closed { .. }) => {
+                    // A pair is equally long, and `post` takes no name: not reached.
+                    self.failure = Some(Failure::Unsupported);
+                    return;
+                }
+            }
+            if is_last {
+                self.last = None;
+                return;
+            }
+            self.bulk = bulk;
+            idle = false;
+        }
+    }
+
+    fn withdraw<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
+        if self.withdrawn {
+            return;
+        }
+        self.withdrawn = true;
+        for op in self.ops.iter().flatten() {
+            // A stale piece is found by `collect`.
+            let _ = lane.cancel(*op);
+        }
+        self.collect(lane);
+    }
+}

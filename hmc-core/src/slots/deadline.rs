@@ -1,0 +1,39 @@
+//! Deadlines: a lower bound that costs nothing while it has not passed, and a search when it has.
+
+use crate::slots::life::Life;
+use crate::slots::{NONE, OpId, Slot, Slots};
+use crate::time::Instant;
+
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+    /// A point before which no pending operation expires; [`Instant::NEVER`] when none is under way.
+    /// It may be too early: then [`Slots::next_expired`] finds nothing and moves it.
+    #[inline]
+    pub const fn next_deadline(&self) -> Instant {
+        self.earliest
+    }
+
+    /// The first pending operation at place `from` or later whose deadline is `now` or before.
+    /// Start at place 0, fail what it gives, and go on behind it until there is none.
+    /// [`Instant::NEVER`] is never reached.
+    pub fn next_expired(&mut self, now: Instant, from: u16) -> Option<OpId> {
+        if now < self.earliest {
+            return None;
+        }
+        let mut earliest = Instant::NEVER;
+        for (index, slot) in (0..NONE).zip(self.entries.as_ref()) {
+            if !matches!(slot.life, Life::Pending) {
+                continue;
+            }
+            let over = slot.deadline <= now && slot.deadline != Instant::NEVER;
+            if over && index >= from {
+                return Some(OpId {
+                    index,
+                    generation: slot.generation,
+                });
+            }
+            earliest = earliest.min(slot.deadline);
+        }
+        self.earliest = earliest;
+        None
+    }
+}

@@ -1,0 +1,95 @@
+//! The ways in which an operation ends other than by its completions.
+
+use crate::slots::life::{Life, Step};
+use crate::slots::{NONE, OpId, Progress, Slot, Slots, Stale};
+use crate::work::Failure;
+
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+    /// `parts` parts will never be posted; with a `failure`, the operation has failed by it unless it
+    /// had failed before. Parts known to be unposted are struck first.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation, its memory is free, or fewer parts are left.
+    pub fn reduce(
+        &mut self,
+        op: OpId,
+        parts: u32,
+        failure: Option<Failure>,
+    ) -> Result<Progress, Stale> {
+        let slot = self.slot_mut(op)?;
+        let from_unposted = parts.min(slot.unposted);
+        let from_posted = parts.saturating_sub(from_unposted);
+        let (true, Some(posted)) = (
+            slot.life.step(Step::Fence).is_ok(),
+            slot.posted.checked_sub(from_posted),
+        ) else {
+            return Err(Stale { op });
+        };
+        slot.unposted = slot.unposted.saturating_sub(from_unposted);
+        slot.posted = posted;
+        if let Some(failure) = failure {
+            slot.blame(failure);
+        }
+        Ok(self.settle(op.index))
+    }
+
+    /// The operation fails now, whatever is outstanding; parts not posted will never be. Its memory
+    /// is free only when the completions owed have arrived, or [`Slots::fence`] was called.
+    /// An operation that failed or ended before keeps its outcome.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation or nobody waits for it.
+    pub fn fail(&mut self, op: OpId, failure: Failure) -> Result<Progress, Stale> {
+        self.owned(op)?;
+        Ok(self.fail_at(op.index, failure))
+    }
+
+    fn fail_at(&mut self, index: u16, failure: Failure) -> Progress {
+        if let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) {
+            let pending = matches!(slot.life, Life::Pending);
+            if slot.go(Step::Fail) && pending {
+                slot.blame(failure);
+                slot.unposted = 0;
+                slot.say_done = true;
+                if slot.posted != 0 {
+                    self.push_ready(index);
+                }
+            }
+        }
+        self.settle(index)
+    }
+
+    /// No completion will follow for this operation and its memory is not touched any more.
+    /// An operation that was pending fails with `failure`.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    pub fn fence(&mut self, op: OpId, failure: Failure) -> Result<(), Stale> {
+        self.slot(op)?;
+        self.fence_failed(op.index, failure);
+        Ok(())
+    }
+
+    fn fence_failed(&mut self, index: u16, failure: Failure) {
+        let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
+            return;
+        };
+        if matches!(slot.life, Life::Pending | Life::Draining | Life::Orphan) {
+            slot.blame(failure);
+            slot.posted = 0;
+            slot.unposted = 0;
+            self.fence_at(index);
+        }
+    }
+
+    /// The peer is gone: every operation under way fails, and with `fenced` its memory is free too.
+    pub fn fail_all(&mut self, failure: Failure, fenced: bool) {
+        for index in (0..NONE).take(self.capacity()) {
+            if fenced {
+                self.fence_failed(index, failure);
+            } else {
+                self.fail_at(index, failure);
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The two lists that thread through the slots: the free ones (last in, first out: a slot just used
+//! is in the cache) and those with news (first in, first out).
+
+use crate::slots::{NONE, Slot, Slots};
+
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+    /// Takes a free slot off its list. Its state is still `Free`.
+    #[inline]
+    pub(super) fn pop_free(&mut self) -> Option<(u16, &mut Slot)> {
+        let index = self.free;
+        let slot = self.entries.as_mut().get_mut(usize::from(index))?;
+        self.free = slot.next_free;
+        self.in_use = self.in_use.saturating_add(1);
+        Some((index, slot))
+    }
+
+    /// Makes a slot of state `Free` available under its next generation.
+    #[inline]
+    pub(super) fn push_free(&mut self, index: u16) {
+        let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
+            return;
+        };
+        slot.say_done = false;
+        // No generation is 0, so that an all-zero name is never an operation.
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.next_free = self.free;
+        self.free = index;
+        self.in_use = self.in_use.saturating_sub(1);
+    }
+
+    /// Appends a slot to the list of news, unless it stands there already.
+    #[inline]
+    pub(super) fn push_ready(&mut self, index: u16) {
+        let entries = self.entries.as_mut();
+        let Some(slot) = entries.get_mut(usize::from(index)) else {
+            return;
+        };
+        if slot.queued {
+            return;
+        }
+        slot.queued = true;
+        slot.next_ready = NONE;
+        match entries.get_mut(usize::from(self.ready_tail)) {
+            Some(last) => last.next_ready = index,
+            None => self.ready_head = index,
+        }
+        self.ready_tail = index;
+    }
+
+    /// Takes the first slot off the list of news; it may have none of its own.
+    pub(super) fn pop_ready(&mut self) -> Option<(u16, &mut Slot)> {
+        let index = self.ready_head;
+        let slot = self.entries.as_mut().get_mut(usize::from(index))?;
+        slot.queued = false;
+        self.ready_head = slot.next_ready;
+        if self.ready_head == NONE {
+            self.ready_tail = NONE;
+        }
+        Some((index, slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::slots::{Slot, Slots};
+    use crate::time::Instant;
+
+    #[test]
+    fn no_generation_is_zero() {
+        let mut slots = Slots::new([Slot::FREE; 1]);
+        slots.entries[0].generation = u32::MAX;
+        let last = slots.acquire(Instant::NEVER, 1).unwrap();
+        slots.give_back(last).unwrap();
+        let first = slots.acquire(Instant::NEVER, 1).unwrap();
+        assert_eq!((last.generation, first.generation), (u32::MAX, 1));
+    }
+}

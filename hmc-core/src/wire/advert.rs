@@ -1,0 +1,437 @@
+//! What one end tells the other about its memory and its doors: region adverts and endpoint blobs.
+//!
+//! The one bridge between the control wing and the data wing. A parsed advert is a checked *claim*:
+//! its numbers fit together, but only the owner (or its NIC) decides on each access.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::kinds::{Access, MemoryKind};
+use crate::limits::{MAX_ENDPOINT_BYTES, MAX_UDS_PATH_BYTES};
+use crate::region::{Epoch, RemoteRegion, WindowId};
+use crate::span::{Extent, Side};
+use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
+
+/// Bytes of an advert's body.
+pub const ADVERT_BYTES: usize = 48;
+/// Bytes before the content of an endpoint blob: kind and length.
+pub const BLOB_HEAD_BYTES: usize = 3;
+
+/// What lies behind a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// Memory without a descriptor (adopted, or of a device): the shm transport reaches it only by
+    /// copies that the owner makes.
+    Process,
+    /// A memfd, whose descriptor the shm transport passes. The window lies within the memfd.
+    Memfd {
+        /// First byte of the window within the memfd.
+        base: u64,
+        /// Size of the memfd in bytes.
+        size: Extent,
+    },
+}
+
+/// What a window is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The window over the owner's connection buffer, to which the offset-based calls refer.
+    Default,
+    /// A window that the owner exposed by itself; the label is the user's.
+    Named(u64),
+}
+
+/// A window, as its owner describes it to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionAdvert {
+    /// Name, epoch, size, rights, memory kind.
+    pub region: RemoteRegion,
+    /// What lies behind it.
+    pub backing: Backing,
+    /// What it is for.
+    pub role: Role,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    window: U64,
+    epoch: U32,
+    access: u8,
+    memory: u8,
+    backing: u8,
+    role: u8,
+    len: U64,
+    base: U64,
+    size: U64,
+    label: U64,
+}
+
+const _: () = assert!(size_of::<Raw>() == ADVERT_BYTES);
+
+impl RegionAdvert {
+    /// Reads an advert's body, the first byte of which is byte `at` of its frame.
+    ///
+    /// # Errors
+    /// `Value` for unknown rights, kinds or roles, or for fields that must be zero and are not;
+    /// `Range` when the window does not lie within its memfd.
+    pub fn parse(bytes: &[u8; ADVERT_BYTES], at: u32) -> Result<Self, WireError> {
+        let raw: Raw = zerocopy::transmute!(*bytes);
+        let bad = |offset: u32, field, value| {
+            Err(WireError::value(at.saturating_add(offset), field, value))
+        };
+        let Some(access) = Access::from_bits(raw.access) else {
+            return bad(12, "access", u64::from(raw.access));
+        };
+        let Some(kind) = MemoryKind::from_wire(raw.memory) else {
+            return bad(13, "memory kind", u64::from(raw.memory));
+        };
+        let len = raw.len.get();
+        let (base, size) = (raw.base.get(), raw.size.get());
+        let backing = match raw.backing {
+            0 => {
+                if base != 0 {
+                    return bad(24, "base", base);
+                }
+                if size != 0 {
+                    return bad(32, "memfd size", size);
+                }
+                Backing::Process
+            }
+            1 => {
+                let size = Extent::new(size);
+                if let Err(e) = size.span(Side::Remote, base, len) {
+                    let at = at.saturating_add(24);
+                    return Err(WireError::new(at, WireErrorKind::Range(e)));
+                }
+                Backing::Memfd { base, size }
+            }
+            n => return bad(14, "backing", u64::from(n)),
+        };
+        let label = raw.label.get();
+        let role = match raw.role {
+            0 if label == 0 => Role::Default,
+            0 => return bad(40, "label", label),
+            1 => Role::Named(label),
+            n => return bad(15, "role", u64::from(n)),
+        };
+        let region = RemoteRegion {
+            window: WindowId(raw.window.get()),
+            epoch: Epoch(raw.epoch.get()),
+            extent: Extent::new(len),
+            access,
+            kind,
+        };
+        Ok(Self {
+            region,
+            backing,
+            role,
+        })
+    }
+
+    /// The advert's body.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; ADVERT_BYTES] {
+        let (backing, base, size) = match self.backing {
+            Backing::Process => (0, 0, 0),
+            Backing::Memfd { base, size } => (1, base, size.len()),
+        };
+        let (role, label) = match self.role {
+            Role::Default => (0, 0),
+            Role::Named(label) => (1, label),
+        };
+        zerocopy::transmute!(Raw {
+            window: U64::new(self.region.window.0),
+            epoch: U32::new(self.region.epoch.0),
+            access: self.region.access.bits(),
+            memory: self.region.kind.to_wire(),
+            backing,
+            role,
+            len: U64::new(self.region.extent.len()),
+            base: U64::new(base),
+            size: U64::new(size),
+            label: U64::new(label),
+        })
+    }
+}
+
+/// A door of a transport: a kind and bytes that only that transport understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointBlob<'a> {
+    /// Which transport. Numbers of transports that this end does not have are passed over.
+    pub kind: u8,
+    /// The transport's own bytes; at most [`MAX_ENDPOINT_BYTES`].
+    pub bytes: &'a [u8],
+}
+
+/// The blobs that this version understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint<'a> {
+    /// Shared memory: the socket at this path passes descriptors. Not empty, no zero byte, at most
+    /// [`MAX_UDS_PATH_BYTES`].
+    Shm {
+        /// The path's bytes.
+        path: &'a [u8],
+    },
+    /// A data stream: dial this port (not 0) at the address of the control connection.
+    Tcp {
+        /// The port's two bytes are in the blob, little-endian.
+        port: [u8; 2],
+    },
+    /// A transport that this version does not know.
+    Other(EndpointBlob<'a>),
+}
+
+/// Kind of an [`Endpoint::Shm`].
+pub const ENDPOINT_SHM: u8 = 1;
+/// Kind of an [`Endpoint::Tcp`].
+pub const ENDPOINT_TCP: u8 = 2;
+
+impl<'a> Endpoint<'a> {
+    /// A data stream at `port`.
+    #[must_use]
+    pub const fn tcp(port: u16) -> Self {
+        Self::Tcp {
+            port: port.to_le_bytes(),
+        }
+    }
+
+    /// The port of a data stream.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp { port } => Some(u16::from_le_bytes(*port)),
+            Self::Shm { .. } | Self::Other(_) => None,
+        }
+    }
+
+    /// This endpoint as a blob.
+    #[must_use]
+    pub const fn blob(&'a self) -> EndpointBlob<'a> {
+        match self {
+            Self::Shm { path } => EndpointBlob {
+                kind: ENDPOINT_SHM,
+                bytes: path,
+            },
+            Self::Tcp { port } => EndpointBlob {
+                kind: ENDPOINT_TCP,
+                bytes: port,
+            },
+            Self::Other(blob) => *blob,
+        }
+    }
+}
+
+impl<'a> EndpointBlob<'a> {
+    /// What this version makes of the blob.
+    ///
+    /// # Errors
+    /// A known kind with bytes that it cannot have; `at` is relative to the blob.
+    pub fn typed(&self) -> Result<Endpoint<'a>, WireError> {
+        const CONTENT: u32 = 3;
+        let len = to_u32(self.bytes.len());
+        match self.kind {
+            ENDPOINT_SHM => {
+                if self.bytes.len() > MAX_UDS_PATH_BYTES {
+                    let limit = to_u32(MAX_UDS_PATH_BYTES);
+                    return Err(WireError::new(1, WireErrorKind::TooLong { len, limit }));
+                }
+                if self.bytes.is_empty() || self.bytes.contains(&0) {
+                    return Err(WireError::value(CONTENT, "socket path", 0));
+                }
+                Ok(Endpoint::Shm { path: self.bytes })
+            }
+            ENDPOINT_TCP => match <[u8; 2]>::try_from(self.bytes) {
+                Ok([0, 0]) => Err(WireError::value(CONTENT, "port", 0)),
+                Ok(port) => Ok(Endpoint::Tcp { port }),
+                Err(_) => Err(WireError::value(1, "length of a port", u64::from(len))),
+            },
+            _ => Ok(Endpoint::Other(*self)),
+        }
+    }
+
+    /// Bytes of the blob on the wire.
+    #[must_use]
+    pub fn emitted_len(&self) -> usize {
+        BLOB_HEAD_BYTES.saturating_add(self.bytes.len())
+    }
+
+    /// Reads a blob.
+    ///
+    /// # Errors
+    /// `Truncated`; `TooLong` beyond [`MAX_ENDPOINT_BYTES`].
+    pub fn parse(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        let kind = r.u8()?;
+        let at = r.at();
+        let len = r.u16_le()?;
+        let limit = to_u32(MAX_ENDPOINT_BYTES);
+        if u32::from(len) > limit {
+            return Err(WireError::new(
+                at,
+                WireErrorKind::TooLong {
+                    len: u32::from(len),
+                    limit,
+                },
+            ));
+        }
+        Ok(Self {
+            kind,
+            bytes: r.bytes(usize::from(len))?,
+        })
+    }
+
+    /// Writes the blob.
+    ///
+    /// # Errors
+    /// `NoSpace`; `TooLong` beyond [`MAX_ENDPOINT_BYTES`], which writes nothing.
+    pub fn emit(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
+        let limit = to_u32(MAX_ENDPOINT_BYTES);
+        match u16::try_from(self.bytes.len()) {
+            Ok(len) if u32::from(len) <= limit => {
+                out.u8(self.kind)?;
+                out.u16_le(len)?;
+                out.bytes(self.bytes)
+            }
+            _ => {
+                let len = to_u32(self.bytes.len());
+                Err(WireError::new(
+                    out.written(),
+                    WireErrorKind::TooLong { len, limit },
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ADVERT_BYTES, Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
+    use crate::kinds::{Access, MemoryKind};
+    use crate::region::{Epoch, RemoteRegion, WindowId};
+    use crate::span::Extent;
+    use crate::wire::cursor::WireErrorKind;
+
+    fn advert() -> RegionAdvert {
+        RegionAdvert {
+            region: RemoteRegion {
+                window: WindowId(0x0102_0304_0506_0708),
+                epoch: Epoch(9),
+                extent: Extent::new(0x1000),
+                access: Access::all(),
+                kind: MemoryKind::Cpu,
+            },
+            backing: Backing::Memfd {
+                base: 0x2000,
+                size: Extent::new(0x3000),
+            },
+            role: Role::Named(5),
+        }
+    }
+
+    #[test]
+    fn an_advert_is_judged_field_by_field() {
+        let good = advert().to_bytes();
+        assert_eq!(RegionAdvert::parse(&good, 9), Ok(advert()));
+        let at = |i: usize, v: u8| -> (u32, WireErrorKind) {
+            let mut b = good;
+            b[i] = v;
+            let e = RegionAdvert::parse(&b, 9).unwrap_err();
+            (e.at - 9, e.kind)
+        };
+        assert!(matches!(
+            at(12, 4),
+            (
+                12,
+                WireErrorKind::Value {
+                    field: "access",
+                    value: 4
+                }
+            )
+        ));
+        assert!(matches!(
+            at(13, 0),
+            (
+                13,
+                WireErrorKind::Value {
+                    field: "memory kind",
+                    ..
+                }
+            )
+        ));
+        assert!(matches!(
+            at(13, 9),
+            (
+                13,
+                WireErrorKind::Value {
+                    field: "memory kind",
+                    ..
+                }
+            )
+        ));
+        assert!(matches!(
+            at(14, 0),
+            (24, WireErrorKind::Value { field: "base", .. })
+        ));
+        assert!(matches!(
+            at(14, 2),
+            (
+                14,
+                WireErrorKind::Value {
+                    field: "backing",
+                    ..
+                }
+            )
+        ));
+        assert!(matches!(
+            at(15, 0),
+            (40, WireErrorKind::Value { field: "label", .. })
+        ));
+        assert!(matches!(
+            at(15, 2),
+            (15, WireErrorKind::Value { field: "role", .. })
+        ));
+        assert!(matches!(at(16, 1), (24, WireErrorKind::Range(e)) if e.len == 0x1001));
+        assert!(matches!(at(24, 1), (24, WireErrorKind::Range(e)) if e.offset == 0x2001));
+        assert!(matches!(at(33, 0x2f), (24, WireErrorKind::Range(e)) if e.limit == 0x2f00));
+        assert!(matches!(at(31, 0xff), (24, WireErrorKind::Range(_))));
+    }
+
+    #[test]
+    fn a_window_of_process_memory_has_no_memfd() {
+        let a = RegionAdvert {
+            backing: Backing::Process,
+            role: Role::Default,
+            ..advert()
+        };
+        let mut b: [u8; ADVERT_BYTES] = a.to_bytes();
+        assert_eq!(RegionAdvert::parse(&b, 0), Ok(a));
+        b[32] = 1;
+        let e = RegionAdvert::parse(&b, 0).unwrap_err();
+        assert!(matches!(
+            e.kind,
+            WireErrorKind::Value {
+                field: "memfd size",
+                value: 1
+            }
+        ));
+    }
+
+    #[test]
+    fn endpoints_are_typed_or_passed_over() {
+        let blob = |kind, bytes: &'static [u8]| EndpointBlob { kind, bytes };
+        assert_eq!(
+            blob(1, b"/run/x").typed(),
+            Ok(Endpoint::Shm { path: b"/run/x" })
+        );
+        assert_eq!(blob(2, &[0x39, 0x30]).typed().unwrap().port(), Some(12345));
+        assert_eq!(Endpoint::tcp(12345).blob(), blob(2, &[0x39, 0x30]));
+        assert!(matches!(blob(77, &[]).typed(), Ok(Endpoint::Other(_))));
+        assert!(blob(1, &[]).typed().is_err());
+        assert!(blob(1, b"a\0b").typed().is_err());
+        assert!(blob(1, &[b'a'; 107]).typed().is_ok());
+        assert!(blob(1, &[b'a'; 108]).typed().is_err());
+        assert!(blob(2, &[0, 0]).typed().is_err());
+        assert!(blob(2, &[1]).typed().is_err());
+        assert!(blob(2, &[1, 2, 3]).typed().is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! Frames of a data stream (TCP or UDS): 56 bytes, then `len` bytes of payload.
+//!
+//! A stream begins after ATTACH and its answer. The initiator of an operation numbers it (`seq`);
+//! the target checks every frame against its own window table and answers `Ack` or `Nack`. This
+//! room knows the shape of frames; which window allows what is decided in [`crate::window`].
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::limits::{MAX_SLOTS, MAX_STREAM_FRAME_BYTES};
+use crate::region::{Epoch, WindowId};
+use crate::span::{Extent, RangeError, Side};
+use crate::window::WindowFault;
+use crate::wire::cursor::{WireError, WireErrorKind};
+use crate::work::Failure;
+
+/// Bytes of a data frame before its payload.
+pub const DATA_FRAME_BYTES: usize = 56;
+
+/// What a data frame does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DataKind {
+    /// `len` bytes follow; they belong at `offset` of the window. `total`: bytes of the operation.
+    Write = 1,
+    /// Asks for `total` bytes at `offset` of the window.
+    Read = 2,
+    /// `len` bytes follow; they belong at `offset` of the *operation*. `total`: its bytes.
+    ReadData = 3,
+    /// `total` operations in a row, the last of which is `seq`, are done.
+    Ack = 4,
+    /// Operation `seq` failed; `status` says why.
+    Nack = 5,
+    /// As `Write` of `total` bytes that lie at `addr` of the initiator: the target fetches them by
+    /// `process_vm_readv(2)` from the process that its socket names (`SO_PEERCRED`).
+    WriteRef = 6,
+    /// As `Read` of `total` bytes; the target stores them at `addr` of the initiator by
+    /// `process_vm_writev(2)`, then answers `Ack`.
+    ReadRef = 7,
+    /// A memfd of `total` bytes travels with this frame (`SCM_RIGHTS`); the window lies in it.
+    Region = 8,
+}
+
+impl DataKind {
+    const fn from_wire(n: u8) -> Option<Self> {
+        Some(match n {
+            1 => Self::Write,
+            2 => Self::Read,
+            3 => Self::ReadData,
+            4 => Self::Ack,
+            5 => Self::Nack,
+            6 => Self::WriteRef,
+            7 => Self::ReadRef,
+            8 => Self::Region,
+            _ => return None,
+        })
+    }
+
+    const fn to_wire(self) -> u8 {
+        match self {
+            Self::Write => 1,
+            Self::Read => 2,
+            Self::ReadData => 3,
+            Self::Ack => 4,
+            Self::Nack => 5,
+            Self::WriteRef => 6,
+            Self::ReadRef => 7,
+            Self::Region => 8,
+        }
+    }
+
+    /// The flags that a frame of this kind may carry.
+    const fn flags(self) -> DataFlags {
+        match self {
+            Self::Write | Self::WriteRef => DataFlags::all(),
+            Self::ReadData => DataFlags::LAST,
+            Self::Read | Self::Ack | Self::Nack | Self::ReadRef | Self::Region => {
+                DataFlags::empty()
+            }
+        }
+    }
+}
+
+bitflags! {
+    /// Flags of a data frame.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct DataFlags: u8 {
+        /// The last frame of its operation.
+        const LAST = 1;
+        /// `tag` goes to the target's inbox after the bytes. Only together with `LAST`.
+        const NOTIFY = 1 << 1;
+    }
+}
+
+/// A frame of a data stream. Fields that its kind does not use are zero and mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DataFrame {
+    /// What it does.
+    pub kind: DataKind,
+    /// How.
+    pub flags: DataFlags,
+    /// Why an operation failed; zero except in a `Nack`.
+    pub status: u16,
+    /// The operation.
+    pub seq: u32,
+    /// The window.
+    pub window: WindowId,
+    /// The epoch in which the initiator knows the window.
+    pub epoch: Epoch,
+    /// Bytes of payload that follow; at most [`MAX_STREAM_FRAME_BYTES`].
+    pub len: u32,
+    /// Where the payload belongs.
+    pub offset: u64,
+    /// Bytes of the whole operation; operations acknowledged by an `Ack`.
+    pub total: u64,
+    /// The tag to deliver.
+    pub tag: u64,
+    /// An address of the initiator's memory.
+    pub addr: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    kind: u8,
+    flags: u8,
+    status: U16,
+    seq: U32,
+    window: U64,
+    epoch: U32,
+    len: U32,
+    offset: U64,
+    total: U64,
+    tag: U64,
+    addr: U64,
+}
+
+const _: () = assert!(size_of::<Raw>() == DATA_FRAME_BYTES);
+
+/// Why a `Nack` was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nack {
+    /// A reason of this version.
+    Failure(Failure),
+    /// A number of a later version.
+    Unknown(u16),
+}
+
+impl Nack {
+    /// The failure to report to whoever waits for the operation.
+    #[must_use]
+    pub fn failure(self) -> Failure {
+        match self {
+            Self::Failure(f) => f,
+            Self::Unknown(n) => Failure::Transport(i32::from(n)),
+        }
+    }
+}
+
+impl DataFrame {
+    /// A frame with all other fields zero.
+    #[must_use]
+    #[inline]
+    pub const fn new(kind: DataKind, seq: u32) -> Self {
+        Self {
+            kind,
+            flags: DataFlags::empty(),
+            status: 0,
+            seq,
+            window: WindowId(0),
+            epoch: Epoch(0),
+            len: 0,
+            offset: 0,
+            total: 0,
+            tag: 0,
+            addr: 0,
+        }
+    }
+
+    /// The answer that `count` operations up to `seq` are done.
+    #[must_use]
+    #[inline]
+    pub const fn ack(seq: u32, count: u64) -> Self {
+        let mut ack = Self::new(DataKind::Ack, seq);
+        ack.total = count;
+        ack
+    }
+
+    /// The answer that operation `seq` failed. The numbers of a range error travel in `offset`,
+    /// `total` and `addr` (the limit); a transport's own number in `tag`.
+    #[must_use]
+    pub fn nack(seq: u32, why: Failure) -> Self {
+        let mut n = Self::new(DataKind::Nack, seq);
+        n.status = match why {
+            Failure::Window(WindowFault::Unknown) => 1,
+            Failure::Window(WindowFault::StaleEpoch) => 2,
+            Failure::Window(WindowFault::Revoked) => 3,
+            Failure::Window(WindowFault::OutOfWindow(e)) => {
+                (n.offset, n.total, n.addr) = (e.offset, e.len, e.limit);
+                4
+            }
+            Failure::Window(WindowFault::Access) => 5,
+            Failure::PeerDead => 6,
+            Failure::DeadlineExceeded => 7,
+            Failure::Cancelled => 8,
+            Failure::UnknownRegion => 9,
+            Failure::Unsupported => 10,
+            Failure::Transport(code) => {
+                n.tag = u64::from(u32::from_le_bytes(code.to_le_bytes()));
+                11
+            }
+        };
+        n
+    }
+
+    /// Why the operation failed, when this is a `Nack`.
+    #[must_use]
+    pub fn why(&self) -> Option<Nack> {
+        if !matches!(self.kind, DataKind::Nack) {
+            return None;
+        }
+        Some(Nack::Failure(match self.status {
+            1 => Failure::Window(WindowFault::Unknown),
+            2 => Failure::Window(WindowFault::StaleEpoch),
+            3 => Failure::Window(WindowFault::Revoked),
+            4 => Failure::Window(WindowFault::OutOfWindow(RangeError {
+                side: Side::Remote,
+                offset: self.offset,
+                len: self.total,
+                limit: self.addr,
+            })),
+            5 => Failure::Window(WindowFault::Access),
+            6 => Failure::PeerDead,
+            7 => Failure::DeadlineExceeded,
+            8 => Failure::Cancelled,
+            9 => Failure::UnknownRegion,
+            10 => Failure::Unsupported,
+            11 => {
+                let [a, b, c, d, ..] = self.tag.to_le_bytes();
+                Failure::Transport(i32::from_le_bytes([a, b, c, d]))
+            }
+            n => return Some(Nack::Unknown(n)),
+        }))
+    }
+
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// Unknown kinds and flags, lengths beyond the limit or the operation, statuses and flags that
+    /// the kind does not have. Offsets are *not* judged against a window here.
+    #[inline]
+    pub fn parse(bytes: &[u8; DATA_FRAME_BYTES]) -> Result<Self, WireError> {
+        let raw: Raw = zerocopy::transmute!(*bytes);
+        let Some(kind) = DataKind::from_wire(raw.kind) else {
+            return Err(WireError::new(0, WireErrorKind::UnknownKind(raw.kind)));
+        };
+        let flags = DataFlags::from_bits_retain(raw.flags);
+        let frame = Self {
+            kind,
+            flags,
+            status: raw.status.get(),
+            seq: raw.seq.get(),
+            window: WindowId(raw.window.get()),
+            epoch: Epoch(raw.epoch.get()),
+            len: raw.len.get(),
+            offset: raw.offset.get(),
+            total: raw.total.get(),
+            tag: raw.tag.get(),
+            addr: raw.addr.get(),
+        };
+        if !kind.flags().contains(flags) {
+            return Err(WireError::new(
+                1,
+                WireErrorKind::UnknownFlags(u16::from(raw.flags)),
+            ));
+        }
+        frame.check()?;
+        Ok(frame)
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), WireError> {
+        let len = u64::from(self.len);
+        if self.flags == DataFlags::NOTIFY {
+            return Err(WireError::value(1, "notify without last", 2));
+        }
+        if (self.status != 0) != matches!(self.kind, DataKind::Nack) {
+            return Err(WireError::value(2, "status", u64::from(self.status)));
+        }
+        match self.kind {
+            DataKind::Write | DataKind::ReadData => {
+                if self.len > MAX_STREAM_FRAME_BYTES {
+                    let kind = WireErrorKind::TooLong {
+                        len: self.len,
+                        limit: MAX_STREAM_FRAME_BYTES,
+                    };
+                    return Err(WireError::new(20, kind));
+                }
+                if len > self.total {
+                    return Err(WireError::value(20, "length beyond the operation's", len));
+                }
+            }
+            _ if len != 0 => return Err(WireError::value(20, "length", len)),
+            DataKind::Ack => {
+                // Whoever gets this counts up to it.
+                if !usize::try_from(self.total).is_ok_and(|n| (1..=MAX_SLOTS).contains(&n)) {
+                    return Err(WireError::value(32, "acknowledged operations", self.total));
+                }
+            }
+            DataKind::WriteRef | DataKind::ReadRef => {
+                // The bytes must lie within the address space: `addr + total` must not wrap.
+                if let Err(e) = Extent::new(u64::MAX).span(Side::Remote, self.addr, self.total) {
+                    return Err(WireError::new(48, WireErrorKind::Range(e)));
+                }
+            }
+            DataKind::Read | DataKind::Nack | DataKind::Region => {}
+        }
+        if matches!(self.kind, DataKind::ReadData)
+            && let Err(e) = Extent::new(self.total).span(Side::Local, self.offset, len)
+        {
+            return Err(WireError::new(24, WireErrorKind::Range(e)));
+        }
+        Ok(())
+    }
+
+    /// The frame's bytes.
+    #[must_use]
+    #[inline]
+    pub fn emit(&self) -> [u8; DATA_FRAME_BYTES] {
+        zerocopy::transmute!(Raw {
+            kind: self.kind.to_wire(),
+            flags: self.flags.bits(),
+            status: U16::new(self.status),
+            seq: U32::new(self.seq),
+            window: U64::new(self.window.0),
+            epoch: U32::new(self.epoch.0),
+            len: U32::new(self.len),
+            offset: U64::new(self.offset),
+            total: U64::new(self.total),
+            tag: U64::new(self.tag),
+            addr: U64::new(self.addr),
+        })
+    }
+}

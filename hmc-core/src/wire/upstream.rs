@@ -1,0 +1,67 @@
+//! The dialect of the C++ HMC on the control connection (facts: its `socket_ctrl.cpp:320-415`).
+//!
+//! One HELLO from the dialer, never answered; then integers and opaque bytes. There is no version,
+//! no heartbeat and no goodbye. It is spoken only where the user asked for it by name.
+
+use crate::kinds::Rank;
+use crate::limits::FRAME_HEADER_BYTES;
+use crate::wire::header::{FrameKind, Header};
+
+/// Bytes of an upstream HELLO frame.
+pub const HELLO_V1_BYTES: usize = 12;
+
+/// Who dials, as its first eight bytes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// HELLO v2 and all that follows it.
+    Native,
+    /// The C++ HMC.
+    Upstream,
+}
+
+impl Dialect {
+    /// The dialect of a connection whose first frame has this header; `None` when neither dialect
+    /// begins so.
+    #[must_use]
+    #[inline]
+    pub const fn of_first(header: Header) -> Option<Self> {
+        match header.kind() {
+            FrameKind::Native => Some(Self::Native),
+            FrameKind::HelloV1 => Some(Self::Upstream),
+            FrameKind::Int | FrameKind::Struct => None,
+        }
+    }
+}
+
+/// The HELLO frame of `rank`: `02 00 00 80 04 00 00 00`, then the rank.
+#[must_use]
+pub const fn hello_v1(rank: Rank) -> [u8; HELLO_V1_BYTES] {
+    let head: [u8; FRAME_HEADER_BYTES] = Header::new(FrameKind::HelloV1, 4).to_bytes();
+    let [a, b, c, d, e, f, g, h] = head;
+    let [i, j, k, l] = rank.0.to_le_bytes();
+    [a, b, c, d, e, f, g, h, i, j, k, l]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dialect, hello_v1};
+    use crate::kinds::Rank;
+    use crate::wire::header::{FrameKind, Header};
+
+    #[test]
+    fn the_hello_is_upstreams() {
+        assert_eq!(
+            hello_v1(Rank(0x0A0B_0C0D)),
+            [0x02, 0, 0, 0x80, 4, 0, 0, 0, 0x0D, 0x0C, 0x0B, 0x0A]
+        );
+    }
+
+    #[test]
+    fn eight_bytes_tell_the_dialect() {
+        let of = |kind| Dialect::of_first(Header::new(kind, 4));
+        assert_eq!(of(FrameKind::HelloV1), Some(Dialect::Upstream));
+        assert_eq!(of(FrameKind::Native), Some(Dialect::Native));
+        assert_eq!(of(FrameKind::Int), None);
+        assert_eq!(of(FrameKind::Struct), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! What the tests of the control wing share: one of each message, hex, cutting.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    reason = "tests may panic, and each test file uses a part of this"
+)]
+
+pub mod bodies;
+pub mod link;
+
+use hmc_core::kinds::{Access, Incarnation, MemoryKind, Rank};
+use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::span::Extent;
+use hmc_core::time::Duration;
+use hmc_core::wire::advert::{Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
+use hmc_core::wire::cursor::Writer;
+use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken, Welcome};
+use hmc_core::wire::message::Message;
+use hmc_core::wire::reject::RejectReason;
+
+/// The bytes of a message's frame.
+pub fn encode(m: &Message<'_>) -> Vec<u8> {
+    let mut bytes = vec![0xEE; m.emitted_len() + 3];
+    let mut w = Writer::new(&mut bytes);
+    m.emit(&mut w).unwrap();
+    let n = w.written() as usize;
+    assert_eq!(n, m.emitted_len());
+    assert_eq!(
+        &bytes[n..],
+        [0xEE; 3],
+        "nothing is written behind the frame"
+    );
+    bytes.truncate(n);
+    bytes
+}
+
+/// Hex without spaces.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes of a hex text; spaces are passed over.
+pub fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    assert!(
+        digits.len().is_multiple_of(2),
+        "odd number of digits in {text}"
+    );
+    digits
+        .chunks(2)
+        .map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// A list with a socket path and a port.
+pub fn endpoints() -> EndpointList {
+    let mut list = EndpointList::new();
+    list.push(
+        Endpoint::Shm {
+            path: b"/run/hmc/7.sock",
+        }
+        .blob(),
+    )
+    .unwrap();
+    list.push(Endpoint::tcp(0x1F90).blob()).unwrap();
+    list
+}
+
+/// A HELLO in which every field has another value.
+pub fn hello(list: &EndpointList) -> Hello<'_> {
+    Hello {
+        features: Features::CMA | Features::BATCHED_ACKS,
+        job: 0x1112_1314_1516_1718,
+        rank: Rank(0x0102),
+        incarnation: Incarnation(0x2122_2324_2526_2728),
+        nonce: *b"nonce-nonce-nonc",
+        expected: Some(Rank(0x0304)),
+        host: HostId(*b"host-host-host-h"),
+        heartbeat: Duration::from_nanos(500_000_000),
+        slots: 0x0080,
+        endpoints: list.endpoints(),
+    }
+}
+
+/// A window in a memfd.
+pub fn advert() -> RegionAdvert {
+    RegionAdvert {
+        region: RemoteRegion {
+            window: WindowId(0x3132_3334_3536_3738),
+            epoch: Epoch(0x4142_4344),
+            extent: Extent::new(0x5000),
+            access: Access::READ | Access::WRITE,
+            kind: MemoryKind::NvidiaGpu,
+        },
+        backing: Backing::Memfd {
+            base: 0x6000,
+            size: Extent::new(0xB000),
+        },
+        role: Role::Named(0x7172_7374_7576_7778),
+    }
+}
+
+/// The token of all tests.
+pub const TOKEN: LinkToken = LinkToken(*b"token-token-toke");
+
+/// At least one of each message, with its name.
+pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
+    let plain = Hello {
+        expected: None,
+        ..hello(list).with_endpoints(Default::default())
+    };
+    let window = WindowId(0x8182_8384_8586_8788);
+    let epoch = Epoch(0x9192_9394);
+    vec![
+        ("hello_v1", Message::HelloV1 { rank: Rank(7) }),
+        ("hello", Message::Hello(hello(list))),
+        ("hello_plain", Message::Hello(plain)),
+        (
+            "welcome",
+            Message::Welcome(Welcome {
+                hello: hello(list),
+                token: TOKEN,
+            }),
+        ),
+        (
+            "welcome_plain",
+            Message::Welcome(Welcome {
+                hello: plain,
+                token: TOKEN,
+            }),
+        ),
+        (
+            "reject_version",
+            Message::Reject(RejectReason::Version { ours: 1 }),
+        ),
+        (
+            "reject_stale",
+            Message::Reject(RejectReason::Stale {
+                seen: Incarnation(0xABCD),
+            }),
+        ),
+        ("reject_busy", Message::Reject(RejectReason::Busy)),
+        (
+            "reject_unknown",
+            Message::Reject(RejectReason::Unknown {
+                code: 999,
+                detail: 5,
+            }),
+        ),
+        (
+            "attach",
+            Message::Attach {
+                rank: Rank(3),
+                token: TOKEN,
+                channel: 2,
+            },
+        ),
+        ("attach_ack", Message::AttachAck),
+        (
+            "endpoint",
+            Message::Endpoint(EndpointBlob {
+                kind: 9,
+                bytes: b"opaque",
+            }),
+        ),
+        ("advert", Message::Advert(advert())),
+        (
+            "advert_process",
+            Message::Advert(RegionAdvert {
+                backing: Backing::Process,
+                role: Role::Default,
+                ..advert()
+            }),
+        ),
+        ("int32", Message::Int32(-2)),
+        ("tag", Message::Tag(0x1122_3344_5566_7788)),
+        ("tag_max", Message::Tag(u64::MAX)),
+        ("struct_empty", Message::Struct(b"")),
+        (
+            "struct",
+            Message::Struct(b"\x01\x00\x00\x00\x08\x00\x00\x00 looks like a header"),
+        ),
+        (
+            "notify",
+            Message::Notify {
+                tag: 0xA1A2_A3A4_A5A6_A7A8,
+                window,
+            },
+        ),
+        ("ping", Message::Ping(0xB1B2)),
+        ("pong", Message::Pong(0xB1B2)),
+        ("revoke", Message::Revoke { window, epoch }),
+        ("revoked", Message::Revoked { window, epoch }),
+        ("bye", Message::Bye),
+    ]
+}

@@ -1,0 +1,145 @@
+//! A transport that the test holds the strings of: it keeps what was posted until the test says what
+//! becomes of it, in any order, late, doubled or never.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::collections::VecDeque;
+
+use hmc_core::kinds::{Access, Caps, MemoryKind};
+use hmc_core::lane::Transfer;
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::span::Extent;
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+
+/// The transport.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    /// Accepted and not completed, in the order of posting.
+    pub(crate) posted: Vec<WorkRequest>,
+    /// Completions to be polled.
+    pub(crate) ready: VecDeque<Completion>,
+    /// Posts that are accepted before the answer is `Busy`.
+    pub(crate) room: usize,
+    /// What a post is refused with, if it is.
+    pub(crate) refuse: Option<ErrorKind>,
+    /// Whether `cancel` withdraws.
+    pub(crate) withdraws: bool,
+    /// All requests that were ever accepted.
+    pub(crate) seen: Vec<WorkRequest>,
+    /// Calls of `cancel`.
+    pub(crate) cancels: usize,
+}
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        Self {
+            posted: Vec::new(),
+            ready: VecDeque::new(),
+            room: usize::MAX,
+            refuse: None,
+            withdraws: false,
+            seen: Vec::new(),
+            cancels: 0,
+        }
+    }
+
+    /// The `nth` outstanding request ends, moving all its bytes.
+    pub(crate) fn finish(&mut self, nth: usize) -> OpId {
+        let work = self.posted.remove(nth);
+        let result = Ok(work.local.span.len());
+        self.ready.push_back(Completion {
+            op: work.op,
+            result,
+        });
+        work.op
+    }
+
+    /// The `nth` outstanding request fails.
+    pub(crate) fn fail(&mut self, nth: usize, failure: Failure) -> OpId {
+        let work = self.posted.remove(nth);
+        self.ready.push_back(Completion {
+            op: work.op,
+            result: Err(failure),
+        });
+        work.op
+    }
+
+    /// Everything outstanding ends, moving all its bytes.
+    pub(crate) fn finish_all(&mut self) {
+        while !self.posted.is_empty() {
+            self.finish(0);
+        }
+    }
+}
+
+impl Transport for Desk {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::all()
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+        if let Some(kind) = self.refuse {
+            return Err(kind);
+        }
+        self.room = self.room.checked_sub(1).ok_or(ErrorKind::Busy)?;
+        self.posted.push(*work);
+        self.seen.push(*work);
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        let count = self.ready.len().min(out.len());
+        for (to, from) in out.iter_mut().zip(self.ready.drain(..count)) {
+            *to = from;
+        }
+        count
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        self.cancels += 1;
+        if self.withdraws {
+            self.posted.retain(|w| w.op != op);
+            self.ready.retain(|c| c.op != op);
+            CancelOutcome::Withdrawn
+        } else {
+            CancelOutcome::Running
+        }
+    }
+}
+
+/// A region of `len` bytes here.
+pub(crate) fn local(len: u64) -> LocalRegion {
+    let key = RegionKey {
+        index: 1,
+        generation: 1,
+    };
+    LocalRegion {
+        key,
+        extent: Extent::new(len),
+        kind: MemoryKind::Cpu,
+    }
+}
+
+/// A window of `len` bytes there.
+pub(crate) fn remote(len: u64) -> RemoteRegion {
+    RemoteRegion {
+        window: WindowId::new(2, 77),
+        epoch: Epoch(3),
+        extent: Extent::new(len),
+        access: Access::all(),
+        kind: MemoryKind::Cpu,
+    }
+}
+
+/// A transfer of `len` bytes between odd offsets.
+pub(crate) fn transfer(opcode: Opcode, len: u64) -> Transfer {
+    Transfer {
+        opcode,
+        when: CompleteWhen::Visible,
+        local: local(len + 7).slice(7, len).unwrap(),
+        remote: remote(len + 13).slice(13, len).unwrap(),
+    }
+}

@@ -1,0 +1,98 @@
+//! Bulk copies between shared and private bytes that the optimiser cannot see through.
+//!
+//! `ptr::copy_nonoverlapping` on memory that another party writes is a data race in the language. Here the
+//! loads and stores are assembly (x86-64, aarch64) or volatile words (Miri, loom, other machines), so the
+//! compiler neither assumes that the bytes stay as they were nor invents or repeats an access.
+//!
+//! The kernel is chosen by size and CPU; see `copy/x86_64.rs` for the measured bounds. An 8-byte copy
+//! between aligned addresses is one load and one store. Nothing else about the order or the width of the
+//! accesses is promised, and a copy orders nothing: publish with [`crate::flag`] or a word.
+
+mod words;
+
+#[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
+mod aarch64;
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+mod x86_64;
+
+#[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
+use aarch64 as kernel;
+#[cfg(any(miri, loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+use words as kernel;
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+use x86_64 as kernel;
+
+/// Bytes that an overlapping copy moves at a time through a private buffer.
+const BOUNCE: usize = 4096;
+
+/// Copies `len` bytes from `src` to `dst`. Any alignment.
+///
+/// All stores are done in program order for later stores of this thread, non-temporal ones included.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `len` bytes without a trap, `len` is at most `isize::MAX`, and
+/// the two ranges do not overlap. No Rust reference to the bytes of `dst` is used meanwhile, and no `&mut`
+/// to those of `src`. Other parties may read and write both.
+#[inline]
+pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the kernel's contract is this function's.
+    unsafe { kernel::copy(dst, src, len) };
+}
+
+/// Copies `len` bytes from `src` to `dst` as if through a buffer: the ranges may overlap.
+///
+/// # Safety
+/// As for [`copy`], but for the overlap.
+#[inline]
+pub unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, len: usize) {
+    if dst.addr().abs_diff(src.addr()) >= len {
+        // SAFETY: as the caller vouched; the starts are `len` bytes apart, so the ranges are disjoint.
+        unsafe { copy(dst, src, len) };
+    } else {
+        // SAFETY: as the caller vouched.
+        unsafe { bounce(dst, src, len) };
+    }
+}
+
+/// Copies overlapping ranges piece by piece through a private buffer, from the end that is safe.
+///
+/// # Safety
+/// As for [`copy_overlapping`].
+#[cold]
+unsafe fn bounce(dst: *mut u8, src: *const u8, len: usize) {
+    let mut buffer = [0u8; BOUNCE];
+    let forward = dst.addr() < src.addr();
+    let mut done = 0usize;
+    while done < len {
+        let step = len.saturating_sub(done).min(BOUNCE);
+        // From the front when the destination lies lower, else from the back.
+        let at = if forward {
+            done
+        } else {
+            len.saturating_sub(done).saturating_sub(step)
+        };
+        // SAFETY: `at + step <= len`, so the piece lies in `src`; `buffer` has `BOUNCE >= step` bytes and is
+        // private to this frame.
+        unsafe { copy(buffer.as_mut_ptr(), src.wrapping_add(at), step) };
+        // SAFETY: as above for `dst`. What this overwrites of `src` was read before or is not needed.
+        unsafe { copy(dst.wrapping_add(at), buffer.as_ptr(), step) };
+        done = done.saturating_add(step);
+    }
+}
+
+/// Sets `len` bytes at `dst` to `byte`.
+///
+/// # Safety
+/// `dst` is writable for `len` bytes without a trap, `len` is at most `isize::MAX`, and no Rust reference
+/// to those bytes is used meanwhile.
+#[inline]
+pub unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
+    // SAFETY: the kernel's contract is this function's.
+    unsafe { kernel::fill(dst, byte, len) };
+}
+
+/// Whether this CPU has the CRC-32C instruction.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+pub(crate) fn has_crc() -> bool {
+    x86_64::Cpu::get().has_sse42()
+}

@@ -1,0 +1,45 @@
+//! The memory floor of HMC: the only crate that reads and writes shared host bytes.
+//!
+//! Bytes that another thread, process or device may write at any moment are never behind a Rust
+//! reference here. They are copied in and out by [`hmc_core::span::Span`], with instructions that the
+//! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`], [`baton`] and
+//! [`word`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
+//!
+//! Reading order: [`shared`], [`copy`], [`slot`], [`baton`], [`word`], then `os`.
+//!
+//! Without the feature `std` the crate is `no_std`: there are no mappings, and a wait is a spin.
+//! Under `cfg(loom)` only [`sync`] changes.
+#![cfg_attr(not(any(feature = "std", test, loom)), no_std)]
+
+#[cfg(all(feature = "std", not(target_os = "linux")))]
+compile_error!(
+    "hmc-mem needs Linux for its feature `std` (memfd, seals, futex). \
+     Build with `--no-default-features` for the portable part."
+);
+#[cfg(all(
+    feature = "std",
+    target_os = "linux",
+    not(any(target_arch = "x86_64", target_arch = "aarch64"))
+))]
+compile_error!(
+    "hmc-mem supports Linux on x86_64 and aarch64 for its feature `std`. \
+     Build with `--no-default-features` for the portable part."
+);
+
+pub mod baton;
+pub mod copy;
+pub mod crc;
+pub mod error;
+pub mod flag;
+#[cfg(all(
+    feature = "std",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(loom)
+))]
+pub mod os;
+pub mod owned;
+pub mod shared;
+pub mod slot;
+pub mod sync;
+pub mod word;

@@ -1,0 +1,249 @@
+//! Copies between the memory of another process and shared bytes here: `process_vm_readv(2)` and
+//! `process_vm_writev(2)` ("cross memory attach").
+//!
+//! Used by the target of a put into, or a get from, memory that it adopted and cannot export. The other
+//! process names an address of its own; the kernel checks it. This room checks only our side.
+
+use std::path::Path;
+
+use hmc_core::span::Span;
+use rustix::process::Pid;
+
+use crate::shared::{SharedBytes, SharedError, widen};
+
+/// The most that one call moves, in bytes: the interval at which `go_on` is asked.
+pub const PIECE: u64 = 1 << 20;
+
+/// Why a copy stopped. Bytes before `done` have been copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CmaError {
+    /// The range of our own view was wrong.
+    Shared(SharedError),
+    /// The kernel forbids it (EPERM): another user, `ptrace_scope`, or a sandbox.
+    Denied,
+    /// The process is gone (ESRCH).
+    Gone,
+    /// The other process has no such memory (EFAULT), or not with that right.
+    BadAddress {
+        /// Bytes copied before.
+        done: u64,
+    },
+    /// `go_on` said no.
+    Stopped {
+        /// Bytes copied before.
+        done: u64,
+    },
+    /// This system lacks the call (ENOSYS).
+    Unsupported,
+    /// Another errno.
+    Os {
+        /// The number.
+        errno: i32,
+        /// Bytes copied before.
+        done: u64,
+    },
+}
+
+impl core::fmt::Display for CmaError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Self::Shared(ref e) => e.fmt(f),
+            Self::Denied => f.write_str(
+                "the kernel forbids to reach that process's memory (same user? kernel.yama.ptrace_scope? sandbox?)",
+            ),
+            Self::Gone => f.write_str("that process is gone"),
+            Self::BadAddress { done } => {
+                write!(f, "the other process has no such memory ({done} bytes were copied)")
+            }
+            Self::Stopped { done } => write!(f, "stopped after {done} bytes"),
+            Self::Unsupported => f.write_str("this system has no process_vm_readv"),
+            Self::Os { errno, done } => write!(f, "errno {errno} after {done} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for CmaError {}
+
+impl From<SharedError> for CmaError {
+    fn from(e: SharedError) -> Self {
+        Self::Shared(e)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    In,
+    Out,
+}
+
+/// Copies from `address` in process `pid` into `span`, asking `go_on` before each piece of 1 MiB.
+///
+/// A process id may be used again after a death: the caller holds a pidfd or a socket of the peer and checks
+/// it before it believes the bytes.
+///
+/// # Errors
+/// [`CmaError`]; the bytes that it counts were copied.
+///
+/// # Safety
+/// If `pid` is this process, the bytes at `address` may be read as shared bytes: no `&mut` to them is used
+/// meanwhile. (For another process the kernel checks the address, and what happens there is that process's
+/// own agreement: std's rule on `/proc/self/mem`.)
+pub unsafe fn read(
+    pid: Pid,
+    address: u64,
+    into: &SharedBytes<'_>,
+    span: Span,
+    go_on: impl FnMut() -> bool,
+) -> Result<(), CmaError> {
+    if !into.is_writable() {
+        return Err(SharedError::ReadOnly.into());
+    }
+    // SAFETY: the caller's contract.
+    unsafe { run(Way::In, pid, address, into, span, go_on) }
+}
+
+/// Copies `span` to `address` in process `pid`, asking `go_on` before each piece of 1 MiB.
+///
+/// # Errors
+/// As for [`read`].
+///
+/// # Safety
+/// If `pid` is this process, the bytes at `address` may be written as shared bytes: no reference to them is
+/// used meanwhile. For another process see [`read`].
+pub unsafe fn write(
+    pid: Pid,
+    address: u64,
+    from: &SharedBytes<'_>,
+    span: Span,
+    go_on: impl FnMut() -> bool,
+) -> Result<(), CmaError> {
+    // SAFETY: the caller's contract.
+    unsafe { run(Way::Out, pid, address, from, span, go_on) }
+}
+
+/// # Safety
+/// That of [`read`] or [`write`].
+unsafe fn run(
+    way: Way,
+    pid: Pid,
+    address: u64,
+    bytes: &SharedBytes<'_>,
+    span: Span,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<(), CmaError> {
+    bytes.locate(span)?;
+    if address.checked_add(span.len()).is_none() {
+        return Err(CmaError::BadAddress { done: 0 });
+    }
+    let mut done = 0u64;
+    while done < span.len() {
+        if !go_on() {
+            return Err(CmaError::Stopped { done });
+        }
+        let (piece, _) = span
+            .split_at(done)
+            .map_or((span, span), |(_, rest)| rest.take(PIECE));
+        let (at, len) = bytes.locate(piece)?;
+        // SAFETY: `at` and `len` are a span of a view, writable for `In` as `read` checked; the caller vouches for
+        // the other side.
+        let moved = unsafe { call(way, pid, address.wrapping_add(done), at, len) };
+        match usize::try_from(moved) {
+            // process_vm_readv(2): a short count when a later page of the other side is missing.
+            Ok(0) => return Err(CmaError::BadAddress { done }),
+            Ok(n) => done = done.saturating_add(widen(n)),
+            Err(_) => match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+                libc::EINTR => {}
+                libc::EPERM | libc::EACCES => return Err(CmaError::Denied),
+                libc::ESRCH => return Err(CmaError::Gone),
+                libc::EFAULT => return Err(CmaError::BadAddress { done }),
+                libc::ENOSYS => return Err(CmaError::Unsupported),
+                errno => return Err(CmaError::Os { errno, done }),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `len` bytes at `at` are mapped, and writable for `Way::In`; `address` as in [`read`] or [`write`].
+unsafe fn call(way: Way, pid: Pid, address: u64, at: *mut u8, len: usize) -> isize {
+    let here = libc::iovec {
+        iov_base: at.cast(),
+        iov_len: len,
+    };
+    // An address of the other process, as a number; on these machines a u64 fits.
+    let there = usize::try_from(address).unwrap_or(usize::MAX);
+    let there = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(there),
+        iov_len: len,
+    };
+    let pid = pid.as_raw_nonzero().get();
+    match way {
+        // SAFETY: one iovec each, alive during the call. `here` is writable as the caller vouches;
+        // `there` is used by the kernel in the process `pid`, as the caller vouches.
+        Way::In => unsafe {
+            libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0)
+        },
+        // SAFETY: as above; `here` is only read.
+        Way::Out => unsafe {
+            libc::process_vm_writev(pid, &raw const here, 1, &raw const there, 1, 0)
+        },
+    }
+}
+
+/// What is known about CMA on this machine without a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmaStatus {
+    /// Whether the call exists and no sandbox forbids it (tried on this process itself).
+    pub works: bool,
+    /// `kernel.yama.ptrace_scope`; `None` without Yama. 0 and `None`: any process of the same user. 1: the
+    /// peer must allow this process by [`allow`]. 2 and 3: only with CAP_SYS_PTRACE, never.
+    pub yama_scope: Option<u32>,
+}
+
+impl CmaStatus {
+    /// What to tell a person.
+    #[must_use]
+    pub const fn verdict(&self) -> &'static str {
+        match (self.works, self.yama_scope) {
+            (false, _) => "not available: the kernel or a sandbox forbids process_vm_readv",
+            (true, None | Some(0)) => "works between processes of one user",
+            (true, Some(1)) => "works between processes that allow each other (ptrace_scope 1)",
+            (true, Some(_)) => "needs CAP_SYS_PTRACE (kernel.yama.ptrace_scope is 2 or more)",
+        }
+    }
+}
+
+/// Tries CMA on this process and reads the system's policy.
+#[must_use]
+pub fn probe() -> CmaStatus {
+    let from = 0x5au8;
+    let mut to = 0u8;
+    let address = widen((&raw const from).addr());
+    let me = rustix::process::getpid();
+    // SAFETY: one byte of this frame to another; nothing else refers to either during the call.
+    let moved = unsafe { call(Way::In, me, address, &raw mut to, 1) };
+    let works = moved == 1 && to == from;
+    let scope = std::fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
+    CmaStatus {
+        works,
+        yama_scope: scope.ok().and_then(|s| s.trim().parse().ok()),
+    }
+}
+
+/// Lets process `pid` reach this process's memory under Yama's `ptrace_scope` 1 (PR_SET_PTRACER(2const)). One
+/// process at a time; without Yama there is nothing to allow, which is no failure.
+///
+/// # Errors
+/// [`CmaError::Os`].
+pub fn allow(pid: Pid) -> Result<(), CmaError> {
+    match rustix::process::set_ptracer(rustix::process::PTracer::ProcessID(pid)) {
+        // EINVAL: a kernel without Yama.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(e) => Err(CmaError::Os {
+            errno: e.raw_os_error(),
+            done: 0,
+        }),
+    }
+}

@@ -1,0 +1,255 @@
+//! Between sockets and shared bytes without a stop in private memory.
+//!
+//! The kernel copies straight into or out of a span, by raw pointer: no slice over shared bytes is made.
+//! Each call is one `sendmsg` or `recvmsg`, repeated on EINTR; it moves what it can (a part is normal) and
+//! says "would block" on a non-blocking socket. A broken connection is an error, never a signal.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use hmc_core::span::Span;
+
+use crate::shared::{SharedBytes, SharedError};
+
+/// The most parts of one call. More are left for the next call.
+pub const MAX_PARTS: usize = 64;
+
+/// What a call moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Moved {
+    /// This many bytes, of all parts in order. 0 only when the parts are empty.
+    Bytes(usize),
+    /// Nothing: the socket is not ready.
+    WouldBlock,
+    /// Nothing, and nothing will come: the peer closed its side (only when receiving).
+    Closed,
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IoError {
+    /// A range of a view was wrong; nothing moved.
+    Shared(SharedError),
+    /// The connection is broken (EPIPE, ECONNRESET, ENOTCONN).
+    Broken,
+    /// Another errno.
+    Os {
+        /// The number.
+        errno: i32,
+    },
+}
+
+impl core::fmt::Display for IoError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Self::Shared(ref e) => e.fmt(f),
+            Self::Broken => f.write_str("the connection is broken"),
+            Self::Os { errno } => write!(f, "socket call failed with errno {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for IoError {}
+
+impl From<SharedError> for IoError {
+    fn from(e: SharedError) -> Self {
+        Self::Shared(e)
+    }
+}
+
+impl IoError {
+    pub(crate) const fn from_errno(errno: i32) -> Self {
+        match errno {
+            libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN => Self::Broken,
+            _ => Self::Os { errno },
+        }
+    }
+}
+
+/// One part of what is sent.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    /// Private bytes, such as a header.
+    Private(&'a [u8]),
+    /// A span of shared bytes.
+    Shared(SharedBytes<'a>, Span),
+}
+
+/// One part of where received bytes go.
+#[derive(Debug)]
+pub enum Place<'a> {
+    /// Private bytes, such as the next header.
+    Private(&'a mut [u8]),
+    /// A span of shared bytes.
+    Shared(SharedBytes<'a>, Span),
+}
+
+const NONE: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
+/// A table of ranges on the stack.
+struct Table {
+    rows: [libc::iovec; MAX_PARTS],
+    used: usize,
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self {
+            rows: [NONE; MAX_PARTS],
+            used: 0,
+        }
+    }
+
+    /// Adds a range; `false` when the table is full. Empty ranges take no row.
+    fn push(&mut self, at: *mut u8, len: usize) -> bool {
+        if len == 0 {
+            return true;
+        }
+        let Some(row) = self.rows.get_mut(self.used) else {
+            return false;
+        };
+        *row = libc::iovec {
+            iov_base: at.cast(),
+            iov_len: len,
+        };
+        self.used = self.used.saturating_add(1);
+        true
+    }
+
+    fn message(&mut self) -> libc::msghdr {
+        // SAFETY: `msghdr` is a C struct of integers and pointers: all zeros is "no name, no parts, no control".
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = self.rows.as_mut_ptr();
+        message.msg_iovlen = self.used;
+        message
+    }
+}
+
+/// Repeats a call on EINTR and sorts its answer.
+fn sort(mut call: impl FnMut() -> isize) -> Result<Option<usize>, IoError> {
+    loop {
+        if let Ok(moved) = usize::try_from(call()) {
+            return Ok(Some(moved));
+        }
+        match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+            libc::EINTR => {}
+            // EWOULDBLOCK is the same number on Linux.
+            libc::EAGAIN => return Ok(None),
+            errno => return Err(IoError::from_errno(errno)),
+        }
+    }
+}
+
+/// Sends parts in order, as many bytes as the socket takes; at most [`MAX_PARTS`] parts.
+///
+/// # Errors
+/// [`IoError`]. On a wrong range nothing was sent.
+pub fn send_parts(socket: impl AsFd, parts: &[Part<'_>]) -> Result<Moved, IoError> {
+    let mut table = Table::new();
+    for part in parts {
+        let (at, len) = match part {
+            Part::Private(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
+            Part::Shared(bytes, span) => bytes.locate(*span)?,
+        };
+        if !table.push(at, len) {
+            break;
+        }
+    }
+    if table.used == 0 {
+        return Ok(Moved::Bytes(0));
+    }
+    let message = table.message();
+    let fd = socket.as_fd().as_raw_fd();
+    let moved = sort(|| {
+        // SAFETY: `message` points to `used` rows of `table`, alive during the call, each a range that is
+        // readable: a borrowed slice or a span within a view. sendmsg(2) writes to none of them.
+        unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) }
+    })?;
+    Ok(moved.map_or(Moved::WouldBlock, Moved::Bytes))
+}
+
+/// Receives into places in order, as many bytes as there are; at most [`MAX_PARTS`] places.
+///
+/// # Errors
+/// [`IoError`]. On a wrong range nothing was received.
+pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, IoError> {
+    let mut table = Table::new();
+    for place in places {
+        let (at, len) = match place {
+            Place::Private(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            Place::Shared(bytes, _) if !bytes.is_writable() => {
+                return Err(SharedError::ReadOnly.into());
+            }
+            Place::Shared(bytes, span) => bytes.locate(*span)?,
+        };
+        if !table.push(at, len) {
+            break;
+        }
+    }
+    if table.used == 0 {
+        return Ok(Moved::Bytes(0));
+    }
+    let mut message = table.message();
+    let fd = socket.as_fd().as_raw_fd();
+    let moved = sort(|| {
+        // SAFETY: `message` points to `used` rows of `table`, alive during the call, each a range that is
+        // writable: a slice borrowed mutably or a span within a writable view.
+        unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_CMSG_CLOEXEC) }
+    })?;
+    Ok(match moved {
+        None => Moved::WouldBlock,
+        // recvmsg(2): 0 for a stream means that the peer shut down; no part is empty here.
+        Some(0) => Moved::Closed,
+        Some(n) => Moved::Bytes(n),
+    })
+}
+
+/// Receives into `span`.
+///
+/// # Errors
+/// As for [`recv_parts`].
+pub fn recv_into(socket: impl AsFd, bytes: &SharedBytes<'_>, span: Span) -> Result<Moved, IoError> {
+    recv_parts(socket, &mut [Place::Shared(*bytes, span)])
+}
+
+/// Receives into `span` first and what comes after into `tail`: the end of a payload and the next header
+/// in one call.
+///
+/// # Errors
+/// As for [`recv_parts`].
+pub fn recv_into_then(
+    socket: impl AsFd,
+    bytes: &SharedBytes<'_>,
+    span: Span,
+    tail: &mut [u8],
+) -> Result<Moved, IoError> {
+    recv_parts(
+        socket,
+        &mut [Place::Shared(*bytes, span), Place::Private(tail)],
+    )
+}
+
+/// Sends `span`.
+///
+/// # Errors
+/// As for [`send_parts`].
+pub fn send_from(socket: impl AsFd, bytes: &SharedBytes<'_>, span: Span) -> Result<Moved, IoError> {
+    send_parts(socket, &[Part::Shared(*bytes, span)])
+}
+
+/// Sends `header`, then `span`, in one call.
+///
+/// # Errors
+/// As for [`send_parts`].
+pub fn send_with(
+    socket: impl AsFd,
+    header: &[u8],
+    bytes: &SharedBytes<'_>,
+    span: Span,
+) -> Result<Moved, IoError> {
+    send_parts(socket, &[Part::Private(header), Part::Shared(*bytes, span)])
+}

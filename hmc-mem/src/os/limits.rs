@@ -1,0 +1,303 @@
+//! What this machine grants: memory, locked memory, descriptors, huge pages, who the host is.
+//!
+//! Read from /proc and /sys when asked; nothing is kept but the page size. An unreadable file is "unknown"
+//! (`None`), never a failure: `doctor` shows it, [`Budget`] ignores it.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::error::{MemError, MemLimit};
+
+/// How much memory may be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    have: u64,
+    limit: MemLimit,
+}
+
+impl Budget {
+    /// A cap of the caller's own, in bytes.
+    #[must_use]
+    pub const fn of(have: u64) -> Self {
+        Self {
+            have,
+            limit: MemLimit::Caller,
+        }
+    }
+
+    /// The least of MemAvailable and what each control group above this process leaves. What is unknown does
+    /// not limit. Takes tens of microseconds.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_under(Path::new("/"))
+    }
+
+    /// As [`Self::read`], with /proc and /sys looked up under `root`.
+    #[must_use]
+    pub fn read_under(root: &Path) -> Self {
+        let mut least = Self {
+            have: u64::MAX,
+            limit: MemLimit::MemAvailable,
+        };
+        if let Some(have) = mem_available(root) {
+            least.have = have;
+        }
+        if let Some(have) = cgroup_left(root).filter(|have| *have < least.have) {
+            least = Self {
+                have,
+                limit: MemLimit::Cgroup,
+            };
+        }
+        least
+    }
+
+    /// Bytes that may be taken.
+    #[must_use]
+    pub const fn have(&self) -> u64 {
+        self.have
+    }
+
+    /// What limits them.
+    #[must_use]
+    pub const fn limit(&self) -> MemLimit {
+        self.limit
+    }
+
+    /// # Errors
+    /// [`MemError::NoSpace`] when `need` is more than there is.
+    pub const fn check(&self, need: u64) -> Result<(), MemError> {
+        if need > self.have {
+            return Err(MemError::NoSpace {
+                need,
+                have: self.have,
+                limit: self.limit,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+fn number(path: &Path) -> Option<u64> {
+    read(path)?.trim().parse().ok()
+}
+
+/// The number in a line `name: 123 kB` or `name 123`, in the file's unit.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let rest = rest.strip_prefix([':', ' '])?;
+        rest.split_whitespace().next()?.parse().ok()
+    })
+}
+
+/// `MemAvailable` of /proc/meminfo (proc_meminfo(5)), in bytes.
+fn mem_available(root: &Path) -> Option<u64> {
+    let text = read(&root.join("proc/meminfo"))?;
+    field(&text, "MemAvailable")?.checked_mul(1024)
+}
+
+/// What the tightest control group above this process leaves, in bytes. `None` when none limits.
+fn cgroup_left(root: &Path) -> Option<u64> {
+    let mine = read(&root.join("proc/self/cgroup"))?;
+    let sys = root.join("sys/fs/cgroup");
+    let mut least: Option<u64> = None;
+    // cgroups(7): lines `id:controllers:path`; v2 has id 0 and no controllers.
+    for line in mine.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let path = path.trim_start_matches('/');
+        let (tops, files): (Vec<PathBuf>, &GroupFiles) = if controllers.is_empty() {
+            (vec![sys.clone(), sys.join("unified")], &V2)
+        } else if controllers.split(',').any(|c| c == "memory") {
+            (vec![sys.join("memory")], &V1)
+        } else {
+            continue;
+        };
+        for top in tops {
+            // Inside a container the path may not exist below the mount: then the mount is the group.
+            let mut dir = top.join(path);
+            while dir.starts_with(&top) {
+                if let Some(left) = files.left(&dir) {
+                    least = Some(least.map_or(left, |l| l.min(left)));
+                }
+                if !dir.pop() {
+                    break;
+                }
+            }
+        }
+    }
+    least
+}
+
+/// The files of a control group's memory controller.
+struct GroupFiles {
+    max: &'static str,
+    current: &'static str,
+    /// The field of `memory.stat` that counts file pages which the kernel takes back at no cost.
+    reclaimable: &'static str,
+}
+
+/// Documentation/admin-guide/cgroup-v2.rst.
+const V2: GroupFiles = GroupFiles {
+    max: "memory.max",
+    current: "memory.current",
+    reclaimable: "inactive_file",
+};
+/// Documentation/admin-guide/cgroup-v1/memory.rst.
+const V1: GroupFiles = GroupFiles {
+    max: "memory.limit_in_bytes",
+    current: "memory.usage_in_bytes",
+    reclaimable: "total_inactive_file",
+};
+
+impl GroupFiles {
+    /// What one group leaves; `None` when it has no limit (`max`, or v1's 2^63 rounded to pages).
+    fn left(&self, dir: &Path) -> Option<u64> {
+        let max = number(&dir.join(self.max)).filter(|max| *max < 1 << 62)?;
+        let current = number(&dir.join(self.current))?;
+        let cache = read(&dir.join("memory.stat"))
+            .and_then(|t| field(&t, self.reclaimable))
+            .unwrap_or(0);
+        Some(max.saturating_sub(current.saturating_sub(cache)))
+    }
+}
+
+/// The base page, in bytes.
+#[must_use]
+pub fn page_size() -> u64 {
+    crate::shared::widen(rustix::param::page_size())
+}
+
+/// The soft limit of open descriptors.
+#[must_use]
+pub fn nofile() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The soft limit of locked memory, in bytes (`u64::MAX`: none).
+#[must_use]
+pub fn memlock() -> u64 {
+    getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX)
+}
+
+/// Reserved huge pages of 2 MiB that are free.
+#[must_use]
+pub fn free_huge_pages() -> u64 {
+    let dir = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB");
+    let free = number(&dir.join("free_hugepages")).unwrap_or(0);
+    // Promised to others already.
+    free.saturating_sub(number(&dir.join("resv_hugepages")).unwrap_or(0))
+}
+
+/// The word in brackets of a file such as `always [madvise] never`.
+fn chosen(path: &str) -> Option<String> {
+    let text = read(Path::new(path))?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+/// The policy of transparent huge pages for shared memory (Documentation/admin-guide/mm/transhuge.rst).
+fn shmem_huge() -> Option<String> {
+    chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+}
+
+fn grants(policy: Option<&str>) -> bool {
+    matches!(policy, Some("advise" | "always" | "within_size" | "force"))
+}
+
+/// Whether a memfd that asks for huge pages may get them.
+pub(crate) fn shmem_huge_granted() -> bool {
+    grants(shmem_huge().as_deref())
+}
+
+/// The identity of this boot of this kernel: two processes with the same one are on one host.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    Some(
+        read(Path::new("/proc/sys/kernel/random/boot_id"))?
+            .trim()
+            .to_owned(),
+    )
+}
+
+/// Bytes of the mapping that starts at `at` which huge pages hold (proc_pid_smaps(5): ShmemPmdMapped).
+pub(crate) fn huge_mapped(at: u64) -> u64 {
+    let Some(text) = read(Path::new("/proc/self/smaps")) else {
+        return 0;
+    };
+    let head = format!("{at:x}-");
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
+    lines
+        .find_map(|line| field(line, "ShmemPmdMapped"))
+        .unwrap_or(0)
+        .saturating_mul(1024)
+}
+
+/// All that `doctor` shows about memory and descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLimits {
+    /// The base page, in bytes.
+    pub page_size: u64,
+    /// What a region may take now, and what limits it.
+    pub budget: Budget,
+    /// `MemAvailable`, in bytes.
+    pub mem_available: Option<u64>,
+    /// What the tightest control group leaves, in bytes; `None`: none limits.
+    pub cgroup_left: Option<u64>,
+    /// Locked memory, in bytes.
+    pub memlock: u64,
+    /// Open descriptors.
+    pub nofile: u64,
+    /// Free reserved pages of 2 MiB.
+    pub free_huge_pages: u64,
+    /// The policy of transparent huge pages for shared memory: `never`, `advise`, ...
+    pub shmem_huge: Option<String>,
+    /// Bytes free in /dev/shm. HMC does not use it; others on the host do.
+    pub dev_shm_free: Option<u64>,
+    /// This boot.
+    pub boot_id: Option<String>,
+}
+
+impl HostLimits {
+    /// Reads them all.
+    #[must_use]
+    pub fn read() -> Self {
+        let root = Path::new("/");
+        Self {
+            page_size: page_size(),
+            budget: Budget::read(),
+            mem_available: mem_available(root),
+            cgroup_left: cgroup_left(root),
+            memlock: memlock(),
+            nofile: nofile(),
+            free_huge_pages: free_huge_pages(),
+            shmem_huge: shmem_huge(),
+            dev_shm_free: rustix::fs::statvfs("/dev/shm")
+                .ok()
+                .map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize)),
+            boot_id: boot_id(),
+        }
+    }
+
+    /// Whether shared regions of 2 MiB and more get huge pages, and why not.
+    /// # Errors
+    /// What to change.
+    pub fn huge_pages(&self) -> Result<&'static str, &'static str> {
+        if self.free_huge_pages > 0 {
+            return Ok("reserved huge pages are free (hugetlb)");
+        }
+        match self.shmem_huge.as_deref() {
+            policy if grants(policy) => Ok("transparent huge pages for shared memory on request"),
+            Some(_) => Err("write `advise` to /sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+            None => Err("this kernel has no transparent huge pages for shared memory"),
+        }
+    }
+}

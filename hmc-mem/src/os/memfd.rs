@@ -1,0 +1,671 @@
+//! [`Mapping`]: pages of a sealed memfd, ours or a peer's.
+//!
+//! Ours: budget checked first, every page committed at creation, sealed against shrinking and growing, not
+//! inherited by a fork, unmapped on drop. So no access to a mapping can trap: never SIGBUS (memfd_create(2),
+//! fcntl(2) F_ADD_SEALS). A peer's: mapped only after its seals, its size and its committed pages are checked.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hmc_core::kinds::Access;
+use hmc_core::span::{Extent, Span};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::limits::{self, Budget};
+use crate::error::{MemError, MemLimit};
+use crate::owned::{Backing, Owned};
+use crate::shared::{SharedBytes, SharedError, widen};
+
+/// The huge page of x86-64 and of aarch64 with 4 KiB pages, in bytes. Regions from here on ask for them.
+pub const HUGE_PAGE: u64 = 2 << 20;
+
+/// The seals that a mapped memfd must have.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// What pages hold a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pages {
+    /// Pages of the base size.
+    Small,
+    /// The kernel was asked for transparent huge pages; it may have given fewer (see [`Mapping::huge_bytes`]).
+    Transparent,
+    /// Reserved huge pages (hugetlb).
+    Reserved,
+}
+
+/// How to create a mapping.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    huge: bool,
+    populate: bool,
+    budget: Option<Budget>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            huge: true,
+            populate: false,
+            budget: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Whether to ask for huge pages from 2 MiB on. Default: yes.
+    #[must_use]
+    pub const fn huge(mut self, yes: bool) -> Self {
+        self.huge = yes;
+        self
+    }
+
+    /// Whether to enter every page into the page table now, so that the first touch costs nothing. Default:
+    /// only as far as huge pages need it.
+    #[must_use]
+    pub const fn populate(mut self, yes: bool) -> Self {
+        self.populate = yes;
+        self
+    }
+
+    /// A budget to use instead of the one read from the system. For tests and for callers with a cap.
+    #[must_use]
+    pub const fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Creates `len` bytes of zeros. See [`Mapping::create`].
+    ///
+    /// # Errors
+    /// As for [`Mapping::create`].
+    pub fn create(&self, len: u64) -> Result<Mapping, MemError> {
+        if len == 0 {
+            return Ok(Mapping::empty(None, Access::READ | Access::WRITE));
+        }
+        if len > MAX_LEN {
+            return Err(MemError::TooLong {
+                len,
+                limit: MAX_LEN,
+            });
+        }
+        match &self.budget {
+            Some(budget) => budget.check(len)?,
+            None => Budget::read().check(len)?,
+        }
+        let huge = self.huge && len >= HUGE_PAGE;
+        if huge && limits::free_huge_pages() >= len.div_ceil(HUGE_PAGE) {
+            // A race for the reserved pages may be lost: then transparent ones do.
+            if let Ok(mapping) = self.create_on(len, Pages::Reserved) {
+                return Ok(mapping);
+            }
+        }
+        let granted = huge && limits::shmem_huge_granted();
+        self.create_on(
+            len,
+            if granted {
+                Pages::Transparent
+            } else {
+                Pages::Small
+            },
+        )
+    }
+
+    fn create_on(&self, len: u64, pages: Pages) -> Result<Mapping, MemError> {
+        let page = page_of(pages);
+        // Cannot overflow: `len` is at most MAX_LEN.
+        let size = len.next_multiple_of(page);
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if pages == Pages::Reserved {
+            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        }
+        let fd = rustix::fs::memfd_create("hmc", flags).map_err(|e| os("memfd_create", e))?;
+        rustix::fs::ftruncate(&fd, size).map_err(|e| os("ftruncate", e))?;
+        let mapped = map(
+            fd.as_fd(),
+            size,
+            0,
+            Access::READ | Access::WRITE,
+            self.huge && len >= HUGE_PAGE,
+        )?;
+        let mapping = Mapping {
+            at: mapped.at,
+            extent: Extent::new(len),
+            mapped: Some(mapped),
+            fd: Some(fd),
+            access: Access::READ | Access::WRITE,
+            pages,
+            patched: AtomicBool::new(false),
+        };
+        if pages == Pages::Transparent {
+            // A hint: where the kernel has no huge pages for shared memory, small ones serve.
+            let _ = mapping.advise(Advice::LinuxHugepage);
+        }
+        // fallocate(2) would commit small pages, so where huge ones are granted they are faulted in first;
+        // elsewhere that would cost twice the time for nothing.
+        // madvise(2): MADV_POPULATE_WRITE fails instead of raising SIGBUS; kernels before 5.14 lack it.
+        if pages == Pages::Transparent || self.populate {
+            match mapping.advise(Advice::LinuxPopulateWrite) {
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(e) => return Err(no_space(len, "madvise", e)),
+            }
+        }
+        if let Some(fd) = &mapping.fd {
+            commit(fd.as_fd(), size).map_err(|e| no_space(len, "fallocate", e))?;
+            // FUTURE_WRITE may still be added: F_SEAL_SEAL would forbid it, and `seal_future_write` sets both.
+            rustix::fs::fcntl_add_seals(fd, SEALS).map_err(|e| os("fcntl(F_ADD_SEALS)", e))?;
+        }
+        Ok(mapping)
+    }
+}
+
+/// The longest mapping, in bytes: 2^46, the user half of a 47-bit address space, less rounding.
+const MAX_LEN: u64 = 1 << 46;
+
+fn page_of(pages: Pages) -> u64 {
+    if pages == Pages::Reserved {
+        HUGE_PAGE
+    } else {
+        limits::page_size()
+    }
+}
+
+fn commit(fd: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
+    loop {
+        match rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size) {
+            // fallocate(2) starts again from what it has committed.
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+#[cold]
+fn os(call: &'static str, e: Errno) -> MemError {
+    match e {
+        Errno::MFILE | Errno::NFILE => MemError::NoFds {
+            limit: limits::nofile(),
+        },
+        _ => MemError::Os {
+            call,
+            errno: e.raw_os_error(),
+        },
+    }
+}
+
+#[cold]
+fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
+    match e {
+        // madvise(2): EFAULT where the population would have raised SIGBUS.
+        Errno::NOSPC | Errno::NOMEM | Errno::FAULT => MemError::NoSpace {
+            need,
+            have: Budget::read().have(),
+            limit: MemLimit::Kernel,
+        },
+        _ => os(call, e),
+    }
+}
+
+/// Mapped address space, given back on drop.
+#[derive(Debug)]
+struct Pins {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        // SAFETY: `at` and `len` are what `map` mapped, whole pages that nothing else unmaps; views of them
+        // borrow the `Mapping` that is being dropped. The call cannot fail for such a range.
+        let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Maps `size` bytes, whole pages, of `fd` from `offset`, at a multiple of 2 MiB when `huge`.
+fn map(
+    fd: BorrowedFd<'_>,
+    size: u64,
+    offset: u64,
+    access: Access,
+    huge: bool,
+) -> Result<Pins, MemError> {
+    let too_long = MemError::TooLong {
+        len: size,
+        limit: MAX_LEN,
+    };
+    let len = usize::try_from(size).map_err(|_| too_long)?;
+    let prot = if access.contains(Access::WRITE) {
+        ProtFlags::READ | ProtFlags::WRITE
+    } else {
+        ProtFlags::READ
+    };
+    let slack = if huge {
+        usize::try_from(HUGE_PAGE).map_err(|_| too_long)?
+    } else {
+        0
+    };
+    // Reserve first, so that the mapping can start where huge pages fit.
+    let whole = len.checked_add(slack).ok_or(too_long)?;
+    // SAFETY: no address is asked for, so no mapping is replaced.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(
+            ptr::null_mut(),
+            whole,
+            ProtFlags::empty(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    }
+    .map_err(|e| no_space(size, "mmap", e))?;
+    let base = base.cast::<u8>();
+    let Some(reserved) = NonNull::new(base).map(|at| Pins { at, len: whole }) else {
+        return Err(os("mmap", Errno::NOMEM));
+    };
+    // `align_offset` of a byte pointer to a power of two is at most `slack - 1`.
+    let head = if huge {
+        base.align_offset(slack).min(slack)
+    } else {
+        0
+    };
+    let start = base.wrapping_add(head);
+    // SAFETY: `start` and the `len` bytes from it lie in the reservation, which this function owns and
+    // nobody uses; MAP_FIXED replaces just those pages.
+    let at = unsafe {
+        rustix::mm::mmap(
+            start.cast(),
+            len,
+            prot,
+            MapFlags::SHARED | MapFlags::FIXED,
+            fd,
+            offset,
+        )
+    }
+    .map_err(|e| no_space(size, "mmap", e))?;
+    std::mem::forget(reserved);
+    give_back(base, head);
+    give_back(start.wrapping_add(len), slack.saturating_sub(head));
+    // Never null: mmap(2) succeeded above the lowest page.
+    let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
+    let pins = Pins { at, len };
+    // Row "fork" of the fault table: a child that touched these pages would break the parent's windows.
+    advise(&pins, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
+    Ok(pins)
+}
+
+/// Unmaps a rest of a reservation.
+fn give_back(at: *mut u8, len: usize) {
+    if let Some(at) = NonNull::new(at).filter(|_| len > 0) {
+        drop(Pins { at, len });
+    }
+}
+
+fn advise(pins: &Pins, advice: Advice) -> Result<(), Errno> {
+    loop {
+        // SAFETY: the range is mapped and owned by `pins`. The advices used here (huge page, dontfork,
+        // populate) leave the contents as they are.
+        match unsafe { rustix::mm::madvise(pins.at.as_ptr().cast(), pins.len, advice) } {
+            // madvise(2), MADV_POPULATE: EINTR and EAGAIN ask for another go.
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Pages of a sealed memfd in this process, unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    at: NonNull<u8>,
+    extent: Extent,
+    mapped: Option<Pins>,
+    fd: Option<OwnedFd>,
+    access: Access,
+    pages: Pages,
+    patched: AtomicBool,
+}
+
+// SAFETY: mmap(2) pages belong to the process, not to a thread; any thread may access and unmap them. All
+// access goes through `SharedBytes`, or through `Owned`, which follows the borrow rules.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`; `&Mapping` gives only views that never make references to the bytes, the one
+// mutable field is atomic, and the system calls made through `&self` are thread-safe.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Creates `len` bytes of zeros that can be handed to a peer: budget, memfd, every page committed, sealed.
+    /// A length of 0 is legal and has no pages and no descriptor. Time: about that of zeroing the pages.
+    ///
+    /// # Errors
+    /// [`MemError::NoSpace`] when memory.max or MemAvailable leaves less than `len` (checked first) or the
+    /// kernel cannot commit; [`MemError::TooLong`]; [`MemError::NoFds`]; [`MemError::Os`]. Nothing is left.
+    pub fn create(len: u64) -> Result<Self, MemError> {
+        Builder::default().create(len)
+    }
+
+    /// [`Self::create`] with choices.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn empty(fd: Option<OwnedFd>, access: Access) -> Self {
+        Self {
+            at: NonNull::dangling(),
+            extent: Extent::new(0),
+            mapped: None,
+            fd,
+            access,
+            pages: Pages::Small,
+            patched: AtomicBool::new(false),
+        }
+    }
+
+    /// Maps `len` bytes from `offset` of a descriptor that a peer sent, after checking that they cannot
+    /// vanish: sealed against shrinking and growing, large enough, every page committed. The mapping is
+    /// writable when `access` has `WRITE`; otherwise a view of it refuses to write.
+    ///
+    /// The check of committed pages is of this moment: a peer that punches holes later is out of scope (same
+    /// user), unless the descriptor is sealed against writes.
+    ///
+    /// # Errors
+    /// [`MemError::NotSealed`], [`MemError::ShortFile`], [`MemError::Sparse`], [`MemError::Unaligned`] (the
+    /// offset must be a multiple of the page size), [`MemError::TooLong`], [`MemError::Os`].
+    pub fn map_peer(fd: OwnedFd, len: u64, offset: u64, access: Access) -> Result<Self, MemError> {
+        let have = rustix::fs::fcntl_get_seals(&fd).map_err(|e| match e {
+            // fcntl(2): EINVAL for a file that does not support seals.
+            Errno::INVAL => MemError::NotSealed {
+                have: 0,
+                need: SEALS.bits(),
+            },
+            _ => os("fcntl(F_GET_SEALS)", e),
+        })?;
+        if !have.contains(SEALS) {
+            return Err(MemError::NotSealed {
+                have: have.bits(),
+                need: SEALS.bits(),
+            });
+        }
+        let stat = rustix::fs::fstat(&fd).map_err(|e| os("fstat", e))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let claim = offset.saturating_add(len);
+        if claim > size {
+            return Err(MemError::ShortFile { claim, size });
+        }
+        // stat(2): st_blocks counts 512-byte units whatever the file system.
+        let committed = u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512);
+        if committed < size {
+            return Err(MemError::Sparse {
+                claim: size,
+                committed,
+            });
+        }
+        if len == 0 {
+            return Ok(Self::empty(Some(fd), access));
+        }
+        if len > MAX_LEN {
+            return Err(MemError::TooLong {
+                len,
+                limit: MAX_LEN,
+            });
+        }
+        let page = limits::page_size();
+        let reserved = is_hugetlb(&fd);
+        let align = if reserved { HUGE_PAGE } else { page };
+        if !offset.is_multiple_of(align) {
+            return Err(MemError::Unaligned {
+                value: offset,
+                align,
+            });
+        }
+        let huge = len >= HUGE_PAGE && offset.is_multiple_of(HUGE_PAGE);
+        let mapped = map(
+            fd.as_fd(),
+            len.next_multiple_of(align),
+            offset,
+            access,
+            huge || reserved,
+        )?;
+        let pages = if reserved {
+            Pages::Reserved
+        } else if huge && limits::shmem_huge_granted() {
+            // Lets this process map the peer's huge pages as such. A hint.
+            let _ = advise(&mapped, Advice::LinuxHugepage);
+            Pages::Transparent
+        } else {
+            Pages::Small
+        };
+        Ok(Self {
+            at: mapped.at,
+            extent: Extent::new(len),
+            mapped: Some(mapped),
+            fd: Some(fd),
+            access,
+            pages,
+            patched: AtomicBool::new(false),
+        })
+    }
+
+    /// The view to copy in and out by. Read-only when the mapping is.
+    #[must_use]
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        let len = usize::try_from(self.extent.len()).unwrap_or(0);
+        // SAFETY: `len` bytes at `at` are mapped until `self` is dropped, which the view's lifetime precludes;
+        // committed and sealed, so that no access traps; outside of any Rust object. They are writable, or
+        // the view is made read-only below. Slices exist only through `Owned` (which hides the `Mapping`) and
+        // `borrow_private`, whose caller vouches. An empty mapping has no byte to access.
+        let view = unsafe { SharedBytes::new(self.at, len) };
+        if self.access.contains(Access::WRITE) {
+            view
+        } else {
+            view.read_only()
+        }
+    }
+
+    /// The size, in bytes, as asked for.
+    #[must_use]
+    pub const fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// What pages hold it.
+    #[must_use]
+    pub const fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// The size of its pages as far as alignment goes, in bytes.
+    #[must_use]
+    pub fn page_size(&self) -> u64 {
+        page_of(self.pages)
+    }
+
+    /// What this process may do with the bytes.
+    #[must_use]
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The descriptor to hand to a peer (SCM_RIGHTS).
+    ///
+    /// # Errors
+    /// [`MemError::NotExportable`] for an empty region, and after [`Self::fresh_over`], when the descriptor no
+    /// longer has all of the bytes.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
+        match &self.fd {
+            Some(fd) if !self.patched.load(Ordering::Acquire) => Ok(fd.as_fd()),
+            _ => Err(MemError::NotExportable),
+        }
+    }
+
+    /// Lets nobody map the memory writable from here on, nor write it through the descriptor; this mapping
+    /// and those that exist stay writable. For regions that are exported for reading only. Final.
+    ///
+    /// # Errors
+    /// [`MemError::Os`] (Linux before 5.1 lacks `F_SEAL_FUTURE_WRITE`); [`MemError::NotExportable`].
+    pub fn seal_future_write(&self) -> Result<(), MemError> {
+        rustix::fs::fcntl_add_seals(self.fd()?, SealFlags::FUTURE_WRITE | SealFlags::SEAL)
+            .map_err(|e| os("fcntl(F_ADD_SEALS)", e))
+    }
+
+    /// Lets nobody add seals any more: for a region exported for writing, whose peers could otherwise seal
+    /// it against writes. Final.
+    ///
+    /// # Errors
+    /// As for [`Self::seal_future_write`].
+    pub fn seal_seals(&self) -> Result<(), MemError> {
+        rustix::fs::fcntl_add_seals(self.fd()?, SealFlags::SEAL)
+            .map_err(|e| os("fcntl(F_ADD_SEALS)", e))
+    }
+
+    /// Enters every page into this process's page table, so that the first copy meets no page fault. About
+    /// 0.1 us a page of 4 KiB, 1 us a huge page. A kernel before 5.14 does nothing.
+    ///
+    /// # Errors
+    /// [`MemError::NoSpace`] when the kernel has no memory for the tables.
+    pub fn prefault(&self) -> Result<(), MemError> {
+        let advice = if self.access.contains(Access::WRITE) {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        };
+        match self.advise(advice) {
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(e) => Err(no_space(self.extent.len(), "madvise", e)),
+        }
+    }
+
+    /// The bytes that huge pages map in this process at the moment, as /proc/self/smaps says. For `doctor`
+    /// and for tests: it reads a large file.
+    #[must_use]
+    pub fn huge_bytes(&self) -> u64 {
+        if self.pages == Pages::Reserved {
+            return self.extent.len();
+        }
+        self.mapped
+            .as_ref()
+            .map_or(0, |m| limits::huge_mapped(widen(m.at.as_ptr().addr())))
+    }
+
+    /// Puts fresh private pages over a span, with the bytes that it has now: from here on this process's
+    /// bytes of the span are its own, and whatever a peer still writes goes to the old pages, which only the
+    /// peer sees. The revoke of last resort for a peer that is alive but does not answer.
+    ///
+    /// Bytes that the peer writes during the call are kept or lost, as if before or after. The descriptor
+    /// cannot be handed out any more.
+    ///
+    /// # Errors
+    /// [`MemError::Unaligned`] unless the span starts and ends at pages (the end of the mapping also ends a
+    /// page); [`MemError::NoSpace`]; [`MemError::Shared`]; the mapping is as before.
+    pub fn fresh_over(&self, span: Span) -> Result<(), MemError> {
+        let (at, _) = self.bytes().locate(span)?;
+        if !self.access.contains(Access::WRITE) {
+            return Err(SharedError::ReadOnly.into());
+        }
+        let page = self.page_size();
+        let end = if span.end() == self.extent.len() {
+            span.end().next_multiple_of(page)
+        } else {
+            span.end()
+        };
+        for value in [span.offset(), end] {
+            if !value.is_multiple_of(page) {
+                return Err(MemError::Unaligned { value, align: page });
+            }
+        }
+        let size = end.saturating_sub(span.offset());
+        let len = usize::try_from(size).map_err(|_| MemError::TooLong {
+            len: size,
+            limit: MAX_LEN,
+        })?;
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: no address is asked for, so no mapping is replaced.
+        let fresh = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }
+        .map_err(|e| no_space(size, "mmap", e))?;
+        let fresh = NonNull::new(fresh.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
+        let fresh = Pins { at: fresh, len };
+        match advise(&fresh, Advice::LinuxPopulateWrite) {
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(e) => return Err(no_space(size, "madvise", e)),
+        }
+        advise(&fresh, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
+        // SAFETY: `len` bytes from `at` are mapped, as the span rounded up to whole pages lies in the mapping;
+        // `fresh` has as many, new and disjoint.
+        unsafe { crate::copy::copy(fresh.at.as_ptr(), at, len) };
+        let before = self.patched.swap(true, Ordering::AcqRel);
+        // SAFETY: `fresh` is a whole mapping that this function owns. The target range lies in this
+        // value's own mapping; to replace its pages is the purpose, and views never hold references to
+        // them: an access by another thread meets the old page or the new one.
+        let moved = unsafe {
+            rustix::mm::mremap_fixed(
+                fresh.at.as_ptr().cast(),
+                len,
+                len,
+                rustix::mm::MremapFlags::MAYMOVE,
+                at.cast(),
+            )
+        };
+        match moved {
+            Ok(_) => {
+                // The pages have moved; the old address is free, and `Pins` must not unmap what may be there.
+                std::mem::forget(fresh);
+                Ok(())
+            }
+            Err(e) => {
+                self.patched.store(before, Ordering::Release);
+                Err(no_space(size, "mremap", e))
+            }
+        }
+    }
+
+    fn advise(&self, advice: Advice) -> Result<(), Errno> {
+        self.mapped.as_ref().map_or(Ok(()), |m| advise(m, advice))
+    }
+}
+
+/// Whether a descriptor is a hugetlb file: its file system has the magic of hugetlbfs (statfs(2)).
+fn is_hugetlb(fd: &OwnedFd) -> bool {
+    const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type == HUGETLBFS_MAGIC)
+}
+
+// SAFETY: `at` and the length never change after creation, wherever the value is moved; the pages are zeros
+// or a peer's bytes, so initialised, and mapped readable (and writable, if it says so) until drop. `Owned::create` is the only
+// safe way to an `Owned` of one, and it keeps the descriptor inside. No safe function gives a reference.
+unsafe impl Backing for Mapping {
+    fn at(&self) -> NonNull<u8> {
+        self.at
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.extent.len()).unwrap_or(0)
+    }
+
+    fn is_writable(&self) -> bool {
+        self.access.contains(Access::WRITE)
+    }
+}
+
+impl Owned<Mapping> {
+    /// Creates `len` bytes that nobody else can reach until [`Owned::into_shared`].
+    ///
+    /// # Errors
+    /// As for [`Mapping::create`].
+    pub fn create(len: u64) -> Result<Self, MemError> {
+        let mapping = Mapping::create(len)?;
+        // SAFETY: the mapping was made here, writable: no view of it exists, its descriptor was given to nobody and
+        // `Owned` gives no way to it.
+        Ok(unsafe { Self::new(mapping) })
+    }
+}

@@ -1,0 +1,321 @@
+//! [`SharedBytes`]: a view of bytes that others may write at any moment.
+//!
+//! There is no way from here to a slice. Bytes go in and out by copy, spans are checked against the
+//! view's own extent each time, and a word that threads or processes share is reached as an atomic.
+//! A value read here is a claim by whoever wrote it: copy it out, then validate the copy.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use hmc_core::span::{Extent, RangeError, Side, Span};
+
+use crate::flag::Flag;
+use crate::sync::Word64;
+use crate::{copy, crc};
+
+/// A wrong use of a view. Nothing was read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// The span does not lie within the view.
+    Range(RangeError),
+    /// The two sides of a copy differ in length.
+    Length {
+        /// Bytes in the span.
+        span: u64,
+        /// Bytes in the other side.
+        other: u64,
+    },
+    /// A word must lie at a multiple of its size.
+    Misaligned {
+        /// The offset asked for.
+        offset: u64,
+        /// What it must be a multiple of, in bytes.
+        align: u64,
+    },
+    /// The view may only be read.
+    ReadOnly,
+}
+
+impl core::fmt::Display for SharedError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Self::Range(ref e) => e.fmt(f),
+            Self::Length { span, other } => {
+                write!(
+                    f,
+                    "a span of {span} bytes cannot be copied to or from {other} bytes"
+                )
+            }
+            Self::Misaligned { offset, align } => {
+                write!(f, "offset {offset} is not a multiple of {align}")
+            }
+            Self::ReadOnly => f.write_str("the memory may only be read"),
+        }
+    }
+}
+
+impl core::error::Error for SharedError {}
+
+impl From<RangeError> for SharedError {
+    fn from(e: RangeError) -> Self {
+        Self::Range(e)
+    }
+}
+
+/// A view of `extent()` bytes that stay mapped for `'a` and that anyone may read and write meanwhile.
+///
+/// Copies of the view are views of the same bytes. Two copies that run at once into the same bytes
+/// leave any mixture of their bytes; that is a fault of the protocol above, never of memory safety.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    at: NonNull<u8>,
+    extent: Extent,
+    writable: bool,
+    life: PhantomData<&'a ()>,
+}
+
+// SAFETY: the view owns nothing and gives no reference to plain bytes. Every access is made by
+// instructions opaque to the compiler, by volatile words or by atomics, and `new`'s caller vouched that
+// the bytes stay mapped for `'a` whichever thread asks.
+unsafe impl Send for SharedBytes<'_> {}
+// SAFETY: as for `Send`; a shared view has no state of its own to race on.
+unsafe impl Sync for SharedBytes<'_> {}
+
+impl<'a> SharedBytes<'a> {
+    /// A view of the `len` bytes at `at`.
+    ///
+    /// # Safety
+    /// For `'a` the `len` bytes at `at` stay mapped, readable and writable without a trap, and `len` is
+    /// at most `isize::MAX`. No `&[u8]` or `&mut [u8]` to any of them is used while another party may
+    /// write through this view. They lie outside of any object that Rust code accesses non-atomically
+    /// at the same time.
+    #[must_use]
+    pub const unsafe fn new(at: NonNull<u8>, len: usize) -> Self {
+        Self {
+            at,
+            extent: Extent::new(widen(len)),
+            writable: true,
+            life: PhantomData,
+        }
+    }
+
+    /// The same view without the right to write.
+    #[must_use]
+    pub const fn read_only(mut self) -> Self {
+        self.writable = false;
+        self
+    }
+
+    /// Whether the view may be written.
+    #[must_use]
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The size of the view.
+    #[must_use]
+    #[inline]
+    pub const fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// The first byte, for system calls and device libraries. Its use is theirs to justify.
+    #[must_use]
+    #[inline]
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
+    /// Proves a range of this view.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`] when the range does not lie within the view.
+    #[inline]
+    pub fn span(&self, offset: u64, len: u64) -> Result<Span, SharedError> {
+        Ok(self.extent.span(Side::Local, offset, len)?)
+    }
+
+    /// The view of a part.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`] when the span does not lie within the view.
+    pub fn part(&self, span: Span) -> Result<Self, SharedError> {
+        let (at, _) = self.locate(span)?;
+        // Never null: it lies within a view, or one past its end.
+        let at = NonNull::new(at).unwrap_or(self.at);
+        Ok(Self {
+            at,
+            extent: Extent::new(span.len()),
+            ..*self
+        })
+    }
+
+    /// The address and length of a span that was proven against this view or against another.
+    #[inline]
+    pub(crate) fn locate(&self, span: Span) -> Result<(*mut u8, usize), SharedError> {
+        // The span may have been proven against a larger extent.
+        self.extent.span(Side::Local, span.offset(), span.len())?;
+        // Neither conversion fails: both numbers are at most the view's length, which came as a usize.
+        let offset = usize::try_from(span.offset()).unwrap_or(usize::MAX);
+        let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+        Ok((self.at.as_ptr().wrapping_add(offset), len))
+    }
+
+    #[inline]
+    fn locate_mut(&self, span: Span) -> Result<(*mut u8, usize), SharedError> {
+        if self.writable {
+            self.locate(span)
+        } else {
+            Err(SharedError::ReadOnly)
+        }
+    }
+
+    /// Copies the bytes of `span` into `into`, which has the same length.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`] and [`SharedError::Length`]; nothing was copied.
+    #[inline]
+    pub fn read_at(&self, span: Span, into: &mut [u8]) -> Result<(), SharedError> {
+        let (src, len) = self.locate(span)?;
+        if into.len() != len {
+            return Err(length(span, into.len()));
+        }
+        // SAFETY: `src` has `len` readable bytes by `new`'s contract and `locate`; `into` has as many
+        // writable ones; a `&mut [u8]` does not overlap memory that only views reach.
+        unsafe { copy::copy(into.as_mut_ptr(), src, len) };
+        Ok(())
+    }
+
+    /// Copies `from` over the bytes of `span`, which has the same length.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`], [`SharedError::Length`], [`SharedError::ReadOnly`]; nothing was written.
+    #[inline]
+    pub fn write_at(&self, span: Span, from: &[u8]) -> Result<(), SharedError> {
+        let (dst, len) = self.locate_mut(span)?;
+        if from.len() != len {
+            return Err(length(span, from.len()));
+        }
+        // SAFETY: `dst` has `len` writable bytes by `new`'s contract and `locate_mut`; `from` has as many
+        // readable ones; a `&[u8]` does not overlap memory that only views reach.
+        unsafe { copy::copy(dst, from.as_ptr(), len) };
+        Ok(())
+    }
+
+    /// Copies the bytes of `span` over `to_span` of another view, of the same length. The two may be
+    /// views of the same memory: overlapping ranges are copied as if through a buffer.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`], [`SharedError::Length`], [`SharedError::ReadOnly`]; nothing was written.
+    #[inline]
+    pub fn copy_to(
+        &self,
+        span: Span,
+        to: &SharedBytes<'_>,
+        to_span: Span,
+    ) -> Result<(), SharedError> {
+        let (src, len) = self.locate(span)?;
+        let (dst, to_len) = to.locate_mut(to_span)?;
+        if len != to_len {
+            return Err(length(span, to_len));
+        }
+        // SAFETY: both ranges are readable and writable for `len` bytes by the two views' contracts;
+        // `copy_overlapping` allows any overlap.
+        unsafe { copy::copy_overlapping(dst, src, len) };
+        Ok(())
+    }
+
+    /// Copies the bytes of `from` over those of `to`, of the same length and in the same view.
+    /// Overlapping ranges are copied as if through a buffer.
+    ///
+    /// # Errors
+    /// As for [`Self::copy_to`].
+    pub fn copy_within(&self, from: Span, to: Span) -> Result<(), SharedError> {
+        self.copy_to(from, self, to)
+    }
+
+    /// Sets every byte of `span` to `byte`.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`], [`SharedError::ReadOnly`]; nothing was written.
+    pub fn fill(&self, span: Span, byte: u8) -> Result<(), SharedError> {
+        let (dst, len) = self.locate_mut(span)?;
+        // SAFETY: `dst` has `len` writable bytes by `new`'s contract and `locate_mut`.
+        unsafe { copy::fill(dst, byte, len) };
+        Ok(())
+    }
+
+    /// The CRC-32C (Castagnoli) of the bytes of `span` as they are read, each once.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`].
+    pub fn crc32c(&self, span: Span) -> Result<u32, SharedError> {
+        self.crc32c_more(0, span)
+    }
+
+    /// Goes on with a CRC-32C that so far is `crc`.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`].
+    pub fn crc32c_more(&self, crc: u32, span: Span) -> Result<u32, SharedError> {
+        let (src, len) = self.locate(span)?;
+        // SAFETY: `src` has `len` readable bytes by `new`'s contract and `locate`.
+        Ok(unsafe { crc::append(crc, src, len) })
+    }
+
+    /// The 64-bit word at `offset`, which others may reach too, atomically or by copies.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`]; [`SharedError::Misaligned`] when the address is not a multiple of 8;
+    /// [`SharedError::ReadOnly`], since an atomic can be written.
+    pub fn word(&self, offset: u64) -> Result<&'a Word64, SharedError> {
+        let (at, _) = self.locate_mut(self.span(offset, 8)?)?;
+        let at = at.cast::<u64>();
+        match NonNull::new(at) {
+            // SAFETY: aligned as just checked; readable and writable for `'a` by `new`'s contract. Who
+            // else accesses these bytes in this process does so through views: by atomics, or by copies
+            // that no Rust access can race with, as they are opaque to the compiler.
+            Some(at) if at.is_aligned() => Ok(unsafe { Word64::from_raw(at) }),
+            _ => Err(SharedError::Misaligned { offset, align: 8 }),
+        }
+    }
+
+    /// The atomic at `offset`: see [`Self::word`].
+    ///
+    /// # Errors
+    /// As for [`Self::word`].
+    pub fn atomic_u64(&self, offset: u64) -> Result<&'a crate::sync::AtomicU64, SharedError> {
+        Ok(self.word(offset)?.atomic())
+    }
+
+    /// The flag at `offset`: see [`Flag`].
+    ///
+    /// # Errors
+    /// As for [`Self::word`].
+    pub fn flag(&self, offset: u64) -> Result<Flag<'a>, SharedError> {
+        Ok(Flag::new(self.atomic_u64(offset)?))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn length(span: Span, other: usize) -> SharedError {
+    SharedError::Length {
+        span: span.len(),
+        other: widen(other),
+    }
+}
+
+/// A length as a number on the wire: lossless, as no target has a wider `usize`.
+#[allow(
+    clippy::as_conversions,
+    reason = "usize to u64 has no const From; it cannot lose bits"
+)]
+pub(crate) const fn widen(n: usize) -> u64 {
+    const _: () = assert!(size_of::<usize>() <= size_of::<u64>());
+    n as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,428 @@
+//! Models: every interleaving and every legal reordering of small programs over the words of hmc-mem.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p hmc-mem --release --test loom --no-default-features`. Preemption bound 3.
+//! Each model has a comment with its property; each word has a control that must fail. A lost wake-up shows as
+//! a deadlock, since no wait times out in a model.
+#![cfg(loom)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    reason = "tests may panic"
+)]
+
+use hmc_mem::baton::Baton;
+use hmc_mem::flag::Flag;
+use hmc_mem::slot::{Orphaned, Poll, SlotWord, Wake};
+use hmc_mem::sync::{AtomicU32, AtomicU64, Ordering, Word64};
+use hmc_mem::word::{Drain, WindowWord};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::time::Duration;
+
+fn check(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+/// A payload that one side writes and another reads; loom reports an access that is not ordered.
+struct Cell(UnsafeCell<u32>);
+
+// SAFETY: loom checks each access of the cell; an unordered one fails the model.
+unsafe impl Sync for Cell {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Cell {}
+
+impl Cell {
+    fn new() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+
+    fn set(&self, value: u32) {
+        // SAFETY: the pointer is to the cell's own value; loom fails the model on a race.
+        self.0.with_mut(|p| unsafe { *p = value });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: as in `set`.
+        self.0.with(|p| unsafe { *p })
+    }
+}
+
+/// Flag: bytes written before the store are read after the load that sees it.
+#[test]
+fn flag_publishes() {
+    check(|| {
+        let shared = Arc::new((Cell::new(), AtomicU64::new(0)));
+        let writer = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            writer.0.set(7);
+            Flag::new(&writer.1).store_release(1);
+        });
+        if Flag::new(&shared.1).load_acquire() == 1 {
+            assert_eq!(shared.0.get(), 7);
+        }
+        t.join().unwrap();
+    });
+}
+
+/// Control: the same with a relaxed store is a race.
+#[test]
+#[should_panic]
+fn control_flag_relaxed() {
+    check(|| {
+        let shared = Arc::new((Cell::new(), AtomicU64::new(0)));
+        let writer = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            writer.0.set(7);
+            writer.1.store(1, Ordering::Relaxed);
+        });
+        if Flag::new(&shared.1).load_acquire() == 1 {
+            assert_eq!(shared.0.get(), 7);
+        }
+        t.join().unwrap();
+    });
+}
+
+/// Slot: a completion and a close race to end an operation. Exactly one does; the waiter sees the result that
+/// the winner wrote; exactly one party retires.
+#[test]
+fn slot_ends_once() {
+    check(|| {
+        let slot = Arc::new(SlotWord::new());
+        let ended = Arc::new(AtomicU32::new(0));
+        assert!(slot.arm(5));
+        let race = |code: u16| {
+            let (slot, ended) = (Arc::clone(&slot), Arc::clone(&ended));
+            thread::spawn(move || match slot.finish_with(5, code) {
+                Wake::Stale => {}
+                _ => {
+                    ended.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let (a, b) = (race(0), race(9));
+        let seen = slot.poll(5);
+        a.join().unwrap();
+        b.join().unwrap();
+        let last = slot.poll(5);
+        assert!(matches!(last, Poll::Done | Poll::Failed(9)));
+        assert!(seen == Poll::Pending || seen == last);
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        assert!(slot.retire(5) && !slot.retire(5));
+        assert_eq!(slot.poll(5), Poll::Stale);
+    });
+}
+
+/// Slot: what the finisher wrote is read by the waiter, and a waiter that was told to sleep is woken.
+#[test]
+fn slot_payload_and_waiter() {
+    check(|| {
+        let shared = Arc::new((Cell::new(), SlotWord::new(), AtomicU32::new(0)));
+        assert!(shared.1.arm(1));
+        let finisher = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            finisher.0.set(3);
+            if finisher.1.finish(1, true) == Wake::Waiter {
+                finisher.2.store(1, Ordering::Relaxed);
+            }
+        });
+        let sleeps = shared.1.set_waiter(1);
+        if !sleeps {
+            assert_eq!(shared.1.poll(1), Poll::Done);
+            assert_eq!(shared.0.get(), 3);
+        }
+        t.join().unwrap();
+        assert_eq!(shared.2.load(Ordering::Relaxed) == 1, sleeps);
+    });
+}
+
+/// Slot: an owner that goes away and a completion race. Exactly one of them gives back what was held.
+#[test]
+fn slot_orphan_is_freed_once() {
+    check(|| {
+        let shared = Arc::new((Cell::new(), SlotWord::new()));
+        assert!(shared.1.arm(1));
+        let finisher = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            let frees = finisher.1.finish(1, true) == Wake::Orphan;
+            if frees {
+                finisher.0.set(1);
+                assert!(finisher.1.retire(1));
+            }
+            frees
+        });
+        let frees = match shared.1.orphan(1) {
+            Orphaned::Now => {
+                shared.0.set(2);
+                assert!(shared.1.retire(1));
+                true
+            }
+            Orphaned::Later => false,
+            Orphaned::Stale => unreachable!("only the owner retires a slot that it did not orphan"),
+        };
+        assert!(frees ^ t.join().unwrap());
+        assert!(shared.1.arm(2));
+    });
+}
+
+/// Slot: the last use of a retired slot comes before the next owner's first.
+#[test]
+fn slot_reuse_is_ordered() {
+    check(|| {
+        let shared = Arc::new((Cell::new(), SlotWord::new()));
+        assert!(shared.1.arm(1));
+        assert_eq!(shared.1.finish(1, true), Wake::Nobody);
+        let first = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            first.0.set(1);
+            assert!(first.1.retire(1));
+        });
+        if shared.1.arm(2) {
+            shared.0.set(2);
+        }
+        t.join().unwrap();
+    });
+}
+
+/// Control: a slot whose finisher does not release.
+#[test]
+#[should_panic]
+fn control_slot_relaxed() {
+    check(|| {
+        let shared = Arc::new((Cell::new(), AtomicU64::new(1)));
+        let finisher = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            finisher.0.set(3);
+            let _ = finisher
+                .1
+                .compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed);
+        });
+        if shared.1.load(Ordering::Acquire) == 2 {
+            assert_eq!(shared.0.get(), 3);
+        }
+        t.join().unwrap();
+    });
+}
+
+/// The driver of the baton models: the state that only a leader touches, and one slot for each waiter.
+struct Driver<const N: usize> {
+    baton: Baton,
+    state: Cell,
+    slots: [SlotWord; N],
+}
+
+impl<const N: usize> Driver<N> {
+    fn new() -> Self {
+        let slots = std::array::from_fn(|_| SlotWord::new());
+        slots.iter().for_each(|s| assert!(s.arm(1)));
+        Self {
+            baton: Baton::new(),
+            state: Cell::new(),
+            slots,
+        }
+    }
+
+    /// One turn of progress: ends the operations in `which` and wakes who waits for them.
+    fn turn(&self, which: impl Iterator<Item = usize>) {
+        self.state.set(self.state.get() + 1);
+        let mut wake = false;
+        for i in which {
+            wake |= self.slots[i].finish(1, true) == Wake::Waiter;
+        }
+        if wake {
+            self.baton.notify();
+        }
+    }
+
+    /// The loop of a waiter, as `baton`'s documentation has it; as a leader it ends `which`.
+    fn wait(&self, me: usize, which: impl Fn() -> Box<dyn Iterator<Item = usize>>) {
+        while self.slots[me].poll(1) == Poll::Pending {
+            if let Some(lead) = self.baton.try_lead() {
+                self.turn(which());
+                drop(lead);
+                continue;
+            }
+            let follow = self.baton.follow();
+            let ticket = follow.ticket();
+            if self.slots[me].set_waiter(1) {
+                follow.wait_for(ticket, None);
+            }
+        }
+    }
+}
+
+/// Baton: two waiters, each of whom as a leader ends only its own operation. Both end: the leader that leaves
+/// hands on. The driver's state is never touched by two at once and passes from one to the next.
+#[test]
+fn baton_hands_the_lead_on() {
+    check(|| {
+        let driver = Arc::new(Driver::<2>::new());
+        let other = Arc::clone(&driver);
+        let t = thread::spawn(move || other.wait(1, || Box::new([1].into_iter())));
+        driver.wait(0, || Box::new([0].into_iter()));
+        t.join().unwrap();
+        assert_eq!(driver.state.get(), 2);
+    });
+}
+
+/// Baton: a leader that ends the other's operation wakes the other.
+#[test]
+fn baton_completion_wakes_the_follower() {
+    check(|| {
+        let driver = Arc::new(Driver::<2>::new());
+        let other = Arc::clone(&driver);
+        let t = thread::spawn(move || other.wait(1, || Box::new([0, 1].into_iter())));
+        driver.wait(0, || Box::new([0, 1].into_iter()));
+        t.join().unwrap();
+    });
+}
+
+/// Baton: a leader ends one follower's operation and leaves; the follower that is woken and done hands the
+/// lead on to the third, whose operation only a leader can end.
+#[test]
+fn baton_a_done_follower_hands_on() {
+    check(|| {
+        let driver = Arc::new(Driver::<2>::new());
+        let lead = driver.baton.try_lead().unwrap();
+        let threads: Vec<_> = [0, 1]
+            .map(|me| {
+                let driver = Arc::clone(&driver);
+                thread::spawn(move || driver.wait(me, move || Box::new([me].into_iter())))
+            })
+            .into();
+        driver.turn([0].into_iter());
+        drop(lead);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
+
+/// Whether a broken model is found to deadlock. In a process of its own: loom aborts when guards are dropped
+/// while the panic of a deadlock unwinds.
+fn deadlocks(model: &str) -> bool {
+    let me = std::env::current_exe().unwrap();
+    let run = std::process::Command::new(me)
+        .args(["--exact", model, "--ignored", "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    let said = [run.stdout, run.stderr].concat();
+    !run.status.success() && String::from_utf8_lossy(&said).contains("deadlock; threads")
+}
+
+/// Control: a follower that goes away without its hand-over loses the wake-up it swallowed.
+#[test]
+fn control_baton_without_the_hand_over() {
+    assert!(deadlocks("broken_baton_without_the_hand_over"));
+}
+
+#[test]
+#[ignore = "deadlocks: its control runs it"]
+fn broken_baton_without_the_hand_over() {
+    check(|| {
+        let driver = Arc::new(Driver::<2>::new());
+        let lead = driver.baton.try_lead().unwrap();
+        let quitter = Arc::clone(&driver);
+        let a = thread::spawn(move || {
+            let follow = quitter.baton.follow();
+            follow.wait_for(follow.ticket(), None);
+            std::mem::forget(follow);
+        });
+        let other = Arc::clone(&driver);
+        let b = thread::spawn(move || other.wait(1, || Box::new([1].into_iter())));
+        drop(lead);
+        a.join().unwrap();
+        b.join().unwrap();
+    });
+}
+
+/// Control: a completion that does not notify leaves its follower asleep.
+#[test]
+fn control_baton_without_notify() {
+    assert!(deadlocks("broken_baton_without_notify"));
+}
+
+#[test]
+#[ignore = "deadlocks: its control runs it"]
+fn broken_baton_without_notify() {
+    check(|| {
+        let driver = Arc::new(Driver::<1>::new());
+        let lead = driver.baton.try_lead().unwrap();
+        let other = Arc::clone(&driver);
+        let t = thread::spawn(move || other.wait(0, || Box::new([0].into_iter())));
+        let _ = driver.slots[0].finish(1, true);
+        t.join().unwrap();
+        drop(lead);
+    });
+}
+
+/// Window word: an initiator that is inside and an owner that closes, drains and then uses the bytes itself.
+/// The two never touch the bytes unordered, and the last one out wakes the owner.
+#[test]
+fn window_drain_is_a_fence() {
+    check(|| {
+        let shared = Arc::new((Word64::new(0), Cell::new()));
+        let initiator = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            let w = WindowWord::new(&initiator.0);
+            for _ in 0..2 {
+                if w.enter(0).is_ok() {
+                    initiator.1.set(1);
+                    w.leave();
+                }
+            }
+        });
+        let w = WindowWord::new(&shared.0);
+        w.close();
+        assert_eq!(w.wait_drained(Duration::from_secs(1)), Drain::Drained);
+        shared.1.set(2);
+        t.join().unwrap();
+        assert!(w.is_drained());
+    });
+}
+
+/// Window word: bytes that the owner put in before it opened are seen by who enters; an initiator of the old
+/// epoch never gets in; nobody's coming and going is lost by opening again.
+#[test]
+fn window_reopens_under_a_new_epoch() {
+    check(|| {
+        let shared = Arc::new((Word64::new(WindowWord::closed_value(0)), Cell::new()));
+        let fresh = Arc::clone(&shared);
+        let a = thread::spawn(move || {
+            let w = WindowWord::new(&fresh.0);
+            if w.enter(1).is_ok() {
+                assert_eq!(fresh.1.get(), 8);
+                w.leave();
+            }
+        });
+        let stale = Arc::clone(&shared);
+        let b = thread::spawn(move || assert!(WindowWord::new(&stale.0).enter(0).is_err()));
+        let w = WindowWord::new(&shared.0);
+        shared.1.set(8);
+        w.open(1).unwrap();
+        a.join().unwrap();
+        b.join().unwrap();
+        assert_eq!(w.inside(), 0);
+    });
+}
+
+/// Control: an owner that takes the bytes back after closing, without the drain.
+#[test]
+#[should_panic]
+fn control_window_without_the_drain() {
+    check(|| {
+        let shared = Arc::new((Word64::new(0), Cell::new()));
+        let initiator = Arc::clone(&shared);
+        let t = thread::spawn(move || {
+            let w = WindowWord::new(&initiator.0);
+            if w.enter(0).is_ok() {
+                initiator.1.set(1);
+                w.leave();
+            }
+        });
+        WindowWord::new(&shared.0).close();
+        shared.1.set(2);
+        t.join().unwrap();
+    });
+}

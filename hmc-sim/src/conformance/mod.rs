@@ -1,0 +1,13 @@
+//! Suites that an implementation of a border trait must pass, whoever wrote it.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "the suite computes on its own constants; a panic in it fails the case that ran"
+)]
+
+mod cases;
+mod image;
+mod ledger;
+pub mod subjects;
+pub mod transport;

@@ -1,0 +1,275 @@
+//! The subjects that this crate brings: the plain transport, bare or wrapped, and the simulated NIC.
+
+use hmc_core::kinds::Access;
+use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::transport::Transport;
+
+use super::transport::{Patience, Subject, Support};
+use crate::memory::Damage;
+use crate::nic::{Config, SimNic};
+use crate::plain::{PlainPair, PlainTransport};
+
+/// The plain transport, or something that wraps it, as a subject.
+#[derive(Debug)]
+pub struct PlainSubject<W, F> {
+    wrap: F,
+    built: Option<(W, PlainPair)>,
+    tags: Vec<u64>,
+}
+
+impl<W, F> PlainSubject<W, F>
+where
+    W: Transport + AsMut<PlainTransport>,
+    F: Fn(PlainTransport, PlainPair) -> W,
+{
+    /// A subject whose transport is what `wrap` makes of a plain one and its only pair.
+    pub const fn new(wrap: F) -> Self {
+        Self {
+            wrap,
+            built: None,
+            tags: Vec::new(),
+        }
+    }
+
+    fn pair(&self) -> PlainPair {
+        self.built.as_ref().expect("fresh was called").1
+    }
+
+    fn plain(&mut self) -> &mut PlainTransport {
+        self.built.as_mut().expect("fresh was called").0.as_mut()
+    }
+}
+
+/// What a margin around a window says about its bytes.
+fn margins(region: LocalRegion, mut read: impl FnMut(u64, &mut [u8])) -> Result<(), String> {
+    for offset in [0, region.extent.len().saturating_sub(PlainPair::MARGIN)] {
+        let mut margin = [0; 96];
+        read(offset, &mut margin);
+        if let Some(at) = margin.iter().position(|b| *b != PlainPair::MARGIN_BYTE) {
+            return Err(format!(
+                "byte {at} of the margin at {offset} of the target was written"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn told(damage: Result<(), Damage>) -> Result<(), String> {
+    damage.map_err(|d| d.to_string())
+}
+
+impl<W, F> Subject for PlainSubject<W, F>
+where
+    W: Transport + AsMut<PlainTransport>,
+    F: Fn(PlainTransport, PlainPair) -> W,
+{
+    type T = W;
+
+    fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
+        let mut plain = PlainTransport::default();
+        let pair = plain
+            .pair(local_len, window_len, access)
+            .ok_or("no memory")?;
+        self.built = Some(((self.wrap)(plain, pair), pair));
+        self.tags.clear();
+        Ok(())
+    }
+
+    fn transport(&mut self) -> &mut W {
+        &mut self.built.as_mut().expect("fresh was called").0
+    }
+
+    fn local(&self) -> LocalRegion {
+        self.pair().local
+    }
+
+    fn remote(&self) -> RemoteRegion {
+        self.pair().window
+    }
+
+    fn write_local(&mut self, offset: u64, bytes: &[u8]) {
+        let region = self.pair().local;
+        assert!(self.plain().local_mut().write(region, offset, bytes));
+    }
+
+    fn read_local(&mut self, offset: u64, out: &mut [u8]) {
+        let region = self.pair().local;
+        assert!(self.plain().local_mut().read(region, offset, out));
+    }
+
+    fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
+        let region = self.pair().target;
+        assert!(
+            self.plain()
+                .target_mut()
+                .write(region, PlainPair::MARGIN + offset, bytes)
+        );
+    }
+
+    fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
+        let region = self.pair().target;
+        assert!(
+            self.plain()
+                .target_mut()
+                .read(region, PlainPair::MARGIN + offset, out)
+        );
+    }
+
+    fn drive(&mut self) {}
+
+    fn notifications(&mut self) -> Vec<u64> {
+        let more = self.plain().take_tags();
+        self.tags.extend(more);
+        self.tags.clone()
+    }
+
+    fn revoke(&mut self) -> Support {
+        let window = self.pair().window;
+        self.plain().revoke(&window);
+        Support::Done
+    }
+
+    fn kill_peer(&mut self) -> Support {
+        self.plain().kill();
+        Support::Done
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let region = self.pair().target;
+        let plain = self.plain();
+        margins(region, |offset, out| {
+            assert!(plain.target_mut().read(region, offset, out))
+        })?;
+        told(plain.local_mut().check())?;
+        told(plain.target_mut().check())
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::VIRTUAL
+    }
+}
+
+/// A pair of simulated NICs, as a subject.
+#[derive(Debug)]
+pub struct SimSubject {
+    config: Config,
+    built: Option<Built>,
+    tags: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Built {
+    near: SimNic,
+    far: SimNic,
+    local: LocalRegion,
+    target: LocalRegion,
+    window: RemoteRegion,
+}
+
+impl SimSubject {
+    /// Pairs of that configuration; its seed is also the suite's.
+    #[must_use]
+    pub const fn new(config: Config) -> Self {
+        Self {
+            config,
+            built: None,
+            tags: Vec::new(),
+        }
+    }
+
+    fn built(&self) -> &Built {
+        self.built.as_ref().expect("fresh was called")
+    }
+}
+
+impl Subject for SimSubject {
+    type T = SimNic;
+
+    fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
+        let (near, far) = SimNic::pair(self.config);
+        let local = near.register(local_len).ok_or("no memory")?;
+        let (target, window) = far.expose_framed(window_len, access).ok_or("no memory")?;
+        self.built = Some(Built {
+            near,
+            far,
+            local,
+            target,
+            window,
+        });
+        self.tags.clear();
+        Ok(())
+    }
+
+    fn transport(&mut self) -> &mut SimNic {
+        &mut self.built.as_mut().expect("fresh was called").near
+    }
+
+    fn local(&self) -> LocalRegion {
+        self.built().local
+    }
+
+    fn remote(&self) -> RemoteRegion {
+        self.built().window
+    }
+
+    fn write_local(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(self.built().near.write(self.built().local, offset, bytes));
+    }
+
+    fn read_local(&mut self, offset: u64, out: &mut [u8]) {
+        assert!(self.built().near.read(self.built().local, offset, out));
+    }
+
+    fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
+        let at = PlainPair::MARGIN + offset;
+        assert!(self.built().far.write(self.built().target, at, bytes));
+    }
+
+    fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
+        let at = PlainPair::MARGIN + offset;
+        assert!(self.built().far.read(self.built().target, at, out));
+    }
+
+    fn drive(&mut self) {
+        // Slow weather passes in fewer turns, but never in one.
+        self.built()
+            .far
+            .advance(100 + (self.config.faults.delay_max_ns >> 5));
+    }
+
+    fn notifications(&mut self) -> Vec<u64> {
+        while let Some(tag) = self.built().far.take_tag() {
+            self.tags.push(tag);
+        }
+        self.tags.clone()
+    }
+
+    fn revoke(&mut self) -> Support {
+        self.built().far.revoke(&self.built().window);
+        Support::Done
+    }
+
+    fn kill_peer(&mut self) -> Support {
+        self.built().far.kill();
+        Support::Done
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let Built {
+            near, far, target, ..
+        } = self.built();
+        margins(*target, |offset, out| {
+            assert!(far.read(*target, offset, out))
+        })?;
+        told(near.check())?;
+        told(far.check())
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::VIRTUAL
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.seed
+    }
+}

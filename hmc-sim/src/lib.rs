@@ -1,0 +1,19 @@
+//! The part of HMC that lies on purpose: memory, a NIC and weather that a test can script.
+//!
+//! Nothing in a release imports this crate. It needs no hardware, no thread, no socket and no clock:
+//! time is virtual, chance is seeded, and a failure names its seed, so every run can be repeated.
+//!
+//! - [`memory`]: region memory with guard bytes and poison; [`rng`] and [`fault`]: seeded chance.
+//! - [`plain`]: the smallest correct transport, as a reference and as the base for broken ones.
+//! - [`nic`]: two ends of a simulated NIC with delays, reordering, loss, duplicates and death.
+//! - [`conformance`]: the suite that every transport must pass. Start at
+//!   [`conformance::transport::run`].
+
+pub mod conformance;
+mod fabric;
+pub mod fault;
+pub mod memory;
+pub mod nic;
+pub mod plain;
+mod ring;
+pub mod rng;

@@ -1,0 +1,329 @@
+//! Simulated region memory: plain vectors with guard bytes around them and poison after them.
+//!
+//! Keys are resolved in a table as a backend does it. [`Memory::check`] finds every byte that was
+//! written beside a region or into a region that was deregistered. No key ever names two regions.
+
+use hmc_core::kinds::MemoryKind;
+use hmc_core::limits::MAX_REGIONS;
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
+use hmc_core::span::{Extent, Side, Span};
+
+/// Guard bytes on each side of a region.
+const GUARD_LEN: usize = 64;
+const GUARD: u8 = 0xA5;
+/// What fresh memory holds.
+const FRESH: u8 = 0xCD;
+/// What memory holds after its deregistration.
+const POISON: u8 = 0xDD;
+
+#[derive(Debug)]
+struct Block {
+    /// Guard, `extent` bytes, guard.
+    bytes: Vec<u8>,
+    extent: Extent,
+    body: core::ops::Range<usize>,
+}
+
+impl Block {
+    fn new(len: u64) -> Option<Self> {
+        let size = usize::try_from(len).ok()?;
+        let end = GUARD_LEN.checked_add(size)?;
+        let mut bytes = vec![GUARD; end.checked_add(GUARD_LEN)?];
+        bytes.get_mut(GUARD_LEN..end)?.fill(FRESH);
+        Some(Self {
+            bytes,
+            extent: Extent::new(len),
+            body: GUARD_LEN..end,
+        })
+    }
+
+    /// The places of a range in the body.
+    #[inline]
+    fn at(span: Span) -> Option<core::ops::Range<usize>> {
+        Some(usize::try_from(span.offset()).ok()?..usize::try_from(span.end()).ok()?)
+    }
+
+    #[inline]
+    fn get(&self, span: Span) -> Option<&[u8]> {
+        self.bytes.get(self.body.clone())?.get(Self::at(span)?)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, span: Span) -> Option<&mut [u8]> {
+        self.bytes
+            .get_mut(self.body.clone())?
+            .get_mut(Self::at(span)?)
+    }
+
+    fn broken_guard(&self) -> Option<usize> {
+        let outside = (0..self.body.start).chain(self.body.end..self.bytes.len());
+        outside
+            .into_iter()
+            .find(|at| self.bytes.get(*at) != Some(&GUARD))
+    }
+}
+
+#[derive(Debug)]
+struct Place {
+    generation: u32,
+    block: Option<Block>,
+}
+
+/// A byte that nobody may write was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Beside a region: the byte's distance from the start of its guards.
+    Guard {
+        /// The region.
+        key: RegionKey,
+        /// Bytes from the start of the guard before it.
+        at: usize,
+    },
+    /// In a region that was deregistered.
+    UseAfterFree {
+        /// How many regions had been deregistered before it.
+        nth: usize,
+    },
+}
+
+impl core::fmt::Display for Damage {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Guard { key, at } => {
+                write!(
+                    f,
+                    "guard byte {at} of region {}:{} was written",
+                    key.index, key.generation
+                )
+            }
+            Self::UseAfterFree { nth } => write!(f, "deregistered region {nth} was written"),
+        }
+    }
+}
+
+impl core::error::Error for Damage {}
+
+/// The registered memory of one simulated process.
+#[derive(Debug, Default)]
+pub struct Memory {
+    places: Vec<Place>,
+    graveyard: Vec<Block>,
+}
+
+impl Memory {
+    /// No memory at all.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            graveyard: Vec::new(),
+        }
+    }
+
+    /// Registers `len` fresh bytes (each 0xCD). Places of deregistered regions are used again, under a new
+    /// generation. `None` when the table is full or the length cannot be had on this machine.
+    pub fn register(&mut self, len: u64) -> Option<LocalRegion> {
+        let block = Block::new(len)?;
+        let extent = block.extent;
+        let free = self.places.iter().position(|p| p.block.is_none());
+        let at = free.unwrap_or(self.places.len());
+        if at >= MAX_REGIONS {
+            return None;
+        }
+        if free.is_none() {
+            self.places.push(Place {
+                generation: 0,
+                block: None,
+            });
+        }
+        let place = self.places.get_mut(at)?;
+        place.generation = place.generation.checked_add(1)?;
+        place.block = Some(block);
+        let key = RegionKey {
+            index: u16::try_from(at).ok()?,
+            generation: place.generation,
+        };
+        Some(LocalRegion {
+            key,
+            extent,
+            kind: MemoryKind::Cpu,
+        })
+    }
+
+    /// Takes the region out of the table and poisons its bytes. Whether there was one.
+    pub fn deregister(&mut self, key: RegionKey) -> bool {
+        let place = self.places.get_mut(usize::from(key.index));
+        let Some(mut block) = place
+            .filter(|p| p.generation == key.generation)
+            .and_then(|p| p.block.take())
+        else {
+            return false;
+        };
+        let body = block.body.clone();
+        if let Some(body) = block.bytes.get_mut(body) {
+            body.fill(POISON);
+        }
+        self.graveyard.push(block);
+        true
+    }
+
+    #[inline]
+    fn block(&self, key: RegionKey) -> Option<&Block> {
+        let place = self.places.get(usize::from(key.index))?;
+        place
+            .block
+            .as_ref()
+            .filter(|_| place.generation == key.generation)
+    }
+
+    /// Whether the range lies in a registered region.
+    #[must_use]
+    #[inline]
+    pub fn knows(&self, slice: LocalSlice) -> bool {
+        self.block(slice.key)
+            .is_some_and(|b| b.extent.contains(slice.span))
+    }
+
+    /// The bytes of a range, if it lies in a registered region.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, slice: LocalSlice) -> Option<&[u8]> {
+        self.block(slice.key)?.get(slice.span)
+    }
+
+    /// As [`Self::get`], to write.
+    #[must_use]
+    #[inline]
+    pub fn get_mut(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
+        let place = self.places.get_mut(usize::from(slice.key.index))?;
+        let block = place.block.as_mut();
+        block
+            .filter(|_| place.generation == slice.key.generation)?
+            .get_mut(slice.span)
+    }
+
+    /// Copies bytes out of a region. Whether the range was known; if not, `out` is untouched.
+    pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
+        let Some(from) = slice(region, offset, out.len()).and_then(|s| self.get(s)) else {
+            return false;
+        };
+        out.copy_from_slice(from);
+        true
+    }
+
+    /// Copies bytes into a region. Whether the range was known; if not, nothing is written.
+    pub fn write(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
+        let Some(to) = slice(region, offset, bytes.len()).and_then(|s| self.get_mut(s)) else {
+            return false;
+        };
+        to.copy_from_slice(bytes);
+        true
+    }
+
+    /// Looks at every guard and every deregistered byte.
+    ///
+    /// # Errors
+    /// The first [`Damage`].
+    pub fn check(&self) -> Result<(), Damage> {
+        for (index, place) in (0..=u16::MAX).zip(&self.places) {
+            if let Some(at) = place.block.as_ref().and_then(Block::broken_guard) {
+                let key = RegionKey {
+                    index,
+                    generation: place.generation,
+                };
+                return Err(Damage::Guard { key, at });
+            }
+        }
+        for (nth, block) in self.graveyard.iter().enumerate() {
+            let body = block.bytes.get(block.body.clone()).unwrap_or_default();
+            if block.broken_guard().is_some() || body.iter().any(|b| *b != POISON) {
+                return Err(Damage::UseAfterFree { nth });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slice(region: LocalRegion, offset: u64, len: usize) -> Option<LocalSlice> {
+    let span = region
+        .extent
+        .span(Side::Local, offset, u64::try_from(len).ok()?)
+        .ok()?;
+    Some(LocalSlice {
+        key: region.key,
+        span,
+    })
+}
+
+/// Copies `from` one memory `to` another; the ranges must be of equal length. Whether both were
+/// known; if not, nothing is written.
+#[inline]
+pub fn copy(src: &Memory, from: LocalSlice, dst: &mut Memory, to: LocalSlice) -> bool {
+    match (src.get(from), dst.get_mut(to)) {
+        (Some(from), Some(to)) if from.len() == to.len() => {
+            to.copy_from_slice(from);
+            true
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Damage, FRESH, Memory};
+    use hmc_core::region::LocalSlice;
+    use hmc_core::span::Extent;
+
+    #[test]
+    fn bytes_go_in_and_out_within_the_region_only() {
+        let mut m = Memory::new();
+        let r = m.register(10).expect("memory");
+        assert!(m.write(r, 3, &[1, 2, 3]));
+        let mut out = [0; 5];
+        assert!(m.read(r, 2, &mut out));
+        assert_eq!(out, [FRESH, 1, 2, 3, FRESH]);
+        assert!(!m.write(r, 8, &[1, 2, 3]) && !m.read(r, 6, &mut out));
+        let foreign = LocalSlice {
+            key: r.key,
+            span: Extent::new(99).whole(),
+        };
+        assert!(!m.knows(foreign) && m.get(foreign).is_none() && m.get_mut(foreign).is_none());
+        assert_eq!(m.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_dead_key_stays_dead_when_its_place_is_used_again() {
+        let mut m = Memory::new();
+        let old = m.register(8).expect("memory");
+        assert!(m.deregister(old.key) && !m.deregister(old.key));
+        let new = m.register(8).expect("memory");
+        assert_eq!(new.key.index, old.key.index);
+        assert!(!m.write(old, 0, &[1]) && m.write(new, 0, &[1]));
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let mut m = Memory::new();
+        let r = m.register(4).expect("memory");
+        let live = m
+            .places
+            .first_mut()
+            .and_then(|p| p.block.as_mut())
+            .expect("a block");
+        *live.bytes.last_mut().expect("a guard") = 0;
+        assert_eq!(
+            m.check(),
+            Err(Damage::Guard {
+                key: r.key,
+                at: 131
+            })
+        );
+
+        let mut m = Memory::new();
+        let r = m.register(4).expect("memory");
+        assert!(m.deregister(r.key));
+        let dead = m.graveyard.first_mut().expect("a block");
+        *dead.bytes.get_mut(65).expect("a byte") = 7;
+        assert_eq!(m.check(), Err(Damage::UseAfterFree { nth: 0 }));
+    }
+}

@@ -1,0 +1,45 @@
+//! The correct transports of this crate pass the suite, in any weather.
+
+use hmc_sim::conformance::subjects::{PlainSubject, SimSubject};
+use hmc_sim::conformance::transport::run;
+use hmc_sim::fault::{Faults, Rate};
+use hmc_sim::nic::Config;
+
+#[test]
+fn the_plain_transport_passes() {
+    let report = run(|| PlainSubject::new(|plain, _| plain));
+    report.assert_all_passed();
+    assert_eq!(report.skipped().count(), 0);
+}
+
+#[test]
+fn the_simulated_nic_passes_in_fair_weather() {
+    let config = Config {
+        seed: 1,
+        faults: Faults::NONE,
+        depth: 64,
+    };
+    let report = run(|| SimSubject::new(config));
+    report.assert_all_passed();
+    assert_eq!(report.skipped().count(), 0);
+}
+
+#[test]
+fn the_simulated_nic_passes_in_any_legal_weather() {
+    for seed in 1..=12 {
+        // From calm to slow, from hardly ever busy to every other time; queues of odd depths.
+        let faults = Faults {
+            delay_max_ns: 300 << (seed % 8),
+            busy: Rate::percent(u32::try_from(seed).unwrap_or(0) * 4),
+            ..Faults::WEATHER
+        };
+        let config = Config {
+            seed,
+            faults,
+            depth: 3 + 5 * usize::try_from(seed).unwrap_or(0),
+        };
+        println!("{config:?}");
+        let report = run(|| SimSubject::new(config));
+        report.assert_all_passed();
+    }
+}

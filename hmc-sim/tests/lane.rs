@@ -1,0 +1,307 @@
+//! A lane over the simulated NIC, in weather and under every fault: each operation ends exactly
+//! once, memory is free when the lane says so, and nothing hangs.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "tests may panic"
+)]
+
+use std::collections::HashMap;
+
+use hmc_core::kinds::Access;
+use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::slots::{OpId, Slot};
+use hmc_core::time::Duration;
+use hmc_core::transport::ErrorKind;
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
+use hmc_sim::fault::{Faults, Rate};
+use hmc_sim::nic::{Config, SimNic};
+use hmc_sim::rng::Rng;
+use proptest::prelude::*;
+
+const SLOTS: usize = 16;
+/// Bytes of the range that belongs to each slot, here and there.
+const RANGE: u64 = 512;
+const PATIENCE_NS: u64 = 200_000;
+
+/// What the test knows of an operation whose memory is not free yet.
+struct Held {
+    range: u64,
+    put: bool,
+    /// What the destination must hold if the operation succeeds.
+    bytes: Vec<u8>,
+    taken: bool,
+}
+
+struct World {
+    lane: Lane<SimNic, [Slot; SLOTS]>,
+    far: SimNic,
+    local: LocalRegion,
+    target: LocalRegion,
+    remote: RemoteRegion,
+    held: HashMap<OpId, Held>,
+    /// Ranges that no operation uses.
+    free: Vec<u64>,
+    rng: Rng,
+    begun: usize,
+    ended: usize,
+    dead: bool,
+}
+
+impl World {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let (near, far) = SimNic::pair(Config {
+            seed,
+            faults,
+            depth: 12,
+        });
+        let ranges = 2 * u64::try_from(SLOTS).expect("small");
+        let local = near.register(ranges * RANGE).expect("memory");
+        let target = far.register(ranges * RANGE).expect("memory");
+        let whole = target.slice(0, ranges * RANGE).expect("all of it");
+        let remote = far.expose(whole, Access::all()).expect("a place");
+        Self {
+            lane: Lane::new(near, [Slot::FREE; SLOTS]),
+            far,
+            local,
+            target,
+            remote,
+            held: HashMap::new(),
+            free: (0..ranges).collect(),
+            rng: Rng::new(seed),
+            begun: 0,
+            ended: 0,
+            dead: false,
+        }
+    }
+
+    fn post(&mut self) {
+        let at = self.rng.index(self.free.len());
+        let Some(range) = self.free.get(at).copied() else {
+            return;
+        };
+        let (put, len) = (self.rng.below(2) == 0, self.rng.below(RANGE + 1));
+        let len_bytes = usize::try_from(len).expect("small");
+        let bytes = self.rng.bytes(len_bytes);
+        if put {
+            assert!(
+                self.lane
+                    .transport()
+                    .write(self.local, range * RANGE, &bytes)
+            );
+        } else {
+            assert!(self.far.write(self.target, range * RANGE, &bytes));
+        }
+        let transfer = Transfer {
+            opcode: if put { Opcode::Put } else { Opcode::Get },
+            when: CompleteWhen::Visible,
+            local: self.local.slice(range * RANGE, len).expect("in the region"),
+            remote: self
+                .remote
+                .slice(range * RANGE, len)
+                .expect("in the window"),
+        };
+        let patience = Duration::from_nanos(self.rng.below(PATIENCE_NS));
+        let deadline = self.lane.transport().now().after(patience);
+        match self.lane.post(&transfer, deadline) {
+            Ok(op) => {
+                self.free.swap_remove(at);
+                self.begun += 1;
+                let held = Held {
+                    range,
+                    put,
+                    bytes,
+                    taken: false,
+                };
+                assert!(
+                    self.held.insert(op, held).is_none(),
+                    "{op:?} was given out twice"
+                );
+            }
+            Err(LaneError::Busy | LaneError::Full { .. }) => {}
+            Err(LaneError::Transport(ErrorKind::Disconnected)) => {
+                assert!(self.dead, "disconnected from a peer that lives");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// Takes the outcomes that are known.
+    fn take(&mut self) {
+        for (op, held) in self.held.iter_mut().filter(|(_, held)| !held.taken) {
+            let Some(outcome) = self.lane.try_wait(*op).expect("not taken yet") else {
+                continue;
+            };
+            held.taken = true;
+            self.ended += 1;
+            assert!(self.lane.try_wait(*op).is_err(), "{op:?} was taken twice");
+            if outcome.result.is_ok() {
+                assert!(outcome.fenced, "{op:?} is done and not fenced");
+                let mut got = vec![0; held.bytes.len()];
+                let at = held.range * RANGE;
+                if held.put {
+                    assert!(self.far.read(self.target, at, &mut got));
+                } else {
+                    assert!(self.lane.transport().read(self.local, at, &mut got));
+                }
+                assert_eq!(
+                    got, held.bytes,
+                    "{op:?} is done, and its bytes are not there"
+                );
+            }
+            if outcome.fenced {
+                self.free.push(held.range);
+                held.range = u64::MAX;
+            }
+        }
+        self.held.retain(|_, held| held.range != u64::MAX);
+        while let Some(event) = self.lane.next_event() {
+            if event.fenced && self.held.get(&event.op).is_some_and(|held| held.taken) {
+                // It was taken unfenced before: now its memory is free.
+                let held = self.held.remove(&event.op).expect("looked at above");
+                self.free.push(held.range);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(10) {
+            0..=3 => self.post(),
+            4 => {
+                let ops: Vec<_> = self.held.iter().filter(|(_, h)| !h.taken).collect();
+                if let Some((op, _)) = ops.get(self.rng.index(ops.len())) {
+                    self.lane.cancel(**op).expect("not taken yet");
+                }
+            }
+            5 => self.take(),
+            _ => {
+                self.lane.progress();
+                let now = self.lane.transport().now();
+                self.lane.expire(now);
+            }
+        }
+    }
+
+    /// Within its deadline every operation has an outcome, whatever the NIC lost.
+    fn all_end(&mut self) {
+        let late = self
+            .lane
+            .transport()
+            .now()
+            .after(Duration::from_nanos(PATIENCE_NS));
+        while self.lane.transport().now() < late {
+            self.lane.progress();
+        }
+        self.lane.expire(late);
+        self.take();
+        assert_eq!(self.ended, self.begun, "some operation never ended");
+    }
+
+    /// When the peer is dead every slot and every range comes back.
+    fn die(&mut self) {
+        self.far.kill();
+        self.dead = true;
+        for _ in 0..5000 {
+            self.lane.progress();
+        }
+        self.take();
+        assert_eq!(self.held.len(), 0, "memory was never given back");
+        assert_eq!(self.lane.in_flight(), 0);
+        self.lane.transport().check().expect("no damage here");
+        self.far.check().expect("no damage there");
+    }
+}
+
+fn storm(seed: u64, faults: Faults, steps: u32) {
+    let mut world = World::new(seed, faults);
+    // A fault may be the death of the peer at any post.
+    world.dead = faults.death_after.is_some();
+    for _ in 0..steps {
+        world.step();
+    }
+    world.all_end();
+    world.die();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_operation_ends_once(
+        seed in any::<u64>(),
+        delay in 0u64..60_000,
+        (busy, lost, failed) in (0u32..50, 0u32..30, 0u32..30),
+        death_after in proptest::option::of(1u64..200),
+    ) {
+        let faults = Faults {
+            delay_max_ns: delay,
+            busy: Rate::percent(busy),
+            lost: Rate::percent(lost),
+            failed: Rate::percent(failed),
+            doubled: Rate::NEVER,
+            death_after,
+        };
+        storm(seed, faults, 600);
+    }
+
+    /// With doubled completions too: what comes twice is counted, and ends nobody else's operation.
+    #[test]
+    fn doubled_completions_are_stale(seed in any::<u64>()) {
+        storm(seed, Faults::STORM, 600);
+    }
+}
+
+#[test]
+fn a_doubled_completion_is_counted() {
+    let faults = Faults {
+        doubled: Rate::ALWAYS,
+        ..Faults::WEATHER
+    };
+    let mut world = World::new(1, faults);
+    while world.begun == 0 {
+        world.post();
+    }
+    while world.lane.stale() == 0 {
+        world.lane.progress();
+        world.take();
+    }
+    assert_eq!((world.begun, world.ended, world.lane.stale()), (1, 1, 1));
+}
+
+#[test]
+fn a_lost_completion_ends_at_its_deadline_and_is_fenced_by_death() {
+    let faults = Faults {
+        lost: Rate::ALWAYS,
+        ..Faults::NONE
+    };
+    let mut world = World::new(1, faults);
+    while world.lane.in_flight() == 0 {
+        world.post();
+    }
+    let op = *world
+        .held
+        .iter()
+        .find(|(_, h)| !h.bytes.is_empty())
+        .expect("one with bytes")
+        .0;
+    for _ in 0..100 {
+        world.lane.progress();
+    }
+    assert_eq!(world.lane.try_wait(op), Ok(None));
+    let late = world
+        .lane
+        .transport()
+        .now()
+        .after(Duration::from_nanos(PATIENCE_NS));
+    world.lane.expire(late);
+    let outcome = world.lane.try_wait(op).expect("not taken").expect("known");
+    assert_eq!(outcome.result, Err(Failure::DeadlineExceeded));
+    assert!(!outcome.fenced, "a time-out is no fence");
+    assert_eq!(world.lane.in_flight(), 1);
+    world.far.kill();
+    world.lane.progress();
+    world.lane.progress();
+    assert_eq!(world.lane.in_flight(), 0);
+}

@@ -1,0 +1,113 @@
+//! Where a peer listens.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where a peer's control listener is: `tcp://HOST:PORT`, or `uds://FOLDER` of control sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP listener.
+    Tcp(SocketAddr),
+    /// The folder in which the peer's control socket lies, named after its rank.
+    Uds(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// Accepts `tcp://HOST:PORT`, `HOST:PORT` (names are resolved, the first address is taken),
+    /// `uds://FOLDER`, or a path that contains a slash.
+    fn from_str(s: &str) -> Result<Self> {
+        if let Some(dir) = s.strip_prefix("uds://") {
+            if dir.is_empty() {
+                return Err(Error::config(
+                    "uds:// needs a folder: uds:///run/user/1000/hmc",
+                ));
+            }
+            return Ok(Self::Uds(PathBuf::from(dir)));
+        }
+        let (text, named) = match s.strip_prefix("tcp://") {
+            Some(rest) => (rest, true),
+            None => (s, false),
+        };
+        if !named && s.contains('/') {
+            return Ok(Self::Uds(PathBuf::from(s)));
+        }
+        if let Ok(addr) = text.parse::<SocketAddr>() {
+            return Ok(Self::Tcp(addr));
+        }
+        if text
+            .rsplit_once(':')
+            .is_none_or(|(_, p)| p.parse::<u16>().is_err())
+        {
+            return Err(Error::config(format!(
+                "`{s}` is no address: write tcp://HOST:PORT (port 1 to 65535) or uds://FOLDER"
+            )));
+        }
+        let found = text.to_socket_addrs().map_err(|e| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("cannot resolve `{text}`: {e}"),
+            )
+            .with_source(e)
+        })?;
+        found.into_iter().next().map(Self::Tcp).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("`{text}` resolves to no address"),
+            )
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(a) => write!(f, "tcp://{a}"),
+            Self::Uds(p) => write!(f, "uds://{}", p.display()),
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(a: SocketAddr) -> Self {
+        Self::Tcp(a)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Address;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn addresses_are_read_and_written_alike() {
+        for s in ["tcp://127.0.0.1:5001", "tcp://[::1]:80", "uds:///run/hmc"] {
+            let a: Address = s.parse().expect(s);
+            assert_eq!(a.to_string(), s);
+        }
+        assert_eq!(
+            "127.0.0.1:9"
+                .parse::<Address>()
+                .expect("short form")
+                .to_string(),
+            "tcp://127.0.0.1:9"
+        );
+        assert_eq!(
+            "/tmp/x".parse::<Address>().expect("path").to_string(),
+            "uds:///tmp/x"
+        );
+    }
+
+    #[test]
+    fn bad_addresses_say_what_is_wanted() {
+        for s in ["", "host", "host:", "host:99999", "uds://", "tcp://1.2.3.4"] {
+            let e = s.parse::<Address>().expect_err(s);
+            assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{s}: {e}");
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Transfers and messages by rank: the seeds' Communicator.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hmc_core::kinds::{ConnType, Rank};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::address::Address;
+use crate::batch::Copy;
+use crate::clock;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::link::{Life, Link};
+use crate::memory::{HeapBytes, Region, StableBytes};
+use crate::metrics::{PeerStats, Stats};
+use crate::op::OpId;
+use crate::peer::{Explanation, Peer};
+use crate::shared::{Shared, lock};
+
+/// Everything of a session but its buffer's own bytes: peers, transfers, messages.
+///
+/// All methods may be called from any thread. Blocking ones end within the session's deadline
+/// (default 30 s) unless they take a time of their own.
+#[derive(Debug)]
+pub struct Communicator {
+    pub(crate) shared: Arc<Shared>,
+    engine: Option<JoinHandle<()>>,
+}
+
+impl Communicator {
+    pub(crate) fn new(shared: Arc<Shared>, engine: JoinHandle<()>) -> Self {
+        Self {
+            shared,
+            engine: Some(engine),
+        }
+    }
+
+    /// This process's rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.shared.config.rank
+    }
+
+    /// Connects to `rank` at `address`, over the best transport that both ends have. Returns when
+    /// both ends can transfer.
+    ///
+    /// # Errors
+    /// `Unavailable` when nobody answers there, `DuplicateRank`, `Version`, `NoCredentials` (not
+    /// loopback and not `insecure`), `DeadlineExceeded`, `Protocol`.
+    pub fn connect(&self, rank: u32, address: &Address) -> Result<Peer> {
+        self.connect_with(rank, address, ConnType::Auto, self.shared.config.deadline)
+    }
+
+    /// Connects over a transport chosen by name (it never falls back), within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Communicator::connect`]; `Unavailable` when that transport cannot be had, with the reason.
+    pub fn connect_with(
+        &self,
+        rank: u32,
+        address: &Address,
+        conn: ConnType,
+        timeout: Duration,
+    ) -> Result<Peer> {
+        self.shared.check_process()?;
+        if conn == ConnType::Loopback {
+            return self.loopback();
+        }
+        let link = self
+            .shared
+            .dial(Rank(rank), address, conn, clock::deadline_in(timeout))?;
+        Ok(self.wrap(link))
+    }
+
+    /// Connects to a node of the C++ HMC: control messages only.
+    ///
+    /// # Errors
+    /// As [`Communicator::connect`]. That dialect has no answer to a HELLO, so a refusal shows only
+    /// with the first message.
+    pub fn connect_upstream(&self, rank: u32, address: &Address) -> Result<Peer> {
+        self.shared.check_process()?;
+        let deadline = clock::deadline_in(self.shared.config.deadline);
+        Ok(self.wrap(self.shared.dial_upstream(Rank(rank), address, deadline)?))
+    }
+
+    /// This session as a peer of itself: transfers within its own buffer.
+    ///
+    /// # Errors
+    /// `SystemLimit` when descriptors are used up.
+    pub fn loopback(&self) -> Result<Peer> {
+        Ok(self.wrap(self.shared.dial_self()?))
+    }
+
+    fn wrap(&self, link: Arc<Link>) -> Peer {
+        Peer {
+            link,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// The peer of that rank, alive or dead.
+    ///
+    /// # Errors
+    /// `NotFound` when it was never connected.
+    pub fn peer(&self, rank: u32) -> Result<Peer> {
+        Ok(self.wrap(self.shared.live_link(Rank(rank))?))
+    }
+
+    /// Waits until `rank` has connected (or came back) and can be used.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`.
+    pub fn wait_peer(&self, rank: u32, timeout: Duration) -> Result<Peer> {
+        let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
+            s.link(Rank(rank)).filter(|l| l.life() == Life::Ready)
+        });
+        found.map(|l| self.wrap(l)).ok_or_else(|| {
+            Error::deadline(format_args!("waiting for rank {rank} to connect"))
+                .with_peer(Rank(rank))
+        })
+    }
+
+    /// Waits until any peer whose rank is not in `known` has connected.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`.
+    pub fn wait_any_peer(&self, known: &[u32], timeout: Duration) -> Result<Peer> {
+        let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
+            s.links()
+                .into_iter()
+                .find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
+        });
+        found
+            .map(|l| self.wrap(l))
+            .ok_or_else(|| Error::deadline("waiting for a peer to connect"))
+    }
+
+    /// The peers that are connected now.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Peer> {
+        let ready = |l: &Arc<Link>| l.life() == Life::Ready;
+        self.shared
+            .links()
+            .into_iter()
+            .filter(ready)
+            .map(|l| self.wrap(l))
+            .collect()
+    }
+
+    /// Whether `rank` is connected now (the seeds' checkConn).
+    #[must_use]
+    pub fn check_conn(&self, rank: u32) -> bool {
+        self.shared
+            .link(Rank(rank))
+            .is_some_and(|l| l.life() == Life::Ready)
+    }
+
+    /// Puts; see [`Peer::put`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn put(&self, rank: u32, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
+        self.peer(rank)?.put(local_offset, remote_offset, len)
+    }
+
+    /// Gets; see [`Peer::get`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn get(&self, rank: u32, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
+        self.peer(rank)?.get(local_offset, remote_offset, len)
+    }
+
+    /// Begins a put; see [`Peer::put_nb`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn put_nb(
+        &self,
+        rank: u32,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+    ) -> Result<OpId> {
+        self.peer(rank)?.put_nb(local_offset, remote_offset, len)
+    }
+
+    /// Begins a get; see [`Peer::get_nb`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn get_nb(
+        &self,
+        rank: u32,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+    ) -> Result<OpId> {
+        self.peer(rank)?.get_nb(local_offset, remote_offset, len)
+    }
+
+    /// Puts with a tag; see [`Peer::put_notify`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn put_notify(
+        &self,
+        rank: u32,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+        tag: u64,
+    ) -> Result<()> {
+        self.peer(rank)?
+            .put_notify(local_offset, remote_offset, len, tag)
+    }
+
+    /// Begins a list of puts as one operation; see [`Peer::put_batch`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn put_batch(&self, rank: u32, copies: &[Copy]) -> Result<OpId> {
+        self.peer(rank)?.put_batch(copies)
+    }
+
+    /// Begins a list of gets as one operation; see [`Peer::get_batch`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn get_batch(&self, rank: u32, copies: &[Copy]) -> Result<OpId> {
+        self.peer(rank)?.get_batch(copies)
+    }
+
+    fn peer_of(&self, op: OpId) -> Result<Peer> {
+        // A link that died is replaced by its successor; what was posted to it ended with it.
+        match self.shared.link(op.peer) {
+            Some(link) if link.serial == op.link => Ok(self.wrap(link)),
+            _ => Err(Error::peer_dead(op.peer, "its link was replaced").with_op(op)),
+        }
+    }
+
+    /// Waits for an operation; see [`Peer::wait`].
+    ///
+    /// # Errors
+    /// As there; `PeerDead` when the operation's link was replaced by a new life of the peer.
+    pub fn wait(&self, op: OpId) -> Result<u64> {
+        self.peer_of(op)?.wait(op)
+    }
+
+    /// Waits for all operations, whatever becomes of each. Gives the bytes moved by all.
+    ///
+    /// # Errors
+    /// The first failure, in the order of the list, after all have ended.
+    pub fn wait_all(&self, ops: &[OpId]) -> Result<u64> {
+        let deadline = clock::deadline_in(self.shared.config.deadline);
+        let mut total: u64 = 0;
+        let mut failure = None;
+        for op in ops {
+            let left = Duration::from_nanos(clock::left(deadline).as_nanos());
+            match self.peer_of(*op).and_then(|p| p.wait_within(*op, left)) {
+                Ok(n) => total = total.saturating_add(n),
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        failure.map_or(Ok(total), Err)
+    }
+
+    /// Waits until one of the operations has ended, takes its result and says which.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Stale` for a name that is none.
+    /// The failure of an operation that ended is the second half of the pair.
+    pub fn wait_any(&self, ops: &[OpId], timeout: Duration) -> Result<(usize, Result<u64>)> {
+        if ops.is_empty() {
+            return Err(Error::config("wait_any needs at least one operation"));
+        }
+        let deadline = clock::deadline_in(timeout);
+        loop {
+            for (i, op) in ops.iter().enumerate() {
+                let peer = match self.peer_of(*op) {
+                    Ok(peer) => peer,
+                    Err(e) => return Ok((i, Err(e))),
+                };
+                if peer.test(*op)? {
+                    return Ok((i, peer.wait(*op)));
+                }
+            }
+            if clock::left(deadline) == hmc_core::time::Duration::ZERO {
+                return Err(Error::deadline("waiting for any of several operations"));
+            }
+            self.park_on(ops, deadline);
+        }
+    }
+
+    /// Sleeps until one of the operations' links has something to read.
+    fn park_on(&self, ops: &[OpId], deadline: hmc_core::time::Instant) {
+        let links: Vec<Arc<Link>> = ops
+            .iter()
+            .filter_map(|op| self.shared.link_by_serial(op.link))
+            .collect();
+        let mut fds: Vec<PollFd<'_>> = links
+            .iter()
+            .filter_map(|l| l.data_fd())
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        // Another thread (the engine, a leader) may read the answer before us: look again soon.
+        let soon = clock::now().after(hmc_core::time::Duration::from_nanos(200_000));
+        let timeout = clock::timespec(clock::left(deadline.min(soon)));
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    }
+
+    /// Whether an operation has ended; see [`Peer::test`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn test(&self, op: OpId) -> Result<bool> {
+        self.peer_of(op)?.test(op)
+    }
+
+    /// Asks for an operation to end; see [`Peer::cancel`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cancel(&self, op: OpId) -> Result<()> {
+        self.peer_of(op)?.cancel(op)
+    }
+
+    /// Messages by rank.
+    #[must_use]
+    pub fn control(&self) -> Control<'_> {
+        Control {
+            shared: &self.shared,
+        }
+    }
+
+    /// Sends a tag to a rank; see [`Peer::send_tag`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn ctrl_send(&self, rank: u32, tag: u64) -> Result<()> {
+        self.control().send_tag(rank, tag)
+    }
+
+    /// Receives the oldest tag of a rank, waiting for the rank to appear if need be.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn ctrl_recv(&self, rank: u32) -> Result<u64> {
+        self.control().recv_tag(rank, self.shared.config.deadline)
+    }
+
+    /// Allocates a region that peers of this host can map. Its bytes are zero.
+    ///
+    /// # Errors
+    /// `NoSpace` with what is needed and what there is.
+    pub fn allocate(&self, len: u64) -> Result<Region> {
+        self.shared.regions.allocate(len)
+    }
+
+    /// Registers memory that its owner keeps in place; no byte is copied.
+    ///
+    /// # Errors
+    /// `Full` when too many regions are registered.
+    pub fn register(&self, owner: impl StableBytes) -> Result<Region> {
+        self.shared.regions.adopt(Box::new(owner))
+    }
+
+    /// Registers the bytes of a vector, in place.
+    ///
+    /// # Errors
+    /// As [`Communicator::register`].
+    pub fn register_vec(&self, bytes: Vec<u8>) -> Result<Region> {
+        self.register(HeapBytes::from(bytes))
+    }
+
+    /// Registers `len` bytes at `start`, in place.
+    ///
+    /// # Safety
+    /// The bytes are valid for reads and writes from any thread, and are not touched through Rust
+    /// references, until the region and everything made from it (spans, windows, operations) is
+    /// gone and the session has been dropped.
+    ///
+    /// # Errors
+    /// As [`Communicator::register`].
+    pub unsafe fn register_raw(&self, start: std::ptr::NonNull<u8>, len: usize) -> Result<Region> {
+        // SAFETY: the caller vouches for just what `adopt_raw` asks.
+        unsafe { self.shared.regions.adopt_raw(start, len) }
+    }
+
+    /// Which transport moves the bytes to and from `rank`, and why.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn explain(&self, rank: u32) -> Result<Explanation> {
+        Ok(self.peer(rank)?.explain())
+    }
+
+    /// Counters of this session and its peers.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut peers: Vec<PeerStats> = self
+            .shared
+            .links()
+            .iter()
+            .map(|l| PeerStats::of(l))
+            .collect();
+        peers.sort_by_key(|p| p.rank);
+        Stats {
+            peers,
+            peers_lost: self.shared.peers_lost.load(Ordering::Relaxed),
+            strangers_refused: self.shared.refused.load(Ordering::Relaxed),
+            quarantined_bytes: crate::window::quarantined_bytes(&self.shared),
+            quarantined_links: self.shared.buried(),
+        }
+    }
+
+    /// One round of progress, for [`crate::config::Progress::Manual`]: puts of peers land and
+    /// futures wake in here. Returns whether anything happened. Harmless otherwise.
+    pub fn progress(&self) -> bool {
+        self.shared.run_data_planes()
+    }
+
+    /// Ends the session in order: no new operations; waits for the posted ones, says BYE to all
+    /// peers, closes. Dropping the session does the same within 200 ms.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded` when some peer did not agree in time; everything is closed all the same.
+    pub fn shutdown(&mut self, timeout: Duration) -> Result<()> {
+        let Some(engine) = self.engine.take() else {
+            return Ok(());
+        };
+        self.shared.stopping_links.store(true, Ordering::Release);
+        let result = crate::session::leave(&self.shared, &self.shared.links(), timeout);
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.driver.ring();
+        if engine.join().is_err() {
+            tracing::error!("the session's thread panicked");
+        }
+        lock(&self.shared.pending).clear();
+        result
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if std::process::id() != self.shared.owner_pid {
+            // A forked child: the threads and sockets are the parent's.
+            std::mem::forget(self.engine.take());
+            return;
+        }
+        let _ = self.shutdown(Duration::from_millis(200));
+    }
+}

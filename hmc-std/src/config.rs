@@ -1,0 +1,204 @@
+//! What a session is told at its start. Environment variables are read here and nowhere else.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hmc_core::kinds::Rank;
+use hmc_core::limits;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Who drives a session when nobody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Progress {
+    /// One background thread, parked while idle. Callers that wait still drive themselves.
+    #[default]
+    Thread,
+    /// The application calls `progress()`: puts to it land and futures wake only in there. A small
+    /// thread still answers heartbeats.
+    Manual,
+}
+
+/// The settings of a session. Built by [`crate::session::SessionBuilder`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) rank: Rank,
+    pub(crate) job: u64,
+    pub(crate) tcp: Option<SocketAddr>,
+    pub(crate) uds_dir: Option<PathBuf>,
+    pub(crate) insecure: bool,
+    pub(crate) upstream: bool,
+    pub(crate) buffer_bytes: u64,
+    pub(crate) slots: usize,
+    pub(crate) windows: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) heartbeat: Option<Duration>,
+    pub(crate) spin: Duration,
+    pub(crate) progress: Progress,
+    pub(crate) redial: bool,
+    pub(crate) inbox_messages: usize,
+    pub(crate) inbox_bytes: usize,
+    pub(crate) max_quarantine: u64,
+    pub(crate) cma: bool,
+}
+
+/// Settings that the environment gives. All are optional; builders override them.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// `HMC_UDS_DIR`: folder of control sockets.
+    pub uds_dir: Option<PathBuf>,
+    /// `HMC_SPIN_US`: microseconds that a waiter spins before it parks.
+    pub spin: Option<Duration>,
+    /// `HMC_NO_CMA=1`: never use process_vm_readv(2).
+    pub no_cma: bool,
+    /// `XDG_RUNTIME_DIR`, the parent of the default folder of control sockets.
+    pub runtime_dir: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads the process environment once.
+    #[must_use]
+    pub fn read() -> Self {
+        let path = |name| {
+            std::env::var_os(name)
+                .filter(|v| !v.is_empty())
+                .map(PathBuf::from)
+        };
+        Self {
+            uds_dir: path("HMC_UDS_DIR"),
+            spin: std::env::var("HMC_SPIN_US")
+                .ok()
+                .and_then(|v| v.parse().ok())
+                .map(Duration::from_micros),
+            no_cma: std::env::var_os("HMC_NO_CMA").is_some_and(|v| v == "1"),
+            runtime_dir: path("XDG_RUNTIME_DIR"),
+        }
+    }
+
+    /// The folder for control sockets: `HMC_UDS_DIR`, else `$XDG_RUNTIME_DIR/hmc`, else
+    /// `/tmp/hmc-<uid>`.
+    #[must_use]
+    pub fn default_uds_dir(&self) -> PathBuf {
+        if let Some(dir) = &self.uds_dir {
+            return dir.clone();
+        }
+        if let Some(dir) = &self.runtime_dir {
+            return dir.join("hmc");
+        }
+        PathBuf::from(format!("/tmp/hmc-{}", rustix::process::geteuid().as_raw()))
+    }
+}
+
+impl Config {
+    pub(crate) fn new(rank: Rank, env: &Environment) -> Self {
+        Self {
+            rank,
+            job: 0,
+            tcp: None,
+            uds_dir: None,
+            insecure: false,
+            upstream: false,
+            buffer_bytes: 0,
+            slots: limits::DEFAULT_SLOTS,
+            windows: 32,
+            deadline: Duration::from_nanos(limits::DEFAULT_DEADLINE_NS),
+            heartbeat: Some(Duration::from_nanos(limits::HEARTBEAT_NS)),
+            spin: env.spin.unwrap_or(Duration::from_micros(20)),
+            progress: Progress::Thread,
+            redial: true,
+            inbox_messages: 4096,
+            inbox_bytes: 4 << 20,
+            max_quarantine: 1 << 30,
+            cma: !env.no_cma,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.rank.0 >= limits::MAX_PEERS {
+            return Err(Error::config(format!(
+                "rank {} is beyond the last one, {}",
+                self.rank,
+                limits::MAX_PEERS.saturating_sub(1)
+            )));
+        }
+        if self.slots == 0 || self.slots > limits::MAX_SLOTS {
+            return Err(Error::config(format!(
+                "{} operations in flight: choose 1 to {}",
+                self.slots,
+                limits::MAX_SLOTS
+            )));
+        }
+        if self.windows == 0 || self.windows > limits::MAX_WINDOWS_PER_PEER {
+            return Err(Error::config(format!(
+                "{} windows per peer: choose 1 to {}",
+                self.windows,
+                limits::MAX_WINDOWS_PER_PEER
+            )));
+        }
+        if let Some(addr) = self.tcp {
+            check_exposure(addr.ip(), self.insecure)?;
+        }
+        if let Some(dir) = &self.uds_dir {
+            uds_path(dir, self.rank)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to use `ip` without credentials unless it is loopback or `insecure` was asked for.
+pub(crate) fn check_exposure(ip: IpAddr, insecure: bool) -> Result<()> {
+    if ip.is_loopback() || insecure {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NoCredentials,
+        format!(
+            "{ip} can be reached from other machines and connections are not authenticated yet: \
+             use a loopback address (127.0.0.1), or ask for `insecure` by name on a network that \
+             you trust"
+        ),
+    ))
+}
+
+/// The socket of `rank` in `dir`, named as the C++ HMC names it.
+///
+/// # Errors
+/// `InvalidConfig` when the path does not fit a socket address (107 bytes, unix(7)).
+pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
+    let path = dir.join(format!("hmc_ctrl_rank_{rank}.sock"));
+    let len = path.as_os_str().len();
+    if len > limits::MAX_UDS_PATH_BYTES {
+        return Err(Error::config(format!(
+            "the socket path {} has {len} bytes, the system allows {}; choose a shorter folder",
+            path.display(),
+            limits::MAX_UDS_PATH_BYTES
+        )));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_exposure, uds_path};
+    use crate::error::ErrorKind;
+    use hmc_core::kinds::Rank;
+    use std::path::Path;
+
+    #[test]
+    fn strangers_are_kept_out_by_default() {
+        let any = "0.0.0.0".parse().expect("an address");
+        let e = check_exposure(any, false).expect_err("not loopback");
+        assert_eq!(e.kind(), ErrorKind::NoCredentials);
+        assert!(e.to_string().contains("insecure"));
+        check_exposure(any, true).expect("asked for");
+        check_exposure("::1".parse().expect("an address"), false).expect("loopback");
+    }
+
+    #[test]
+    fn a_long_socket_path_is_refused_not_truncated() {
+        let dir = "d".repeat(100);
+        let e = uds_path(Path::new(&dir), Rank(1)).expect_err("too long");
+        assert!(e.to_string().contains("107"), "{e}");
+    }
+}

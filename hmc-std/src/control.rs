@@ -1,0 +1,121 @@
+//! Messages by rank: the seeds' CtrlSocketManager, owned by a communicator and never global.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::kinds::Rank;
+use hmc_core::time::Instant;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::Life;
+use crate::node::inbox::{Message, Want};
+use crate::peer::{Peer, take_message};
+use crate::shared::Shared;
+
+/// Small messages between ranks. Per peer they arrive in the order in which they were sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+}
+
+impl Control<'_> {
+    fn peer(&self, rank: u32) -> Result<Peer> {
+        let link = self.shared.live_link(Rank(rank))?;
+        Ok(Peer {
+            link,
+            shared: Arc::clone(self.shared),
+        })
+    }
+
+    /// The peer, waiting for it to appear.
+    fn peer_by(&self, rank: u32, deadline: Instant) -> Result<Peer> {
+        self.shared.check_process()?;
+        if let Some(link) = self.shared.link(Rank(rank)) {
+            return Ok(Peer {
+                link,
+                shared: Arc::clone(self.shared),
+            });
+        }
+        let link = self.shared.wait_news(deadline, |s| s.link(Rank(rank)));
+        link.map(|link| Peer {
+            link,
+            shared: Arc::clone(self.shared),
+        })
+        .ok_or_else(|| {
+            Error::deadline(format_args!("waiting for rank {rank} to connect"))
+                .with_peer(Rank(rank))
+        })
+    }
+
+    /// Sends a tag; see [`Peer::send_tag`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn send_tag(&self, rank: u32, tag: u64) -> Result<()> {
+        self.peer(rank)?.send_tag(tag)
+    }
+
+    /// Sends a 32-bit number.
+    ///
+    /// # Errors
+    /// As [`Control::send_tag`].
+    pub fn send_int(&self, rank: u32, n: i32) -> Result<()> {
+        self.peer(rank)?.send_int(n)
+    }
+
+    /// Sends opaque bytes, at most 1 MiB.
+    ///
+    /// # Errors
+    /// As [`Peer::send_struct`], and `NotFound`.
+    pub fn send_struct(&self, rank: u32, bytes: &[u8]) -> Result<()> {
+        self.peer(rank)?.send_struct(bytes)
+    }
+
+    /// Receives the oldest message of `rank` that is wanted, waiting for the rank to appear if need
+    /// be. Other messages stay.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn recv(&self, rank: u32, want: Want, timeout: Duration) -> Result<Message> {
+        let deadline = clock::deadline_in(timeout);
+        let peer = self.peer_by(rank, deadline)?;
+        peer.recv(want, Duration::from_nanos(clock::left(deadline).as_nanos()))
+    }
+
+    /// Receives the oldest tag of `rank`.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn recv_tag(&self, rank: u32, timeout: Duration) -> Result<u64> {
+        match self.recv(rank, Want::Tag, timeout)? {
+            Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
+            other => Err(Error::new(
+                ErrorKind::Protocol,
+                format!("not a tag: {other:?}"),
+            )),
+        }
+    }
+
+    /// Receives a wanted message of whichever peer has one, and says whose it is.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`.
+    pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
+        self.shared.check_process()?;
+        let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
+            s.links()
+                .iter()
+                .find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
+        });
+        found.ok_or_else(|| Error::deadline("waiting for a message from anyone"))
+    }
+
+    /// Whether `rank` is connected.
+    #[must_use]
+    pub fn is_connected(&self, rank: u32) -> bool {
+        self.shared
+            .link(Rank(rank))
+            .is_some_and(|l| l.life() == Life::Ready)
+    }
+}

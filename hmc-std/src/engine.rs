@@ -1,0 +1,171 @@
+//! The background thread: serves every socket that nobody else attends, keeps time, sleeps when
+//! there is nothing to do.
+
+use std::sync::{Arc, Weak};
+
+use hmc_core::kinds::Rank;
+use hmc_core::time::{Duration, Instant};
+use rustix::io::Errno;
+
+use crate::clock;
+use crate::config::Progress;
+use crate::driver::{Channel, Driver, Events, Token};
+use crate::node::registry::{Input, Output};
+use crate::shared::{Shared, lock};
+
+/// How often deadlines are looked at while there are peers, in milliseconds. Heartbeats (500 ms) and
+/// deaths (2.5 s) are kept to within this.
+const TICK_MS: u64 = 100;
+/// How long a door stays shut when descriptors are used up, in milliseconds.
+const DOOR_PAUSE_MS: u64 = 100;
+
+/// Runs until the session stops or is gone.
+pub(crate) fn run(shared: Weak<Shared>, driver: Arc<Driver>) {
+    let mut engine = Engine {
+        events: Events::new(),
+        next_tick: clock::now(),
+        shut: Vec::new(),
+        open_at: Instant::NEVER,
+        spin_until: Instant::ZERO,
+    };
+    loop {
+        let timeout = {
+            let Some(s) = shared.upgrade() else { return };
+            if s.is_stopping() {
+                return;
+            }
+            engine.timeout(&s)
+        };
+        // Nothing is held while parked.
+        engine.events_of(&driver, timeout);
+        let Some(s) = shared.upgrade() else { return };
+        engine.round(&s);
+    }
+}
+
+struct Engine {
+    events: Events,
+    next_tick: Instant,
+    /// Doors that are shut for lack of descriptors.
+    shut: Vec<u32>,
+    open_at: Instant,
+    spin_until: Instant,
+}
+
+impl Engine {
+    fn timeout(&self, s: &Shared) -> Duration {
+        let now = clock::now();
+        if now < self.spin_until {
+            return Duration::ZERO;
+        }
+        let mut wake = self.open_at.min(lock(&s.registry).next_deadline());
+        if s.has_peers() {
+            wake = wake.min(self.next_tick);
+        }
+        if wake == Instant::NEVER {
+            Duration::MAX
+        } else {
+            wake.since(now)
+        }
+    }
+
+    fn events_of(&mut self, driver: &Driver, timeout: Duration) {
+        let timeout = clock::timespec(timeout);
+        driver.wait(false, &mut self.events, timeout.as_ref());
+    }
+
+    fn round(&mut self, s: &Arc<Shared>) {
+        let mut busy = false;
+        for token in self.events.tokens() {
+            match token {
+                Token::Link(serial, channel) => {
+                    if let Some(link) = s.link_by_serial(serial) {
+                        busy |= match channel {
+                            Channel::Ctrl => link.turn_ctrl(),
+                            Channel::Data => link.turn_data(),
+                        };
+                    }
+                }
+                Token::Listener(n) => {
+                    if let Err(e) = s.greet(n) {
+                        warn_about_door(e);
+                        if let Some(l) = usize::try_from(n).ok().and_then(|i| s.listeners.get(i)) {
+                            s.driver.unwatch(l.fd());
+                            self.shut.push(n);
+                            self.open_at = clock::now().after(Duration::from_millis(DOOR_PAUSE_MS));
+                        }
+                    }
+                }
+                Token::Pending(id) => s.hear_stranger(id),
+                Token::Bell => s.driver.silence(),
+            }
+        }
+        if s.config.progress == Progress::Thread {
+            while let Some(serial) = s.driver.next_queued() {
+                if let Some(link) = s.link_by_serial(serial) {
+                    link.dequeue();
+                    busy |= link.turn_data();
+                }
+            }
+        }
+        let now = clock::now();
+        if busy {
+            self.spin_until = now.after(clock::from_std(s.config.spin));
+        }
+        if now >= self.next_tick {
+            self.tick(s, now);
+        }
+    }
+
+    fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
+        self.next_tick = now.after(Duration::from_millis(TICK_MS));
+        s.tick_strangers(now);
+        for link in s.links() {
+            link.tick(now);
+        }
+        s.tend_graveyard();
+        crate::window::tend_quarantine(s);
+        if now >= self.open_at {
+            self.open_at = Instant::NEVER;
+            for n in self.shut.drain(..) {
+                if let Some(l) = usize::try_from(n).ok().and_then(|i| s.listeners.get(i)) {
+                    let _ = s.driver.watch(l.fd(), Token::Listener(n));
+                }
+            }
+        }
+        while let Output::Redial(rank) = s.decide(Input::Tick) {
+            redial(s, rank);
+        }
+    }
+}
+
+/// One line for each time a door is shut.
+fn warn_about_door(e: Errno) {
+    tracing::warn!(
+        error = %std::io::Error::from(e),
+        "cannot accept connections now; trying again in {DOOR_PAUSE_MS} ms (raise ulimit -n?)"
+    );
+}
+
+/// Dials a lost peer on a thread of its own: a dial waits for the peer, the engine must not.
+fn redial(s: &Arc<Shared>, rank: Rank) {
+    let shared = Arc::downgrade(s);
+    let spawned = std::thread::Builder::new()
+        .name("hmc-redial".into())
+        .spawn(move || {
+            let Some(s) = shared.upgrade() else { return };
+            let route = lock(&s.routes).get(&rank).cloned();
+            let result = route.map(|r| {
+                let deadline = clock::now().after(Duration::from_millis(2000));
+                s.dial(rank, &r.address, r.conn, deadline)
+            });
+            match result {
+                Some(Ok(_)) => tracing::info!(peer = rank.0, "peer is back"),
+                Some(Err(e)) => tracing::debug!(peer = rank.0, error = %e, "dial failed"),
+                None => {}
+            }
+        });
+    if spawned.is_err() {
+        s.decide(Input::DialFailed { rank });
+    }
+}

@@ -1,0 +1,302 @@
+//! The one error of this crate: who, where, how much, what limit, and what to do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmc_core::kinds::{Rank, Status};
+use hmc_core::span::RangeError;
+use hmc_core::window::WindowFault;
+use hmc_core::work::Failure;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedError;
+
+use crate::op::OpId;
+
+/// What went wrong, by family. More kinds may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A range exceeds its limit ([`Error::range`] has the numbers). Nothing was written.
+    Range,
+    /// Two ranges of one transfer differ in length.
+    Length,
+    /// The caller's configuration makes no sense.
+    InvalidConfig,
+    /// No peer, operation, region or window of that name.
+    NotFound,
+    /// The operation was already waited for, or its link is gone.
+    Stale,
+    /// A deadline passed. The operation may still hold its memory; see [`crate::op::OpError`].
+    DeadlineExceeded,
+    /// The caller withdrew the operation.
+    Cancelled,
+    /// The peer died, hung up or fell silent.
+    PeerDead,
+    /// The peer said goodbye, or this session is shutting down.
+    Closed,
+    /// Another process already has this rank.
+    DuplicateRank,
+    /// The peer refused the connection for another reason.
+    Refused,
+    /// The window was revoked.
+    Revoked,
+    /// The window was exposed again; fetch its description anew.
+    StaleEpoch,
+    /// The window does not allow this access.
+    Access,
+    /// The memory is still in use by an operation or a window.
+    Busy,
+    /// A table or queue is full.
+    Full,
+    /// The memory cannot be given back: a peer may still touch it.
+    Quarantined,
+    /// Not enough memory.
+    NoSpace,
+    /// A limit of the system was reached (descriptors, locked memory).
+    SystemLimit,
+    /// This machine, peer or transport does not have it.
+    Unavailable,
+    /// This transport or dialect cannot do it.
+    Unsupported,
+    /// Refused because nothing proves who the peer is.
+    NoCredentials,
+    /// The peer broke the protocol.
+    Protocol,
+    /// The peer speaks another version.
+    Version,
+    /// The operating system failed.
+    Io,
+    /// The process forked; the child may not use the parent's session.
+    Forked,
+}
+
+impl ErrorKind {
+    /// The status code of the C++ HMC for this kind.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Range | Self::Length | Self::InvalidConfig | Self::NoCredentials => {
+                Status::InvalidConfig
+            }
+            Self::NotFound | Self::Stale => Status::NotFound,
+            Self::DeadlineExceeded => Status::Timeout,
+            Self::Unavailable | Self::Unsupported => Status::Unsupport,
+            Self::Cancelled
+            | Self::PeerDead
+            | Self::Closed
+            | Self::DuplicateRank
+            | Self::Refused
+            | Self::Revoked
+            | Self::StaleEpoch
+            | Self::Access
+            | Self::Busy
+            | Self::Full
+            | Self::Quarantined
+            | Self::NoSpace
+            | Self::SystemLimit
+            | Self::Protocol
+            | Self::Version
+            | Self::Io
+            | Self::Forked => Status::Error,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: ErrorKind,
+    what: String,
+    peer: Option<Rank>,
+    op: Option<OpId>,
+    range: Option<RangeError>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// An error of HMC. Cheap to move and to clone.
+#[derive(Clone, Debug)]
+pub struct Error(Box<Inner>);
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of `kind`; `what` is one sentence that names the value, the limit and the remedy.
+    #[cold]
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self(Box::new(Inner {
+            kind,
+            what,
+            peer: None,
+            op: None,
+            range: None,
+            source: None,
+        }))
+    }
+
+    /// The same error, about `peer`.
+    #[must_use]
+    pub fn with_peer(mut self, peer: Rank) -> Self {
+        self.0.peer = Some(peer);
+        self
+    }
+
+    /// The same error, about `op`.
+    #[must_use]
+    pub fn with_op(mut self, op: OpId) -> Self {
+        self.0.op = Some(op);
+        self
+    }
+
+    /// The same error, caused by `source`.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The family.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The status code of the C++ HMC.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.kind.status()
+    }
+
+    /// The peer it is about.
+    #[must_use]
+    pub fn peer(&self) -> Option<Rank> {
+        self.0.peer
+    }
+
+    /// The operation it is about.
+    #[must_use]
+    pub fn op(&self) -> Option<OpId> {
+        self.0.op
+    }
+
+    /// Side, offset, length and limit of a range that did not fit.
+    #[must_use]
+    pub fn range(&self) -> Option<RangeError> {
+        self.0.range
+    }
+
+    /// An error of the operating system while doing `what`.
+    #[cold]
+    pub(crate) fn io(what: impl fmt::Display, errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        let (kind, remedy) = match errno {
+            Errno::MFILE | Errno::NFILE => (
+                ErrorKind::SystemLimit,
+                "; raise the limit of open files (ulimit -n)",
+            ),
+            Errno::NOMEM | Errno::NOSPC => (ErrorKind::NoSpace, "; free memory or use less"),
+            Errno::CONNREFUSED => (ErrorKind::Unavailable, "; is the peer listening there?"),
+            Errno::NOENT => (ErrorKind::Unavailable, "; does the path exist?"),
+            Errno::HOSTUNREACH | Errno::NETUNREACH => (
+                ErrorKind::Unavailable,
+                "; check the address and the route to it",
+            ),
+            Errno::TIMEDOUT => (ErrorKind::DeadlineExceeded, ""),
+            Errno::ADDRINUSE => (ErrorKind::InvalidConfig, "; another process listens there"),
+            Errno::ADDRNOTAVAIL => (
+                ErrorKind::InvalidConfig,
+                "; this machine does not have that address",
+            ),
+            Errno::ACCESS | Errno::PERM => (ErrorKind::Io, "; check the permissions"),
+            Errno::PIPE | Errno::CONNRESET => (ErrorKind::PeerDead, ""),
+            _ => (ErrorKind::Io, ""),
+        };
+        let text = std::io::Error::from(errno);
+        Self::new(kind, format!("{what}: {text}{remedy}")).with_source(text)
+    }
+
+    /// A deadline passed while doing `what`.
+    #[cold]
+    pub(crate) fn deadline(what: impl fmt::Display) -> Self {
+        Self::new(
+            ErrorKind::DeadlineExceeded,
+            format!("{what}: the deadline passed; wait longer or look at the peer"),
+        )
+    }
+
+    /// The peer is gone, because of `why`.
+    #[cold]
+    pub(crate) fn peer_dead(peer: Rank, why: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::PeerDead, format!("the peer is gone: {why}")).with_peer(peer)
+    }
+
+    #[cold]
+    pub(crate) fn config(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidConfig, what)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(peer) = self.0.peer {
+            write!(f, "rank {peer}: ")?;
+        }
+        f.write_str(&self.0.what)?;
+        if let Some(op) = self.0.op {
+            write!(f, " ({op})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0
+            .source
+            .as_deref()
+            .map(|e| -> &(dyn std::error::Error + 'static) { e })
+    }
+}
+
+impl From<RangeError> for Error {
+    #[cold]
+    fn from(range: RangeError) -> Self {
+        let mut e = Self::new(ErrorKind::Range, range.to_string());
+        e.0.range = Some(range);
+        e
+    }
+}
+
+impl From<Failure> for Error {
+    #[cold]
+    fn from(failure: Failure) -> Self {
+        let kind = match failure {
+            Failure::Window(WindowFault::OutOfWindow(range)) => return range.into(),
+            Failure::Window(WindowFault::Unknown) => ErrorKind::NotFound,
+            Failure::Window(WindowFault::StaleEpoch) => ErrorKind::StaleEpoch,
+            Failure::Window(WindowFault::Revoked) => ErrorKind::Revoked,
+            Failure::Window(WindowFault::Access) => ErrorKind::Access,
+            Failure::PeerDead => ErrorKind::PeerDead,
+            Failure::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+            Failure::Cancelled => ErrorKind::Cancelled,
+            Failure::UnknownRegion => ErrorKind::NotFound,
+            Failure::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, failure.to_string()).with_source(failure)
+    }
+}
+
+impl From<MemError> for Error {
+    #[cold]
+    fn from(e: MemError) -> Self {
+        let kind = match &e {
+            MemError::Shared(SharedError::Range(range)) => return (*range).into(),
+            MemError::Shared(_) => ErrorKind::InvalidConfig,
+            MemError::NoSpace { .. } => ErrorKind::NoSpace,
+            MemError::MemlockLimit { .. } | MemError::NoFds { .. } => ErrorKind::SystemLimit,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, e.to_string()).with_source(e)
+    }
+}

@@ -1,0 +1,197 @@
+//! Operations as futures. Wakers are called, cloned and dropped outside every lock.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hmc_core::slots;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::data::Hold;
+use crate::memory::Span;
+use crate::op::{OpError, OpId};
+use crate::peer::Peer;
+
+/// A transfer between the two buffers. Resolves to the bytes moved.
+///
+/// Dropping it abandons the operation: it runs on, nobody learns its result.
+#[derive(Debug)]
+#[must_use = "an operation that nobody waits for may not have ended"]
+pub struct OpFuture {
+    peer: Peer,
+    op: Option<slots::OpId>,
+}
+
+fn poll_op(peer: &Peer, op: slots::OpId, cx: &Context<'_>) -> Poll<Result<(slots::Outcome, Hold)>> {
+    let stale = |_| Error::new(ErrorKind::Stale, "the operation was already waited for");
+    let waker = cx.waker().clone();
+    let replaced = {
+        let mut data = peer.link.data();
+        match data.take(op) {
+            Ok(Some(r)) => return Poll::Ready(Ok(r)),
+            Ok(None) => data.set_waker(op, waker),
+            Err(e) => return Poll::Ready(Err(stale(e))),
+        }
+    };
+    drop(replaced);
+    Poll::Pending
+}
+
+impl OpFuture {
+    pub(crate) fn new(peer: Peer, op: slots::OpId) -> Self {
+        Self { peer, op: Some(op) }
+    }
+
+    /// The operation's name; to wait for it by name, forget the future.
+    #[must_use]
+    pub fn id(&self) -> Option<OpId> {
+        let link = &self.peer.link;
+        self.op.map(|op| OpId {
+            peer: link.peer,
+            link: link.serial,
+            op,
+        })
+    }
+}
+
+impl Future for OpFuture {
+    type Output = Result<u64>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(op) = self.op else {
+            return Poll::Ready(Err(Error::new(
+                ErrorKind::Stale,
+                "polled after it was done",
+            )));
+        };
+        let r = std::task::ready!(poll_op(&self.peer, op, cx));
+        self.op = None;
+        let rank = self.peer.rank();
+        Poll::Ready(r.and_then(|(o, _)| o.result.map_err(|e| Error::from(e).with_peer(rank))))
+    }
+}
+
+impl Drop for OpFuture {
+    fn drop(&mut self) {
+        if let Some(op) = self.op.take() {
+            self.peer.abandon(op);
+        }
+    }
+}
+
+/// A transfer that owns its span. As a future, or by [`Op::wait`], it gives the span back.
+///
+/// Dropping it abandons the operation: it runs on, and the span returns to its region at its fence.
+#[derive(Debug)]
+#[must_use = "an operation that nobody waits for may not have ended"]
+pub struct Op {
+    peer: Peer,
+    op: Option<slots::OpId>,
+}
+
+/// The bytes moved and the span.
+pub type SpanResult = std::result::Result<(u64, Span), OpError>;
+
+impl Op {
+    pub(crate) fn new(peer: Peer, op: slots::OpId) -> Self {
+        Self { peer, op: Some(op) }
+    }
+
+    fn conclude(peer: &Peer, outcome: slots::Outcome, hold: Hold) -> SpanResult {
+        let error = |e: hmc_core::work::Failure| Error::from(e).with_peer(peer.rank());
+        match (outcome.result, hold.span) {
+            (Ok(n), Some(span)) => Ok((n, span)),
+            (Ok(_), None) => Err(OpError {
+                error: Error::new(ErrorKind::Stale, "the operation lost its span"),
+                span: None,
+            }),
+            (Err(e), span) => Err(OpError {
+                error: error(e),
+                span,
+            }),
+        }
+    }
+
+    /// Waits for the end, up to `timeout`.
+    ///
+    /// # Errors
+    /// The operation itself when it has not ended in time (`Err(Ok(op))`), or how it failed.
+    pub fn wait(mut self, timeout: Duration) -> std::result::Result<(u64, Span), WaitError> {
+        let Some(op) = self.op else {
+            return Err(WaitError::Failed(OpError {
+                error: Error::new(ErrorKind::Stale, "waited for after it was done"),
+                span: None,
+            }));
+        };
+        match self.peer.finish(op, clock::deadline_in(timeout)) {
+            Ok((outcome, hold)) => {
+                self.op = None;
+                Self::conclude(&self.peer, outcome, hold).map_err(WaitError::Failed)
+            }
+            Err(e) if e.kind() == ErrorKind::DeadlineExceeded => Err(WaitError::Running(self)),
+            Err(error) => {
+                self.op = None;
+                Err(WaitError::Failed(OpError { error, span: None }))
+            }
+        }
+    }
+
+    /// Asks for the operation to end; it still has to be waited for.
+    pub fn cancel(&self) {
+        if let Some(op) = self.op {
+            let link = &self.peer.link;
+            let _ = self.peer.cancel(OpId {
+                peer: link.peer,
+                link: link.serial,
+                op,
+            });
+        }
+    }
+}
+
+/// Why [`Op::wait`] gave no result.
+#[derive(Debug)]
+pub enum WaitError {
+    /// It has not ended yet; wait again, cancel it, or drop it.
+    Running(Op),
+    /// It failed.
+    Failed(OpError),
+}
+
+impl std::fmt::Display for WaitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Running(_) => f.write_str("the operation has not ended yet"),
+            Self::Failed(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+impl Future for Op {
+    type Output = SpanResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(op) = self.op else {
+            let error = Error::new(ErrorKind::Stale, "polled after it was done");
+            return Poll::Ready(Err(OpError { error, span: None }));
+        };
+        let r = std::task::ready!(poll_op(&self.peer, op, cx));
+        self.op = None;
+        Poll::Ready(match r {
+            Ok((outcome, hold)) => Self::conclude(&self.peer, outcome, hold),
+            Err(error) => Err(OpError { error, span: None }),
+        })
+    }
+}
+
+impl Drop for Op {
+    fn drop(&mut self) {
+        if let Some(op) = self.op.take() {
+            self.peer.abandon(op);
+        }
+    }
+}

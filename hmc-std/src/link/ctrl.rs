@@ -1,0 +1,362 @@
+//! The control half of a link: frames in and out of one socket, around the core's machine.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use hmc_core::ctrl::framer::{Framer, Next};
+use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::output::{CloseReason, Event, Output};
+use hmc_core::limits::FRAMER_START_BYTES;
+use hmc_core::time::Instant;
+use hmc_core::wire::cursor::Writer;
+use hmc_core::wire::message::{Message as Wire, tag_frame};
+use rustix::io::Errno;
+
+use super::Link;
+use crate::driver::Registered;
+use crate::error::{Error, ErrorKind, Result};
+use crate::node::inbox::Message;
+use crate::transport::socket;
+
+/// Bytes that may wait to be sent to one peer before senders have to wait.
+const MAX_UNSENT_BYTES: usize = 4 << 20;
+/// Receive calls of one turn, before others get theirs.
+const BUDGET_READS: usize = 64;
+
+/// Why a control connection ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) eof: bool,
+    pub(crate) text: String,
+}
+
+/// What a turn heard, to be acted on without the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) messages: bool,
+    pub(crate) adverts: bool,
+    pub(crate) revoked: bool,
+    pub(crate) bye: bool,
+}
+
+pub(crate) struct CtrlState {
+    fd: Arc<OwnedFd>,
+    control: Control,
+    framer: Framer<Vec<u8>>,
+    unsent: Vec<u8>,
+    sent: usize,
+    ended: Option<Ended>,
+    paused: bool,
+    attended: bool,
+    registered: Registered,
+}
+
+impl CtrlState {
+    pub(crate) fn new(fd: Arc<OwnedFd>, control: Control, framer: Framer<Vec<u8>>) -> Self {
+        Self {
+            fd,
+            control,
+            framer,
+            unsent: Vec::new(),
+            sent: 0,
+            ended: None,
+            paused: false,
+            attended: false,
+            registered: Registered::default(),
+        }
+    }
+
+    /// Storage for a new connection's frames.
+    pub(crate) fn new_framer() -> Framer<Vec<u8>> {
+        Framer::new(vec![0; FRAMER_START_BYTES])
+    }
+
+    pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended.clone()
+    }
+
+    pub(crate) fn interest(&self) -> (bool, bool) {
+        let open = self.ended.is_none();
+        (
+            open && !self.paused && !self.attended,
+            open && self.sent < self.unsent.len(),
+        )
+    }
+
+    /// What a leader that parks has to wait for.
+    pub(crate) fn wants(&self) -> (bool, bool) {
+        (!self.paused, self.sent < self.unsent.len())
+    }
+
+    pub(crate) fn attend(&mut self, on: bool) {
+        self.attended = on;
+    }
+
+    /// The registration, when it must change.
+    pub(crate) fn registration(&mut self, read: bool, write: bool) -> Option<&mut Registered> {
+        self.registered
+            .differs(read, write)
+            .then_some(&mut self.registered)
+    }
+
+    fn end(&mut self, eof: bool, text: impl Into<String>) {
+        if self.ended.is_none() {
+            self.ended = Some(Ended {
+                eof,
+                text: text.into(),
+            });
+        }
+    }
+
+    /// Reads until the socket is empty, executes what came, sends what is to be answered.
+    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) -> bool {
+        let mut busy = false;
+        self.paused = false;
+        for _ in 0..BUDGET_READS {
+            // What was received before a pause comes first.
+            self.digest(now, link, heard);
+            if self.ended.is_some() || self.paused {
+                break;
+            }
+            match self.fill(now) {
+                Ok(drained) => {
+                    busy = true;
+                    if drained {
+                        self.digest(now, link, heard);
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::CONNRESET | Errno::PIPE) => self.hang_up(),
+                Err(e) => {
+                    let text = std::io::Error::from(e);
+                    self.end(false, format!("its control connection failed: {text}"));
+                }
+            }
+        }
+        self.flush(now);
+        busy
+    }
+
+    fn hang_up(&mut self) {
+        let why = self.control.eof();
+        self.end(true, why.to_string());
+    }
+
+    /// One receive call. Says whether the socket is now (very likely) empty.
+    fn fill(&mut self, now: Instant) -> std::result::Result<bool, Errno> {
+        let space = self.framer.space();
+        let room = space.len();
+        let n = socket::recv(&self.fd, space)?;
+        if n == 0 {
+            self.hang_up();
+            return Ok(true);
+        }
+        self.framer.filled(n, now);
+        Ok(n < room)
+    }
+
+    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+        while self.ended.is_none() {
+            match self.framer.next(self.control.frame_limit()) {
+                Ok(Next::Frame(header, payload)) => {
+                    match self.control.receive(header, payload, now) {
+                        Ok(event) => {
+                            if let Some(event) = event {
+                                let reply = execute(event, link, heard);
+                                if let Some(m) = reply {
+                                    self.append(&m);
+                                    self.control.note_sent(now);
+                                }
+                            }
+                        }
+                        Err(v) => self.end(false, format!("it broke the protocol: {v}")),
+                    }
+                    self.obey(now);
+                }
+                Ok(Next::Need(_)) => {
+                    let began = self.framer.began();
+                    self.control.note_received(began, now);
+                    return;
+                }
+                Ok(Next::Grow(bytes)) => {
+                    // The frame's length was judged against its limit; storage grows by doubling,
+                    // so never to more than twice what arrived.
+                    let storage = vec![0; bytes.min(self.framer.capacity().saturating_mul(2))];
+                    if self.framer.grow(storage).is_err() {
+                        self.end(false, "a frame does not fit");
+                    }
+                    return;
+                }
+                Err(e) => {
+                    let v = self.control.malformed(e);
+                    self.obey(now);
+                    self.end(false, format!("it broke the protocol: {v}"));
+                }
+            }
+            // Look whether there is room for a message before one is taken out of the stream.
+            if !link.inbox().has_room(self.framer.held()) {
+                self.paused = true;
+                return;
+            }
+        }
+    }
+
+    /// Carries out what the machine wants.
+    fn obey(&mut self, now: Instant) {
+        while let Some(output) = self.control.poll_output() {
+            match output {
+                Output::Transmit(frame) => {
+                    self.unsent.extend_from_slice(frame.as_bytes());
+                    self.flush(now);
+                }
+                Output::WakeAt(_) => {}
+                Output::Close(why) => {
+                    self.flush(now);
+                    self.end(why == CloseReason::Orderly, why.to_string());
+                }
+            }
+        }
+    }
+
+    /// Sends what the machine has to say already.
+    pub(crate) fn send_pending(&mut self, now: Instant) {
+        self.obey(now);
+    }
+
+    pub(crate) fn tick(&mut self, now: Instant) {
+        if now >= self.control.next_deadline() {
+            // A full inbox is our own fault, not the peer's silence.
+            if self.paused {
+                self.control.note_received(None, now);
+            }
+            self.control.tick(now);
+            self.obey(now);
+        }
+    }
+
+    pub(crate) fn bye(&mut self, by: Instant, now: Instant) {
+        if self.control.bye(by, now).is_err() {
+            self.control.abort();
+        }
+        self.obey(now);
+    }
+
+    fn append(&mut self, m: &Wire<'_>) {
+        let from = self.unsent.len();
+        let to = from.saturating_add(m.emitted_len());
+        self.unsent.resize(to, 0);
+        let ok = self
+            .unsent
+            .get_mut(from..to)
+            .is_some_and(|place| m.emit(&mut Writer::new(place)).is_ok());
+        if !ok {
+            self.unsent.truncate(from);
+        }
+    }
+
+    /// Queues a message and sends what fits.
+    pub(crate) fn send(&mut self, m: &Wire<'_>, now: Instant) -> Result<()> {
+        let waiting = self.unsent.len().saturating_sub(self.sent);
+        if waiting.saturating_add(m.emitted_len()) > MAX_UNSENT_BYTES {
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "{waiting} bytes of control messages wait for the peer, the limit is \
+                     {MAX_UNSENT_BYTES}; it must receive some first"
+                ),
+            ));
+        }
+        self.control.note_sent(now);
+        if let (Wire::Tag(tag), true) = (m, self.unsent.is_empty()) {
+            return self.send_now(&tag_frame(*tag));
+        }
+        self.append(m);
+        self.flush(now);
+        Ok(())
+    }
+
+    /// Sends a small frame without a detour through the buffer.
+    fn send_now(&mut self, bytes: &[u8]) -> Result<()> {
+        let n = match socket::send(&self.fd, bytes) {
+            Ok(n) => n,
+            Err(Errno::AGAIN) => 0,
+            Err(_) => {
+                self.hang_up();
+                return Ok(());
+            }
+        };
+        self.unsent
+            .extend_from_slice(bytes.get(n..).unwrap_or_default());
+        Ok(())
+    }
+
+    fn flush(&mut self, now: Instant) {
+        while self.sent < self.unsent.len() {
+            match socket::send(&self.fd, self.unsent.get(self.sent..).unwrap_or_default()) {
+                Ok(n) => self.sent = self.sent.saturating_add(n),
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    self.hang_up();
+                    break;
+                }
+            }
+            self.control.note_sent(now);
+        }
+        if self.sent == self.unsent.len() {
+            self.unsent.clear();
+            self.sent = 0;
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.control.abort();
+        self.end(false, "closed here");
+    }
+}
+
+/// Executes one message for a link. Gives an answer to send, if there is one.
+fn execute(event: Event<'_>, link: &Link, heard: &mut Heard) -> Option<Wire<'static>> {
+    match event {
+        Event::Deliver(m) => return deliver(m, link, heard),
+        Event::PeerBye => heard.bye = true,
+        // Handshakes are over when a link exists, and the end is told by `Output::Close`.
+        Event::HelloReceived(_)
+        | Event::UpstreamHello { .. }
+        | Event::AttachReceived { .. }
+        | Event::Connected(_)
+        | Event::Attached
+        | Event::Refused(_)
+        | Event::Finished => {}
+    }
+    None
+}
+
+fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<Wire<'static>> {
+    let message = match m {
+        Wire::Tag(tag) => Message::Tag(tag),
+        Wire::Int32(n) => Message::Int(n),
+        Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
+        Wire::Notify { tag, .. } => Message::Notify(tag),
+        Wire::Advert(advert) => {
+            link.data().learn_remote(&advert);
+            heard.adverts = true;
+            return None;
+        }
+        Wire::Revoke { window, epoch } => {
+            link.data().forget_remote(window, epoch);
+            heard.revoked = true;
+            return Some(Wire::Revoked { window, epoch });
+        }
+        // The fence of each transport does not depend on the peer's word (`Revoked`), and the state
+        // table delivers nothing else.
+        _ => return None,
+    };
+    link.deliver(message);
+    heard.messages = true;
+    None
+}

@@ -1,0 +1,428 @@
+//! The data half of a link: the core's lane over a port, and what its operations hold.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::slots::{OpId, Outcome, Slot, Stale};
+use hmc_core::time::Instant;
+use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::window::Life;
+use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::work::{Failure, Opcode};
+
+use crate::driver::Registered;
+use crate::memory::{Region, Span};
+use crate::transport::Port;
+use crate::transport::stream::{Down, StreamPort};
+
+/// What one operation keeps alive until its fence.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    pub(crate) region: Option<Region>,
+    pub(crate) span: Option<Span>,
+    pub(crate) list: Option<Arc<[Transfer]>>,
+    pub(crate) fed: usize,
+    pub(crate) waker: Option<Waker>,
+}
+
+impl Hold {
+    fn is_empty(&self) -> bool {
+        self.region.is_none() && self.span.is_none() && self.list.is_none() && self.waker.is_none()
+    }
+}
+
+const AFTER: usize = 8;
+
+/// What a turn set free: woken and dropped after the lock is released, since both run foreign code.
+#[derive(Debug, Default)]
+pub(crate) struct Aftermath {
+    holds: [Hold; AFTER],
+    used: usize,
+    pub(crate) finished: bool,
+    pub(crate) delivered: bool,
+}
+
+impl Aftermath {
+    pub(crate) fn is_full(&self) -> bool {
+        self.used == AFTER
+    }
+
+    fn keep(&mut self, hold: Hold) {
+        if hold.is_empty() {
+            return;
+        }
+        if let Some(place) = self.holds.get_mut(self.used) {
+            *place = hold;
+            self.used = self.used.saturating_add(1);
+        }
+    }
+
+    pub(crate) fn release(self) {
+        for hold in self.holds.into_iter().take(self.used) {
+            if let Some(w) = hold.waker {
+                w.wake();
+            }
+        }
+    }
+}
+
+/// A window that this end exposed or knows, by the user's label.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    label: u64,
+    region: RemoteRegion,
+}
+
+pub(crate) struct DataState {
+    lane: Lane<Port, Box<[Slot]>>,
+    holds: Box<[Hold]>,
+    feeding: VecDeque<OpId>,
+    attached: bool,
+    opened: bool,
+    attended: bool,
+    wants_default: bool,
+    default: Option<RemoteRegion>,
+    default_mappable: bool,
+    named: Vec<Named>,
+    registered: Registered,
+}
+
+impl DataState {
+    /// `attached` says whether the port is the final one; `wants_default` whether a link is only
+    /// ready when the peer told its default window.
+    pub(crate) fn new(port: Port, slots: usize, attached: bool, wants_default: bool) -> Self {
+        Self {
+            lane: Lane::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
+            holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
+            feeding: VecDeque::with_capacity(slots),
+            attached,
+            opened: false,
+            attended: false,
+            wants_default,
+            default: None,
+            default_mappable: false,
+            named: Vec::new(),
+            registered: Registered::default(),
+        }
+    }
+
+    pub(crate) fn port(&mut self) -> &mut Port {
+        self.lane.transport_mut()
+    }
+
+    pub(crate) fn lane(&mut self) -> &mut Lane<Port, Box<[Slot]>> {
+        &mut self.lane
+    }
+
+    pub(crate) fn set_port(&mut self, port: Port) {
+        *self.lane.transport_mut() = port;
+        self.attached = true;
+    }
+
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended
+    }
+
+    pub(crate) fn attend(&mut self, on: bool) {
+        self.attended = on;
+    }
+
+    pub(crate) fn registration(&mut self, read: bool, write: bool) -> Option<&mut Registered> {
+        self.registered
+            .differs(read, write)
+            .then_some(&mut self.registered)
+    }
+
+    /// Whether a mapping arrived since the last call.
+    pub(crate) fn take_opened(&mut self) -> bool {
+        std::mem::take(&mut self.opened)
+    }
+
+    /// Whether operations can be posted with full effect.
+    pub(crate) fn is_complete(&self) -> bool {
+        if !self.attached {
+            return false;
+        }
+        let Some(default) = &self.default else {
+            return !self.wants_default;
+        };
+        match self.lane.transport() {
+            Port::Shm(p) if self.default_mappable => {
+                p.is_ready() && p.is_settled(default.window, default.epoch)
+            }
+            Port::Shm(p) => p.is_ready(),
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
+        }
+    }
+
+    pub(crate) fn default_remote(&self) -> Option<RemoteRegion> {
+        self.default
+    }
+
+    /// The peer described one of its windows.
+    pub(crate) fn learn_remote(&mut self, advert: &RegionAdvert) {
+        match advert.role {
+            Role::Default => {
+                self.default = Some(advert.region);
+                self.default_mappable = matches!(advert.backing, Backing::Memfd { .. });
+            }
+            Role::Named(label) => {
+                self.named.retain(|n| n.label != label);
+                if self.named.len() < hmc_core::limits::MAX_WINDOWS_PER_PEER {
+                    self.named.push(Named {
+                        label,
+                        region: advert.region,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The peer's window of that label.
+    pub(crate) fn named_remote(&self, label: u64) -> Option<RemoteRegion> {
+        self.named
+            .iter()
+            .find(|n| n.label == label)
+            .map(|n| n.region)
+    }
+
+    /// The peer takes a window back.
+    pub(crate) fn forget_remote(&mut self, window: WindowId, epoch: Epoch) {
+        let is_it = |r: &RemoteRegion| r.window == window && r.epoch == epoch;
+        self.named.retain(|n| !is_it(&n.region));
+        if self.default.as_ref().is_some_and(is_it) {
+            self.default = None;
+        }
+        self.port().forget_remote(window, epoch);
+    }
+
+    /// Bytes of our memory that the peer may touch or may still touch.
+    pub(crate) fn exposed_bytes(&mut self) -> (u64, u64) {
+        let mut exposed: u64 = 0;
+        let mut held: u64 = 0;
+        if let Some(w) = self.port().windows() {
+            for e in w.in_use() {
+                let len = e.local().span.len();
+                match e.life() {
+                    Life::Quarantined => held = held.saturating_add(len),
+                    Life::Free | Life::Exposed | Life::Revoking => {
+                        exposed = exposed.saturating_add(len);
+                    }
+                }
+            }
+        }
+        (exposed, held)
+    }
+
+    /// Posts one transfer that holds `hold` until its fence.
+    pub(crate) fn post(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+        hold: Hold,
+    ) -> Result<OpId, (LaneError<PostError>, Hold)> {
+        if let (Some(regions), Some(region)) = (self.port().regions(), &hold.region) {
+            regions.learn(region);
+        }
+        match self.lane.post(t, deadline) {
+            Ok(op) => {
+                if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
+                    *place = hold;
+                }
+                Ok(op)
+            }
+            Err(e) => Err((e, hold)),
+        }
+    }
+
+    /// Gives an operation that was just posted its span to hold.
+    pub(crate) fn keep_span(&mut self, op: OpId, span: Option<Span>) {
+        if let Some(hold) = self.holds.get_mut(usize::from(op.index)) {
+            hold.span = span;
+        }
+    }
+
+    /// A small copy into mapped memory, done here and now; `None` when it must be posted.
+    #[inline]
+    pub(crate) fn transfer_now(
+        &mut self,
+        region: &Region,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Option<Result<u64, Failure>> {
+        match self.lane.transport_mut() {
+            Port::Shm(p) => {
+                p.regions().learn(region);
+                p.transfer_now(opcode, local, remote)
+            }
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
+        }
+    }
+
+    /// Posts a list of transfers as one operation.
+    pub(crate) fn post_list(
+        &mut self,
+        list: &Arc<[Transfer]>,
+        deadline: Instant,
+        hold: Hold,
+    ) -> Result<OpId, (LaneError<PostError>, Hold)> {
+        if let (Some(regions), Some(region)) = (self.port().regions(), &hold.region) {
+            regions.learn(region);
+        }
+        let parts = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        match self.lane.begin_batch(parts, deadline) {
+            Ok(op) => {
+                if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
+                    *place = Hold {
+                        list: Some(Arc::clone(list)),
+                        ..hold
+                    };
+                }
+                self.feeding.push_back(op);
+                self.feed();
+                Ok(op)
+            }
+            Err(e) => Err((e, hold)),
+        }
+    }
+
+    /// Hands the rest of batches to the transport, as far as it takes them.
+    fn feed(&mut self) {
+        while let Some(op) = self.feeding.front().copied() {
+            let Some(hold) = self.holds.get_mut(usize::from(op.index)) else {
+                return;
+            };
+            let Some(list) = &hold.list else {
+                self.feeding.pop_front();
+                continue;
+            };
+            let rest = list.get(hold.fed..).unwrap_or_default();
+            match self.lane.feed(op, rest) {
+                Ok(0) if !rest.is_empty() => {
+                    // Completions may make room at once (copies by this thread).
+                    if self.lane.progress() == 0 {
+                        return;
+                    }
+                }
+                Ok(n) if n < rest.len() => hold.fed = hold.fed.saturating_add(n),
+                // All handed over, or the batch has failed: its slot knows.
+                Ok(_) | Err(_) => {
+                    self.feeding.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Progress without receiving: copies, sends, completions.
+    pub(crate) fn pump(&mut self, after: &mut Aftermath) {
+        self.lane.progress();
+        if !self.feeding.is_empty() {
+            self.feed();
+            self.lane.progress();
+        }
+        self.drain(after);
+    }
+
+    /// Receives, executes, makes progress.
+    pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
+        let was_ready = self.is_complete();
+        let busy = self.port().service();
+        if now >= self.lane.next_deadline() {
+            self.lane.expire(now);
+        }
+        self.pump(after);
+        if let Some(s) = self.port().stream() {
+            after.delivered |= s.take_delivered();
+        }
+        self.opened |= !was_ready && self.is_complete();
+        busy
+    }
+
+    /// Lets go of regions that nobody else uses any more.
+    pub(crate) fn sweep(&mut self) {
+        if let Some(regions) = self.port().regions() {
+            regions.sweep();
+        }
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant, after: &mut Aftermath) {
+        if now >= self.lane.next_deadline() {
+            self.lane.expire(now);
+            self.pump(after);
+        }
+    }
+
+    fn drain(&mut self, after: &mut Aftermath) {
+        while !after.is_full() {
+            let Some(event) = self.lane.next_event() else {
+                return;
+            };
+            after.finished |= event.done;
+            let waits = matches!(self.lane.outcome(event.op), Ok(Some(_)));
+            let Some(hold) = self.holds.get_mut(usize::from(event.op.index)) else {
+                continue;
+            };
+            if event.fenced {
+                // The span waits for whoever takes the outcome; the rest goes now.
+                let mut freed = std::mem::take(hold);
+                if waits {
+                    hold.span = freed.span.take();
+                }
+                after.keep(freed);
+            } else if event.done {
+                let waker = hold.waker.take();
+                after.keep(Hold {
+                    waker,
+                    ..Hold::default()
+                });
+            }
+        }
+    }
+
+    /// Takes the outcome of an operation, with what it still holds.
+    pub(crate) fn take(&mut self, op: OpId) -> Result<Option<(Outcome, Hold)>, Stale> {
+        let Some(outcome) = self.lane.try_wait(op)? else {
+            return Ok(None);
+        };
+        if !outcome.fenced {
+            return Ok(Some((outcome, Hold::default())));
+        }
+        let hold = self
+            .holds
+            .get_mut(usize::from(op.index))
+            .map(std::mem::take);
+        Ok(Some((outcome, hold.unwrap_or_default())))
+    }
+
+    /// Registers who is to be woken when the operation ends. Gives back a waker to drop.
+    pub(crate) fn set_waker(&mut self, op: OpId, waker: Waker) -> Option<Waker> {
+        let hold = self.holds.get_mut(usize::from(op.index))?;
+        hold.waker.replace(waker)
+    }
+
+    /// The link is over: everything ends. Without the peer's `eof`, copies that it does itself, in
+    /// our address space, may still run: their memory stays held.
+    pub(crate) fn die(&mut self, eof: bool, after: &mut Aftermath) {
+        let why = if eof { Down::Eof } else { Down::Silent };
+        self.port().bring_down(why);
+        self.feeding.clear();
+        while self.lane.progress() > 0 {}
+        let fenced = eof || self.is_harmless();
+        self.lane.fail_all(Failure::PeerDead, fenced);
+        self.drain(after);
+    }
+
+    /// Whether the peer cannot be in the middle of a copy in our address space.
+    pub(crate) fn is_harmless(&mut self) -> bool {
+        self.port().stream().is_none_or(StreamPort::is_harmless)
+    }
+
+    /// Whether there is something to do that no socket will tell of.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.port().interest().work
+    }
+}

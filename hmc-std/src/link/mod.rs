@@ -1,0 +1,536 @@
+//! One life of one peer: its control connection, its data plane, its inbox.
+//!
+//! [`data`] and [`ctrl`] are the two halves, each behind its own lock; `wait` is how a caller that
+//! waits drives both. A lock is never held while parked. Lock order: ctrl before data before inbox.
+//! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
+//! answer `PeerDead`.
+
+pub(crate) mod ctrl;
+pub(crate) mod data;
+mod wait;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::time::Instant;
+use hmc_core::wire::message::Message as Wire;
+use hmc_mem::baton::Baton;
+
+use crate::clock;
+use crate::driver::{Channel, Driver};
+use crate::error::{Error, ErrorKind, Result};
+use crate::node::inbox::{Inbox, Message};
+use crate::transport::SharedInbox;
+use crate::transport::stream::Down;
+use ctrl::CtrlState;
+use data::{Aftermath, DataState};
+pub(crate) use wait::Watch;
+
+/// Why a transport was chosen or not, for `explain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The transport.
+    pub conn: ConnType,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why, or why not.
+    pub why: String,
+}
+
+/// How far a link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Life {
+    /// Connected, but the data plane or the peer's window is still missing.
+    Opening = 0,
+    /// Operations can be posted.
+    Ready = 1,
+    /// The peer said BYE, or we did: no new operations.
+    Leaving = 2,
+    /// Over.
+    Dead = 3,
+}
+
+/// What a link tells its session.
+pub(crate) trait Owner: Send + Sync {
+    /// The link became ready, or its peer started to leave, or messages came.
+    fn news(&self, link: &Link);
+    /// The link is over. Called once, without locks held.
+    fn over(&self, link: &Link);
+}
+
+/// Counters of one link; all monotonic.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) puts: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) messages_out: AtomicU64,
+    pub(crate) messages_in: AtomicU64,
+}
+
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) struct Link {
+    pub(crate) serial: u32,
+    pub(crate) peer: Rank,
+    pub(crate) incarnation: Incarnation,
+    conn: OnceLock<ConnType>,
+    choices: Mutex<Vec<Choice>>,
+    leaving: AtomicBool,
+    pub(crate) spin: std::time::Duration,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) counters: Counters,
+    ctrl: Mutex<CtrlState>,
+    data: Mutex<DataState>,
+    ctrl_fd: Arc<OwnedFd>,
+    data_fd: OnceLock<Arc<OwnedFd>>,
+    inbox: SharedInbox,
+    baton: Baton,
+    life: AtomicU8,
+    queued: AtomicBool,
+    reason: OnceLock<String>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("serial", &self.serial)
+            .field("peer", &self.peer)
+            .field("conn", &self.conn())
+            .field("life", &self.life())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a new link is made of.
+pub(crate) struct LinkParts {
+    pub(crate) serial: u32,
+    pub(crate) peer: Rank,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) spin: std::time::Duration,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) ctrl: CtrlState,
+    pub(crate) data: DataState,
+    pub(crate) data_fd: Option<Arc<OwnedFd>>,
+    pub(crate) inbox: SharedInbox,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(crate) fn new(parts: LinkParts) -> Arc<Self> {
+        let data_fd = OnceLock::new();
+        if let Some(fd) = parts.data_fd {
+            let _ = data_fd.set(fd);
+        }
+        Arc::new(Self {
+            serial: parts.serial,
+            peer: parts.peer,
+            incarnation: parts.incarnation,
+            conn: OnceLock::new(),
+            choices: Mutex::new(parts.choices),
+            leaving: AtomicBool::new(false),
+            spin: parts.spin,
+            driver: parts.driver,
+            owner: parts.owner,
+            counters: Counters::default(),
+            ctrl_fd: Arc::clone(parts.ctrl.fd()),
+            ctrl: Mutex::new(parts.ctrl),
+            data: Mutex::new(parts.data),
+            data_fd,
+            inbox: parts.inbox,
+            baton: Baton::new(),
+            life: AtomicU8::new(0),
+            queued: AtomicBool::new(false),
+            reason: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        match self.life.load(Ordering::Acquire) {
+            0 => Life::Opening,
+            1 => Life::Ready,
+            2 => Life::Leaving,
+            _ => Life::Dead,
+        }
+    }
+
+    /// Moves the life forward; it never goes back. Returns whether it moved.
+    pub(crate) fn advance(&self, to: Life) -> bool {
+        let to = match to {
+            Life::Opening => 0,
+            Life::Ready => 1,
+            Life::Leaving => 2,
+            Life::Dead => 3,
+        };
+        self.life.fetch_max(to, Ordering::AcqRel) < to
+    }
+
+    /// The transport that moves the bytes, once it is known.
+    pub(crate) fn conn(&self) -> Option<ConnType> {
+        self.conn.get().copied()
+    }
+
+    /// Notes the transport and why it was chosen. Once.
+    pub(crate) fn choose(&self, conn: ConnType, why: String) {
+        if self.conn.set(conn).is_ok() && self.choices().is_empty() {
+            lock(&self.choices).push(Choice {
+                conn,
+                chosen: true,
+                why,
+            });
+        }
+    }
+
+    pub(crate) fn choices(&self) -> Vec<Choice> {
+        lock(&self.choices).clone()
+    }
+
+    /// Whether the link ended after one side said BYE.
+    pub(crate) fn life_was_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn reason(&self) -> &str {
+        self.reason
+            .get()
+            .map_or("the connection ended", String::as_str)
+    }
+
+    /// The error for using a link that is over or leaving.
+    pub(crate) fn gone(&self) -> Error {
+        if self.life() == Life::Dead {
+            Error::peer_dead(self.peer, self.reason())
+        } else {
+            Error::new(
+                ErrorKind::Closed,
+                "the connection is closing: no new operations",
+            )
+            .with_peer(self.peer)
+        }
+    }
+
+    /// Whether new operations may be posted.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.life() {
+            Life::Opening | Life::Ready => Ok(()),
+            Life::Leaving | Life::Dead => Err(self.gone()),
+        }
+    }
+
+    pub(crate) fn data(&self) -> MutexGuard<'_, DataState> {
+        lock(&self.data)
+    }
+
+    pub(crate) fn ctrl(&self) -> MutexGuard<'_, CtrlState> {
+        lock(&self.ctrl)
+    }
+
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        lock(&self.inbox)
+    }
+
+    pub(crate) fn ctrl_fd(&self) -> &Arc<OwnedFd> {
+        &self.ctrl_fd
+    }
+
+    pub(crate) fn data_fd(&self) -> Option<&Arc<OwnedFd>> {
+        self.data_fd.get()
+    }
+
+    pub(crate) fn inbox_handle(&self) -> SharedInbox {
+        Arc::clone(&self.inbox)
+    }
+
+    /// Gives an accepted link its data plane, which arrives on a second connection.
+    pub(crate) fn attach(&self, fd: Arc<OwnedFd>, port: crate::transport::Port) -> bool {
+        if self.data_fd.set(fd).is_err() {
+            return false;
+        }
+        self.data().set_port(port);
+        true
+    }
+
+    /// Receives and executes on the data plane. Returns whether anything happened.
+    pub(crate) fn turn_data(&self) -> bool {
+        let mut after = Aftermath::default();
+        let (busy, down, opened) = {
+            let mut data = self.data();
+            let busy = data.turn(clock::now(), &mut after);
+            self.settle_data(&mut data);
+            (busy, data.port().down(), data.take_opened())
+        };
+        self.follow_up(after);
+        if opened {
+            self.check_ready();
+        }
+        if let Some(why) = down {
+            self.end_down(why);
+        }
+        busy
+    }
+
+    /// Receives and executes on the control connection. Returns whether anything happened.
+    pub(crate) fn turn_ctrl(&self) -> bool {
+        let mut heard = ctrl::Heard::default();
+        let (busy, ended) = {
+            let mut ctrl = self.ctrl();
+            let busy = ctrl.turn(clock::now(), self, &mut heard);
+            self.settle_ctrl(&mut ctrl);
+            (busy, ctrl.ended())
+        };
+        self.act_on(heard);
+        if let Some(why) = ended {
+            self.die(why.eof, &why.text);
+        }
+        busy
+    }
+
+    /// Looks at the deadlines of the control connection and of operations.
+    pub(crate) fn tick(&self, now: Instant) {
+        if self.life() == Life::Dead {
+            return;
+        }
+        let ended = {
+            let mut ctrl = self.ctrl();
+            ctrl.tick(now);
+            self.settle_ctrl(&mut ctrl);
+            ctrl.ended()
+        };
+        if let Some(why) = ended {
+            self.die(why.eof, &why.text);
+            return;
+        }
+        let mut after = Aftermath::default();
+        {
+            let mut data = self.data();
+            data.expire(now, &mut after);
+            data.sweep();
+            self.settle_data(&mut data);
+        }
+        self.follow_up(after);
+    }
+
+    fn act_on(&self, heard: ctrl::Heard) {
+        if heard.messages || heard.adverts {
+            self.baton.notify();
+        }
+        if heard.adverts {
+            self.check_ready();
+        }
+        if heard.bye {
+            self.leaving.store(true, Ordering::Release);
+            self.advance(Life::Leaving);
+            // Nothing of ours is under way: let the peer go at once.
+            if self.data().lane().in_flight() == 0 {
+                self.bye(clock::now());
+            }
+        }
+        if (heard.messages || heard.bye || heard.revoked)
+            && let Some(owner) = self.owner.upgrade()
+        {
+            owner.news(self);
+        }
+    }
+
+    /// A link is ready when its data plane is there and the peer's window is known.
+    pub(crate) fn check_ready(&self) {
+        let ready = self.data().is_complete();
+        if ready && self.advance(Life::Ready) {
+            self.baton.notify();
+            if let Some(owner) = self.owner.upgrade() {
+                owner.news(self);
+            }
+        }
+    }
+
+    /// Wakes and drops what a turn set free; without locks.
+    pub(crate) fn follow_up(&self, after: Aftermath) {
+        if after.delivered {
+            bump(&self.counters.messages_in);
+            if let Some(owner) = self.owner.upgrade() {
+                owner.news(self);
+            }
+        }
+        if after.finished || after.delivered {
+            self.baton.notify();
+        }
+        after.release();
+    }
+
+    /// Sends a control message.
+    ///
+    /// # Errors
+    /// `Full` when the peer does not read fast enough; `PeerDead` when it is gone.
+    pub(crate) fn send(&self, m: &Wire<'_>) -> Result<()> {
+        self.check_not_dead()?;
+        if self.conn() == Some(ConnType::Loopback) {
+            return self.send_to_self(m);
+        }
+        let ended = {
+            let mut ctrl = self.ctrl();
+            ctrl.send(m, clock::now())
+                .map_err(|e| e.with_peer(self.peer))?;
+            self.settle_ctrl(&mut ctrl);
+            ctrl.ended()
+        };
+        bump(&self.counters.messages_out);
+        if let Some(why) = ended {
+            self.die(why.eof, &why.text);
+            return Err(self.gone());
+        }
+        Ok(())
+    }
+
+    fn send_to_self(&self, m: &Wire<'_>) -> Result<()> {
+        let message = match m {
+            Wire::Tag(tag) => Message::Tag(*tag),
+            Wire::Int32(n) => Message::Int(*n),
+            Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
+            Wire::Advert(advert) => {
+                self.data().learn_remote(advert);
+                return Ok(());
+            }
+            Wire::Revoke { window, epoch } => {
+                self.data().forget_remote(*window, *epoch);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let full = {
+            let bytes = if let Message::Struct(b) = &message {
+                b.len()
+            } else {
+                0
+            };
+            !self.inbox().has_room(bytes)
+        };
+        if full {
+            return Err(Error::new(
+                ErrorKind::Full,
+                "this session's own inbox is full; receive some",
+            )
+            .with_peer(self.peer));
+        }
+        self.deliver(message);
+        self.baton.notify();
+        if let Some(owner) = self.owner.upgrade() {
+            owner.news(self);
+        }
+        Ok(())
+    }
+
+    fn check_not_dead(&self) -> Result<()> {
+        if self.life() == Life::Dead {
+            Err(self.gone())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Says BYE; the peer has until `by` to say it too.
+    pub(crate) fn bye(&self, by: Instant) {
+        self.leaving.store(true, Ordering::Release);
+        self.advance(Life::Leaving);
+        let ended = {
+            let mut ctrl = self.ctrl();
+            ctrl.bye(by, clock::now());
+            self.settle_ctrl(&mut ctrl);
+            ctrl.ended()
+        };
+        if let Some(why) = ended {
+            self.die(why.eof, &why.text);
+        }
+    }
+
+    fn end_down(&self, why: Down) {
+        self.die(why == Down::Eof, &why.to_string());
+    }
+
+    /// Ends the link: every operation ends, every waiter wakes. Once.
+    pub(crate) fn die(&self, eof: bool, why: &str) {
+        if self.reason.set(why.to_owned()).is_err() {
+            return;
+        }
+        self.advance(Life::Dead);
+        self.ctrl().close();
+        let _ = rustix::net::shutdown(&*self.ctrl_fd, rustix::net::Shutdown::Both);
+        let mut more = true;
+        while more {
+            let mut after = Aftermath::default();
+            more = {
+                let mut data = self.data();
+                data.die(eof, &mut after);
+                after.is_full()
+            };
+            self.follow_up(after);
+        }
+        self.driver.forget(self);
+        self.baton.notify();
+        if let Some(owner) = self.owner.upgrade() {
+            owner.over(self);
+        }
+    }
+
+    /// The process of a silent peer has ended at last: nothing of ours is in its reach any more.
+    pub(crate) fn release_all(&self) {
+        let mut more = true;
+        while more {
+            let mut after = Aftermath::default();
+            more = {
+                self.data().die(true, &mut after);
+                after.is_full()
+            };
+            self.follow_up(after);
+        }
+    }
+
+    /// Asks the driver to run this link's data plane soon.
+    pub(crate) fn enqueue(&self) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            self.driver.enqueue(self.serial);
+        }
+    }
+
+    pub(crate) fn dequeue(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
+
+    /// Tells the driver what the data plane waits for now.
+    pub(crate) fn settle_data(&self, data: &mut DataState) {
+        let Some(fd) = self.data_fd.get() else { return };
+        let interest = data.port().interest();
+        let read = interest.read && !data.is_attended();
+        if interest.work && !data.is_attended() {
+            self.enqueue();
+        }
+        if let Some(slot) = data.registration(read, interest.write) {
+            self.driver
+                .register(fd, self.serial, Channel::Data, slot, read, interest.write);
+        }
+    }
+
+    pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
+        let (read, write) = ctrl.interest();
+        if let Some(slot) = ctrl.registration(read, write) {
+            self.driver
+                .register(&self.ctrl_fd, self.serial, Channel::Ctrl, slot, read, write);
+        }
+    }
+
+    /// Puts a message into the inbox.
+    pub(crate) fn deliver(&self, m: Message) {
+        bump(&self.counters.messages_in);
+        self.inbox().push(m);
+    }
+}

@@ -1,0 +1,289 @@
+//! Doors: TCP and UDS listeners. A listener is up when its constructor returned.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use hmc_core::kinds::Rank;
+use hmc_core::wire::advert::Endpoint;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::config::uds_path;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Strangers that the kernel may hold back for us.
+const BACKLOG: i32 = 1024;
+
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp {
+        fd: OwnedFd,
+        addr: SocketAddr,
+    },
+    Uds {
+        fd: OwnedFd,
+        path: PathBuf,
+        _lock: OwnedFd,
+    },
+}
+
+/// Who came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Tcp(SocketAddr),
+    /// A process of this host, as the kernel names it.
+    Uds {
+        pid: u32,
+    },
+}
+
+impl Source {
+    /// What the limit per source counts.
+    pub(crate) fn host(self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(a) => Some(a.ip()),
+            Self::Uds { .. } => None,
+        }
+    }
+}
+
+pub(crate) fn new_socket(family: AddressFamily) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+        .map_err(|e| Error::io("cannot make a socket", e))
+}
+
+/// Settings of every TCP connection: no delay for small frames, and the kernel gives up on a host
+/// that does not answer for 2.5 s (TCP_USER_TIMEOUT, tcp(7)), should heartbeats be off.
+pub(crate) fn tune_tcp(fd: BorrowedFd<'_>) {
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+    let _ = sockopt::set_tcp_user_timeout(fd, 2500);
+}
+
+impl Listener {
+    pub(crate) fn tcp(addr: SocketAddr) -> Result<Self> {
+        let family = if addr.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        let fd = new_socket(family)?;
+        let what = || format!("cannot listen on tcp://{addr}");
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(|e| Error::io(what(), e))?;
+        rustix::net::bind(&fd, &addr).map_err(|e| Error::io(what(), e))?;
+        rustix::net::listen(&fd, BACKLOG).map_err(|e| Error::io(what(), e))?;
+        let bound = rustix::net::getsockname(&fd).map_err(|e| Error::io(what(), e))?;
+        let addr = SocketAddr::try_from(bound).unwrap_or(addr);
+        Ok(Self::Tcp { fd, addr })
+    }
+
+    /// Listens in `dir`, which is made if needed and must be private to this user.
+    pub(crate) fn uds(dir: &Path, rank: Rank) -> Result<Self> {
+        private_dir(dir)?;
+        let path = uds_path(dir, rank)?;
+        let lock = lock_rank(&path, rank)?;
+        let here = SocketAddrUnix::new(&path).map_err(|e| Error::io(path.display(), e))?;
+        // The lock says that no session of ours lives there. Another program may.
+        let probe = new_socket(AddressFamily::UNIX)?;
+        if rustix::net::connect(&probe, &here).is_ok() {
+            return Err(taken(&path, rank));
+        }
+        // Bound under another name and renamed, so that the path never leads to a socket that does
+        // not listen yet.
+        let temp = path.with_extension("new");
+        let _ = rustix::fs::unlink(&temp);
+        let fd = new_socket(AddressFamily::UNIX)?;
+        let what = |e| Error::io(format_args!("cannot listen at {}", path.display()), e);
+        let there = SocketAddrUnix::new(&temp).map_err(what)?;
+        rustix::net::bind(&fd, &there).map_err(what)?;
+        rustix::net::listen(&fd, BACKLOG).map_err(what)?;
+        rustix::fs::rename(&temp, &path).map_err(what)?;
+        Ok(Self::Uds {
+            fd,
+            path,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp { fd, .. } | Self::Uds { fd, .. } => fd.as_fd(),
+        }
+    }
+
+    pub(crate) fn addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp { addr, .. } => Some(*addr),
+            Self::Uds { .. } => None,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Tcp { .. } => None,
+            Self::Uds { path, .. } => Some(path.clone()),
+        }
+    }
+
+    /// Calls `f` with what peers are told about this door.
+    pub(crate) fn with_endpoint<R>(&self, f: impl FnOnce(&Endpoint<'_>) -> R) -> R {
+        match self {
+            Self::Tcp { addr, .. } => f(&Endpoint::tcp(addr.port())),
+            Self::Uds { path, .. } => f(&Endpoint::Shm {
+                path: path.as_os_str().as_bytes(),
+            }),
+        }
+    }
+
+    /// The next stranger, if one waits. Local ones of another user are turned away.
+    pub(crate) fn accept(&self) -> std::result::Result<Option<(OwnedFd, Source)>, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            let (fd, from) = match rustix::net::acceptfrom_with(self.fd(), flags) {
+                Ok(r) => r,
+                Err(Errno::AGAIN) => return Ok(None),
+                // accept(2): errors of the connection that was to be accepted.
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::TIMEDOUT) => continue,
+                Err(e) => return Err(e),
+            };
+            match self {
+                Self::Tcp { .. } => {
+                    tune_tcp(fd.as_fd());
+                    if let Some(Ok(addr)) = from.map(SocketAddr::try_from) {
+                        return Ok(Some((fd, Source::Tcp(addr))));
+                    }
+                }
+                Self::Uds { .. } => {
+                    if let Some(pid) = local_peer(fd.as_fd()) {
+                        return Ok(Some((fd, Source::Uds { pid })));
+                    }
+                    tracing::warn!("turned away a local process of another user");
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Uds { path, .. } = self {
+            // The lock is still held, so the path is ours.
+            let _ = rustix::fs::unlink(&*path);
+        }
+    }
+}
+
+/// The process at the other end of a local socket, when it is of this user (SO_PEERCRED, unix(7)).
+pub(crate) fn local_peer(fd: BorrowedFd<'_>) -> Option<u32> {
+    let who = sockopt::socket_peercred(fd).ok()?;
+    if who.uid != rustix::process::geteuid() {
+        return None;
+    }
+    u32::try_from(who.pid.as_raw_nonzero().get()).ok()
+}
+
+fn taken(path: &Path, rank: Rank) -> Error {
+    Error::new(
+        ErrorKind::DuplicateRank,
+        format!(
+            "a live process already is rank {rank} at {}; choose another rank or folder, or end it",
+            path.display()
+        ),
+    )
+}
+
+/// Holds the rank's lock for as long as the descriptor lives.
+fn lock_rank(path: &Path, rank: Rank) -> Result<OwnedFd> {
+    let at = path.with_extension("lock");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(&at, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|e| Error::io(format_args!("cannot open {}", at.display()), e))?;
+    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(fd),
+        Err(Errno::WOULDBLOCK) => Err(taken(path, rank)),
+        Err(e) => Err(Error::io(format_args!("cannot lock {}", at.display()), e)),
+    }
+}
+
+/// Makes sure that `dir` is a folder (no link) of this user that nobody else may enter.
+pub(crate) fn private_dir(dir: &Path) -> Result<()> {
+    match rustix::fs::mkdir(dir, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(Error::io(format_args!("cannot make {}", dir.display()), e)),
+    }
+    let stat = rustix::fs::lstat(dir)
+        .map_err(|e| Error::io(format_args!("cannot look at {}", dir.display()), e))?;
+    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    let closed = stat.st_mode & 0o077 == 0;
+    if is_dir && ours && closed {
+        return Ok(());
+    }
+    let what = if !is_dir {
+        "is not a folder"
+    } else if !ours {
+        "belongs to another user"
+    } else {
+        "can be entered by other users"
+    };
+    Err(Error::config(format!(
+        "{} {what}; control sockets need a folder of your own with mode 0700 (chmod 700, or name \
+         another one)",
+        dir.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Listener, private_dir};
+    use crate::error::ErrorKind;
+    use hmc_core::kinds::Rank;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("hmc-listen-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn a_rank_is_taken_while_its_listener_lives_and_free_after() {
+        let dir = scratch("rank");
+        let first = Listener::uds(&dir, Rank(3)).expect("free");
+        let e = Listener::uds(&dir, Rank(3)).expect_err("taken");
+        assert_eq!(e.kind(), ErrorKind::DuplicateRank);
+        Listener::uds(&dir, Rank(4)).expect("another rank");
+        drop(first);
+        // A stale file, as a killed process leaves it, is no obstacle.
+        std::fs::write(dir.join("hmc_ctrl_rank_3.sock"), b"").expect("writable");
+        Listener::uds(&dir, Rank(3)).expect("free again");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_or_a_link_is_refused() {
+        let dir = scratch("open");
+        std::fs::create_dir(&dir).expect("new");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        let e = private_dir(&dir).expect_err("open to others");
+        assert!(e.to_string().contains("0700"), "{e}");
+        let link = scratch("link");
+        let _ = std::fs::remove_file(&link);
+        symlink(&dir, &link).expect("new");
+        private_dir(&link).expect_err("a link");
+        std::fs::remove_file(&link).expect("clean");
+        std::fs::remove_dir(&dir).expect("clean");
+    }
+
+    #[test]
+    fn a_busy_port_is_an_error_of_the_call() {
+        let first = Listener::tcp("127.0.0.1:0".parse().expect("address")).expect("free");
+        let addr = first.addr().expect("tcp");
+        let e = Listener::tcp(addr).expect_err("busy");
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig);
+        assert!(e.to_string().contains(&addr.to_string()), "{e}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Counters, as plain values.
+
+use std::sync::atomic::Ordering;
+
+use hmc_core::kinds::{ConnType, Rank};
+
+use crate::link::{Life, Link};
+
+/// Counters of one peer since it connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerStats {
+    /// Its rank.
+    pub rank: Rank,
+    /// The transport that moves the bytes.
+    pub conn: Option<ConnType>,
+    /// Whether it can be used now.
+    pub connected: bool,
+    /// Puts and put batches begun.
+    pub puts: u64,
+    /// Gets and get batches begun.
+    pub gets: u64,
+    /// Operations that failed.
+    pub failures: u64,
+    /// Bytes moved by this end, or handed to the transport to be moved.
+    pub bytes_out: u64,
+    /// Bytes that this end moved for the peer, or received.
+    pub bytes_in: u64,
+    /// Control messages sent.
+    pub messages_out: u64,
+    /// Control messages and notifications received.
+    pub messages_in: u64,
+    /// Operations whose memory is still in use.
+    pub in_flight: usize,
+    /// Messages that nobody took yet.
+    pub inbox: usize,
+    /// Bytes of our memory that it may access.
+    pub exposed_bytes: u64,
+}
+
+/// Counters of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Peers that are connected, by rank.
+    pub peers: Vec<PeerStats>,
+    /// Links that ended without a goodbye.
+    pub peers_lost: u64,
+    /// Connections that were turned away.
+    pub strangers_refused: u64,
+    /// Bytes of revoked windows that a silent peer may still touch.
+    pub quarantined_bytes: u64,
+    /// Links that are over but whose peers may still copy from or into our memory.
+    pub quarantined_links: usize,
+}
+
+impl PeerStats {
+    pub(crate) fn of(link: &Link) -> Self {
+        let (conn, (bytes_out, bytes_in), in_flight, exposed) = {
+            let mut data = link.data();
+            let (exposed, _) = data.exposed_bytes();
+            let in_flight = data.lane().in_flight();
+            (
+                data.port().kind(),
+                data.port().bytes_moved(),
+                in_flight,
+                exposed,
+            )
+        };
+        let c = &link.counters;
+        Self {
+            rank: link.peer,
+            conn,
+            connected: link.life() == Life::Ready,
+            puts: c.puts.load(Ordering::Relaxed),
+            gets: c.gets.load(Ordering::Relaxed),
+            failures: c.failures.load(Ordering::Relaxed),
+            bytes_out,
+            bytes_in,
+            messages_out: c.messages_out.load(Ordering::Relaxed),
+            messages_in: c.messages_in.load(Ordering::Relaxed),
+            in_flight,
+            inbox: link.inbox().len(),
+            exposed_bytes: exposed,
+        }
+    }
+}

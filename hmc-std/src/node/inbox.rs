@@ -1,0 +1,135 @@
+//! What a peer sent and nobody took yet: bounded, in order, matched by kind or tag.
+
+use std::collections::VecDeque;
+
+/// A message for the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A 64-bit tag, sent with `ctrl_send`.
+    Tag(u64),
+    /// A 32-bit number.
+    Int(i32),
+    /// Opaque bytes.
+    Struct(Vec<u8>),
+    /// The tag of a `put_notify`; the bytes of that put can be read.
+    Notify(u64),
+}
+
+/// Which message a receiver wants. Others stay where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// The oldest message of any kind.
+    Any,
+    /// The oldest tag.
+    Tag,
+    /// The oldest message with exactly this tag, sent or notified.
+    ThisTag(u64),
+    /// The oldest 32-bit number.
+    Int,
+    /// The oldest opaque bytes.
+    Struct,
+    /// The oldest notification.
+    Notify,
+}
+
+impl Want {
+    fn matches(self, m: &Message) -> bool {
+        match (self, m) {
+            (Self::Any, _)
+            | (Self::Tag, Message::Tag(_))
+            | (Self::Int, Message::Int(_))
+            | (Self::Struct, Message::Struct(_))
+            | (Self::Notify, Message::Notify(_)) => true,
+            (Self::ThisTag(want), Message::Tag(tag) | Message::Notify(tag)) => want == *tag,
+            (
+                Self::Tag | Self::Int | Self::Struct | Self::Notify | Self::ThisTag(_),
+                Message::Tag(_) | Message::Int(_) | Message::Struct(_) | Message::Notify(_),
+            ) => false,
+        }
+    }
+}
+
+/// The messages of one peer.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    queue: VecDeque<Message>,
+    bytes: usize,
+    max_messages: usize,
+    max_bytes: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
+        Self {
+            queue: VecDeque::with_capacity(8),
+            bytes: 0,
+            max_messages,
+            max_bytes,
+        }
+    }
+
+    /// Whether a message of `bytes` payload still fits. A full inbox makes the peer wait.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.queue.len() < self.max_messages && self.bytes.saturating_add(bytes) <= self.max_bytes
+    }
+
+    pub(crate) fn push(&mut self, m: Message) {
+        self.bytes = self.bytes.saturating_add(Self::weight(&m));
+        self.queue.push_back(m);
+    }
+
+    pub(crate) fn take(&mut self, want: Want) -> Option<Message> {
+        let at = self.queue.iter().position(|m| want.matches(m))?;
+        let m = self.queue.remove(at)?;
+        self.bytes = self.bytes.saturating_sub(Self::weight(&m));
+        Some(m)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn weight(m: &Message) -> usize {
+        match m {
+            Message::Struct(b) => b.len(),
+            Message::Tag(_) | Message::Int(_) | Message::Notify(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inbox, Message, Want};
+
+    #[test]
+    fn a_receiver_takes_what_it_wants_and_leaves_the_rest_in_order() {
+        let mut inbox = Inbox::new(8, 16);
+        for m in [
+            Message::Int(1),
+            Message::Tag(5),
+            Message::Struct(vec![1, 2]),
+            Message::Notify(9),
+        ] {
+            inbox.push(m);
+        }
+        assert_eq!(inbox.take(Want::ThisTag(9)), Some(Message::Notify(9)));
+        assert_eq!(inbox.take(Want::Tag), Some(Message::Tag(5)));
+        assert_eq!(inbox.take(Want::Tag), None);
+        assert_eq!(inbox.take(Want::Any), Some(Message::Int(1)));
+        assert_eq!(inbox.take(Want::Struct), Some(Message::Struct(vec![1, 2])));
+        assert_eq!(inbox.len(), 0);
+    }
+
+    #[test]
+    fn the_bound_is_on_messages_and_on_bytes() {
+        let mut inbox = Inbox::new(2, 10);
+        assert!(!inbox.has_room(11));
+        inbox.push(Message::Struct(vec![0; 8]));
+        assert!(!inbox.has_room(3));
+        assert!(inbox.has_room(2));
+        inbox.push(Message::Tag(0));
+        assert!(!inbox.has_room(0));
+        inbox.take(Want::Struct);
+        assert!(inbox.has_room(10));
+    }
+}

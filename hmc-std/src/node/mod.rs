@@ -1,0 +1,8 @@
+//! What a session decides about its peers, without sockets, threads or clocks.
+//!
+//! Everything in this room is fed inputs and asked for outputs, so that a simulator can run the real
+//! logic: [`registry`] (who is whom, who may connect, who redials when) and [`inbox`] (what was
+//! received and who may have it). The shell around it lives in [`crate::session`].
+
+pub(crate) mod inbox;
+pub(crate) mod registry;

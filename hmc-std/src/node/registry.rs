@@ -1,0 +1,222 @@
+//! Who is whom: which strangers may connect, which links are alive, who dials again and when.
+//!
+//! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
+
+use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
+use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::limits::MAX_PEERS;
+use hmc_core::time::Instant;
+use hmc_core::wire::hello::HostId;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A stranger said HELLO.
+    Hello {
+        rank: Rank,
+        incarnation: Incarnation,
+        host: HostId,
+    },
+    /// The application, or a timer, wants to dial.
+    Dial { rank: Rank },
+    /// A dial came to nothing.
+    DialFailed { rank: Rank },
+    /// The peer that was dialed accepted.
+    Welcome {
+        rank: Rank,
+        incarnation: Incarnation,
+        host: HostId,
+    },
+    /// A link is over. `redial` says whether this end can and may dial that peer again.
+    Over {
+        rank: Rank,
+        incarnation: Incarnation,
+        redial: bool,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Nothing.
+    Nothing,
+    /// The verdict on a HELLO or WELCOME.
+    Judged(Verdict),
+    /// The dial may begin.
+    Go,
+    /// The dial must not begin: the rank is connected, or being dialed.
+    No,
+    /// Dial this rank again now.
+    Redial(Rank),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Redial {
+    rank: Rank,
+    at: Instant,
+    backoff: Backoff,
+}
+
+/// The ranks of one session.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    roster: Roster<Vec<Place>>,
+    redials: Vec<Redial>,
+}
+
+impl Registry {
+    pub(crate) fn new(own: Rank) -> Self {
+        let places = usize::try_from(MAX_PEERS).unwrap_or(0);
+        Self {
+            roster: Roster::new(own, vec![Place::VACANT; places]),
+            redials: Vec::new(),
+        }
+    }
+
+    pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
+        match input {
+            Input::Hello {
+                rank,
+                incarnation,
+                host,
+            } => {
+                let verdict = self.roster.admit(rank, incarnation, Identity(host.0));
+                self.settled(rank, verdict)
+            }
+            Input::Welcome {
+                rank,
+                incarnation,
+                host,
+            } => {
+                let verdict = self.roster.greet(rank, incarnation, Identity(host.0));
+                self.settled(rank, verdict)
+            }
+            Input::Dial { rank } => {
+                if self.roster.dial(rank) {
+                    Output::Go
+                } else {
+                    Output::No
+                }
+            }
+            Input::DialFailed { rank } => {
+                self.roster.dial_failed(rank);
+                if let Some(r) = self.redials.iter_mut().find(|r| r.rank == rank) {
+                    r.at = now.after(r.backoff.pause());
+                }
+                Output::Nothing
+            }
+            Input::Over {
+                rank,
+                incarnation,
+                redial,
+            } => {
+                let ours = self.roster.died(rank, incarnation);
+                if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
+                    let mut backoff = Backoff::new();
+                    let at = now.after(backoff.pause());
+                    self.redials.push(Redial { rank, at, backoff });
+                }
+                Output::Nothing
+            }
+            Input::Tick => {
+                let due = self.redials.iter_mut().find(|r| r.at <= now);
+                match due {
+                    Some(r) => {
+                        // Until that dial ends; `DialFailed` sets the next time.
+                        r.at = Instant::NEVER;
+                        Output::Redial(r.rank)
+                    }
+                    None => Output::Nothing,
+                }
+            }
+        }
+    }
+
+    fn settled(&mut self, rank: Rank, verdict: Verdict) -> Output {
+        if verdict.accepted() {
+            self.redials.retain(|r| r.rank != rank);
+        }
+        Output::Judged(verdict)
+    }
+
+    /// Whether this end is the one that dials again after a death of a link to `rank`.
+    /// The lower rank does, if the higher one can be dialed at all.
+    pub(crate) fn redials(&self, rank: Rank, peer_listens: bool, we_listen: bool) -> bool {
+        match (peer_listens, we_listen) {
+            (true, true) => self.roster.redials(rank),
+            (listens, _) => listens,
+        }
+    }
+
+    /// When `Input::Tick` is due.
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.redials
+            .iter()
+            .map(|r| r.at)
+            .min()
+            .unwrap_or(Instant::NEVER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Input, Output, Registry};
+    use hmc_core::ctrl::roster::Verdict;
+    use hmc_core::kinds::{Incarnation, Rank};
+    use hmc_core::time::{Duration, Instant};
+    use hmc_core::wire::hello::HostId;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO.after(Duration::from_millis(ms))
+    }
+
+    fn hello(n: u64) -> Input {
+        Input::Hello {
+            rank: Rank(3),
+            incarnation: Incarnation(n),
+            host: HostId([1; 16]),
+        }
+    }
+
+    #[test]
+    fn a_lost_peer_is_dialed_again_with_growing_pauses_until_it_is_back() {
+        let mut r = Registry::new(Rank(0));
+        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Verdict::Accept));
+        let over = Input::Over {
+            rank: Rank(3),
+            incarnation: Incarnation(1),
+            redial: true,
+        };
+        r.handle(over, at(0));
+        assert_eq!(r.handle(Input::Tick, at(49)), Output::Nothing);
+        assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(Rank(3)));
+        assert_eq!(
+            r.handle(Input::Tick, at(60)),
+            Output::Nothing,
+            "one dial at a time"
+        );
+        r.handle(Input::DialFailed { rank: Rank(3) }, at(60));
+        assert_eq!(
+            r.handle(Input::Tick, at(159)),
+            Output::Nothing,
+            "twice the pause"
+        );
+        assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(Rank(3)));
+        assert_eq!(
+            r.handle(hello(2), at(161)),
+            Output::Judged(Verdict::Replace)
+        );
+        assert_eq!(r.next_deadline(), Instant::NEVER);
+    }
+
+    #[test]
+    fn one_of_two_listeners_dials_again_and_a_listener_is_needed() {
+        for (low, high) in [(Rank(0), Rank(1)), (Rank(4), Rank(9))] {
+            let (l, h) = (Registry::new(low), Registry::new(high));
+            assert!(l.redials(high, true, true) && !h.redials(low, true, true));
+            assert!(!l.redials(high, false, true) && h.redials(low, true, false));
+        }
+    }
+}

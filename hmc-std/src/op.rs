@@ -1,0 +1,69 @@
+//! Names and results of operations.
+
+use std::fmt;
+
+use hmc_core::kinds::Rank;
+use hmc_core::slots;
+
+use crate::error::Error;
+use crate::memory::Span;
+
+/// The name of an operation that was posted and not yet waited for.
+///
+/// It names one life of one link: after the peer died and came back, old names answer `PeerDead`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId {
+    pub(crate) peer: Rank,
+    pub(crate) link: u32,
+    pub(crate) op: slots::OpId,
+}
+
+impl OpId {
+    /// The peer of the operation.
+    #[must_use]
+    pub fn peer(self) -> Rank {
+        self.peer
+    }
+}
+
+impl fmt::Display for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "operation {}.{}.{}",
+            self.link, self.op.index, self.op.generation
+        )
+    }
+}
+
+/// A failed operation that owned a span.
+#[derive(Debug)]
+pub struct OpError {
+    /// Why it failed.
+    pub error: Error,
+    /// The span, when no transport will touch it any more. `None` when it has not reached its fence:
+    /// the range then stays `Busy` in its region until it has.
+    pub span: Option<Span>,
+}
+
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)?;
+        if self.span.is_none() {
+            f.write_str("; its memory is held until the transport lets go of it")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<OpError> for Error {
+    fn from(e: OpError) -> Self {
+        e.error
+    }
+}

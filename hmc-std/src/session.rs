@@ -1,0 +1,289 @@
+//! A session: one buffer and one communicator, made by a builder. The recommended face.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::wire::hello::HostId;
+use hmc_mem::os::limits;
+
+use crate::clock;
+use crate::communicator::Communicator;
+use crate::config::{Config, Environment, Progress};
+use crate::dial::wall_nanos;
+use crate::driver::{Driver, Token};
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::{Life, Link};
+use crate::listen::Listener;
+use crate::memory::{ConnBuffer, RegionTable};
+use crate::shared::{Parts, Shared};
+
+/// A process's part in a job: its rank, its buffer, its listeners, its peers.
+///
+/// The buffer is exposed, for reading and writing, to every peer that connects. Dropping the
+/// session says goodbye to the peers and stops its thread within 200 ms.
+#[derive(Debug)]
+pub struct Session {
+    communicator: Communicator,
+}
+
+impl Deref for Session {
+    type Target = Communicator;
+
+    fn deref(&self) -> &Communicator {
+        &self.communicator
+    }
+}
+
+/// Settings of a session to be.
+#[derive(Clone, Debug)]
+#[must_use = "call start()"]
+pub struct SessionBuilder {
+    config: Config,
+    environment: Environment,
+    tcp: Option<String>,
+}
+
+impl Session {
+    /// A session of that rank. Reads the environment (`HMC_UDS_DIR`, `HMC_SPIN_US`, `HMC_NO_CMA`)
+    /// for defaults.
+    pub fn builder(rank: u32) -> SessionBuilder {
+        let environment = Environment::read();
+        SessionBuilder {
+            config: Config::new(Rank(rank), &environment),
+            environment,
+            tcp: None,
+        }
+    }
+
+    /// The buffer that offsets of `put` and `get` address.
+    #[must_use]
+    pub fn buffer(&self) -> &ConnBuffer {
+        &self.shared.buffer
+    }
+
+    /// Where the TCP listener is, with the port that the system chose for port 0.
+    #[must_use]
+    pub fn tcp_addr(&self) -> Option<SocketAddr> {
+        self.shared.listeners.iter().find_map(Listener::addr)
+    }
+
+    /// Where the control socket is.
+    #[must_use]
+    pub fn uds_path(&self) -> Option<PathBuf> {
+        self.shared.uds_path()
+    }
+
+    /// Ends the session in order; see [`Communicator::shutdown`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn shutdown(mut self, timeout: Duration) -> Result<()> {
+        self.communicator.shutdown(timeout)
+    }
+}
+
+impl SessionBuilder {
+    /// Listens on a TCP address (`"127.0.0.1:0"`: any free port). Other than loopback addresses
+    /// need [`SessionBuilder::insecure`].
+    pub fn tcp(mut self, addr: &str) -> Self {
+        self.tcp = Some(addr.to_owned());
+        self
+    }
+
+    /// Listens on a socket in `dir`, which must be private to this user; it is made if needed.
+    /// Shared memory needs this on one end.
+    pub fn uds(mut self, dir: impl AsRef<Path>) -> Self {
+        self.config.uds_dir = Some(dir.as_ref().to_path_buf());
+        self
+    }
+
+    /// Listens on a socket in the default folder: `HMC_UDS_DIR`, `$XDG_RUNTIME_DIR/hmc` or
+    /// `/tmp/hmc-<uid>`.
+    pub fn uds_default(mut self) -> Self {
+        self.config.uds_dir = Some(self.environment.default_uds_dir());
+        self
+    }
+
+    /// Bytes of the buffer; 0 (the default) for none.
+    pub fn buffer(mut self, bytes: u64) -> Self {
+        self.config.buffer_bytes = bytes;
+        self
+    }
+
+    /// Allows connections with machines that prove nothing about themselves.
+    pub fn insecure(mut self) -> Self {
+        self.config.insecure = true;
+        self
+    }
+
+    /// Lets nodes of the C++ HMC connect, on the control plane. They prove nothing.
+    pub fn accept_upstream(mut self) -> Self {
+        self.config.upstream = true;
+        self
+    }
+
+    /// Only processes of the same job may connect (default 0).
+    pub fn job(mut self, job: u64) -> Self {
+        self.config.job = job;
+        self
+    }
+
+    /// Operations per peer that may be posted and not waited for: 1 to 1024, default 128.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.config.slots = slots;
+        self
+    }
+
+    /// Windows per peer: 1 to 256, default 32.
+    pub fn windows(mut self, windows: usize) -> Self {
+        self.config.windows = windows;
+        self
+    }
+
+    /// Deadline of every blocking call and of every operation; default 30 s.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.config.deadline = deadline;
+        self
+    }
+
+    /// Period of heartbeats (default 500 ms); a peer silent for five of them is dead. `None` wants
+    /// none: there are none if both ends want none.
+    pub fn heartbeat(mut self, period: Option<Duration>) -> Self {
+        self.config.heartbeat = period;
+        self
+    }
+
+    /// How long a waiter spins before it sleeps; default 20 us, 0 for never.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.config.spin = spin;
+        self
+    }
+
+    /// Who drives the session when nobody waits.
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.config.progress = progress;
+        self
+    }
+
+    /// Whether a lost peer is dialed again (default yes; the lower rank of the two does it).
+    pub fn redial(mut self, redial: bool) -> Self {
+        self.config.redial = redial;
+        self
+    }
+
+    /// Whether copies by process_vm_readv(2) may be used for adopted memory (default yes).
+    pub fn cma(mut self, cma: bool) -> Self {
+        self.config.cma = cma;
+        self
+    }
+
+    /// Messages and bytes that may wait in one peer's inbox: default 4096 and 4 MiB.
+    pub fn inbox(mut self, messages: usize, bytes: usize) -> Self {
+        self.config.inbox_messages = messages;
+        self.config.inbox_bytes = bytes;
+        self
+    }
+
+    /// Bytes that may be quarantined before no more are exposed; default 1 GiB.
+    pub fn max_quarantine(mut self, bytes: u64) -> Self {
+        self.config.max_quarantine = bytes;
+        self
+    }
+
+    /// Starts the session. Its listeners are up and its buffer is there when this returns.
+    ///
+    /// # Errors
+    /// `InvalidConfig` names the setting; `NoCredentials` for an address beyond loopback;
+    /// `DuplicateRank` when a live process has the rank; `NoSpace` for the buffer; `SystemLimit`.
+    pub fn start(mut self) -> Result<Session> {
+        if let Some(text) = &self.tcp {
+            let addr = text.parse().map_err(|_| {
+                Error::config(format!("`{text}` is no listening address: write IP:PORT"))
+            })?;
+            self.config.tcp = Some(addr);
+        }
+        self.config.check()?;
+        let config = self.config;
+        let regions = Arc::new(RegionTable::default());
+        let buffer = ConnBuffer::new(regions.allocate(config.buffer_bytes)?)?;
+        let mut listeners = Vec::new();
+        if let Some(addr) = config.tcp {
+            listeners.push(Listener::tcp(addr)?);
+        }
+        if let Some(dir) = &config.uds_dir {
+            listeners.push(Listener::uds(dir, config.rank)?);
+        }
+        let driver = Arc::new(Driver::new(config.progress)?);
+        for (i, l) in (0u32..).zip(&listeners) {
+            driver.watch(l.fd(), Token::Listener(i))?;
+        }
+        let shared = Shared::new(Parts {
+            config,
+            driver: Arc::clone(&driver),
+            regions,
+            buffer,
+            listeners,
+            host: host_id(),
+            incarnation: Incarnation(wall_nanos()),
+        });
+        let weak = Arc::downgrade(&shared);
+        let engine = std::thread::Builder::new()
+            .name(format!("hmc-{}", shared.config.rank))
+            .spawn(move || crate::engine::run(weak, driver))
+            .map_err(|e| {
+                Error::new(
+                    ErrorKind::SystemLimit,
+                    format!("cannot start a thread: {e}"),
+                )
+            })?;
+        Ok(Session {
+            communicator: Communicator::new(shared, engine),
+        })
+    }
+}
+
+/// A hash of the boot id: equal for processes of one running system.
+fn host_id() -> HostId {
+    let text = limits::boot_id().unwrap_or_default();
+    let hash = blake3::hash(text.as_bytes());
+    let mut id = [0; 16];
+    for (to, from) in id.iter_mut().zip(hash.as_bytes()) {
+        *to = *from;
+    }
+    HostId(id)
+}
+
+/// Ends links in order: waits for what was posted, says BYE, waits for the peers' BYE.
+pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], timeout: Duration) -> Result<()> {
+    let deadline = clock::deadline_in(timeout);
+    for link in links {
+        link.advance(Life::Leaving);
+    }
+    let mut late = None;
+    for link in links {
+        let quiet =
+            |l: &Link| (l.life() == Life::Dead || l.data().lane().in_flight() == 0).then_some(());
+        if link
+            .drive(crate::link::Watch::Data, deadline, quiet)
+            .is_none()
+        {
+            late = late.or(Some(link.peer));
+        }
+        link.bye(deadline);
+    }
+    for link in links {
+        let over = shared.wait_news(deadline, |_| (link.life() == Life::Dead).then_some(()));
+        if over.is_none() {
+            late = late.or(Some(link.peer));
+        }
+        link.die(false, "this session left");
+    }
+    match late {
+        Some(rank) => Err(Error::deadline("saying goodbye").with_peer(rank)),
+        None => Ok(()),
+    }
+}

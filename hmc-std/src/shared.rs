@@ -1,0 +1,467 @@
+//! What the rooms of one session share. No state lives outside of it: two sessions in one process
+//! are strangers.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
+use hmc_core::time::Instant;
+use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::message::Message as Wire;
+
+use crate::accept::Pending;
+use crate::address::Address;
+use crate::clock;
+use crate::config::{Config, Progress};
+use crate::driver::Driver;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::{Link, Owner};
+use crate::listen::Listener;
+use crate::memory::{ConnBuffer, Region, RegionTable};
+use crate::node::registry::{Input, Output, Registry};
+use crate::window::Quarantine;
+
+/// How a lost peer can be reached again.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) address: Address,
+    pub(crate) conn: ConnType,
+    pub(crate) redial: bool,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) regions: Arc<RegionTable>,
+    pub(crate) buffer: ConnBuffer,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) host: HostId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) pending: Mutex<HashMap<u32, Pending>>,
+    pub(crate) routes: Mutex<HashMap<Rank, Route>>,
+    pub(crate) tokens: Mutex<HashMap<[u8; 16], u32>>,
+    by_rank: RwLock<HashMap<Rank, Arc<Link>>>,
+    by_serial: RwLock<HashMap<u32, Arc<Link>>>,
+    /// Links that died while the peer may still touch our memory.
+    graveyard: Mutex<Vec<Arc<Link>>>,
+    pub(crate) quarantine: Mutex<Vec<Quarantine>>,
+    next_serial: AtomicU32,
+    pub(crate) next_pending: AtomicU32,
+    pub(crate) stopping: AtomicBool,
+    /// All links are being left: no new ones.
+    pub(crate) stopping_links: AtomicBool,
+    /// Bumped whenever a link changes its life or a message came.
+    news: Mutex<u64>,
+    changed: Condvar,
+    waiting: AtomicU32,
+    pub(crate) peers_lost: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) owner_pid: u32,
+    pub(crate) me: Weak<Shared>,
+}
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a session starts with.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) regions: Arc<RegionTable>,
+    pub(crate) buffer: ConnBuffer,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) host: HostId,
+    pub(crate) incarnation: Incarnation,
+}
+
+/// Random bytes of the system, for names and tokens that must not be guessed.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled: usize = 0;
+    while filled < N {
+        let rest = bytes.get_mut(filled..).unwrap_or_default();
+        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled = filled.saturating_add(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::io("no random numbers from the system", e)),
+        }
+    }
+    Ok(bytes)
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let rank = parts.config.rank;
+        Arc::new_cyclic(|me| Self {
+            config: parts.config,
+            driver: parts.driver,
+            regions: parts.regions,
+            buffer: parts.buffer,
+            listeners: parts.listeners,
+            host: parts.host,
+            incarnation: parts.incarnation,
+            registry: Mutex::new(Registry::new(rank)),
+            pending: Mutex::default(),
+            routes: Mutex::default(),
+            tokens: Mutex::default(),
+            by_rank: RwLock::default(),
+            by_serial: RwLock::default(),
+            graveyard: Mutex::default(),
+            quarantine: Mutex::default(),
+            next_serial: AtomicU32::new(1),
+            next_pending: AtomicU32::new(1),
+            stopping: AtomicBool::new(false),
+            stopping_links: AtomicBool::new(false),
+            news: Mutex::new(0),
+            changed: Condvar::new(),
+            waiting: AtomicU32::new(0),
+            peers_lost: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            owner_pid: std::process::id(),
+            me: me.clone(),
+        })
+    }
+
+    pub(crate) fn owner(&self) -> Weak<dyn Owner> {
+        let me: Weak<Shared> = self.me.clone();
+        me
+    }
+
+    pub(crate) fn next_serial(&self) -> u32 {
+        self.next_serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether no new link may be made.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_stopping() || self.stopping_links.load(Ordering::Acquire)
+    }
+
+    /// The child of a fork may not use its parent's session.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if std::process::id() == self.owner_pid {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Forked,
+            "this session belongs to the parent process; start a new one in the child",
+        ))
+    }
+
+    /// What this end says about itself. `expected` is the rank that is dialed.
+    pub(crate) fn hello<'a>(
+        &self,
+        endpoints: &'a EndpointList,
+        incarnation: Incarnation,
+        expected: Option<Rank>,
+    ) -> Result<Hello<'a>> {
+        let mut features = Features::BATCHED_ACKS;
+        features.set(Features::CMA, self.config.cma);
+        Ok(Hello {
+            features,
+            job: self.config.job,
+            rank: self.config.rank,
+            incarnation,
+            nonce: random()?,
+            expected,
+            host: self.host,
+            heartbeat: self
+                .config
+                .heartbeat
+                .map_or(hmc_core::time::Duration::ZERO, clock::from_std),
+            slots: u16::try_from(self.config.slots).unwrap_or(u16::MAX),
+            endpoints: endpoints.endpoints(),
+        })
+    }
+
+    /// The doors of this end.
+    pub(crate) fn endpoints(&self) -> EndpointList {
+        let mut list = EndpointList::new();
+        for l in &self.listeners {
+            // Two blobs, 110 bytes at most: they fit.
+            let _ = l.with_endpoint(|e| list.push(e.blob()));
+        }
+        list
+    }
+
+    pub(crate) fn link(&self, rank: Rank) -> Option<Arc<Link>> {
+        self.by_rank
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&rank)
+            .cloned()
+    }
+
+    pub(crate) fn link_by_serial(&self, serial: u32) -> Option<Arc<Link>> {
+        self.by_serial
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&serial)
+            .cloned()
+    }
+
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        self.by_serial
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    /// The live link to a rank.
+    pub(crate) fn live_link(&self, rank: Rank) -> Result<Arc<Link>> {
+        match self.link(rank) {
+            Some(link) => Ok(link),
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("rank {rank} was never connected; connect to it or wait for it first"),
+            )),
+        }
+    }
+
+    /// Makes a link known. A dead one of the same rank is replaced.
+    pub(crate) fn publish(&self, link: &Arc<Link>) {
+        let mut serials = self
+            .by_serial
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        serials.insert(link.serial, Arc::clone(link));
+        drop(serials);
+        let mut ranks = self.by_rank.write().unwrap_or_else(PoisonError::into_inner);
+        ranks.insert(link.peer, Arc::clone(link));
+    }
+
+    /// Starts to watch a link's sockets.
+    pub(crate) fn watch(&self, link: &Arc<Link>) {
+        {
+            let mut ctrl = link.ctrl();
+            link.settle_ctrl(&mut ctrl);
+        }
+        let mut data = link.data();
+        link.settle_data(&mut data);
+    }
+
+    /// Exposes the buffer to the peer and says so: the last step of this end's part in a link.
+    pub(crate) fn introduce(&self, link: &Link) -> Result<()> {
+        let region = self.buffer.region();
+        let advert = self.expose(link, region, 0, region.len(), Access::all(), Role::Default)?;
+        link.send(&Wire::Advert(advert))
+    }
+
+    /// Exposes a range of a region to a peer.
+    pub(crate) fn expose(
+        &self,
+        link: &Link,
+        region: &Region,
+        offset: u64,
+        len: u64,
+        access: Access,
+        role: Role,
+    ) -> Result<RegionAdvert> {
+        let slice = region.slice(offset, len)?;
+        let entropy = u64::from_le_bytes(random()?);
+        let (exposed, mapped) = {
+            let mut data = link.data();
+            let exposed = data
+                .port()
+                .expose(region, slice, access, entropy)
+                .map_err(|e| e.with_peer(link.peer))?;
+            // Sends the descriptor, if there is one.
+            let mut mapped = false;
+            if let Some(s) = data.port().stream() {
+                mapped = s.offers(exposed.window, exposed.epoch);
+                s.flush();
+            }
+            link.settle_data(&mut data);
+            (exposed, mapped)
+        };
+        let backing = match region.mapping() {
+            Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => Backing::Memfd {
+                base: offset,
+                size: m.extent(),
+            },
+            _ => Backing::Process,
+        };
+        Ok(RegionAdvert {
+            region: exposed,
+            backing,
+            role,
+        })
+    }
+
+    /// Judges and records a change of the peers' lives.
+    pub(crate) fn decide(&self, input: Input) -> Output {
+        lock(&self.registry).handle(input, clock::now())
+    }
+
+    /// Sleeps until `look` finds something. Drives the session itself where no thread does.
+    pub(crate) fn wait_news<R>(
+        &self,
+        deadline: Instant,
+        mut look: impl FnMut(&Self) -> Option<R>,
+    ) -> Option<R> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let found = loop {
+            let before = *lock(&self.news);
+            if let Some(r) = look(self) {
+                break Some(r);
+            }
+            let left = clock::left(deadline);
+            if left.as_nanos() == 0 {
+                break None;
+            }
+            let mut slice = std::time::Duration::from_nanos(left.as_nanos());
+            if self.config.progress == Progress::Manual {
+                // Data planes are nobody's but ours.
+                self.run_data_planes();
+                slice = slice.min(std::time::Duration::from_millis(1));
+            }
+            let seen = lock(&self.news);
+            if *seen == before {
+                drop(
+                    self.changed
+                        .wait_timeout(seen, slice)
+                        .unwrap_or_else(PoisonError::into_inner),
+                );
+            }
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        found
+    }
+
+    /// Tells those in `wait_news` to look again.
+    pub(crate) fn tell_news(&self) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut news = lock(&self.news);
+        *news = news.wrapping_add(1);
+        drop(news);
+        self.changed.notify_all();
+    }
+
+    /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.
+    pub(crate) fn run_data_planes(&self) -> bool {
+        let mut busy = false;
+        for link in self.links() {
+            link.dequeue();
+            busy |= link.turn_data();
+        }
+        busy
+    }
+
+    pub(crate) fn token_for(&self, serial: u32) -> Result<LinkToken> {
+        let token = random()?;
+        lock(&self.tokens).insert(token, serial);
+        Ok(LinkToken(token))
+    }
+
+    pub(crate) fn take_token(&self, token: &LinkToken) -> Option<u32> {
+        lock(&self.tokens).remove(&token.0)
+    }
+
+    /// Bytes that cannot be given back because a silent peer may still touch them.
+    pub(crate) fn buried(&self) -> usize {
+        lock(&self.graveyard).len()
+    }
+
+    /// Lets go of links whose peers' processes have really ended.
+    pub(crate) fn tend_graveyard(&self) {
+        let mut yard = lock(&self.graveyard);
+        if yard.is_empty() {
+            return;
+        }
+        let (gone, kept) = std::mem::take(&mut *yard)
+            .into_iter()
+            .partition::<Vec<_>, _>(|link| link.data().is_harmless());
+        *yard = kept;
+        drop(yard);
+        for link in gone {
+            link.release_all();
+        }
+    }
+
+    /// The path of this session's control socket, if it has one.
+    pub(crate) fn uds_path(&self) -> Option<PathBuf> {
+        self.listeners.iter().find_map(Listener::path)
+    }
+
+    pub(crate) fn has_peers(&self) -> bool {
+        let none = self
+            .by_serial
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty();
+        !none
+            || !lock(&self.pending).is_empty()
+            || !lock(&self.graveyard).is_empty()
+            || !lock(&self.quarantine).is_empty()
+    }
+
+    pub(crate) fn listens(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("rank", &self.config.rank)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Owner for Shared {
+    fn news(&self, _link: &Link) {
+        self.tell_news();
+    }
+
+    fn over(&self, link: &Link) {
+        let serial = link.serial;
+        let me = {
+            let mut serials = self
+                .by_serial
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            serials.remove(&serial)
+        };
+        lock(&self.tokens).retain(|_, s| *s != serial);
+        if let Some(me) = me
+            && !me.data().is_harmless()
+        {
+            tracing::warn!(
+                peer = link.peer.0,
+                "memory is quarantined: the peer fell silent and may still touch it"
+            );
+            lock(&self.graveyard).push(me);
+        }
+        let orderly = link.life_was_leaving();
+        if !orderly {
+            self.peers_lost.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(peer = link.peer.0, why = link.reason(), "peer lost");
+        }
+        let redial = !orderly
+            && !self.is_leaving()
+            && self.config.redial
+            && lock(&self.routes).get(&link.peer).is_some_and(|r| r.redial);
+        let (rank, incarnation) = (link.peer, link.incarnation);
+        self.decide(Input::Over {
+            rank,
+            incarnation,
+            redial,
+        });
+        if redial {
+            self.driver.ring();
+        }
+        self.tell_news();
+    }
+}

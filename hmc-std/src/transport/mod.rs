@@ -1,0 +1,228 @@
+//! The transports of this crate, and the choice among them at the top.
+//!
+//! [`Port`] is what a link owns: one of the transports, seen both as initiator
+//! ([`hmc_core::transport::Transport`]) and as target (windows, service). All ports are driven under
+//! their link's lock.
+
+pub(crate) mod loopback;
+pub(crate) mod regions;
+pub(crate) mod shm;
+pub(crate) mod socket;
+pub(crate) mod stream;
+
+use std::sync::Arc;
+
+use hmc_core::kinds::{Access, Caps, ConnType, MemoryKind};
+use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::window::{Step, WindowEntry, WindowTable};
+use hmc_core::work::{Completion, WorkRequest};
+
+use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::memory::Region;
+use loopback::LoopbackPort;
+use regions::RegionCache;
+use shm::{ShmFence, ShmPort};
+use stream::{Down, Interest, StreamPort};
+
+/// The data plane towards one peer.
+#[derive(Debug)]
+pub(crate) enum Port {
+    /// A session's link to itself.
+    Loopback(LoopbackPort),
+    /// Mapped memory of a process of this host.
+    Shm(Box<ShmPort>),
+    /// A TCP stream.
+    Tcp(Box<StreamPort>),
+    /// A peer of the upstream dialect: control messages only.
+    None,
+}
+
+/// What must still happen before a revoked window's memory is private again.
+#[derive(Debug)]
+pub(crate) enum Fence {
+    /// Nothing: the target does all copies itself.
+    Passed,
+    /// The peer's last copy must end.
+    Shm(ShmFence),
+}
+
+macro_rules! each {
+    ($self:expr, $port:ident => $body:expr, none => $none:expr) => {
+        match $self {
+            Self::Loopback($port) => $body,
+            Self::Shm($port) => $body,
+            Self::Tcp($port) => $body,
+            Self::None => $none,
+        }
+    };
+}
+
+impl Port {
+    pub(crate) fn kind(&self) -> Option<ConnType> {
+        match self {
+            Self::Loopback(_) => Some(ConnType::Loopback),
+            Self::Shm(_) => Some(ConnType::Shm),
+            Self::Tcp(_) => Some(ConnType::Tcp),
+            Self::None => None,
+        }
+    }
+
+    /// The port's table of regions.
+    pub(crate) fn regions(&mut self) -> Option<&mut RegionCache> {
+        each!(self, p => Some(p.regions()), none => None)
+    }
+
+    pub(crate) fn windows(&mut self) -> Option<&mut WindowTable<Box<[WindowEntry]>>> {
+        each!(self, p => Some(p.windows()), none => None)
+    }
+
+    /// The stream to watch, if the port has one.
+    pub(crate) fn stream(&mut self) -> Option<&mut StreamPort> {
+        match self {
+            Self::Shm(p) => Some(p.stream()),
+            Self::Tcp(p) => Some(p),
+            Self::Loopback(_) | Self::None => None,
+        }
+    }
+
+    /// Why the data plane ended, if it did.
+    pub(crate) fn down(&mut self) -> Option<Down> {
+        self.stream().and_then(|s| s.down())
+    }
+
+    pub(crate) fn bring_down(&mut self, why: Down) {
+        match self {
+            Self::Shm(p) => p.bring_down(why),
+            Self::Tcp(p) => p.bring_down(why),
+            Self::Loopback(_) | Self::None => {}
+        }
+    }
+
+    /// Receives and executes what the peer asked. Returns whether anything happened.
+    pub(crate) fn service(&mut self) -> bool {
+        match self {
+            Self::Shm(p) => p.service(),
+            Self::Tcp(p) => p.service(),
+            Self::Loopback(_) | Self::None => false,
+        }
+    }
+
+    pub(crate) fn interest(&mut self) -> Interest {
+        match self {
+            Self::Shm(p) => p.interest(),
+            Self::Tcp(p) => p.interest(),
+            Self::Loopback(_) | Self::None => Interest {
+                read: false,
+                write: false,
+                work: false,
+            },
+        }
+    }
+
+    /// Bytes of payload moved so far: by this end's operations and by the peer's through us.
+    pub(crate) fn bytes_moved(&self) -> (u64, u64) {
+        match self {
+            Self::Loopback(p) => (p.bytes, p.bytes),
+            Self::Shm(p) => p.bytes_moved(),
+            Self::Tcp(p) => (p.bytes_out, p.bytes_in),
+            Self::None => (0, 0),
+        }
+    }
+
+    /// Exposes a range of `region` to the peer.
+    pub(crate) fn expose(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        access: Access,
+        entropy: u64,
+    ) -> Result<RemoteRegion> {
+        if access.contains(Access::WRITE) {
+            region.note_writable();
+        }
+        if let Some(regions) = self.regions() {
+            regions.learn(region);
+        }
+        let Some(windows) = self.windows() else {
+            return Err(Error::new(
+                Kind::Unsupported,
+                "a peer of the upstream dialect has no data plane here; connect natively",
+            ));
+        };
+        let exposed = windows
+            .expose(local, MemoryKind::Cpu, access, entropy)
+            .map_err(|e| Error::new(Kind::Full, e.to_string()))?;
+        if let Self::Shm(p) = self {
+            p.open_window(region, local, &exposed)?;
+        }
+        Ok(exposed)
+    }
+
+    /// Begins to revoke a window and tells which fence remains.
+    pub(crate) fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence> {
+        let gone = |f: hmc_core::window::WindowFault| {
+            Error::new(Kind::NotFound, format!("the window cannot be revoked: {f}"))
+        };
+        match self {
+            Self::Loopback(p) => {
+                p.windows().step(id, epoch, Step::Revoke).map_err(gone)?;
+                Ok(Fence::Passed)
+            }
+            Self::Tcp(p) => {
+                p.revoke(id, epoch).map_err(gone)?;
+                Ok(Fence::Passed)
+            }
+            Self::Shm(p) => {
+                p.stream().revoke(id, epoch).map_err(gone)?;
+                Ok(p.close_window(id).map_or(Fence::Passed, Fence::Shm))
+            }
+            Self::None => Err(Error::new(Kind::NotFound, "no such window")),
+        }
+    }
+
+    /// The fence of a revoked window has passed: its place is free again.
+    pub(crate) fn fenced(&mut self, id: WindowId, epoch: Epoch) {
+        if let Some(w) = self.windows() {
+            let _ = w.step(id, epoch, Step::Fence);
+        }
+    }
+
+    /// The deadline of a revocation passed before its fence.
+    pub(crate) fn quarantine(&mut self, id: WindowId, epoch: Epoch) {
+        if let Some(w) = self.windows() {
+            let _ = w.step(id, epoch, Step::Expire);
+        }
+    }
+
+    /// The peer revoked one of its windows: stop using it.
+    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
+        if let Self::Shm(p) = self {
+            p.forget_remote(id, epoch);
+        }
+    }
+}
+
+impl Transport for Port {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        each!(self, p => p.caps(), none => Caps::empty())
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+        each!(self, p => p.post(work), none => Err(ErrorKind::Unsupported))
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        each!(self, p => p.poll(out), none => 0)
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        each!(self, p => p.cancel(op), none => CancelOutcome::Withdrawn)
+    }
+}
+
+/// Shared by ports that deliver tags.
+pub(crate) type SharedInbox = Arc<std::sync::Mutex<crate::node::inbox::Inbox>>;

@@ -1,0 +1,498 @@
+//! Shared memory: a put is one bulk copy into the peer's pages, mapped here.
+//!
+//! A mapped window has a word in a page that its owner shares with the peer: who copies enters it,
+//! who revokes closes it and waits until nobody is inside ([`hmc_mem::word`]). Windows that cannot
+//! be mapped (adopted memory) are reached through the stream below: the target then copies by
+//! process_vm_readv(2), or takes the bytes inline where that is refused.
+
+use std::collections::VecDeque;
+
+use std::sync::Arc;
+
+use hmc_core::kinds::{Access, Caps};
+use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
+use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::span::{Extent, Side, Span as Range};
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
+use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_mem::error::MemError;
+use hmc_mem::os::memfd::Mapping;
+use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
+
+use crate::error::{Error, Result};
+use crate::memory::Region;
+use crate::transport::regions::RegionCache;
+use crate::transport::stream::{Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort};
+
+/// Bytes of the page of window words.
+const PAGE_BYTES: u64 = 4096;
+/// The name under which the page itself travels.
+const PAGE_ID: WindowId = WindowId(u64::MAX);
+
+/// One window of the peer, mapped.
+#[derive(Debug)]
+struct Mapped {
+    id: WindowId,
+    epoch: Epoch,
+    map: Mapping,
+    range: Range,
+    writable: bool,
+}
+
+/// A transfer that is copied piece by piece.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    work: WorkRequest,
+    local: Range,
+    remote: Range,
+}
+
+#[derive(Debug)]
+pub(crate) struct ShmPort {
+    stream: StreamPort,
+    /// Words of our windows, shared with the peer.
+    page: Arc<Mapping>,
+    /// Words of the peer's windows.
+    peer_page: Option<Mapping>,
+    remote: Vec<Option<Mapped>>,
+    /// Windows whose pages could not be mapped here.
+    unmappable: Vec<(WindowId, Epoch)>,
+    queue: VecDeque<Pending>,
+    done: VecDeque<Completion>,
+    bytes: u64,
+}
+
+/// Waits for the peer's last copy into a revoked window.
+#[derive(Debug)]
+pub(crate) struct ShmFence {
+    page: Arc<Mapping>,
+    index: u16,
+}
+
+impl ShmFence {
+    /// Whether nobody is inside any more, waiting up to `timeout`.
+    pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
+        match self.page.bytes().word(word_at(self.index)) {
+            Ok(word) => WindowWord::new(word).wait_drained(timeout) == Drain::Drained,
+            Err(_) => true,
+        }
+    }
+}
+
+fn word_at(index: u16) -> u64 {
+    u64::from(index).saturating_mul(8)
+}
+
+fn word_epoch(epoch: Epoch) -> u32 {
+    epoch.0 & MAX_EPOCH
+}
+
+impl ShmPort {
+    /// Takes over a stream over UDS and offers the peer the page of window words.
+    pub(crate) fn new(mut stream: StreamPort) -> Result<Self> {
+        let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
+        for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
+            // A word of zeros would be an open window.
+            WindowWord::new(page.bytes().word(word_at(index)).map_err(MemError::from)?).close();
+        }
+        let mut frame = DataFrame::new(DataKind::Region, 0);
+        frame.window = PAGE_ID;
+        frame.total = PAGE_BYTES;
+        let fd = page.fd()?.try_clone_to_owned().map_err(|e| {
+            Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
+        })?;
+        stream.offer(Offer { frame, fd });
+        Ok(Self {
+            stream,
+            page: Arc::new(page),
+            peer_page: None,
+            remote: Vec::new(),
+            unmappable: Vec::new(),
+            queue: VecDeque::with_capacity(MAX_REQUESTS),
+            done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
+            bytes: 0,
+        })
+    }
+
+    pub(crate) fn stream(&mut self) -> &mut StreamPort {
+        &mut self.stream
+    }
+
+    pub(crate) fn regions(&mut self) -> &mut RegionCache {
+        self.stream.regions()
+    }
+
+    pub(crate) fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
+        self.stream.windows()
+    }
+
+    pub(crate) fn bytes_moved(&self) -> (u64, u64) {
+        (
+            self.bytes.saturating_add(self.stream.bytes_out),
+            self.stream.bytes_in,
+        )
+    }
+
+    pub(crate) fn bring_down(&mut self, why: Down) {
+        self.stream.bring_down(why);
+        for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
+            if let Ok(word) = self.page.bytes().word(word_at(index)) {
+                WindowWord::new(word).close();
+            }
+        }
+        for p in self.queue.drain(..) {
+            self.done.push_back(Completion {
+                op: p.work.op,
+                result: Err(Failure::PeerDead),
+            });
+        }
+        self.remote.clear();
+        self.peer_page = None;
+    }
+
+    pub(crate) fn interest(&mut self) -> Interest {
+        let mut i = self.stream.interest();
+        i.work |= !self.queue.is_empty();
+        i
+    }
+
+    pub(crate) fn service(&mut self) -> bool {
+        let busy = self.stream.service();
+        while let Some(arrival) = self.stream.take_arrival() {
+            let name = (arrival.window, arrival.epoch);
+            if let Err(e) = self.map(arrival) {
+                // The window stays reachable through the stream.
+                self.unmappable.push(name);
+                tracing::warn!(peer = self.stream.peer().0, error = %e, "window not mapped");
+            }
+        }
+        if let Some(why) = self.stream.down() {
+            self.bring_down(why);
+        }
+        busy
+    }
+
+    /// Whether it is known how the window is reached: mapped, or through the stream.
+    pub(crate) fn is_settled(&self, id: WindowId, epoch: Epoch) -> bool {
+        self.mapped(id).is_some_and(|m| m.epoch == epoch) || self.unmappable.contains(&(id, epoch))
+    }
+
+    /// Whether the peer's words have arrived.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.peer_page.is_some()
+    }
+
+    fn map(&mut self, a: Arrival) -> Result<()> {
+        if a.window == PAGE_ID {
+            self.peer_page = Some(Mapping::map_peer(a.fd, PAGE_BYTES, 0, Access::all())?);
+            return Ok(());
+        }
+        let index = usize::from(a.window.index());
+        if index >= hmc_core::limits::MAX_WINDOWS_PER_PEER {
+            return Err(Error::config(format!(
+                "window place {index} is out of range"
+            )));
+        }
+        let access = if a.writable {
+            Access::all()
+        } else {
+            Access::READ
+        };
+        let map = Mapping::map_peer(a.fd, a.total, 0, access)?;
+        let range = Extent::new(a.total).span(Side::Remote, a.offset, a.len)?;
+        if index >= self.remote.len() {
+            self.remote.resize_with(index.saturating_add(1), || None);
+        }
+        if let Some(place) = self.remote.get_mut(index) {
+            *place = Some(Mapped {
+                id: a.window,
+                epoch: a.epoch,
+                map,
+                range,
+                writable: a.writable,
+            });
+        }
+        Ok(())
+    }
+
+    /// Opens the word of a window that was just exposed and offers its pages to the peer, if its
+    /// region can be mapped.
+    pub(crate) fn open_window(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        exposed: &RemoteRegion,
+    ) -> Result<()> {
+        let word = self.page.bytes().word(word_at(exposed.window.index()));
+        if let Ok(word) = word {
+            let word = WindowWord::new(word);
+            // Nobody is inside: the place was free, so its last window was fenced.
+            word.reset(word_epoch(exposed.epoch));
+            let _ = word.open(word_epoch(exposed.epoch));
+        }
+        let Some(mapping) = region.mapping() else {
+            return Ok(());
+        };
+        let writable = exposed.access.contains(Access::WRITE);
+        // The kernel can only forbid writing for a whole memfd: seal it while nobody may write, or
+        // else serve a read-only window through the stream.
+        if !writable && !region.seal_writes() {
+            return Ok(());
+        }
+        if writable && region.is_write_sealed() {
+            return Ok(());
+        }
+        let fd = mapping.fd()?.try_clone_to_owned().map_err(|e| {
+            Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
+        })?;
+        let mut frame = DataFrame::new(DataKind::Region, 0);
+        frame.window = exposed.window;
+        frame.epoch = exposed.epoch;
+        frame.offset = local.span.offset();
+        frame.total = region.len();
+        frame.tag = u64::from(exposed.access.bits());
+        frame.addr = local.span.len();
+        self.stream.offer(Offer { frame, fd });
+        Ok(())
+    }
+
+    /// Closes the word of a window. `None` when nobody can be inside.
+    pub(crate) fn close_window(&mut self, id: WindowId) -> Option<ShmFence> {
+        let word = self.page.bytes().word(word_at(id.index())).ok()?;
+        let word = WindowWord::new(word);
+        word.close();
+        if word.is_drained() || self.stream.down() == Some(Down::Eof) {
+            return None;
+        }
+        Some(ShmFence {
+            page: Arc::clone(&self.page),
+            index: id.index(),
+        })
+    }
+
+    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
+        let index = usize::from(id.index());
+        if let Some(place) = self.remote.get_mut(index)
+            && place
+                .as_ref()
+                .is_some_and(|m| m.id == id && m.epoch == epoch)
+        {
+            *place = None;
+        }
+    }
+
+    fn mapped(&self, id: WindowId) -> Option<&Mapped> {
+        self.remote
+            .get(usize::from(id.index()))?
+            .as_ref()
+            .filter(|m| m.id == id)
+    }
+
+    /// Copies one piece. `None` when the window is not mapped: the stream must do it.
+    #[inline]
+    fn copy(
+        &self,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Option<Result<(), Failure>> {
+        let m = self.mapped(remote.window)?;
+        let words = self.peer_page.as_ref()?;
+        Some(self.copy_mapped(m, words, opcode, local, remote))
+    }
+
+    #[inline]
+    fn copy_mapped(
+        &self,
+        m: &Mapped,
+        words: &Mapping,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Result<(), Failure> {
+        let region = self
+            .stream
+            .region_cache()
+            .resolve(local)
+            .ok_or(Failure::UnknownRegion)?;
+        if m.epoch != remote.epoch {
+            return Err(Failure::Window(WindowFault::StaleEpoch));
+        }
+        if opcode != Opcode::Get && !m.writable {
+            return Err(Failure::Window(WindowFault::Access));
+        }
+        let there = m
+            .range
+            .sub(Side::Remote, remote.span.offset(), remote.span.len())
+            .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
+        let word = words.bytes().word(word_at(remote.window.index()));
+        let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
+        word.enter(word_epoch(remote.epoch))
+            .map_err(|_| Failure::Window(WindowFault::Revoked))?;
+        let copied = if opcode == Opcode::Get {
+            m.map.bytes().copy_to(there, &region.bytes(), local.span)
+        } else {
+            region.bytes().copy_to(local.span, &m.map.bytes(), there)
+        };
+        word.leave();
+        copied.map_err(|_| Failure::UnknownRegion)
+    }
+
+    /// Does a whole small transfer at once, without an operation. `None` when it must be posted.
+    #[inline]
+    pub(crate) fn transfer_now(
+        &mut self,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Option<Result<u64, Failure>> {
+        if local.span.len() > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
+            return None;
+        }
+        let result = self.copy(opcode, local, remote)?;
+        let len = local.span.len();
+        self.bytes = self.bytes.saturating_add(len);
+        Some(result.map(|()| len))
+    }
+
+    /// The bytes of a transfer are in place: report it, or let the tag follow.
+    fn conclude(&mut self, work: &WorkRequest) -> bool {
+        let len = work.local.span.len();
+        if let Opcode::PutNotify { .. } = work.opcode {
+            // Stores before a system call are visible to whoever sees its effect, so the tag, sent
+            // as an empty put, arrives after the bytes.
+            let tag = WorkRequest {
+                local: LocalSlice {
+                    span: work.local.span.take(0).0,
+                    ..work.local
+                },
+                remote: RemoteSlice {
+                    span: work.remote.span.take(0).0,
+                    ..work.remote
+                },
+                ..*work
+            };
+            return match self.stream.submit(&tag, false, len) {
+                Ok(()) => true,
+                Err(ErrorKind::Busy) => false,
+                Err(_) => {
+                    self.finish(work.op, Err(Failure::PeerDead));
+                    true
+                }
+            };
+        }
+        self.finish(work.op, Ok(len));
+        true
+    }
+
+    fn finish(&mut self, op: OpId, result: std::result::Result<u64, Failure>) {
+        self.done.push_back(Completion { op, result });
+    }
+
+    /// Copies the next piece of the oldest transfer.
+    fn step(&mut self) {
+        let Some(p) = self.queue.front().copied() else {
+            return;
+        };
+        let (local, local_rest) = p.local.take(MAX_CHUNK_BYTES);
+        let (remote, remote_rest) = p.remote.take(MAX_CHUNK_BYTES);
+        let result = self
+            .copy(
+                p.work.opcode,
+                LocalSlice {
+                    span: local,
+                    ..p.work.local
+                },
+                RemoteSlice {
+                    span: remote,
+                    ..p.work.remote
+                },
+            )
+            .unwrap_or(Err(Failure::Window(WindowFault::Revoked)));
+        if let Err(why) = result {
+            self.queue.pop_front();
+            self.finish(p.work.op, Err(why));
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(local.len());
+        if let Some(front) = self.queue.front_mut() {
+            front.local = local_rest;
+            front.remote = remote_rest;
+        }
+        if local_rest.is_empty() && self.conclude(&p.work) {
+            self.queue.pop_front();
+        }
+    }
+}
+
+impl Transport for ShmPort {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::CANCEL
+    }
+
+    #[inline]
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+        if self.stream.down().is_some() {
+            return Err(ErrorKind::Disconnected);
+        }
+        if self.stream.region_cache().resolve(work.local).is_none() {
+            return Err(ErrorKind::UnknownRegion);
+        }
+        if self.done.len() >= MAX_REQUESTS || self.queue.len() >= MAX_REQUESTS {
+            return Err(ErrorKind::Busy);
+        }
+        let direct = self.peer_page.is_some() && self.mapped(work.remote.window).is_some();
+        if !direct {
+            let by_ref = self.stream.may_use_refs();
+            return self.stream.submit(work, by_ref, work.local.span.len());
+        }
+        let small = work.local.span.len() <= MAX_CHUNK_BYTES;
+        if self.queue.is_empty() && small && !matches!(work.opcode, Opcode::PutNotify { .. }) {
+            let result = self.copy(work.opcode, work.local, work.remote);
+            let result = result.unwrap_or(Err(Failure::Window(WindowFault::Unknown)));
+            let len = work.local.span.len();
+            self.bytes = self.bytes.saturating_add(len);
+            self.finish(work.op, result.map(|()| len));
+            return Ok(());
+        }
+        self.queue.push_back(Pending {
+            work: *work,
+            local: work.local.span,
+            remote: work.remote.span,
+        });
+        Ok(())
+    }
+
+    /// Copies at most one piece of a queued transfer and hands out completions.
+    #[inline]
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        if !self.queue.is_empty() {
+            self.step();
+        }
+        let mut n: usize = 0;
+        while n < out.len() {
+            let Some(c) = self.done.pop_front() else {
+                break;
+            };
+            if let Some(place) = out.get_mut(n) {
+                *place = c;
+            }
+            n = n.saturating_add(1);
+        }
+        n.saturating_add(self.stream.poll(out.get_mut(n..).unwrap_or_default()))
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        // Pieces are copied by whoever holds the link's lock, which is us: none is under way.
+        self.queue.retain(|p| p.work.op != op);
+        if self.done.iter().any(|c| c.op == op) {
+            return CancelOutcome::Running;
+        }
+        self.stream.cancel(op)
+    }
+}

@@ -1,0 +1,414 @@
+//! One byte stream (TCP or UDS) that moves payload both ways: this end's operations on the peer's
+//! windows, and the peer's on ours.
+//!
+//! The target checks every access against its own [`WindowTable`]; payload is received straight
+//! into the region it is meant for. Frames are those of [`hmc_core::wire::data`]. Nothing here
+//! blocks: [`StreamPort::service`] reads what is there, [`StreamPort::flush`] sends what fits.
+//!
+//! Rooms: `requests` (what we asked), `tx` (frames out), `rx` (frames in), `serve` (what the peer
+//! asked). One lock around the port, its link's, guards all of it.
+
+mod requests;
+mod rx;
+mod serve;
+mod tx;
+
+pub(crate) use tx::Offer;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::kinds::{Caps, Rank};
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::work::{Completion, Failure, WorkRequest};
+use rustix::io::Errno;
+
+use crate::node::inbox::Inbox;
+use crate::transport::regions::RegionCache;
+use requests::{Phase, Request, Requests};
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Down {
+    /// The peer closed it, or its process died.
+    Eof,
+    /// It fell silent, or we ended the link; its process may still run.
+    Silent,
+    /// The system reported an error.
+    Io(Errno),
+    /// The peer broke the protocol.
+    Protocol(&'static str),
+}
+
+impl std::fmt::Display for Down {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Eof => f.write_str("it closed the connection"),
+            Self::Silent => f.write_str("the link ended"),
+            Self::Io(e) => write!(f, "{}", std::io::Error::from(*e)),
+            Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
+        }
+    }
+}
+
+/// What a port waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interest {
+    /// Bytes to read.
+    pub(crate) read: bool,
+    /// Room to send.
+    pub(crate) write: bool,
+    /// Nothing: there is work to do at once.
+    pub(crate) work: bool,
+}
+
+/// A descriptor that arrived in a Region frame: a window that can be mapped.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) window: WindowId,
+    pub(crate) epoch: Epoch,
+    /// Where the window starts within the memfd, in bytes.
+    pub(crate) offset: u64,
+    /// Size of the window, in bytes.
+    pub(crate) len: u64,
+    /// Whether it may be written.
+    pub(crate) writable: bool,
+    /// Size of the memfd, in bytes.
+    pub(crate) total: u64,
+    pub(crate) fd: OwnedFd,
+}
+
+/// How a stream came about, and its limits.
+#[derive(Debug)]
+pub(crate) struct StreamSetup {
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) peer: Rank,
+    /// Whether descriptors may travel (UDS).
+    pub(crate) local: bool,
+    /// The peer's process, when process_vm_readv(2) on it may be tried.
+    pub(crate) cma_pid: Option<u32>,
+    /// Windows that can be exposed to this peer.
+    pub(crate) windows: usize,
+    pub(crate) inbox: Arc<Mutex<Inbox>>,
+}
+
+/// Requests that one end may have unanswered on one stream; more is a breach of protocol.
+pub(crate) const MAX_REQUESTS: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct StreamPort {
+    fd: Arc<OwnedFd>,
+    peer: Rank,
+    local: bool,
+    regions: RegionCache,
+    windows: WindowTable<Box<[WindowEntry]>>,
+    requests: Requests,
+    done: VecDeque<Completion>,
+    tx: tx::Tx,
+    rx: rx::Rx,
+    serve: serve::Serve,
+    arrivals: Vec<Arrival>,
+    inbox: Arc<Mutex<Inbox>>,
+    delivered: bool,
+    /// The peer cannot reach our address space by itself (it said so once).
+    by_ref_refused: bool,
+    down: Option<Down>,
+    /// The process of a silent peer that may still copy by itself.
+    lingering: Option<Arc<OwnedFd>>,
+    /// Bytes of payload that this port moved, out and in.
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+}
+
+impl StreamPort {
+    pub(crate) fn new(setup: StreamSetup) -> Self {
+        Self {
+            fd: setup.fd,
+            peer: setup.peer,
+            local: setup.local,
+            regions: RegionCache::default(),
+            windows: WindowTable::new(vec![WindowEntry::FREE; setup.windows].into()),
+            requests: Requests::new(MAX_REQUESTS),
+            done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
+            tx: tx::Tx::new(),
+            rx: rx::Rx::new(),
+            serve: serve::Serve::new(setup.cma_pid),
+            arrivals: Vec::new(),
+            inbox: setup.inbox,
+            delivered: false,
+            by_ref_refused: false,
+            down: None,
+            lingering: None,
+            bytes_out: 0,
+            bytes_in: 0,
+        }
+    }
+
+    pub(crate) fn peer(&self) -> Rank {
+        self.peer
+    }
+
+    pub(crate) fn regions(&mut self) -> &mut RegionCache {
+        &mut self.regions
+    }
+
+    pub(crate) fn region_cache(&self) -> &RegionCache {
+        &self.regions
+    }
+
+    pub(crate) fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
+        &mut self.windows
+    }
+
+    /// Why the stream ended, if it did.
+    pub(crate) fn down(&self) -> Option<Down> {
+        self.down
+    }
+
+    /// Whether tags were delivered to the inbox since the last call.
+    pub(crate) fn take_delivered(&mut self) -> bool {
+        std::mem::take(&mut self.delivered)
+    }
+
+    pub(crate) fn take_arrival(&mut self) -> Option<Arrival> {
+        self.arrivals.pop()
+    }
+
+    pub(crate) fn interest(&mut self) -> Interest {
+        if self.down.is_some() {
+            return Interest {
+                read: false,
+                write: false,
+                work: false,
+            };
+        }
+        Interest {
+            read: !self.rx.is_paused(),
+            write: self.has_output(),
+            work: self.serve.has_jobs(),
+        }
+    }
+
+    /// Reads and executes what the peer sent, does one slice of queued copies, answers.
+    /// Returns whether anything happened.
+    pub(crate) fn service(&mut self) -> bool {
+        if self.down.is_some() {
+            return false;
+        }
+        let mut busy = self.receive();
+        busy |= self.run_jobs();
+        self.flush();
+        busy
+    }
+
+    /// Ends the stream: every unanswered request fails with `PeerDead`.
+    pub(crate) fn bring_down(&mut self, why: Down) {
+        if self.down.is_some() {
+            return;
+        }
+        self.down = Some(why);
+        // Both directions: whoever is parked on the descriptor wakes.
+        let _ = rustix::net::shutdown(&*self.fd, rustix::net::Shutdown::Both);
+        self.rx.drop_body();
+        self.tx.clear();
+        self.serve.clear();
+        for seq in self.requests.seqs() {
+            let in_reach = self
+                .requests
+                .get_mut(seq)
+                .is_some_and(|r| r.by_ref && r.phase == Phase::Sent && why != Down::Eof);
+            if in_reach {
+                // The peer may be copying at this very moment.
+                self.lingering = self.serve.peer_process();
+            } else {
+                self.answer(seq, Err(Failure::PeerDead));
+            }
+        }
+    }
+
+    /// Whether the peer's process cannot be in the middle of a copy in our address space.
+    pub(crate) fn is_harmless(&mut self) -> bool {
+        let Some(process) = &self.lingering else {
+            return true;
+        };
+        // pidfd_open(2): readable when the process has terminated.
+        let mut fds = [rustix::event::PollFd::new(
+            process,
+            rustix::event::PollFlags::IN,
+        )];
+        let now = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1))
+    }
+
+    /// Gives a request its completion, once, and forgets it.
+    fn answer(&mut self, seq: u32, result: Result<u64, Failure>) {
+        let Some(r) = self.requests.get_mut(seq) else {
+            return;
+        };
+        if r.phase == Phase::Finished {
+            return;
+        }
+        let completion = (!r.mute).then_some(Completion {
+            op: r.work.op,
+            result,
+        });
+        self.requests.finish(seq);
+        self.done.extend(completion);
+    }
+
+    /// Gives a request its completion although the peer has not answered: its local memory is no
+    /// longer used.
+    fn answer_early(&mut self, seq: u32, result: Result<u64, Failure>) {
+        let Some(r) = self.requests.get_mut(seq) else {
+            return;
+        };
+        if !r.mute {
+            r.mute = true;
+            let completion = Completion {
+                op: r.work.op,
+                result,
+            };
+            self.done.push_back(completion);
+        }
+    }
+
+    /// Accepts a request that the peer is to execute from or into our address space when `by_ref`.
+    /// `report` is the number of bytes that its completion names.
+    pub(crate) fn submit(
+        &mut self,
+        work: &WorkRequest,
+        by_ref: bool,
+        report: u64,
+    ) -> Result<(), ErrorKind> {
+        if self.down.is_some() {
+            return Err(ErrorKind::Disconnected);
+        }
+        if self.regions.resolve(work.local).is_none() {
+            return Err(ErrorKind::UnknownRegion);
+        }
+        // The second condition bounds `done`: it never grows beyond what was reserved.
+        if self.requests.is_full() || self.done.len() >= MAX_REQUESTS {
+            return Err(ErrorKind::Busy);
+        }
+        self.requests.push(Request {
+            work: *work,
+            phase: Phase::Queued,
+            moved: 0,
+            mute: false,
+            report,
+            by_ref,
+        });
+        Ok(())
+    }
+
+    /// Whether requests may ask the peer to reach into our address space.
+    pub(crate) fn may_use_refs(&self) -> bool {
+        self.local && self.serve.has_cma() && !self.by_ref_refused
+    }
+
+    /// Whether the pages of a window are about to be offered.
+    pub(crate) fn offers(&self, window: WindowId, epoch: Epoch) -> bool {
+        self.tx
+            .offers
+            .iter()
+            .any(|o| o.frame.window == window && o.frame.epoch == epoch)
+    }
+
+    /// Sends a descriptor and what it is.
+    pub(crate) fn offer(&mut self, offer: tx::Offer) {
+        self.tx.offers.push_back(offer);
+    }
+}
+
+impl Transport for StreamPort {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+        self.submit(work, false, work.local.span.len())
+    }
+
+    /// Sends what fits and hands out completions. Receiving is `service`, which the driver calls
+    /// when the socket is readable.
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.flush();
+        let mut n: usize = 0;
+        for place in out {
+            let Some(c) = self.done.pop_front() else {
+                break;
+            };
+            *place = c;
+            n = n.saturating_add(1);
+        }
+        n
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        // What the peer has not been told, or only has to answer, can be let go at once: our memory
+        // is no longer read, and an answer will be received into nothing.
+        let mut running = false;
+        for seq in self.requests.seqs() {
+            let Some(r) = self.requests.get_mut(seq) else {
+                continue;
+            };
+            if r.work.op == op && !r.mute {
+                running |= match r.phase {
+                    Phase::Queued | Phase::Finished => false,
+                    Phase::Sending => true,
+                    Phase::Sent => r.by_ref || self.tx.body_of(seq),
+                };
+            }
+        }
+        self.let_go(op, running);
+        if running {
+            CancelOutcome::Running
+        } else {
+            CancelOutcome::Withdrawn
+        }
+    }
+}
+
+impl StreamPort {
+    /// Frees every request of `op` that does not use local memory any more. With `report`, each
+    /// gets a `Cancelled` completion; else none.
+    fn let_go(&mut self, op: OpId, report: bool) {
+        for seq in self.requests.seqs() {
+            let Some(r) = self.requests.get_mut(seq) else {
+                continue;
+            };
+            if r.work.op != op || r.mute {
+                continue;
+            }
+            match r.phase {
+                Phase::Queued => {
+                    if !report {
+                        r.mute = true;
+                    }
+                    self.answer(seq, Err(Failure::Cancelled));
+                }
+                Phase::Sent if !r.by_ref => {
+                    if self.tx.body_of(seq) {
+                        continue;
+                    }
+                    if report {
+                        self.answer_early(seq, Err(Failure::Cancelled));
+                    } else {
+                        r.mute = true;
+                    }
+                    self.rx.divert_answer(seq);
+                }
+                Phase::Sending | Phase::Sent | Phase::Finished => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What the peer asked of us: checked against our windows, executed, answered.
+
+use std::collections::VecDeque;
+
+use hmc_core::kinds::Access;
+use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::region::{Epoch, LocalSlice, WindowId};
+use hmc_core::span::Span as Range;
+use hmc_core::window::{Life, Step, WindowFault};
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+use hmc_core::work::Failure;
+use hmc_mem::os::cma;
+use rustix::process::Pid;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{Down, MAX_REQUESTS, StreamPort};
+use crate::memory::Region;
+use crate::node::inbox::Message;
+
+/// A put of several frames: it started with a checked range and must go on in order.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    seq: u32,
+    next: u64,
+    left: u64,
+    fault: Option<Failure>,
+}
+
+/// A get being answered: what is left of the source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    pub(super) seq: u32,
+    pub(super) window: WindowId,
+    pub(super) epoch: Epoch,
+    pub(super) source: LocalSlice,
+    pub(super) total: u64,
+}
+
+/// A copy between our window and the peer's address space, in progress.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    frame: DataFrame,
+    ours: LocalSlice,
+    theirs: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Serve {
+    writing: Option<Writing>,
+    replies: VecDeque<Reply>,
+    jobs: VecDeque<Job>,
+    /// Puts that are visible and not yet acknowledged: the last number and how many in a row.
+    run: Option<(u32, u64)>,
+    answers: VecDeque<DataFrame>,
+    cma_pid: Option<Pid>,
+    /// The peer's process, to learn of its end.
+    process: Option<Arc<OwnedFd>>,
+}
+
+impl Serve {
+    pub(super) fn new(cma_pid: Option<u32>) -> Self {
+        let pid = cma_pid
+            .and_then(|p| i32::try_from(p).ok())
+            .and_then(Pid::from_raw);
+        let flags = rustix::process::PidfdFlags::empty();
+        let process = pid
+            .and_then(|p| rustix::process::pidfd_open(p, flags).ok())
+            .map(Arc::new);
+        Self {
+            writing: None,
+            replies: VecDeque::with_capacity(MAX_REQUESTS),
+            jobs: VecDeque::with_capacity(MAX_REQUESTS),
+            run: None,
+            answers: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
+            // Without a way to see its end, a silent peer's copies could not be fenced.
+            cma_pid: pid.filter(|_| process.is_some()),
+            process,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.writing = None;
+        self.replies.clear();
+        self.jobs.clear();
+        self.run = None;
+        self.answers.clear();
+    }
+
+    pub(super) fn peer_process(&self) -> Option<Arc<OwnedFd>> {
+        self.process.clone()
+    }
+
+    pub(super) fn has_cma(&self) -> bool {
+        self.cma_pid.is_some()
+    }
+
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        self.run.is_some() || !self.answers.is_empty() || !self.replies.is_empty()
+    }
+
+    /// The next acknowledgement or refusal to send.
+    pub(super) fn next_answer(&mut self) -> Option<DataFrame> {
+        self.answers.pop_front().or_else(|| {
+            self.run
+                .take()
+                .map(|(seq, count)| DataFrame::ack(seq, count))
+        })
+    }
+
+    pub(super) fn front_reply(&self) -> Option<Reply> {
+        self.replies.front().copied()
+    }
+
+    pub(super) fn advance_reply(&mut self, rest: Range, complete: bool) {
+        if complete {
+            self.replies.pop_front();
+        } else if let Some(r) = self.replies.front_mut() {
+            r.source.span = rest;
+        }
+    }
+
+    /// Refuses the reply at the front: its memory is not known any more.
+    pub(super) fn drop_reply_unknown(&mut self) {
+        if let Some(r) = self.replies.pop_front() {
+            self.refuse(r.seq, Failure::Window(WindowFault::Revoked));
+        }
+    }
+
+    fn close_run(&mut self) {
+        if let Some((seq, count)) = self.run.take() {
+            self.answers.push_back(DataFrame::ack(seq, count));
+        }
+    }
+
+    /// Notes that an operation is done; rows of them share one acknowledgement.
+    fn done(&mut self, seq: u32) {
+        self.run = match self.run {
+            Some((last, count)) if last.wrapping_add(1) == seq => {
+                Some((seq, count.saturating_add(1)))
+            }
+            _ => {
+                self.close_run();
+                Some((seq, 1))
+            }
+        };
+    }
+
+    fn refuse(&mut self, seq: u32, why: Failure) {
+        self.close_run();
+        self.answers.push_back(DataFrame::nack(seq, why));
+    }
+
+    /// How much the peer may still ask before it breaks the protocol.
+    fn has_room(&self) -> bool {
+        self.answers.len() < MAX_REQUESTS.saturating_mul(2)
+    }
+}
+
+impl StreamPort {
+    pub(super) fn inbox_has_room(&self) -> bool {
+        self.inbox.lock().is_ok_and(|i| i.has_room(0))
+    }
+
+    fn notify(&mut self, tag: u64) {
+        if let Ok(mut inbox) = self.inbox.lock() {
+            inbox.push(Message::Notify(tag));
+            self.delivered = true;
+        }
+    }
+
+    /// The memory that a peer's access means, or why it may not have it.
+    fn check(
+        &self,
+        f: &DataFrame,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<LocalSlice, Failure> {
+        let slice = self.windows.check(f.window, f.epoch, offset, len, access);
+        let slice = slice.map_err(Failure::Window)?;
+        match self.regions.resolve(slice) {
+            Some(_) => Ok(slice),
+            None => Err(Failure::Window(WindowFault::Revoked)),
+        }
+    }
+
+    /// A frame of a put. Gives the place of its payload, or `None` when it is to be discarded.
+    pub(super) fn accept_write(&mut self, f: &DataFrame) -> Result<Option<(Region, Range)>, Down> {
+        if !self.serve.has_room() {
+            return Err(Down::Protocol("more requests than were agreed"));
+        }
+        let len = u64::from(f.len);
+        let writing = match self.serve.writing {
+            Some(w) if w.seq == f.seq => {
+                if f.offset != w.next || len > w.left {
+                    return Err(Down::Protocol("a put that does not continue"));
+                }
+                w
+            }
+            Some(_) => return Err(Down::Protocol("a put in the middle of another")),
+            // The whole range is judged before its first byte is written.
+            None => Writing {
+                seq: f.seq,
+                next: f.offset,
+                left: f.total,
+                fault: self.check(f, f.offset, f.total, Access::WRITE).err(),
+            },
+        };
+        let mut writing = Writing {
+            next: writing.next.saturating_add(len),
+            left: writing.left.saturating_sub(len),
+            ..writing
+        };
+        if f.flags.contains(DataFlags::LAST) && writing.left != 0 {
+            return Err(Down::Protocol("a put that ends early"));
+        }
+        let mut place = None;
+        if writing.fault.is_none() {
+            match self.check(f, f.offset, len, Access::WRITE) {
+                Ok(slice) => {
+                    place = self.regions.resolve(slice).map(|r| (r.clone(), slice.span));
+                }
+                Err(fault) => writing.fault = Some(fault),
+            }
+        }
+        self.serve.writing = Some(writing);
+        Ok(place)
+    }
+
+    /// The payload of a put's frame is in place (or was discarded).
+    pub(super) fn end_write(&mut self, f: &DataFrame) {
+        if !f.flags.contains(DataFlags::LAST) {
+            return;
+        }
+        let fault = self.serve.writing.take().and_then(|w| w.fault);
+        match fault {
+            Some(why) => self.serve.refuse(f.seq, why),
+            None => {
+                if f.flags.contains(DataFlags::NOTIFY) {
+                    self.notify(f.tag);
+                }
+                self.serve.done(f.seq);
+            }
+        }
+    }
+
+    pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), Down> {
+        if self.serve.replies.len() >= MAX_REQUESTS || !self.serve.has_room() {
+            return Err(Down::Protocol("more requests than were agreed"));
+        }
+        match self.check(f, f.offset, f.total, Access::READ) {
+            Ok(source) => self.serve.replies.push_back(Reply {
+                seq: f.seq,
+                window: f.window,
+                epoch: f.epoch,
+                source,
+                total: f.total,
+            }),
+            Err(why) => self.serve.refuse(f.seq, why),
+        }
+        Ok(())
+    }
+
+    pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), Down> {
+        if self.serve.jobs.len() >= MAX_REQUESTS || !self.serve.has_room() {
+            return Err(Down::Protocol("more requests than were agreed"));
+        }
+        let access = if f.kind == DataKind::ReadRef {
+            Access::READ
+        } else {
+            Access::WRITE
+        };
+        let checked = match self.serve.cma_pid {
+            Some(_) => self.check(f, f.offset, f.total, access),
+            None => Err(Failure::Unsupported),
+        };
+        match checked {
+            Ok(ours) => self.serve.jobs.push_back(Job {
+                frame: *f,
+                ours,
+                theirs: f.addr,
+            }),
+            Err(why) => self.serve.refuse(f.seq, why),
+        }
+        Ok(())
+    }
+
+    /// Copies one chunk of the oldest job. Returns whether there was one.
+    pub(super) fn run_jobs(&mut self) -> bool {
+        let Some(job) = self.serve.jobs.pop_front() else {
+            return false;
+        };
+        let f = job.frame;
+        match self.run_job(job) {
+            Ok(Some(rest)) => self.serve.jobs.push_front(rest),
+            Ok(None) => {
+                if f.flags.contains(DataFlags::NOTIFY) {
+                    self.notify(f.tag);
+                }
+                self.serve.done(f.seq);
+            }
+            Err(why) => self.serve.refuse(f.seq, why),
+        }
+        true
+    }
+
+    fn run_job(&mut self, job: Job) -> Result<Option<Job>, Failure> {
+        let pid = self.serve.cma_pid.ok_or(Failure::Unsupported)?;
+        let f = &job.frame;
+        // Revoked since the last chunk?
+        let entry = self
+            .windows
+            .entry(f.window, f.epoch)
+            .map_err(Failure::Window)?;
+        if entry.life() != Life::Exposed {
+            return Err(Failure::Window(WindowFault::Revoked));
+        }
+        let (chunk, rest) = job.ours.span.take(MAX_CHUNK_BYTES);
+        let region = self
+            .regions
+            .resolve(job.ours)
+            .ok_or(Failure::UnknownRegion)?;
+        let moved = if f.kind == DataKind::WriteRef {
+            // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is
+            // this very process, the address came from `compose_request` of another session here:
+            // memory of a registered region, held by its operation and touched by copies only.
+            unsafe { cma::read(pid, job.theirs, &region.bytes(), chunk, || true) }
+        } else {
+            // SAFETY: as above.
+            unsafe { cma::write(pid, job.theirs, &region.bytes(), chunk, || true) }
+        };
+        if let Err(e) = moved {
+            tracing::debug!(peer = self.peer.0, error = %e, "process_vm copy refused");
+            self.serve.cma_pid = None;
+            return Err(Failure::Unsupported);
+        }
+        self.bytes_in = self.bytes_in.saturating_add(chunk.len());
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Job {
+            ours: LocalSlice {
+                span: rest,
+                ..job.ours
+            },
+            theirs: job.theirs.saturating_add(chunk.len()),
+            ..job
+        }))
+    }
+
+    /// Begins to revoke a window: from here on no byte of it is read or written by this stream.
+    /// A frame under way continues into nothing and its operation fails with `Revoked`.
+    pub(crate) fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<(), WindowFault> {
+        self.windows.step(id, epoch, Step::Revoke)?;
+        let revoked = Failure::Window(WindowFault::Revoked);
+        if self.rx.divert_window(id, epoch)
+            && let Some(w) = &mut self.serve.writing
+        {
+            w.fault = Some(revoked);
+        }
+        self.tx.divert_window(id, epoch);
+        let serve = &mut self.serve;
+        let mut refused = Vec::new();
+        serve.replies.retain(|r| {
+            let hit = r.window == id && r.epoch == epoch;
+            if hit {
+                refused.push(r.seq);
+            }
+            !hit
+        });
+        serve.jobs.retain(|j| {
+            let hit = j.frame.window == id && j.frame.epoch == epoch;
+            if hit {
+                refused.push(j.frame.seq);
+            }
+            !hit
+        });
+        for seq in refused {
+            serve.refuse(seq, revoked);
+        }
+        Ok(())
+    }
+}

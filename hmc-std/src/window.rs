@@ -1,0 +1,202 @@
+//! Windows as the application holds them: exposed spans of ours, and exposed ranges of a peer.
+
+use std::time::Duration;
+
+use hmc_core::region::RemoteRegion;
+use hmc_core::wire::message::Message as Wire;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Span;
+use crate::peer::Peer;
+use crate::shared::{Shared, lock};
+use crate::transport::Fence;
+
+/// A window of a peer, found by its label.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteWindow {
+    pub(crate) region: RemoteRegion,
+    pub(crate) link: u32,
+}
+
+impl RemoteWindow {
+    /// Bytes in the window.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.region.extent.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.region.extent.is_empty()
+    }
+}
+
+/// A span of ours that a peer may access. [`Window::revoke`] takes it back; dropping it does the
+/// same without waiting, and the span returns to its region when its fence has passed.
+#[derive(Debug)]
+pub struct Window {
+    peer: Peer,
+    span: Option<Span>,
+    region: RemoteRegion,
+}
+
+/// Memory that a peer may still touch although its window was revoked.
+#[derive(Debug)]
+pub(crate) struct Quarantine {
+    span: Span,
+    fence: crate::transport::shm::ShmFence,
+    peer: Peer,
+    region: RemoteRegion,
+}
+
+impl Window {
+    pub(crate) fn new(peer: Peer, span: Span, region: RemoteRegion) -> Self {
+        Self {
+            peer,
+            span: Some(span),
+            region,
+        }
+    }
+
+    /// Copies `out.len()` bytes at `offset` out; the peer may be changing them.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        match &self.span {
+            Some(span) => span.read_at(offset, out),
+            None => Err(Error::new(ErrorKind::Revoked, "the window was revoked")),
+        }
+    }
+
+    /// Copies `bytes` in at `offset`; the peer may be reading or changing them.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        match &mut self.span {
+            Some(span) => span.write_at(offset, bytes),
+            None => Err(Error::new(ErrorKind::Revoked, "the window was revoked")),
+        }
+    }
+
+    /// Takes the span back: from when this returns `Ok`, no byte of it is read or written by the
+    /// peer. TCP: at once. Shared memory: when the peer's copy under way (at most 1 MiB) has ended.
+    ///
+    /// # Errors
+    /// `Quarantined` when the peer did not get out by `timeout` (it is stopped, say). The range stays
+    /// `Busy` in its region until the peer is out or its process has ended.
+    pub fn revoke(mut self, timeout: Duration) -> Result<Span> {
+        let deadline = clock::deadline_in(timeout);
+        let fence = self.begin()?;
+        let Some(span) = self.span.take() else {
+            return Err(Error::new(
+                ErrorKind::Revoked,
+                "the window was revoked before",
+            ));
+        };
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        match fence {
+            Fence::Passed => {}
+            Fence::Shm(fence) => {
+                let left = Duration::from_nanos(clock::left(deadline).as_nanos());
+                if !fence.wait(left) {
+                    self.peer.link.data().port().quarantine(window, epoch);
+                    let len = span.len();
+                    self.lock_away(span, fence);
+                    return Err(Error::new(
+                        ErrorKind::Quarantined,
+                        format!(
+                            "{len} bytes stay in quarantine: the peer is in the middle of a copy \
+                             and did not finish it in time; they return when it does or dies"
+                        ),
+                    )
+                    .with_peer(self.peer.rank()));
+                }
+            }
+        }
+        self.peer.link.data().port().fenced(window, epoch);
+        Ok(span)
+    }
+
+    fn begin(&self) -> Result<Fence> {
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        let fence = {
+            let mut data = self.peer.link.data();
+            let fence = data
+                .port()
+                .revoke(window, epoch)
+                .map_err(|e| e.with_peer(self.peer.rank()))?;
+            // Refusals of what was under way go out at once.
+            if let Some(s) = data.port().stream() {
+                s.flush();
+            }
+            self.peer.link.settle_data(&mut data);
+            fence
+        };
+        // So that the peer forgets its mapping. The fence does not depend on it.
+        let _ = self.peer.link.send(&Wire::Revoke { window, epoch });
+        Ok(fence)
+    }
+
+    fn lock_away(&self, span: Span, fence: crate::transport::shm::ShmFence) {
+        let q = Quarantine {
+            span,
+            fence,
+            peer: self.peer.clone(),
+            region: self.region,
+        };
+        lock(&self.peer.shared.quarantine).push(q);
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if self.span.is_none() {
+            return;
+        }
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        match self.begin() {
+            Ok(Fence::Passed) => self.peer.link.data().port().fenced(window, epoch),
+            Ok(Fence::Shm(fence)) => {
+                if fence.wait(Duration::ZERO) {
+                    self.peer.link.data().port().fenced(window, epoch);
+                } else if let Some(span) = self.span.take() {
+                    self.lock_away(span, fence);
+                }
+            }
+            // The place is unknown: it was fenced before.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Bytes that are held back.
+pub(crate) fn quarantined_bytes(shared: &Shared) -> u64 {
+    lock(&shared.quarantine)
+        .iter()
+        .map(|q| q.span.len())
+        .fold(0, u64::saturating_add)
+}
+
+/// Gives back what has been fenced since.
+pub(crate) fn tend_quarantine(shared: &Shared) {
+    let mut all = lock(&shared.quarantine);
+    if all.is_empty() {
+        return;
+    }
+    let (free, kept) = std::mem::take(&mut *all)
+        .into_iter()
+        .partition::<Vec<_>, _>(|q| q.fence.wait(Duration::ZERO));
+    *all = kept;
+    drop(all);
+    for q in free {
+        q.peer
+            .link
+            .data()
+            .port()
+            .fenced(q.region.window, q.region.epoch);
+    }
+}

@@ -1,0 +1,19 @@
+//! `hmc_core::ctrl::output`.
+
+use crate::values::{any, done, show};
+use hmc_core::ctrl::output::{CloseReason, CommandError, Frame, Violation};
+use hmc_core::ctrl::state::{Command, Misuse, State};
+use hmc_core::wire::message::Message;
+
+pub(crate) fn call() {
+    if let Ok(frame) = Frame::of(&any(Message::Bye)) {
+        done(Frame::as_bytes(&any(frame)));
+    }
+    show::<CloseReason>(&any(CloseReason::Eof));
+    show::<Violation>(&any(Violation::WrongJob { theirs: 0, ours: 0 }));
+    let misuse = Misuse {
+        state: State::Ready,
+        command: Command::Bye,
+    };
+    show::<CommandError>(&any(CommandError::Misuse(misuse)));
+}

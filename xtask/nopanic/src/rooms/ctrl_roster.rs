@@ -1,0 +1,27 @@
+//! `hmc_core::ctrl::roster`.
+
+use crate::values::{any, done, incarnation, rank};
+use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
+
+pub(crate) fn call() {
+    done(Verdict::accepted(any(Verdict::Accept)));
+    let mut storage = [Place::VACANT; 8];
+    let mut r = Roster::new(rank(), any(&mut storage[..]));
+    let who = any(Identity([0; 16]));
+    done(&mut r);
+    done(Roster::admit(&mut r, rank(), incarnation(), who));
+    done(&mut r);
+    done(Roster::greet(&mut r, rank(), incarnation(), who));
+    done(&mut r);
+    done(Roster::dial(&mut r, rank()));
+    done(&mut r);
+    Roster::dial_failed(&mut r, rank());
+    done(&mut r);
+    done(Roster::died(&mut r, rank(), incarnation()));
+    done(&mut r);
+    done(Roster::is_live(&r, rank()));
+    done(Roster::redials(&r, rank()));
+    let mut b = any(Backoff::new());
+    done(Backoff::pause(&mut b));
+    done(b);
+}

@@ -1,0 +1,25 @@
+//! `hmc_core::region`.
+
+use crate::values::{access, any, done, epoch, key, kind, number, window};
+use hmc_core::region::{LocalRegion, RemoteRegion, WindowId};
+use hmc_core::span::Extent;
+
+pub(crate) fn call() {
+    done(WindowId::new(any(0), number()));
+    done(WindowId::index(window()));
+    let extent = Extent::new(number());
+    let local = LocalRegion {
+        key: key(),
+        extent,
+        kind: kind(),
+    };
+    done(LocalRegion::slice(&local, number(), number()));
+    let remote = RemoteRegion {
+        window: window(),
+        epoch: epoch(),
+        extent,
+        access: access(),
+        kind: kind(),
+    };
+    done(RemoteRegion::slice(&remote, number(), number()));
+}

@@ -1,0 +1,37 @@
+//! `hmc_core::slots`.
+
+use crate::values::{any, done, now, op, result, show, size, small};
+use hmc_core::slots::{Full, Slot, Slots, Stale};
+
+pub(crate) fn call() {
+    show::<Stale>(&Stale { op: op() });
+    show::<Full>(&Full { limit: size() });
+    let mut storage = [Slot::FREE; 8];
+    table(Slots::new(any(&mut storage[..])));
+    table(Slots::new([Slot::FREE; 4]));
+}
+
+fn table<S: AsRef<[Slot]> + AsMut<[Slot]>>(mut s: Slots<S>) {
+    done(&mut s);
+    done(Slots::capacity(&s));
+    done(Slots::in_use(&s));
+    done(Slots::in_flight(&s));
+    done(Slots::acquire(&mut s, now(), small()));
+    done(&mut s);
+    done(Slots::acquire_unposted(&mut s, now(), small()));
+    done(&mut s);
+    done(Slots::give_back(&mut s, op()));
+    done(&mut s);
+    done(Slots::mark_posted(&mut s, op(), small()));
+    done(Slots::parts(&s, op()));
+    done(&mut s);
+    done(Slots::complete(&mut s, op(), result()));
+    done(&mut s);
+    done(Slots::outcome(&s, op()));
+    done(Slots::take(&mut s, op()));
+    done(&mut s);
+    done(Slots::abandon(&mut s, op()));
+    done(&mut s);
+    done(Slots::next_event(&mut s));
+    done(&mut s);
+}

@@ -1,0 +1,47 @@
+//! `hmc_core::window`.
+
+use crate::values::{access, any, done, epoch, kind, local, number, show, window};
+use hmc_core::window::{ExposeError, Life, Step, WindowEntry, WindowFault, WindowTable};
+
+pub(crate) fn call() {
+    show::<WindowFault>(&any(WindowFault::Unknown));
+    show::<ExposeError>(&any(ExposeError::Full { limit: 0 }));
+    done(Life::step(any(Life::Free), any(Step::Expose)));
+    let entry = any(WindowEntry::FREE);
+    done(WindowEntry::life(&entry));
+    done(WindowEntry::local(&entry));
+    done(WindowEntry::describe(&entry));
+    // As hmc-std does (storage whose length is not known) and as the embedding does.
+    let mut storage = [WindowEntry::FREE; 8];
+    table(WindowTable::new(any(&mut storage[..])));
+    table(WindowTable::new([WindowEntry::FREE; 4]));
+}
+
+fn table<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>>(mut t: WindowTable<S>) {
+    done(&mut t);
+    done(WindowTable::expose(
+        &mut t,
+        local(),
+        kind(),
+        access(),
+        number(),
+    ));
+    done(&mut t);
+    done(WindowTable::entry(&t, window(), epoch()));
+    done(WindowTable::check(
+        &t,
+        window(),
+        epoch(),
+        number(),
+        number(),
+        access(),
+    ));
+    done(WindowTable::step(
+        &mut t,
+        window(),
+        epoch(),
+        any(Step::Revoke),
+    ));
+    done(&mut t);
+    WindowTable::in_use(&t).for_each(done);
+}

@@ -1,0 +1,26 @@
+//! `hmc_core::wire::advert`.
+
+use crate::values::{any, bytes, done, small};
+use hmc_core::wire::advert::{Endpoint, EndpointBlob, RegionAdvert};
+use hmc_core::wire::cursor::{Reader, Writer};
+
+pub(crate) fn call() {
+    if let Ok(advert) = RegionAdvert::parse(&any([0; 48]), small()) {
+        done(RegionAdvert::to_bytes(&any(advert)));
+    }
+    let storage = [0; 64];
+    let endpoint = any(Endpoint::tcp(any(1)));
+    done(Endpoint::port(&endpoint));
+    let blob = any(Endpoint::blob(&endpoint));
+    done(EndpointBlob::typed(&blob));
+    done(EndpointBlob::emitted_len(&blob));
+    done(EndpointBlob::parse(&mut Reader::new(
+        bytes(&storage),
+        small(),
+    )));
+    let mut target = [0; 64];
+    done(EndpointBlob::emit(
+        &blob,
+        &mut Writer::new(any(&mut target[..])),
+    ));
+}

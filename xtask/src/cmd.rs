@@ -1,0 +1,8 @@
+//! The commands, one module each. A command is a `run` function that answers with a verdict.
+
+pub(crate) mod fuzz;
+pub(crate) mod msrv;
+pub(crate) mod nopanic;
+pub(crate) mod nostd;
+pub(crate) mod test_sim;
+pub(crate) mod tidy;

@@ -1,0 +1,161 @@
+//! `cargo xtask nostd`: hmc-core needs neither an operating system nor an allocator.
+//!
+//! Three parts: its dependency tree holds only crates that are known to be `core`-only; it builds
+//! for a bare-metal target where that is installed; and the worked embedding (`examples/embedded`)
+//! is linked into a static program without libc and without `std` (`xtask/bare`), and runs. A
+//! program with its own panic handler cannot be linked with `std` (duplicate lang item), so
+//! the last part is proof on a machine without any bare-metal target too.
+
+use crate::shell;
+use crate::tools;
+use crate::tree;
+use crate::verdict::Verdict;
+use std::path::Path;
+use std::process::Command;
+
+/// The bare-metal target: 32 bit, no 64-bit atomics, no operating system.
+const TARGET: &str = "thumbv7em-none-eabihf";
+
+/// All that hmc-core may bring along, directly or not. The last five run at build time only.
+const KNOWN: [&str; 12] = [
+    "hmc-core",
+    "bitflags",
+    "heapless",
+    "hash32",
+    "byteorder",
+    "stable_deref_trait",
+    "zerocopy",
+    "zerocopy-derive",
+    "proc-macro2",
+    "quote",
+    "syn",
+    "unicode-ident",
+];
+
+/// Runs all parts.
+pub(crate) fn run() -> Verdict {
+    Verdict::from_result(prove(&tree::root()))
+}
+
+fn prove(root: &Path) -> Result<(), String> {
+    dependencies(root)?;
+    if tools::has_target(TARGET) {
+        bare_metal(root)?;
+    } else {
+        println!(
+            "not installed: {TARGET} (`rustup target add {TARGET}`); the host program below is the proof"
+        );
+    }
+    host_program(root)
+}
+
+fn dependencies(root: &Path) -> Result<(), String> {
+    let out = shell::capture(shell::cargo().current_dir(root).args([
+        "tree",
+        "--package",
+        "hmc-core",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]))?;
+    if !out.success {
+        return Err(out.stderr);
+    }
+    let strangers = strangers(&out.stdout);
+    if strangers.is_empty() {
+        println!("hmc-core depends on known crates only");
+        return Ok(());
+    }
+    Err(format!(
+        "hmc-core must not depend on: {}",
+        strangers.join(", ")
+    ))
+}
+
+/// The crates of cargo's list that are not known.
+fn strangers(list: &str) -> Vec<String> {
+    let mut names: Vec<String> = list
+        .lines()
+        .filter_map(|l| l.split_whitespace().next())
+        .filter(|name| !KNOWN.contains(name))
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn bare_metal(root: &Path) -> Result<(), String> {
+    // Each package alone: features that other members ask for must not leak in.
+    for package in [["--package", "hmc-core"], ["--package", "examples"]] {
+        let out = shell::capture(
+            shell::cargo()
+                .current_dir(root)
+                .args(["build", "--quiet", "--release", "--lib", "--target", TARGET])
+                .args(package)
+                .arg("--target-dir")
+                .arg(root.join("target/nostd"))
+                .env_remove("RUSTFLAGS"),
+        )?;
+        if !out.success {
+            eprintln!("{}", out.stderr);
+            return Err(format!("{} does not build for {TARGET}", package.join(" ")));
+        }
+    }
+    println!("hmc-core and the embedding build for {TARGET}");
+    Ok(())
+}
+
+fn host_program(root: &Path) -> Result<(), String> {
+    let target_dir = root.join("target/bare");
+    let out = shell::capture(
+        shell::cargo()
+            .current_dir(root)
+            .args([
+                "rustc",
+                "--quiet",
+                "--release",
+                "--locked",
+                "--manifest-path",
+                "xtask/bare/Cargo.toml",
+            ])
+            .arg("--target-dir")
+            .arg(&target_dir)
+            .args(["--", "-Crelocation-model=static"])
+            .args(["-nostartfiles", "-nostdlib", "-static"].map(|a| format!("-Clink-arg={a}")))
+            .env_remove("RUSTFLAGS"),
+    )?;
+    if !out.success {
+        eprintln!("{}", out.stderr);
+        return Err("the program without std does not link".to_owned());
+    }
+    let program = target_dir.join("release/hmc-bare");
+    let bytes = std::fs::metadata(&program)
+        .map_err(|e| format!("{}: {e}", program.display()))?
+        .len();
+    let ran = shell::capture(&mut Command::new(&program))?;
+    if ran.success {
+        println!("a static program of {bytes} bytes without libc ran the embedding");
+        return Ok(());
+    }
+    Err(format!("the embedding without std failed: {}", ran.why()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::strangers;
+
+    #[test]
+    fn an_unknown_crate_is_a_stranger() {
+        assert!(
+            strangers("hmc-core v0.1.0 (/x)\nbitflags v2.13.2\nzerocopy v0.8.1 (*)\n").is_empty()
+        );
+        assert_eq!(
+            strangers("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"),
+            ["log"]
+        );
+    }
+}

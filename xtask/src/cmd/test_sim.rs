@@ -1,0 +1,350 @@
+//! `cargo xtask test-sim`: every test that needs no hardware, in order, with a summary.
+//!
+//! A step that fails does not stop the others. A step that cannot run here is shown as skipped
+//! with what to do about it, never as passed. The last line is `N passed, N failed, N skipped`:
+//! the sum of cargo's own `test result` lines, plus one for each step that failed or was skipped
+//! as a whole.
+
+use crate::cmd;
+use crate::shell;
+use crate::tools;
+use crate::tree;
+use crate::verdict::Verdict;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Time that one step may take, its build included.
+const STEP: Duration = Duration::from_secs(1200);
+
+/// Seconds for each target of the short fuzz run.
+const FUZZ_SECS: u64 = 10;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Leave out the slow steps: msrv, process tests in release, loom, Miri, fuzz
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Numbers of `test result` lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// What a step answers.
+struct Answer {
+    verdict: Verdict,
+    counts: Counts,
+}
+
+impl From<Verdict> for Answer {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            counts: Counts::default(),
+        }
+    }
+}
+
+/// One step: its name, whether `--quick` leaves it out, and how it is run.
+struct Step {
+    name: &'static str,
+    slow: bool,
+    run: fn(&Path) -> Answer,
+}
+
+const STEPS: [Step; 10] = [
+    Step {
+        name: "tidy",
+        slow: false,
+        run: |_| cmd::tidy::run().into(),
+    },
+    Step {
+        name: "msrv",
+        slow: true,
+        run: |_| cmd::msrv::run().into(),
+    },
+    Step {
+        name: "workspace tests",
+        slow: false,
+        run: workspace,
+    },
+    Step {
+        name: "process tests (release)",
+        slow: true,
+        run: processes,
+    },
+    Step {
+        name: "loom models",
+        slow: true,
+        run: loom,
+    },
+    Step {
+        name: "nopanic",
+        slow: false,
+        run: |_| cmd::nopanic::run(&cmd::nopanic::Options::default()).into(),
+    },
+    Step {
+        name: "nostd",
+        slow: false,
+        run: |_| cmd::nostd::run().into(),
+    },
+    Step {
+        name: "Miri: hmc-core",
+        slow: true,
+        run: |root| miri(root, &["-p", "hmc-core", "--lib"]),
+    },
+    Step {
+        name: "Miri: hmc-mem",
+        slow: true,
+        run: |root| miri(root, &["-p", "hmc-mem", "--lib", "--no-default-features"]),
+    },
+    Step {
+        name: "fuzz, short",
+        slow: true,
+        run: |_| {
+            cmd::fuzz::run(&cmd::fuzz::Options {
+                secs: FUZZ_SECS,
+                target: None,
+            })
+            .into()
+        },
+    },
+];
+
+/// Runs the steps and prints the summary.
+pub(crate) fn run(options: &Options) -> Verdict {
+    let root = tree::root();
+    let mut table = Vec::new();
+    for step in &STEPS {
+        println!("\n=== {} ===", step.name);
+        let begun = Instant::now();
+        let answer = if options.quick && step.slow {
+            Verdict::skipped("left out by --quick", "run without --quick").into()
+        } else {
+            (step.run)(&root)
+        };
+        println!(
+            "--- {}: {} {}",
+            step.name,
+            answer.verdict.word(),
+            answer.verdict.detail()
+        );
+        table.push((step.name, answer, begun.elapsed()));
+    }
+    println!(
+        "\n{:<26} {:<8} {:>7}  {:>6} {:>6} {:>7}",
+        "step", "verdict", "seconds", "passed", "failed", "skipped"
+    );
+    for (name, answer, time) in &table {
+        let c = answer.counts;
+        println!(
+            "{name:<26} {:<8} {:>7.1}  {:>6} {:>6} {:>7}",
+            answer.verdict.word(),
+            time.as_secs_f64(),
+            c.passed,
+            c.failed,
+            c.skipped
+        );
+    }
+    for (name, answer, _) in &table {
+        if answer.verdict != Verdict::Passed {
+            println!(
+                "{name}: {} {}",
+                answer.verdict.word(),
+                answer.verdict.detail()
+            );
+        }
+    }
+    let total = sum(table.iter().map(|(_, answer, _)| answer));
+    println!(
+        "{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    );
+    if total.failed == 0 {
+        Verdict::Passed
+    } else {
+        Verdict::failed("some steps failed")
+    }
+}
+
+/// The numbers of all steps. A step that failed or was skipped as a whole counts as one.
+fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
+    answers.fold(Counts::default(), |mut total, answer| {
+        let mut c = answer.counts;
+        match answer.verdict {
+            Verdict::Failed(_) if c.failed == 0 => c.failed = 1,
+            Verdict::Skipped { .. } => c.skipped = c.skipped.saturating_add(1),
+            _ => {}
+        }
+        total.passed = total.passed.saturating_add(c.passed);
+        total.failed = total.failed.saturating_add(c.failed);
+        total.skipped = total.skipped.saturating_add(c.skipped);
+        total
+    })
+}
+
+/// Everything but the process tests, which want a release build, with the documents' examples.
+fn workspace(root: &Path) -> Answer {
+    let mut command = shell::cargo();
+    command.args([
+        "test",
+        "--workspace",
+        "--exclude",
+        "tests",
+        "--no-fail-fast",
+    ]);
+    tests(command.current_dir(root))
+}
+
+fn processes(root: &Path) -> Answer {
+    let mut command = shell::cargo();
+    // They start the `hmc` program; cargo builds programs of other packages only when asked.
+    let build = shell::stream(
+        shell::cargo().current_dir(root).args([
+            "build",
+            "--quiet",
+            "--release",
+            "--package",
+            "hmc-cli",
+        ]),
+        STEP,
+    );
+    match build {
+        Ok(out) if out.success => {}
+        Ok(out) => return Verdict::failed(format!("hmc-cli does not build: {}", out.why())).into(),
+        Err(why) => return Verdict::Failed(why).into(),
+    }
+    command.args(["test", "--release", "--package", "tests", "--no-fail-fast"]);
+    tests(command.current_dir(root))
+}
+
+fn loom(root: &Path) -> Answer {
+    let mut command = shell::cargo();
+    command
+        .args([
+            "test",
+            "--package",
+            "hmc-mem",
+            "--release",
+            "--test",
+            "loom",
+            "--no-default-features",
+        ])
+        .arg("--target-dir")
+        .arg(root.join("target/loom"))
+        .env("RUSTFLAGS", "--cfg loom");
+    tests(command.current_dir(root))
+}
+
+fn miri(root: &Path, what: &[&str]) -> Answer {
+    if !tools::has_extension("nightly", "miri") {
+        return Verdict::skipped(
+            "Miri is not installed",
+            "`rustup toolchain install nightly --component miri,rust-src`",
+        )
+        .into();
+    }
+    let mut command = shell::cargo_of("nightly");
+    command
+        .args(["miri", "test"])
+        .args(what)
+        .arg("--target-dir")
+        .arg(root.join("target/miri"))
+        // An interpreter is slow: a property test tries fewer cases under it.
+        .env("PROPTEST_CASES", "4")
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
+        // The tests read stored texts; nothing else of the machine is touched.
+        .env(
+            "MIRIFLAGS",
+            "-Zmiri-strict-provenance -Zmiri-disable-isolation",
+        );
+    tests(command.current_dir(root))
+}
+
+/// Runs a `cargo test` and adds up its results.
+fn tests(command: &mut Command) -> Answer {
+    match shell::stream(command, STEP) {
+        Ok(out) => {
+            let counts = count(&out.stdout);
+            let verdict = if !out.success {
+                Verdict::Failed(out.why())
+            } else if counts == Counts::default() {
+                Verdict::failed("no test was run")
+            } else {
+                Verdict::Passed
+            };
+            Answer { verdict, counts }
+        }
+        Err(why) => Verdict::Failed(why).into(),
+    }
+}
+
+/// Adds up lines such as `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ..`.
+fn count(text: &str) -> Counts {
+    let mut total = Counts::default();
+    for line in text.lines() {
+        // A test that prints without a line end may stand before it.
+        let Some((_, result)) = line.split_once("test result: ") else {
+            continue;
+        };
+        let number = |word: &str| {
+            let (before, _) = result.split_once(word)?;
+            before.split_whitespace().next_back()?.parse::<u64>().ok()
+        };
+        total.passed = total.passed.saturating_add(number(" passed").unwrap_or(0));
+        total.failed = total.failed.saturating_add(number(" failed").unwrap_or(0));
+        total.skipped = total
+            .skipped
+            .saturating_add(number(" ignored").unwrap_or(0));
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Counts, count, sum};
+    use crate::verdict::Verdict;
+
+    #[test]
+    fn results_are_added_up() {
+        let text = "running 3 tests\ntest result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
+            test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(
+            count(text),
+            Counts {
+                passed: 13,
+                failed: 2,
+                skipped: 1
+            }
+        );
+        assert_eq!(count("nothing"), Counts::default());
+    }
+
+    #[test]
+    fn a_step_that_failed_without_a_failed_test_is_not_lost() {
+        let broken = Answer::from(Verdict::failed("does not build"));
+        let missing = Answer::from(Verdict::skipped("a", "b"));
+        let red = Answer {
+            verdict: Verdict::failed("x"),
+            counts: Counts {
+                passed: 5,
+                failed: 2,
+                skipped: 0,
+            },
+        };
+        let total = sum([&broken, &missing, &red].into_iter());
+        assert_eq!(
+            total,
+            Counts {
+                passed: 5,
+                failed: 3,
+                skipped: 1
+            }
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! `cargo xtask tidy`: the house rules that a compiler does not know.
+//!
+//! Each rule is a function from the [`Tree`] to findings, with a test that plants a violation.
+//! Formatting and lints are rustfmt's and clippy's business, not this command's.
+
+mod arrows;
+mod documents;
+mod length;
+mod paths;
+mod rooms;
+mod roots;
+mod unsafety;
+mod words;
+
+use crate::tree::{self, Tree};
+use crate::verdict::Verdict;
+
+/// A place that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The file, from the root.
+    path: String,
+    /// The line, from 1; 0 for the file as a whole.
+    line: usize,
+    /// What is wrong there and what to do.
+    what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            what: what.into(),
+        }
+    }
+}
+
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+const RULES: [(&str, Rule); 7] = [
+    ("crate arrows", arrows::check),
+    ("room arrows of hmc-core", rooms::check),
+    ("no import through a crate's root", roots::check),
+    ("file length", length::check),
+    ("unsafe", unsafety::check),
+    ("documents", documents::check),
+    ("words", words::check),
+];
+
+/// Runs all rules over the project and prints what they found.
+pub(crate) fn run() -> Verdict {
+    match Tree::read(&tree::root()) {
+        Ok(tree) => judge(&tree),
+        Err(why) => Verdict::Failed(why),
+    }
+}
+
+fn judge(tree: &Tree) -> Verdict {
+    let mut total = 0_usize;
+    for (name, rule) in RULES {
+        let findings = rule(tree);
+        println!(
+            "{}: {name}",
+            if findings.is_empty() { "ok" } else { "BROKEN" }
+        );
+        for f in &findings {
+            println!("  {}:{}: {}", f.path, f.line, f.what);
+        }
+        total = total.saturating_add(findings.len());
+    }
+    println!("unsafe per crate: {}", unsafety::summary(tree));
+    if total == 0 {
+        Verdict::Passed
+    } else {
+        Verdict::failed(format!("{total} places break the house rules"))
+    }
+}

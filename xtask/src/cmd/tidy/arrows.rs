@@ -1,0 +1,143 @@
+//! Arrows between crates point down: each manifest's dependencies on our crates are in a table.
+
+use super::Finding;
+use crate::tree::Tree;
+
+/// What a crate of a release may depend on, of ours and outside development.
+const ALLOWED: [(&str, &[&str]); 5] = [
+    ("hmc-core", &[]),
+    ("hmc-mem", &["hmc-core"]),
+    ("hmc-sim", &["hmc-core", "hmc-mem"]),
+    ("hmc-std", &["hmc-core", "hmc-mem"]),
+    // The face names ranks and kinds, which the core defines.
+    ("hmc-cli", &["hmc-core", "hmc-std"]),
+];
+
+/// Crates for development only: they look at every floor, and nothing may depend on them.
+const APART: [&str; 7] = [
+    "tests",
+    "benches",
+    "examples",
+    "xtask",
+    "hmc-fuzz",
+    "hmc-nopanic",
+    "hmc-bare",
+];
+
+/// Of the crates apart, those that a crate apart may depend on.
+const SHARED_APART: [&str; 1] = ["examples"];
+
+/// What hmc-core may depend on from elsewhere.
+const CORE_FOREIGN: [&str; 3] = ["bitflags", "heapless", "zerocopy"];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let crates = tree.crates();
+    let ours: Vec<&str> = crates.iter().map(|c| c.name.as_str()).collect();
+    let mut out = Vec::new();
+    for c in &crates {
+        let path = format!("{}/Cargo.toml", c.folder);
+        let apart = APART.contains(&c.name.as_str());
+        let row = ALLOWED
+            .iter()
+            .find(|(name, _)| *name == c.name)
+            .map(|(_, may)| *may);
+        if row.is_none() && !apart {
+            out.push(Finding::new(
+                &path,
+                0,
+                format!("crate {} is in no row of the table of arrows", c.name),
+            ));
+        }
+        for d in c.manifest.dependencies() {
+            let name = d.name.as_str();
+            // Tests of a crate may look down at more, but never at a crate apart, nor up.
+            let allowed = match row {
+                Some(may) => {
+                    may.contains(&name) || (d.dev && name == "hmc-sim" && c.name != "hmc-core")
+                }
+                None => !APART.contains(&name) || SHARED_APART.contains(&name),
+            };
+            if ours.contains(&name) && !allowed {
+                out.push(Finding::new(
+                    &path,
+                    0,
+                    format!("{} must not depend on {name}", c.name),
+                ));
+            }
+            if c.name == "hmc-core"
+                && !d.dev
+                && !CORE_FOREIGN.contains(&name)
+                && !ours.contains(&name)
+            {
+                out.push(Finding::new(
+                    &path,
+                    0,
+                    format!("hmc-core may depend on {CORE_FOREIGN:?}, not on {name}"),
+                ));
+            }
+            // Crates outside the workspace cannot ask its table for a version.
+            let stands_apart = c.manifest.has_section("workspace");
+            if !stands_apart && !d.from_workspace {
+                out.push(Finding::new(
+                    &path,
+                    0,
+                    format!("the version of {name} belongs in [workspace.dependencies]"),
+                ));
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::tree::Tree;
+
+    fn findings(core: &str, std: &str) -> Vec<String> {
+        let core = format!("[package]\nname = \"hmc-core\"\n{core}");
+        let std = format!("[package]\nname = \"hmc-std\"\n{std}");
+        let tree = Tree::planted(&[
+            ("hmc-core/Cargo.toml", &core),
+            ("hmc-std/Cargo.toml", &std),
+            ("hmc-sim/Cargo.toml", "[package]\nname = \"hmc-sim\"\n"),
+            ("tests/Cargo.toml", "[package]\nname = \"tests\"\n"),
+        ]);
+        check(&tree).into_iter().map(|f| f.what).collect()
+    }
+
+    #[test]
+    fn arrows_that_point_down_pass() {
+        let none: [&str; 0] = [];
+        assert_eq!(
+            findings(
+                "[dependencies]\nbitflags.workspace = true\n",
+                "[dependencies]\nhmc-core.workspace = true\n[dev-dependencies]\nhmc-sim.workspace = true\n"
+            ),
+            none
+        );
+    }
+
+    #[test]
+    fn planted_violations_are_found() {
+        assert_eq!(
+            findings("[dependencies]\nhmc-std.workspace = true\n", "").len(),
+            1
+        );
+        assert_eq!(
+            findings("[dependencies]\nrand.workspace = true\n", "").len(),
+            1
+        );
+        assert_eq!(
+            findings("", "[dependencies]\nhmc-sim.workspace = true\n").len(),
+            1
+        );
+        assert_eq!(
+            findings("", "[dev-dependencies]\ntests.workspace = true\n").len(),
+            1
+        );
+        assert_eq!(findings("", "[dependencies]\nlog = \"1\"\n").len(), 1);
+        let stray = Tree::planted(&[("x/Cargo.toml", "[package]\nname = \"hmc-x\"\n")]);
+        assert_eq!(check(&stray).len(), 1);
+    }
+}

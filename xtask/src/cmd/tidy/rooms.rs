@@ -1,0 +1,260 @@
+//! Arrows between the rooms of hmc-core: who may import whom, and the two wings that may not meet.
+//!
+//! Test modules are left out: they may look anywhere.
+
+use super::Finding;
+use super::paths::{below, without_tests};
+use crate::source::Source;
+use crate::tree::Tree;
+
+const CORE: &str = "hmc-core/src/";
+
+/// Where a room stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wing {
+    Ground,
+    Data,
+    Control,
+}
+
+use Wing::{Control, Data, Ground};
+
+/// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
+/// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
+/// `work` and `slots` name each other's plain values (`OpId`, `Failure`): the one pair that does.
+const ROOMS: [(&str, Wing, &[&str]); 28] = [
+    ("limits", Ground, &[]),
+    ("time", Ground, &[]),
+    ("kinds", Ground, &[]),
+    ("span", Ground, &[]),
+    ("region", Data, &[]),
+    ("window", Data, &["region"]),
+    ("work", Data, &["region", "slots", "window"]),
+    ("transport", Data, &["region", "slots", "work"]),
+    ("device", Data, &["region"]),
+    ("chunks", Data, &["region"]),
+    ("slots", Data, &["work"]),
+    ("lane", Data, &["region", "slots", "transport", "work"]),
+    (
+        "pipeline",
+        Data,
+        &["chunks", "lane", "region", "slots", "transport", "work"],
+    ),
+    ("wire/cursor", Control, &[]),
+    ("wire/header", Control, &["wire/cursor"]),
+    ("wire/reject", Control, &["wire/cursor"]),
+    ("wire/advert", Control, &["region", "wire/cursor"]),
+    ("wire/hello", Control, &["wire/advert", "wire/cursor"]),
+    ("wire/upstream", Control, &["wire/cursor", "wire/header"]),
+    // Windows are revoked by name and epoch.
+    (
+        "wire/message",
+        Control,
+        &[
+            "region",
+            "wire/advert",
+            "wire/cursor",
+            "wire/header",
+            "wire/hello",
+            "wire/reject",
+        ],
+    ),
+    (
+        "wire/data",
+        Control,
+        &["region", "window", "wire/cursor", "work"],
+    ),
+    ("ctrl/framer", Control, &["wire/*"]),
+    ("ctrl/state", Control, &["wire/*"]),
+    ("ctrl/output", Control, &["ctrl/state", "wire/*"]),
+    (
+        "ctrl/timers",
+        Control,
+        &["ctrl/output", "ctrl/state", "wire/*"],
+    ),
+    (
+        "ctrl/machine",
+        Control,
+        &[
+            "ctrl/framer",
+            "ctrl/output",
+            "ctrl/state",
+            "ctrl/timers",
+            "wire/*",
+        ],
+    ),
+    (
+        "ctrl/owner",
+        Control,
+        &[
+            "ctrl/machine",
+            "ctrl/output",
+            "ctrl/state",
+            "ctrl/timers",
+            "wire/*",
+        ],
+    ),
+    ("ctrl/roster", Control, &["ctrl/state", "wire/*"]),
+];
+
+/// The bridges: these rooms of the control wing may name these of the data wing. Messages that
+/// revoke name a window and its epoch, as adverts do.
+const BRIDGES: [(&str, &[&str]); 3] = [
+    ("wire/advert", &["region"]),
+    ("wire/message", &["region"]),
+    ("wire/data", &["region", "window", "work"]),
+];
+
+fn room(name: &str) -> Option<&'static (&'static str, Wing, &'static [&'static str])> {
+    ROOMS.iter().find(|(n, ..)| *n == name)
+}
+
+/// The room that a path below the crate's root leads into.
+fn target(segments: &[String]) -> Option<String> {
+    match segments {
+        [first, second, ..] if first == "wire" || first == "ctrl" => {
+            Some(format!("{first}/{second}"))
+        }
+        [first, ..] => Some(first.clone()),
+        [] => None,
+    }
+}
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for file in tree.rust().filter(|f| f.path.starts_with(CORE)) {
+        let path = file.path.trim_start_matches(CORE).trim_end_matches(".rs");
+        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+        let Some(name) = target(&segments) else {
+            continue;
+        };
+        // Heads of folders only declare their rooms.
+        if name == "lib" || path.ends_with("/mod") || name == "wire" || name == "ctrl" {
+            continue;
+        }
+        let Some((_, wing, may)) = room(&name) else {
+            out.push(Finding::new(
+                &file.path,
+                0,
+                "this room is in no row of the table of rooms",
+            ));
+            continue;
+        };
+        let source = without_tests(Source::split(&file.text));
+        for path in siblings(&source, &name)
+            .into_iter()
+            .chain(below(&source, "crate"))
+        {
+            let Some(to) = target(&path.segments).filter(|to| *to != name) else {
+                continue;
+            };
+            let Some((_, to_wing, _)) = room(&to) else {
+                out.push(Finding::new(
+                    &file.path,
+                    path.line,
+                    format!("`{to}` is no room of hmc-core"),
+                ));
+                continue;
+            };
+            let bridge = BRIDGES
+                .iter()
+                .any(|(b, to_rooms)| *b == name && to_rooms.contains(&to.as_str()));
+            let within =
+                may.contains(&to.as_str()) || (to.starts_with("wire/") && may.contains(&"wire/*"));
+            let crosses = *to_wing != Ground && to_wing != wing && !bridge;
+            if crosses && *wing != Ground {
+                out.push(Finding::new(
+                    &file.path,
+                    path.line,
+                    format!("{name} and {to} stand in different wings"),
+                ));
+            } else if *to_wing != Ground && !within {
+                out.push(Finding::new(
+                    &file.path,
+                    path.line,
+                    format!("{name} must not import {to}"),
+                ));
+            }
+        }
+    }
+    out
+}
+
+/// Paths of a room in a folder that begin with `super::`, as paths from the crate's root.
+fn siblings(source: &Source, name: &str) -> Vec<super::paths::Below> {
+    let Some((folder, _)) = name.split_once('/') else {
+        return Vec::new();
+    };
+    let mut found = below(source, "super");
+    for path in &mut found {
+        path.segments.insert(0, folder.to_owned());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::tree::Tree;
+
+    fn findings(room: &str, text: &str) -> usize {
+        check(&Tree::planted(&[(
+            &format!("hmc-core/src/{room}.rs"),
+            text,
+        )]))
+        .len()
+    }
+
+    #[test]
+    fn listed_arrows_pass() {
+        assert_eq!(
+            findings(
+                "lane",
+                "use crate::work::Failure;\nuse crate::limits::MAX_SLOTS;"
+            ),
+            0
+        );
+        assert_eq!(
+            findings(
+                "wire/advert",
+                "use crate::region::Epoch;\nuse super::cursor::Reader;"
+            ),
+            0
+        );
+        assert_eq!(findings("wire/data", "use crate::window::WindowFault;"), 0);
+        assert_eq!(
+            findings(
+                "span",
+                "#[cfg(test)]\nmod tests {\n use crate::lane::Lane;\n}"
+            ),
+            0
+        );
+        assert_eq!(findings("lib", "pub mod span;"), 0);
+        assert_eq!(
+            findings(
+                "slots/fail",
+                "use crate::slots::Slots;\nuse super::list::List;"
+            ),
+            0
+        );
+    }
+
+    #[test]
+    fn planted_violations_are_found() {
+        assert_eq!(findings("lane", "use crate::wire::cursor::Reader;"), 1);
+        assert_eq!(findings("ctrl/state", "use crate::work::Failure;"), 1);
+        assert_eq!(
+            findings("wire/header", "fn f(x: crate::window::Life) {}"),
+            1
+        );
+        assert_eq!(findings("span", "use crate::region::Epoch;"), 1);
+        assert_eq!(
+            findings("region", "use crate::{window::Life, span::Span};"),
+            1
+        );
+        assert_eq!(findings("wire/cursor", "use super::message::Message;"), 1);
+        assert_eq!(findings("slots/fail", "use crate::lane::Lane;"), 1);
+        assert_eq!(findings("brand_new", ""), 1);
+        assert_eq!(findings("lane", "use crate::Thing;"), 1);
+    }
+}

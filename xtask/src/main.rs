@@ -1,0 +1,59 @@
+//! `cargo xtask NAME`: the commands by which this project checks itself.
+//!
+//! One file of [`cmd`] for each command; the rooms beside it are what they share. Nothing here is
+//! part of a release, and no crate may depend on it. Start with `cmd/test_sim.rs`, which runs the
+//! others in order.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        reason = "tests may panic"
+    )
+)]
+
+mod cmd;
+mod manifest;
+mod shell;
+mod source;
+mod tools;
+mod tree;
+mod verdict;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own commands", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test that needs no hardware
+    TestSim(cmd::test_sim::Options),
+    /// Check the house rules: arrows, imports, file length, unsafe, documents, words
+    Tidy,
+    /// Prove that hmc-core links without any panic
+    Nopanic(cmd::nopanic::Options),
+    /// Build hmc-core for bare metal and run the embedding on it
+    Nostd,
+    /// Run the fuzz targets for a while
+    Fuzz(cmd::fuzz::Options),
+    /// Check the stated minimum Rust version
+    Msrv,
+}
+
+fn main() -> ExitCode {
+    let verdict = match Arguments::parse().command {
+        Command::TestSim(options) => cmd::test_sim::run(&options),
+        Command::Tidy => cmd::tidy::run(),
+        Command::Nopanic(options) => cmd::nopanic::run(&options),
+        Command::Nostd => cmd::nostd::run(),
+        Command::Fuzz(options) => cmd::fuzz::run(&options),
+        Command::Msrv => cmd::msrv::run(),
+    };
+    verdict.report()
+}

@@ -1,0 +1,246 @@
+//! Runs other programs: with a heading, a deadline, and a copy of what they print.
+//!
+//! A program that outlives its deadline is killed together with all its descendants, so a hanging
+//! test cannot hang the run.
+
+use rustix::process::{Pid, Signal};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What a program did.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Whether it ended by itself with status 0.
+    pub(crate) success: bool,
+    /// Its exit status, where it has one.
+    pub(crate) code: Option<i32>,
+    /// Whether it was killed at its deadline.
+    pub(crate) timed_out: bool,
+    /// What it wrote to stdout.
+    pub(crate) stdout: String,
+    /// What it wrote to stderr; empty when that went to the terminal.
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// Why it is no success, in words.
+    pub(crate) fn why(&self) -> String {
+        match (self.timed_out, self.code) {
+            (true, _) => "killed at its deadline".to_owned(),
+            (false, Some(code)) => format!("exit status {code}"),
+            (false, None) => "ended by a signal".to_owned(),
+        }
+    }
+}
+
+/// The cargo that runs this program, or the one in the path.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A cargo of another toolchain, through rustup's proxy. The variables by which the outer cargo
+/// names its own toolchain are removed: with them the proxy would start the outer one again.
+pub(crate) fn cargo_of(toolchain: &str) -> Command {
+    let mut command = Command::new("cargo");
+    command.arg(format!("+{toolchain}"));
+    for name in [
+        "CARGO",
+        "RUSTC",
+        "RUSTDOC",
+        "RUSTUP_TOOLCHAIN",
+        "RUSTC_WRAPPER",
+    ] {
+        command.env_remove(name);
+    }
+    // A question whether a toolchain is there must not bring it.
+    command.env("RUSTUP_AUTO_INSTALL", "0");
+    command
+}
+
+/// The program and its arguments as one would type them.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut words = vec![
+        program
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+    ];
+    words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+/// Runs a program silently and keeps both its outputs.
+///
+/// # Errors
+/// Words, when it cannot be started.
+pub(crate) fn capture(command: &mut Command) -> Result<Outcome, String> {
+    let out = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("cannot start `{}`: {e}", shown(command)))?;
+    Ok(Outcome {
+        success: out.status.success(),
+        code: out.status.code(),
+        timed_out: false,
+        stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+    })
+}
+
+/// Runs a program, shows its output as it comes and keeps a copy of its stdout.
+///
+/// # Errors
+/// Words, when it cannot be started.
+pub(crate) fn stream(command: &mut Command, deadline: Duration) -> Result<Outcome, String> {
+    println!("$ {}", shown(command));
+    let begun = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot start `{}`: {e}", shown(command)))?;
+    let pid = child.id();
+    let stdout = child.stdout.take();
+    let (send, lines) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let Some(pipe) = stdout else { return };
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while matches!(pipe.read_until(b'\n', &mut line), Ok(n) if n > 0) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            line.clear();
+            if send.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    let mut copy = String::new();
+    let mut timed_out = false;
+    loop {
+        let left = deadline.saturating_sub(begun.elapsed());
+        match lines.recv_timeout(left) {
+            Ok(line) => {
+                print!("{line}");
+                // A closed terminal is no reason to stop a test run.
+                let _ = std::io::stdout().flush();
+                copy.push_str(&line);
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                timed_out = true;
+                println!(
+                    "killed after {} s: `{}`",
+                    deadline.as_secs(),
+                    shown(command)
+                );
+                kill_tree(pid);
+                break;
+            }
+        }
+    }
+    let status = child
+        .wait()
+        .map_err(|e| format!("cannot wait for `{}`: {e}", shown(command)))?;
+    // After a kill some descendant may hold the pipe open for a moment more: the thread is left
+    // to end by itself then.
+    if !timed_out && reader.join().is_err() {
+        return Err("the thread that reads the output panicked".to_owned());
+    }
+    Ok(Outcome {
+        success: status.success() && !timed_out,
+        code: status.code(),
+        timed_out,
+        stdout: copy,
+        stderr: String::new(),
+    })
+}
+
+/// Kills a process and all that descend from it. Each is stopped before its children are listed:
+/// it can start no more of them, and as it lives they are not given to another parent.
+fn kill_tree(root: u32) {
+    let mut found = vec![root];
+    let mut next = 0_usize;
+    while let Some(&pid) = found.get(next) {
+        signal(pid, Signal::STOP);
+        found.extend(children_of(pid));
+        next = next.saturating_add(1);
+    }
+    for pid in found {
+        signal(pid, Signal::KILL);
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // Gone already is as good as killed.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The children of a process, from /proc/PID/task/TID/children (proc(5)).
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .filter_map(|w| w.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{capture, stream};
+    use std::io::Read;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn output_and_status_come_back() {
+        let out = stream(
+            Command::new("sh").args(["-c", "echo one; echo two; exit 3"]),
+            Duration::from_secs(30),
+        );
+        let out = out.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            (out.success, out.code, out.stdout.as_str()),
+            (false, Some(3), "one\ntwo\n")
+        );
+        assert_eq!(out.why(), "exit status 3");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_its_children() {
+        // The grandchild holds a pipe open: its end is seen as the end of the pipe.
+        let (mut held, given) = std::io::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 100 & sleep 100"]).stderr(given);
+        let begun = Instant::now();
+        let out = stream(&mut command, Duration::from_millis(500)).unwrap();
+        drop(command);
+        assert!(out.timed_out && !out.success);
+        assert_eq!(held.read(&mut [0]).unwrap(), 0);
+        assert!(
+            begun.elapsed() < Duration::from_secs(50),
+            "the grandchild lived on"
+        );
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error_with_its_name() {
+        let why = capture(&mut Command::new("no-such-program-of-hmc"))
+            .err()
+            .unwrap_or_default();
+        assert!(why.contains("no-such-program-of-hmc"), "{why}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Rust source as the checks see it: code without comments and literals, comments without code.
+//!
+//! Not a parser. It knows comments (nested ones too), strings, raw strings, characters and
+//! lifetimes, so that a word in a string or a comment is never taken for code.
+
+/// One line, split.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The code; every character of a literal is a blank, its quotes stay.
+    pub(crate) code: String,
+    /// The text of its comments with their `//`, `///` or `//!`.
+    pub(crate) comment: String,
+}
+
+/// A file, split line by line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source {
+    /// The lines; the first is line 1 of the file.
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A word or a sign of the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// Its text: a name or number, or one sign.
+    pub(crate) text: String,
+    /// Its line, counted from 1.
+    pub(crate) line: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Code,
+    LineComment,
+    BlockComment(usize),
+    Text,
+    RawText(usize),
+}
+
+impl Source {
+    /// Splits a file.
+    pub(crate) fn split(text: &str) -> Self {
+        let chars: Vec<char> = text.chars().collect();
+        let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+        let mut lines = Vec::new();
+        let mut line = Line::default();
+        let mut mode = Mode::Code;
+        let mut i = 0_usize;
+        while i < chars.len() {
+            let c = at(i);
+            let next = at(i.saturating_add(1));
+            let mut step = 1_usize;
+            if c == '\n' {
+                lines.push(std::mem::take(&mut line));
+                if mode == Mode::LineComment {
+                    mode = Mode::Code;
+                }
+                i = i.saturating_add(1);
+                continue;
+            }
+            match mode {
+                Mode::Code => match (c, next) {
+                    ('/', '/') => {
+                        mode = Mode::LineComment;
+                        line.comment.push(c);
+                    }
+                    ('/', '*') => {
+                        mode = Mode::BlockComment(1);
+                        step = 2;
+                    }
+                    ('"', _) => {
+                        mode = Mode::Text;
+                        line.code.push(c);
+                    }
+                    ('r', '"' | '#')
+                        if !ends_in_word(&line.code) || ends_in_literal_prefix(&line.code) =>
+                    {
+                        let hashes = (1..)
+                            .take_while(|k| at(i.saturating_add(*k)) == '#')
+                            .count();
+                        let quote = i.saturating_add(hashes).saturating_add(1);
+                        if at(quote) == '"' {
+                            mode = Mode::RawText(hashes);
+                            line.code.push('"');
+                            step = hashes.saturating_add(2);
+                        } else {
+                            line.code.push(c);
+                        }
+                    }
+                    ('\'', _) => {
+                        // A character literal ends with a quote; a lifetime has none.
+                        let close = if next == '\\' {
+                            (2..12).find(|k| *k > 2 && at(i.saturating_add(*k)) == '\'')
+                        } else if at(i.saturating_add(2)) == '\'' {
+                            Some(2)
+                        } else {
+                            None
+                        };
+                        match close {
+                            Some(k) => {
+                                line.code.push_str("''");
+                                step = k.saturating_add(1);
+                            }
+                            None => line.code.push(c),
+                        }
+                    }
+                    _ => line.code.push(c),
+                },
+                Mode::LineComment => line.comment.push(c),
+                Mode::BlockComment(depth) => match (c, next) {
+                    ('*', '/') => {
+                        mode = if depth <= 1 {
+                            Mode::Code
+                        } else {
+                            Mode::BlockComment(depth.saturating_sub(1))
+                        };
+                        step = 2;
+                    }
+                    ('/', '*') => {
+                        mode = Mode::BlockComment(depth.saturating_add(1));
+                        step = 2;
+                    }
+                    _ => line.comment.push(c),
+                },
+                Mode::Text => match c {
+                    // An escaped line end must not swallow the line.
+                    '\\' if next != '\n' => step = 2,
+                    '"' => {
+                        mode = Mode::Code;
+                        line.code.push(c);
+                    }
+                    _ => line.code.push(' '),
+                },
+                Mode::RawText(hashes) => {
+                    if c == '"' && (1..=hashes).all(|k| at(i.saturating_add(k)) == '#') {
+                        mode = Mode::Code;
+                        line.code.push(c);
+                        step = hashes.saturating_add(1);
+                    } else {
+                        line.code.push(' ');
+                    }
+                }
+            }
+            i = i.saturating_add(step);
+        }
+        lines.push(line);
+        Self { lines }
+    }
+
+    /// The code as tokens.
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        let mut out: Vec<Token> = Vec::new();
+        for (line, number) in self.lines.iter().zip(1_usize..) {
+            let mut word = String::new();
+            for c in line.code.chars().chain(std::iter::once(' ')) {
+                if is_word(c) {
+                    word.push(c);
+                    continue;
+                }
+                if !word.is_empty() {
+                    out.push(Token {
+                        text: std::mem::take(&mut word),
+                        line: number,
+                    });
+                }
+                if !c.is_whitespace() {
+                    out.push(Token {
+                        text: c.to_string(),
+                        line: number,
+                    });
+                }
+            }
+        }
+        out
+    }
+
+    /// The code alone, one line after the other.
+    pub(crate) fn code(&self) -> String {
+        self.lines
+            .iter()
+            .map(|l| l.code.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn ends_in_word(code: &str) -> bool {
+    code.chars().next_back().is_some_and(is_word)
+}
+
+/// `b` of `br"..."` and `c` of `cr"..."`, standing alone.
+fn ends_in_literal_prefix(code: &str) -> bool {
+    let mut back = code.chars().rev();
+    matches!(back.next(), Some('b' | 'c')) && !back.next().is_some_and(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Source;
+
+    #[test]
+    fn words_in_literals_and_comments_are_no_code() {
+        let s = Source::split(
+            "let a = \"unsafe // no\"; // unsafe here\nlet b = r#\"x \"unsafe\" y\"#; /* unsafe\n /* deep */ more */ let c = '\"';\nlet d: &'static str = b'\\''; f(br\"q\");",
+        );
+        assert!(!s.code().contains("unsafe"), "{}", s.code());
+        assert_eq!(s.lines[0].comment, "// unsafe here");
+        assert!(s.lines[2].code.contains("let c = ''"), "{:?}", s.lines[2]);
+        assert!(s.lines[3].code.contains("&'static str"), "{:?}", s.lines[3]);
+        assert!(s.lines[3].code.contains("f("), "{:?}", s.lines[3]);
+    }
+
+    #[test]
+    fn a_text_over_lines_keeps_the_count_of_lines() {
+        let s = Source::split("let a = \"one \\\n two\n three\";\nunsafe {}");
+        assert_eq!(s.lines.len(), 4);
+        let unsafe_at = s
+            .tokens()
+            .iter()
+            .find(|t| t.text == "unsafe")
+            .map(|t| t.line);
+        assert_eq!(unsafe_at, Some(4));
+    }
+
+    #[test]
+    fn tokens_are_words_and_single_signs() {
+        let texts: Vec<String> = Source::split("pub fn f<'a>(x: &'a u8) {}")
+            .tokens()
+            .into_iter()
+            .map(|t| t.text)
+            .collect();
+        assert_eq!(texts.join(" "), "pub fn f < ' a > ( x : & ' a u8 ) { }");
+    }
+}
