@@ -46,10 +46,7 @@ impl Pair {
         if local.span.len() == remote.span.len() {
             Ok(Self { local, remote })
         } else {
-            Err(LengthMismatch {
-                local: local.span.len(),
-                remote: remote.span.len(),
-            })
+            Err(LengthMismatch { local: local.span.len(), remote: remote.span.len() })
         }
     }
 
@@ -89,24 +86,12 @@ impl Pair {
         let (remote, remote_rest) = self.remote.span.take(at);
         (
             Self {
-                local: LocalSlice {
-                    key: self.local.key,
-                    span: local,
-                },
-                remote: RemoteSlice {
-                    span: remote,
-                    ..self.remote
-                },
+                local: LocalSlice { key: self.local.key, span: local },
+                remote: RemoteSlice { span: remote, ..self.remote },
             },
             Self {
-                local: LocalSlice {
-                    key: self.local.key,
-                    span: local_rest,
-                },
-                remote: RemoteSlice {
-                    span: remote_rest,
-                    ..self.remote
-                },
+                local: LocalSlice { key: self.local.key, span: local_rest },
+                remote: RemoteSlice { span: remote_rest, ..self.remote },
             },
         )
     }
@@ -114,10 +99,7 @@ impl Pair {
     /// Pieces of `max_bytes`, the last one what is left. An empty pair has no pieces.
     #[must_use]
     pub const fn chunks(self, max_bytes: NonZeroU64) -> Chunks {
-        Chunks {
-            rest: self,
-            max_bytes,
-        }
+        Chunks { rest: self, max_bytes }
     }
 
     /// At most `count` pieces of nearly equal length, cut at multiples of `align_bytes` counted from
@@ -126,13 +108,8 @@ impl Pair {
     pub fn stripes(self, count: NonZeroU32, align_bytes: NonZeroU64) -> Chunks {
         let even = self.len().div_ceil(u64::from(count.get()));
         // Where rounding up does not fit 64 bits one piece takes it all.
-        let bytes = even
-            .checked_next_multiple_of(align_bytes.get())
-            .unwrap_or(u64::MAX);
-        Chunks {
-            rest: self,
-            max_bytes: NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN),
-        }
+        let bytes = even.checked_next_multiple_of(align_bytes.get()).unwrap_or(u64::MAX);
+        Chunks { rest: self, max_bytes: NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN) }
     }
 }
 

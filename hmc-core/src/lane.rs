@@ -33,19 +33,8 @@ pub struct Transfer {
 impl Transfer {
     #[inline]
     const fn work(&self, op: OpId) -> WorkRequest {
-        let Self {
-            opcode,
-            when,
-            local,
-            remote,
-        } = *self;
-        WorkRequest {
-            op,
-            opcode,
-            when,
-            local,
-            remote,
-        }
+        let Self { opcode, when, local, remote } = *self;
+        WorkRequest { op, opcode, when, local, remote }
     }
 
     /// Whether there is nothing to do. A notify without bytes still has its tag to deliver.
@@ -57,11 +46,7 @@ impl Transfer {
     #[inline]
     const fn lengths(&self) -> Option<(u64, u64)> {
         let (local, remote) = (self.local.span.len(), self.remote.span.len());
-        if local == remote {
-            None
-        } else {
-            Some((local, remote))
-        }
+        if local == remote { None } else { Some((local, remote)) }
     }
 }
 
@@ -146,19 +131,8 @@ pub struct Lane<T, S> {
 impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// A lane over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
-        let blank = Completion {
-            op: OpId {
-                index: 0,
-                generation: 0,
-            },
-            result: Ok(0),
-        };
-        Self {
-            transport,
-            slots: Slots::new(slots),
-            stale: 0,
-            polled: [blank; POLL_BATCH],
-        }
+        let blank = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+        Self { transport, slots: Slots::new(slots), stale: 0, polled: [blank; POLL_BATCH] }
     }
 
     /// The transport.
@@ -253,9 +227,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
                     Err(e) => {
                         let (left, _) = self.slots.parts(op).map_err(LaneError::Stale)?;
                         let failure = failure_of(e.kind());
-                        self.slots
-                            .reduce(op, left, Some(failure))
-                            .map_err(LaneError::Stale)?;
+                        self.slots.reduce(op, left, Some(failure)).map_err(LaneError::Stale)?;
                         return Err(LaneError::Transport(e));
                     }
                 }
@@ -328,11 +300,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     }
 
     fn end(&mut self, op: OpId, failure: Failure) -> Result<(), Stale> {
-        if self
-            .slots
-            .outcome(op)?
-            .is_some_and(|outcome| outcome.fenced)
-        {
+        if self.slots.outcome(op)?.is_some_and(|outcome| outcome.fenced) {
             return Ok(());
         }
         let (_, owed) = self.slots.parts(op)?;

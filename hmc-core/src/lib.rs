@@ -12,7 +12,16 @@
 //! `wire::advert` is the one bridge between them. Start reading at [`span`].
 #![no_std]
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::as_conversions, reason = "tests may panic"))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::as_conversions,
+        reason = "tests may panic"
+    )
+)]
 
 #[cfg(test)]
 extern crate std;

@@ -80,11 +80,7 @@ impl Pipeline {
         Ok(Self {
             opcode,
             // The tag must come after all bytes, so these must be visible before it is sent.
-            when: if last.is_some() {
-                CompleteWhen::Visible
-            } else {
-                transfer.when
-            },
+            when: if last.is_some() { CompleteWhen::Visible } else { transfer.when },
             last_when: transfer.when,
             deadline,
             bulk: bulk.chunks(chunk_bytes),
@@ -121,10 +117,7 @@ impl Pipeline {
             return Advance::Pending;
         };
         self.withdraw(lane);
-        Advance::Failed {
-            failure,
-            fenced: !self.lost && self.in_flight() == 0,
-        }
+        Advance::Failed { failure, fenced: !self.lost && self.in_flight() == 0 }
     }
 
     /// Makes it fail with `Cancelled`, unless it has failed or is complete. Go on advancing for the
@@ -199,12 +192,7 @@ impl Pipeline {
                 (None, Some((opcode, piece))) if idle => (opcode, self.last_when, piece, true),
                 (None, _) => return,
             };
-            let transfer = Transfer {
-                opcode,
-                when,
-                local: piece.local(),
-                remote: piece.remote(),
-            };
+            let transfer = Transfer { opcode, when, local: piece.local(), remote: piece.remote() };
             match lane.post(&transfer, self.deadline) {
                 Ok(op) => *place = Some(op),
                 Err(LaneError::Busy | LaneError::Full { .. }) => return,

@@ -42,10 +42,7 @@ pub struct Stale {
 impl core::fmt::Display for Stale {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let OpId { index, generation } = self.op;
-        write!(
-            f,
-            "operation {index}.{generation} is over: it was waited for, or given up"
-        )
+        write!(f, "operation {index}.{generation} is over: it was waited for, or given up")
     }
 }
 
@@ -60,11 +57,7 @@ pub struct Full {
 
 impl core::fmt::Display for Full {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(
-            f,
-            "all {} operations of this lane are in use; wait for one first",
-            self.limit
-        )
+        write!(f, "all {} operations of this lane are in use; wait for one first", self.limit)
     }
 }
 
@@ -144,10 +137,7 @@ impl Slot {
             Life::Done | Life::Told => true,
             Life::Free | Life::Pending | Life::Orphan | Life::Retired => return None,
         };
-        Some(Outcome {
-            result: self.result,
-            fenced,
-        })
+        Some(Outcome { result: self.result, fenced })
     }
 
     /// The operation has failed, by `failure` unless it had failed before.
@@ -160,10 +150,7 @@ impl Slot {
     /// Whether somebody may still ask for the outcome.
     #[inline]
     fn is_owned(&self) -> bool {
-        matches!(
-            self.life,
-            Life::Pending | Life::Draining | Life::Done | Life::Told
-        )
+        matches!(self.life, Life::Pending | Life::Draining | Life::Done | Life::Told)
     }
 
     /// Applies a step of which the caller knows that it is allowed; any other changes nothing.
@@ -254,19 +241,14 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     #[inline]
     fn begin(&mut self, deadline: Instant, posted: u32, unposted: u32) -> Result<OpId, Full> {
         let Some((index, slot)) = self.pop_free() else {
-            return Err(Full {
-                limit: self.capacity(),
-            });
+            return Err(Full { limit: self.capacity() });
         };
         slot.go(Step::Begin);
         slot.result = Ok(0);
         slot.deadline = deadline;
         slot.posted = posted;
         slot.unposted = unposted;
-        let op = OpId {
-            index,
-            generation: slot.generation,
-        };
+        let op = OpId { index, generation: slot.generation };
         self.in_flight = self.in_flight.saturating_add(1);
         self.earliest = self.earliest.min(deadline);
         if posted == 0 && unposted == 0 {
@@ -294,13 +276,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// The slot of an operation whose outcome somebody may still ask for.
     #[inline]
     fn owned(&self, op: OpId) -> Result<&Slot, Stale> {
-        self.slot(op).and_then(|slot| {
-            if slot.is_owned() {
-                Ok(slot)
-            } else {
-                Err(Stale { op })
-            }
-        })
+        self.slot(op).and_then(|slot| if slot.is_owned() { Ok(slot) } else { Err(Stale { op }) })
     }
 
     /// Forgets an operation that the transport refused: it never was, and nothing is told of it.
@@ -325,10 +301,9 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// [`Stale`] when there is no such operation, or fewer parts were left; nothing changed.
     pub fn mark_posted(&mut self, op: OpId, parts: u32) -> Result<(), Stale> {
         let slot = self.slot_mut(op)?;
-        let (Some(left), Some(posted)) = (
-            slot.unposted.checked_sub(parts),
-            slot.posted.checked_add(parts),
-        ) else {
+        let (Some(left), Some(posted)) =
+            (slot.unposted.checked_sub(parts), slot.posted.checked_add(parts))
+        else {
             return Err(Stale { op });
         };
         slot.unposted = left;
@@ -464,10 +439,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         // Ends: each turn takes one slot off the list.
         loop {
             let (index, slot) = self.pop_ready()?;
-            let op = OpId {
-                index,
-                generation: slot.generation,
-            };
+            let op = OpId { index, generation: slot.generation };
             let done = core::mem::take(&mut slot.say_done);
             let fenced = matches!(slot.life, Life::Done | Life::Retired);
             if done || fenced {

@@ -172,7 +172,8 @@ impl Span {
         let at = if at < self.len { at } else { self.len };
         let head = Self { offset: self.offset, len: at };
         // Neither operation can saturate: `at <= len`.
-        let tail = Self { offset: self.offset.saturating_add(at), len: self.len.saturating_sub(at) };
+        let tail =
+            Self { offset: self.offset.saturating_add(at), len: self.len.saturating_sub(at) };
         (head, tail)
     }
 
@@ -220,7 +221,9 @@ mod tests {
                     let got = Extent::new(limit).span(Side::Remote, offset, len);
                     assert_eq!(got.is_ok(), fits, "offset {offset} len {len} limit {limit}");
                     match got {
-                        Ok(s) => assert_eq!((s.offset(), s.len(), s.end()), (offset, len, offset + len)),
+                        Ok(s) => {
+                            assert_eq!((s.offset(), s.len(), s.end()), (offset, len, offset + len))
+                        }
                         Err(e) => {
                             assert_eq!(e, RangeError { side: Side::Remote, offset, len, limit });
                         }
@@ -234,14 +237,19 @@ mod tests {
     fn sub_spans_agree_with_wide_arithmetic() {
         for &start in &edges() {
             for &size in &edges() {
-                let Ok(outer) = Extent::new(u64::MAX).span(Side::Local, start, size) else { continue };
+                let Ok(outer) = Extent::new(u64::MAX).span(Side::Local, start, size) else {
+                    continue;
+                };
                 for &offset in &edges() {
                     for &len in &edges() {
                         let fits = u128::from(offset) + u128::from(len) <= u128::from(size);
                         let got = outer.sub(Side::Local, offset, len);
                         assert_eq!(got.is_ok(), fits);
                         if let Ok(s) = got {
-                            assert_eq!(u128::from(s.offset()), u128::from(start) + u128::from(offset));
+                            assert_eq!(
+                                u128::from(s.offset()),
+                                u128::from(start) + u128::from(offset)
+                            );
                             assert!(s.end() <= outer.end());
                         }
                     }

@@ -71,7 +71,10 @@ mod tests {
     #[test]
     fn arithmetic_saturates() {
         assert_eq!(Instant::from_nanos(5).since(Instant::from_nanos(9)), Duration::ZERO);
-        assert_eq!(Instant::from_nanos(u64::MAX - 1).after(Duration::from_nanos(7)), Instant::NEVER);
+        assert_eq!(
+            Instant::from_nanos(u64::MAX - 1).after(Duration::from_nanos(7)),
+            Instant::NEVER
+        );
         assert_eq!(Duration::from_millis(u64::MAX), Duration::MAX);
     }
 }

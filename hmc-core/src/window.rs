@@ -30,7 +30,9 @@ impl core::fmt::Display for WindowFault {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Unknown => f.write_str("no such window"),
-            Self::StaleEpoch => f.write_str("the window was exposed anew; fetch its description again"),
+            Self::StaleEpoch => {
+                f.write_str("the window was exposed anew; fetch its description again")
+            }
             Self::Revoked => f.write_str("the window was revoked"),
             Self::OutOfWindow(e) => write!(f, "{e}"),
             Self::Access => f.write_str("the window does not allow this access"),
@@ -163,10 +165,9 @@ pub enum ExposeError {
 impl core::fmt::Display for ExposeError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Full { limit } => write!(
-                f,
-                "all {limit} windows towards this peer are in use; revoke one first"
-            ),
+            Self::Full { limit } => {
+                write!(f, "all {limit} windows towards this peer are in use; revoke one first")
+            }
         }
     }
 }
@@ -267,11 +268,8 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
     /// As [`Self::entry`], and [`WindowFault::Revoked`] when the step is not allowed any more.
     pub fn step(&mut self, id: WindowId, epoch: Epoch, step: Step) -> Result<Life, WindowFault> {
         self.entry(id, epoch)?;
-        let e = self
-            .entries
-            .as_mut()
-            .get_mut(usize::from(id.index()))
-            .ok_or(WindowFault::Unknown)?;
+        let e =
+            self.entries.as_mut().get_mut(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
         e.life = e.life.step(step).map_err(|_| WindowFault::Revoked)?;
         Ok(e.life)
     }
@@ -321,7 +319,8 @@ mod tests {
     #[test]
     fn an_access_is_translated_and_bounded() {
         let mut t = table();
-        let w = t.expose(region().slice(10, 20).unwrap(), MemoryKind::Cpu, Access::WRITE, 77).unwrap();
+        let w =
+            t.expose(region().slice(10, 20).unwrap(), MemoryKind::Cpu, Access::WRITE, 77).unwrap();
         let hit = t.check(w.window, w.epoch, 5, 15, Access::WRITE).unwrap();
         assert_eq!((hit.key, hit.span.offset(), hit.span.len()), (region().key, 15, 15));
         assert!(matches!(

@@ -25,9 +25,7 @@ const TARGETS: [(&str, Body); 4] = [
 ];
 
 fn corpus(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../fuzz/corpus")
-        .join(target)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
 }
 
 #[test]
@@ -74,10 +72,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     for (name, m) in samples(&list) {
         all.push(("message", name.to_string(), encode(&m)));
     }
-    for (file, target) in [
-        ("malformed_messages", "message"),
-        ("malformed_data", "data_frame"),
-    ] {
+    for (file, target) in [("malformed_messages", "message"), ("malformed_data", "data_frame")] {
         let path = format!("{}/tests/{file}.txt", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         let lines = text.lines().filter(|l| !l.starts_with('#'));
@@ -87,10 +82,8 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             all.push((target, format!("malformed_{i:03}"), common::unhex(hex)));
         }
     }
-    let golden = std::fs::read_to_string(format!(
-        "{}/tests/golden_data.txt",
-        env!("CARGO_MANIFEST_DIR")
-    ));
+    let golden =
+        std::fs::read_to_string(format!("{}/tests/golden_data.txt", env!("CARGO_MANIFEST_DIR")));
     let mut everything = Vec::new();
     for frame in golden.unwrap().split(':').skip(1) {
         let digits: String = frame
@@ -99,11 +92,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             .flat_map(str::split_whitespace)
             .collect();
         let bytes = common::unhex(&digits);
-        all.push((
-            "data_frame",
-            format!("golden_{:02}", all.len()),
-            bytes.clone(),
-        ));
+        all.push(("data_frame", format!("golden_{:02}", all.len()), bytes.clone()));
         everything.extend(bytes);
     }
     all.push(("data_frame", "all".into(), everything));
@@ -118,34 +107,15 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let blobs = list.endpoints().as_bytes().to_vec();
     all.push(("advert", "blobs".into(), blobs.clone()));
     all.push(("advert", "blobs_twelve".into(), blobs.repeat(6)));
-    all.push((
-        "advert",
-        "blobs_cut".into(),
-        blobs[..blobs.len() - 1].to_vec(),
-    ));
-    all.push((
-        "advert",
-        "blob_huge".into(),
-        [&[1, 0xFF, 0xFF][..], &[7; 64]].concat(),
-    ));
+    all.push(("advert", "blobs_cut".into(), blobs[..blobs.len() - 1].to_vec()));
+    all.push(("advert", "blob_huge".into(), [&[1, 0xFF, 0xFF][..], &[7; 64]].concat()));
     all.push(("advert", "blob_port_zero".into(), vec![2, 2, 0, 0, 0]));
 
-    let theirs = Hello {
-        job: 5,
-        expected: Some(Rank(1)),
-        ..hello(&list)
-    };
+    let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
     let first = encode(&Message::Hello(theirs));
-    let welcome = encode(&Message::Welcome(Welcome {
-        hello: theirs,
-        token: TOKEN,
-    }));
+    let welcome = encode(&Message::Welcome(Welcome { hello: theirs, token: TOKEN }));
     let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
-    let attach = encode(&Message::Attach {
-        rank: Rank(2),
-        token: TOKEN,
-        channel: 1,
-    });
+    let attach = encode(&Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 });
     let talk: Vec<u8> = samples(&list)
         .iter()
         .filter(|(_, m)| !matches!(m, Message::Hello(_) | Message::Welcome(_)))
@@ -160,66 +130,24 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     newer[13] = 9;
     use Part::{Do, Hear};
     let streams: [(&str, u8, Vec<Part<'_>>); 22] = [
-        (
-            "accept",
-            0,
-            vec![Hear(&first), Hear(&tags), Hear(&ping), Hear(&bye), Do(1, 9)],
-        ),
-        (
-            "accept_we_leave",
-            0,
-            vec![Hear(&first), Do(1, 200), Hear(&tags), Hear(&bye)],
-        ),
-        (
-            "accept_drain_deadline",
-            0,
-            vec![Hear(&first), Do(1, 1), Do(0, 5)],
-        ),
-        (
-            "accept_beats",
-            0,
-            vec![Hear(&first), Do(0, 26), Hear(&ping), Do(0, 26), Do(0, 250)],
-        ),
+        ("accept", 0, vec![Hear(&first), Hear(&tags), Hear(&ping), Hear(&bye), Do(1, 9)]),
+        ("accept_we_leave", 0, vec![Hear(&first), Do(1, 200), Hear(&tags), Hear(&bye)]),
+        ("accept_drain_deadline", 0, vec![Hear(&first), Do(1, 1), Do(0, 5)]),
+        ("accept_beats", 0, vec![Hear(&first), Do(0, 26), Hear(&ping), Do(0, 26), Do(0, 250)]),
         ("accept_silence", 0, vec![Hear(&first), Do(0, 255)]),
         ("accept_twice", 0, vec![Hear(&first), Hear(&first)]),
         ("accept_talk", 0, vec![Hear(&first), Hear(&talk)]),
         ("accept_big", 0, vec![Hear(&first), Hear(&big), Hear(&tags)]),
-        (
-            "accept_cut",
-            0,
-            vec![Hear(&first[..50]), Do(0, 30), Hear(&first[50..])],
-        ),
-        (
-            "accept_late",
-            0,
-            vec![Hear(&first[..50]), Do(0, 101), Hear(&first[50..])],
-        ),
+        ("accept_cut", 0, vec![Hear(&first[..50]), Do(0, 30), Hear(&first[50..])]),
+        ("accept_late", 0, vec![Hear(&first[..50]), Do(0, 101), Hear(&first[50..])]),
         ("accept_newer", 0, vec![Hear(&newer)]),
         ("accept_garbage", 0, vec![Hear(b"GET / HTTP/1.1\r\n\r\n")]),
-        (
-            "accept_huge",
-            0,
-            vec![Hear(&[2, 0, 0, 0, 255, 255, 255, 255])],
-        ),
+        ("accept_huge", 0, vec![Hear(&[2, 0, 0, 0, 255, 255, 255, 255])]),
         ("upstream_refused", 0, vec![Hear(&v1), Hear(&tags)]),
-        (
-            "upstream",
-            1,
-            vec![Hear(&v1), Hear(&tags), Do(0, 255), Do(1, 1)],
-        ),
+        ("upstream", 1, vec![Hear(&v1), Hear(&tags), Do(0, 255), Do(1, 1)]),
         ("upstream_ping", 1, vec![Hear(&v1), Hear(&ping)]),
         ("attach", 0, vec![Hear(&attach), Hear(&tags)]),
-        (
-            "dial",
-            2,
-            vec![
-                Do(0, 10),
-                Hear(&welcome),
-                Hear(&tags),
-                Do(1, 50),
-                Hear(&bye),
-            ],
-        ),
+        ("dial", 2, vec![Do(0, 10), Hear(&welcome), Hear(&tags), Do(1, 50), Hear(&bye)]),
         ("dial_eof", 2, vec![Hear(&welcome), Do(5, 255), Do(0, 9)]),
         ("dial_abort", 2, vec![Do(4, 255), Hear(&welcome)]),
         ("dial_upstream", 3, vec![Hear(&tags), Hear(&big), Do(1, 0)]),
@@ -235,11 +163,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
 fn every_seed_is_committed() {
     for (target, name, bytes) in seeds() {
         let stored = std::fs::read(corpus(target).join(&name));
-        assert_eq!(
-            stored.ok(),
-            Some(bytes),
-            "{target}/{name}: run `write_corpus`"
-        );
+        assert_eq!(stored.ok(), Some(bytes), "{target}/{name}: run `write_corpus`");
     }
 }
 

@@ -31,10 +31,7 @@ fn a_peer_is_connected_when_its_hello_was_accepted() {
     assert_eq!(l.peer().unwrap().dialect, Dialect::Native);
     assert_eq!(d.heartbeat().as_nanos(), HEARTBEAT_NS);
     assert_eq!(d.frame_limit(), MAX_FRAME_BYTES);
-    assert_eq!(
-        acceptor(Upstream::Refused, 0).frame_limit(),
-        MAX_HELLO_BYTES
-    );
+    assert_eq!(acceptor(Upstream::Refused, 0).frame_limit(), MAX_HELLO_BYTES);
 }
 
 #[test]
@@ -44,20 +41,12 @@ fn an_idle_link_beats_and_lives() {
     for step in 1..=1000u64 {
         let now = step * HEARTBEAT_NS / 10;
         for (x, y) in [(true, false), (false, true)] {
-            let (from, to) = if x && !y {
-                (&mut a, &mut b)
-            } else {
-                (&mut b, &mut a)
-            };
+            let (from, to) = if x && !y { (&mut a, &mut b) } else { (&mut b, &mut a) };
             from.tick(at(now));
             let mut frames = outputs(from).frames;
             while let Some(f) = frames.pop() {
                 pings += 1;
-                assert_eq!(
-                    hand(to, &f, now),
-                    Ok(None),
-                    "beats are not told to the owner"
-                );
+                assert_eq!(hand(to, &f, now), Ok(None), "beats are not told to the owner");
                 for f in outputs(to).frames {
                     assert_eq!(hand(from, &f, now), Ok(None));
                 }
@@ -65,10 +54,7 @@ fn an_idle_link_beats_and_lives() {
         }
     }
     assert_eq!((a.state(), b.state()), (State::Ready, State::Ready));
-    assert!(
-        (99..=102).contains(&pings),
-        "one beat a period for both ends together: {pings}"
-    );
+    assert!((99..=102).contains(&pings), "one beat a period for both ends together: {pings}");
 }
 
 #[test]
@@ -93,24 +79,15 @@ fn a_silent_peer_is_dead_after_two_and_a_half_seconds_and_not_before() {
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Silent));
     a.tick(at(PEER_DEAD_NS + 1));
     let o = outputs(&mut a);
-    assert!(
-        o.close.is_none() && o.wake.is_none() && o.frames.is_empty(),
-        "told once"
-    );
+    assert!(o.close.is_none() && o.wake.is_none() && o.frames.is_empty(), "told once");
     assert_eq!(a.close_reason(), Some(CloseReason::Silent));
 }
 
 #[test]
 fn heartbeats_stop_only_when_both_ends_say_so() {
-    let off = |h: Hello<'static>| Hello {
-        heartbeat: Duration::ZERO,
-        ..h
-    };
+    let off = |h: Hello<'static>| Hello { heartbeat: Duration::ZERO, ..h };
     let (a, b) = pair(&off(dialer_words()), &off(acceptor_words()), 0);
-    assert_eq!(
-        (a.next_deadline(), b.next_deadline()),
-        (Instant::NEVER, Instant::NEVER)
-    );
+    assert_eq!((a.next_deadline(), b.next_deadline()), (Instant::NEVER, Instant::NEVER));
     let (a, b) = pair(&off(dialer_words()), &acceptor_words(), 0);
     assert_eq!(
         (a.heartbeat(), b.heartbeat()),
@@ -124,11 +101,7 @@ fn the_wake_up_is_told_again_only_when_it_moves_forward_in_time() {
     a.tick(at(1));
     assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS)));
     a.note_sent(at(1000));
-    assert_eq!(
-        outputs(&mut a).wake,
-        None,
-        "a timer that fires early does no harm"
-    );
+    assert_eq!(outputs(&mut a).wake, None, "a timer that fires early does no harm");
     a.tick(at(HEARTBEAT_NS));
     assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS + 1000)));
 }
@@ -162,20 +135,14 @@ fn goodbye_is_said_by_both() {
     assert_eq!(a.state(), State::Draining);
     // What b had sent before still comes through.
     let tag = encode(&Message::Tag(3));
-    assert_eq!(
-        hand(&mut a, &tag, 20),
-        Ok(Some(Event::Deliver(Message::Tag(3))))
-    );
+    assert_eq!(hand(&mut a, &tag, 20), Ok(Some(Event::Deliver(Message::Tag(3)))));
     assert_eq!(hand(&mut b, &bye.frames[0], 20), Ok(Some(Event::PeerBye)));
     // b finishes what it posted; a may still take windows back.
     let revoke = encode(&Message::Revoke {
         window: hmc_core::region::WindowId(1),
         epoch: hmc_core::region::Epoch(1),
     });
-    assert!(matches!(
-        hand(&mut b, &revoke, 25),
-        Ok(Some(Event::Deliver(_)))
-    ));
+    assert!(matches!(hand(&mut b, &revoke, 25), Ok(Some(Event::Deliver(_)))));
     b.bye(at(9_000), at(30)).unwrap();
     let o = outputs(&mut b);
     assert_eq!(o.frames, [encode(&Message::Bye)]);
@@ -203,11 +170,7 @@ fn a_goodbye_that_is_not_answered_ends_by_its_deadline() {
     assert_eq!(a.state(), State::Draining);
     a.bye(at(1_500_000), at(2)).unwrap();
     a.tick(at(1_000_000));
-    assert_eq!(
-        a.close_reason(),
-        Some(CloseReason::DrainDeadline),
-        "the earlier deadline counts"
-    );
+    assert_eq!(a.close_reason(), Some(CloseReason::DrainDeadline), "the earlier deadline counts");
 }
 
 #[test]

@@ -44,9 +44,7 @@ fn a_refusal_reaches_the_dialer_with_its_reason() {
     for why in [
         RejectReason::Duplicate,
         RejectReason::Busy,
-        RejectReason::Stale {
-            seen: hmc_core::kinds::Incarnation(7),
-        },
+        RejectReason::Stale { seen: hmc_core::kinds::Incarnation(7) },
     ] {
         let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
         let mut l = acceptor(Upstream::Refused, 0);
@@ -79,23 +77,11 @@ fn answer(first: &[u8]) -> (Violation, Option<RejectReason>) {
 #[test]
 fn wrong_strangers_are_told_why() {
     let say = |h| encode(&Message::Hello(h));
-    let (v, why) = answer(&say(Hello {
-        job: 6,
-        ..dialer_words()
-    }));
+    let (v, why) = answer(&say(Hello { job: 6, ..dialer_words() }));
     assert_eq!(v, Violation::WrongJob { theirs: 6, ours: 5 });
     assert_eq!(why, Some(RejectReason::WrongJob));
-    let (v, why) = answer(&say(Hello {
-        expected: Some(Rank(9)),
-        ..dialer_words()
-    }));
-    assert_eq!(
-        v,
-        Violation::WrongRank {
-            wanted: Rank(9),
-            found: Rank(1)
-        }
-    );
+    let (v, why) = answer(&say(Hello { expected: Some(Rank(9)), ..dialer_words() }));
+    assert_eq!(v, Violation::WrongRank { wanted: Rank(9), found: Rank(1) });
     assert_eq!(why, Some(RejectReason::WrongRank { ours: Rank(1) }));
 
     let mut other = say(dialer_words());
@@ -105,16 +91,10 @@ fn wrong_strangers_are_told_why() {
     assert_eq!(why, Some(RejectReason::Version { ours: 1 }));
     let mut other = say(dialer_words());
     other[15] = 4;
-    assert_eq!(
-        answer(&other).1,
-        Some(RejectReason::Mandatory { unknown: 4 })
-    );
+    assert_eq!(answer(&other).1, Some(RejectReason::Mandatory { unknown: 4 }));
     let mut other = say(dialer_words());
     other[23] = 1;
-    assert_eq!(
-        answer(&other).1,
-        Some(RejectReason::BadRank { limit: 4096 })
-    );
+    assert_eq!(answer(&other).1, Some(RejectReason::BadRank { limit: 4096 }));
     // Garbage is not answered.
     let mut other = say(dialer_words());
     other[9] = 0;
@@ -126,34 +106,17 @@ fn wrong_strangers_are_told_why() {
 #[test]
 fn a_dialer_that_meets_someone_else_hangs_up() {
     for (words, job) in [
-        (
-            Hello {
-                rank: Rank(3),
-                ..acceptor_words()
-            },
-            false,
-        ),
-        (
-            Hello {
-                job: 8,
-                ..acceptor_words()
-            },
-            true,
-        ),
+        (Hello { rank: Rank(3), ..acceptor_words() }, false),
+        (Hello { job: 8, ..acceptor_words() }, true),
     ] {
         let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
         outputs(&mut d);
-        let welcome = Message::Welcome(hmc_core::wire::hello::Welcome {
-            hello: words,
-            token: TOKEN,
-        });
+        let welcome =
+            Message::Welcome(hmc_core::wire::hello::Welcome { hello: words, token: TOKEN });
         let v = hand(&mut d, &encode(&welcome), 1).unwrap_err();
         match v {
             Violation::WrongJob { theirs: 8, ours: 5 } => assert!(job),
-            Violation::WrongRank {
-                wanted: Rank(1),
-                found: Rank(3),
-            } => assert!(!job),
+            Violation::WrongRank { wanted: Rank(1), found: Rank(3) } => assert!(!job),
             other => panic!("{other:?}"),
         }
         assert_eq!(d.state(), State::Closed);
@@ -163,29 +126,16 @@ fn a_dialer_that_meets_someone_else_hangs_up() {
 #[test]
 fn upstream_peers_are_refused_unless_allowed_by_name() {
     let first = [0x02, 0, 0, 0x80, 4, 0, 0, 0, 7, 0, 0, 0];
-    assert_eq!(
-        answer(&first),
-        (Violation::UpstreamRefused { rank: Rank(7) }, None)
-    );
+    assert_eq!(answer(&first), (Violation::UpstreamRefused { rank: Rank(7) }, None));
     let mut l = acceptor(Upstream::Allowed, 0);
-    assert_eq!(
-        hand(&mut l, &first, 0),
-        Ok(Some(Event::UpstreamHello { rank: Rank(7) }))
-    );
+    assert_eq!(hand(&mut l, &first, 0), Ok(Some(Event::UpstreamHello { rank: Rank(7) })));
     l.accept_upstream().unwrap();
     assert_eq!(l.peer().unwrap().dialect, Dialect::Upstream);
     let o = outputs(&mut l);
     assert!(o.frames.is_empty(), "upstream expects no answer");
-    assert_eq!(
-        l.next_deadline(),
-        Instant::NEVER,
-        "upstream has no heartbeats"
-    );
+    assert_eq!(l.next_deadline(), Instant::NEVER, "upstream has no heartbeats");
     let tag = encode(&Message::Tag(9));
-    assert_eq!(
-        hand(&mut l, &tag, u64::MAX / 2),
-        Ok(Some(Event::Deliver(Message::Tag(9))))
-    );
+    assert_eq!(hand(&mut l, &tag, u64::MAX / 2), Ok(Some(Event::Deliver(Message::Tag(9)))));
     // It may be refused without a word, and has no goodbye.
     l.bye(at(1), at(0)).unwrap();
     let o = outputs(&mut l);
@@ -200,10 +150,7 @@ fn upstream_peers_are_refused_unless_allowed_by_name() {
 fn dialing_upstream_sends_its_hello_and_nothing_of_ours() {
     let mut d = Control::dial_upstream(Rank(7), Rank(3), at(0)).unwrap();
     let o = outputs(&mut d);
-    assert_eq!(
-        o.frames,
-        [[0x02, 0, 0, 0x80, 4, 0, 0, 0, 7, 0, 0, 0].to_vec()]
-    );
+    assert_eq!(o.frames, [[0x02, 0, 0, 0x80, 4, 0, 0, 0, 7, 0, 0, 0].to_vec()]);
     assert_eq!(d.peer().unwrap().rank, Rank(3));
     d.tick(at(u64::MAX / 2));
     assert!(outputs(&mut d).frames.is_empty());
@@ -217,43 +164,21 @@ fn secondary_connections_are_bound_by_their_token() {
     let first = outputs(&mut d).frames.remove(0);
     assert_eq!(
         hand(&mut l, &first, 0),
-        Ok(Some(Event::AttachReceived {
-            rank: Rank(2),
-            token: TOKEN,
-            channel: 1
-        }))
+        Ok(Some(Event::AttachReceived { rank: Rank(2), token: TOKEN, channel: 1 }))
     );
     l.accept_attach().unwrap();
     let ack = outputs(&mut l).frames.remove(0);
     assert_eq!(hand(&mut d, &ack, 1), Ok(Some(Event::Attached)));
     assert_eq!((d.state(), l.state()), (State::Attached, State::Attached));
-    assert_eq!(
-        (d.next_deadline(), l.next_deadline()),
-        (Instant::NEVER, Instant::NEVER)
-    );
+    assert_eq!((d.next_deadline(), l.next_deadline()), (Instant::NEVER, Instant::NEVER));
 }
 
 #[test]
 fn a_stranger_is_answered_as_what_it_is() {
     let mut l = acceptor(Upstream::Refused, 0);
-    assert!(matches!(
-        l.accept(&acceptor_words(), TOKEN, at(0)),
-        Err(CommandError::Misuse(_))
-    ));
-    hand(
-        &mut l,
-        &encode(&Message::Attach {
-            rank: Rank(2),
-            token: TOKEN,
-            channel: 1,
-        }),
-        0,
-    )
-    .unwrap();
-    assert!(matches!(
-        l.accept(&acceptor_words(), TOKEN, at(0)),
-        Err(CommandError::Misuse(_))
-    ));
+    assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
+    hand(&mut l, &encode(&Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 }), 0).unwrap();
+    assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
     assert!(l.accept_upstream().is_err());
     assert_eq!(l.state(), State::DecidingAttach, "a misuse changes nothing");
     l.accept_attach().unwrap();

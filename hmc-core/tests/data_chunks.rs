@@ -26,10 +26,7 @@ fn pair(local_at: u64, remote_at: u64, len: u64) -> Pair {
 /// Walks all pieces and returns their lengths.
 fn walk(whole: Pair, pieces: Chunks) -> Vec<u64> {
     let announced = pieces.left();
-    assert_eq!(
-        pieces.size_hint(),
-        (announced as usize, Some(announced as usize))
-    );
+    assert_eq!(pieces.size_hint(), (announced as usize, Some(announced as usize)));
     let mut at: u128 = 0;
     let mut lens = Vec::new();
     for piece in pieces {
@@ -62,30 +59,19 @@ fn every_small_case() {
         let whole = pair(3, 5, len);
         for max in 1..42u64 {
             let lens = walk(whole, whole.chunks(nz(max)));
-            let (last, full) = lens
-                .split_last()
-                .map_or((None, &[][..]), |(l, f)| (Some(*l), f));
-            assert!(
-                full.iter().all(|n| *n == max),
-                "only the last piece may be short"
-            );
+            let (last, full) = lens.split_last().map_or((None, &[][..]), |(l, f)| (Some(*l), f));
+            assert!(full.iter().all(|n| *n == max), "only the last piece may be short");
             assert!(last.is_none_or(|n| n <= max));
         }
         for count in 1..10u32 {
             for align in 1..9u64 {
-                let lens = walk(
-                    whole,
-                    whole.stripes(NonZeroU32::new(count).unwrap(), nz(align)),
-                );
+                let lens = walk(whole, whole.stripes(NonZeroU32::new(count).unwrap(), nz(align)));
                 assert!(lens.len() <= count as usize);
                 for cut in lens.iter().take(lens.len().saturating_sub(1)) {
                     assert_eq!(cut % align, 0, "cuts lie at multiples of {align}");
                 }
                 let even = len.div_ceil(u64::from(count)) + align - 1;
-                assert!(
-                    lens.iter().all(|n| *n <= even),
-                    "no stripe is longer than it must be"
-                );
+                assert!(lens.iter().all(|n| *n <= even), "no stripe is longer than it must be");
             }
         }
     }
@@ -95,35 +81,17 @@ fn every_small_case() {
 fn lengths_at_the_end_of_64_bits_do_not_wrap() {
     let whole = pair(0, 0, u64::MAX);
     assert_eq!(walk(whole, whole.chunks(nz(u64::MAX))), [u64::MAX]);
-    assert_eq!(
-        walk(whole, whole.chunks(nz(u64::MAX - 1))),
-        [u64::MAX - 1, 1]
-    );
+    assert_eq!(walk(whole, whole.chunks(nz(u64::MAX - 1))), [u64::MAX - 1, 1]);
     let half = 1 << 63;
-    assert_eq!(
-        walk(whole, whole.stripes(NonZeroU32::new(2).unwrap(), nz(1))),
-        [half, half - 1]
-    );
+    assert_eq!(walk(whole, whole.stripes(NonZeroU32::new(2).unwrap(), nz(1))), [half, half - 1]);
     // The next multiple of the alignment does not fit 64 bits.
-    assert_eq!(
-        walk(whole, whole.stripes(NonZeroU32::MIN, nz(1 << 40))),
-        [u64::MAX]
-    );
+    assert_eq!(walk(whole, whole.stripes(NonZeroU32::MIN, nz(1 << 40))), [u64::MAX]);
 }
 
 #[test]
 fn unequal_ranges_are_refused_with_both_lengths() {
-    let refused = Pair::new(
-        local(9).slice(0, 4).unwrap(),
-        remote(9).slice(0, 5).unwrap(),
-    );
-    assert_eq!(
-        refused,
-        Err(LengthMismatch {
-            local: 4,
-            remote: 5
-        })
-    );
+    let refused = Pair::new(local(9).slice(0, 4).unwrap(), remote(9).slice(0, 5).unwrap());
+    assert_eq!(refused, Err(LengthMismatch { local: 4, remote: 5 }));
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("4 bytes") && text.contains('5'), "{text}");
 }

@@ -62,38 +62,18 @@ fn every_short_script_on_one_slot_agrees_with_the_model() {
         Do::Ghost { pick: 0 },
         Do::Progress,
         Do::Take { pick: 0 },
-        Do::Cancel {
-            pick: 0,
-            withdraws: true,
-        },
-        Do::Cancel {
-            pick: 0,
-            withdraws: false,
-        },
+        Do::Cancel { pick: 0, withdraws: true },
+        Do::Cancel { pick: 0, withdraws: false },
         Do::Abandon { pick: 0 },
-        Do::Expire {
-            passes: 5,
-            withdraws: false,
-        },
+        Do::Expire { passes: 5, withdraws: false },
         Do::PeerGone { fenced: false },
         Do::PeerGone { fenced: true },
         Do::Events,
     ];
-    for first in [
-        Do::Post { len: 1, lasts: 5 },
-        Do::Begin { parts: 1, lasts: 5 },
-    ] {
+    for first in [Do::Post { len: 1, lasts: 5 }, Do::Begin { parts: 1, lasts: 5 }] {
         for number in 0..steps.len().pow(4) {
             let mut rest = number;
-            let mut script = vec![
-                first,
-                Do::Feed {
-                    pick: 0,
-                    count: 1,
-                    room: 1,
-                    refuse: false,
-                },
-            ];
+            let mut script = vec![first, Do::Feed { pick: 0, count: 1, room: 1, refuse: false }];
             for _ in 0..4 {
                 script.push(steps[rest % steps.len()]);
                 rest /= steps.len();
@@ -108,50 +88,27 @@ fn unequal_lengths_are_refused_before_anything_happens() {
     let mut lane = Lane::new(Desk::new(), [Slot::FREE; 2]);
     let mut odd = transfer(Opcode::Put, 4);
     odd.local = data_support::local(9).slice(0, 5).unwrap();
-    let refused = LaneError::Length {
-        local: 5,
-        remote: 4,
-    };
+    let refused = LaneError::Length { local: 5, remote: 4 };
     assert_eq!(lane.post(&odd, Instant::NEVER), Err(refused));
     assert_eq!(lane.slots().in_use(), 0);
 
     let good = transfer(Opcode::Put, 4);
     let op = lane.begin_batch(3, Instant::NEVER).unwrap();
-    assert_eq!(
-        lane.feed(op, &[good, odd, good]),
-        Ok(1),
-        "those before the faulty one are taken"
-    );
+    assert_eq!(lane.feed(op, &[good, odd, good]), Ok(1), "those before the faulty one are taken");
     assert_eq!(lane.feed(op, &[odd, good]), Err(refused));
     assert_eq!(lane.feed(op, &[good, good]), Ok(2), "the batch lives");
     lane.transport_mut().finish_all();
     lane.progress();
-    assert_eq!(
-        lane.try_wait(op),
-        Ok(Some(Outcome {
-            result: Ok(12),
-            fenced: true
-        }))
-    );
+    assert_eq!(lane.try_wait(op), Ok(Some(Outcome { result: Ok(12), fenced: true })));
 }
 
 #[test]
 fn no_bytes_are_done_without_the_transport_but_a_tag_is_delivered() {
     let mut lane = Lane::new(Desk::new(), [Slot::FREE; 2]);
-    let op = lane
-        .post(&transfer(Opcode::Get, 0), Instant::NEVER)
-        .unwrap();
-    assert_eq!(
-        lane.try_wait(op),
-        Ok(Some(Outcome {
-            result: Ok(0),
-            fenced: true
-        }))
-    );
+    let op = lane.post(&transfer(Opcode::Get, 0), Instant::NEVER).unwrap();
+    assert_eq!(lane.try_wait(op), Ok(Some(Outcome { result: Ok(0), fenced: true })));
     assert!(lane.transport().seen.is_empty());
-    let op = lane
-        .post(&transfer(Opcode::PutNotify { tag: 9 }, 0), Instant::NEVER)
-        .unwrap();
+    let op = lane.post(&transfer(Opcode::PutNotify { tag: 9 }, 0), Instant::NEVER).unwrap();
     assert_eq!(lane.try_wait(op), Ok(None));
     assert_eq!(lane.transport().seen.len(), 1);
 }
@@ -164,17 +121,11 @@ fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
     lane.transport_mut().room = 1;
     assert_eq!(lane.feed(op, &[t, t, t]), Ok(1), "busy is no failure");
     lane.transport_mut().refuse = Some(ErrorKind::Disconnected);
-    assert_eq!(
-        lane.feed(op, &[t]),
-        Err(LaneError::Transport(ErrorKind::Disconnected))
-    );
+    assert_eq!(lane.feed(op, &[t]), Err(LaneError::Transport(ErrorKind::Disconnected)));
     assert_eq!(lane.test(op), Ok(false), "one part is still out");
     lane.transport_mut().finish_all();
     lane.progress();
-    let failed = Outcome {
-        result: Err(Failure::PeerDead),
-        fenced: true,
-    };
+    let failed = Outcome { result: Err(Failure::PeerDead), fenced: true };
     assert_eq!(lane.try_wait(op), Ok(Some(failed)));
 }
 
@@ -182,9 +133,7 @@ fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
 fn progress_delivers_more_than_one_batch_of_completions() {
     let mut lane = Lane::new(Desk::new(), [Slot::FREE; 100]);
     let t = transfer(Opcode::Put, 1);
-    let ops: Vec<_> = (0..100)
-        .map(|_| lane.post(&t, Instant::NEVER).unwrap())
-        .collect();
+    let ops: Vec<_> = (0..100).map(|_| lane.post(&t, Instant::NEVER).unwrap()).collect();
     lane.transport_mut().finish_all();
     assert_eq!(lane.progress(), 100);
     assert!(ops.iter().all(|op| lane.test(*op) == Ok(true)));
@@ -194,17 +143,9 @@ fn progress_delivers_more_than_one_batch_of_completions() {
 fn every_storage_serves() {
     let t = transfer(Opcode::Put, 1);
     let mut array = [Slot::FREE; 3];
-    assert!(
-        Lane::new(Desk::new(), &mut array[..])
-            .post(&t, Instant::NEVER)
-            .is_ok()
-    );
+    assert!(Lane::new(Desk::new(), &mut array[..]).post(&t, Instant::NEVER).is_ok());
     let boxed: Box<[Slot]> = vec![Slot::FREE; 3].into();
-    assert!(
-        Lane::new(Desk::new(), boxed)
-            .post(&t, Instant::NEVER)
-            .is_ok()
-    );
+    assert!(Lane::new(Desk::new(), boxed).post(&t, Instant::NEVER).is_ok());
     let none: [Slot; 0] = [];
     let refused = Lane::new(Desk::new(), none).post(&t, Instant::NEVER);
     assert_eq!(refused, Err(LaneError::Full { limit: 0 }));

@@ -30,13 +30,7 @@ fn lane() -> TestLane {
 }
 
 fn pipeline(t: &Transfer, chunk: u64, window: usize) -> Pipeline {
-    Pipeline::new(
-        t,
-        NonZeroU64::new(chunk).unwrap(),
-        window,
-        Instant::from_nanos(100),
-    )
-    .unwrap()
+    Pipeline::new(t, NonZeroU64::new(chunk).unwrap(), window, Instant::from_nanos(100)).unwrap()
 }
 
 /// Every byte of the transfer was posted once, pairwise at the same place.
@@ -100,10 +94,7 @@ fn the_window_is_filled_and_never_exceeded() {
     lane.transport_mut().finish(1);
     lane.progress();
     pipe.advance(&mut lane, NOW);
-    assert_eq!(
-        (lane.transport().posted.len(), lane.transport().seen.len()),
-        (3, 4)
-    );
+    assert_eq!((lane.transport().posted.len(), lane.transport().seen.len()), (3, 4));
     assert_eq!((pipe.in_flight(), pipe.bytes()), (3, 10));
     let unbounded = pipeline(&transfer(Opcode::Put, 100), 1, usize::MAX);
     let mut wide = Lane::new(Desk::new(), [Slot::FREE; 100]);
@@ -125,8 +116,7 @@ fn the_tag_follows_when_all_bytes_are_visible() {
             let seen = &lane.transport().seen;
             assert_eq!(seen.len() as u64, bulk, "the last piece waits");
             assert!(
-                seen.iter()
-                    .all(|w| (w.opcode, w.when) == (Opcode::Put, CompleteWhen::Visible))
+                seen.iter().all(|w| (w.opcode, w.when) == (Opcode::Put, CompleteWhen::Visible))
             );
             while lane.transport().posted.len() > 1 {
                 lane.transport_mut().finish(1);
@@ -154,10 +144,7 @@ fn a_failure_is_fenced_only_when_the_last_piece_came_back() {
     pipe.advance(&mut lane, NOW);
     lane.transport_mut().fail(2, Failure::Unsupported);
     lane.progress();
-    let failed = |fenced| Advance::Failed {
-        failure: Failure::Unsupported,
-        fenced,
-    };
+    let failed = |fenced| Advance::Failed { failure: Failure::Unsupported, fenced };
     assert_eq!(pipe.advance(&mut lane, NOW), failed(false));
     assert_eq!(lane.transport().cancels, 3);
     while !lane.transport().posted.is_empty() {
@@ -166,11 +153,7 @@ fn a_failure_is_fenced_only_when_the_last_piece_came_back() {
         lane.progress();
     }
     assert_eq!(pipe.advance(&mut lane, NOW), failed(true));
-    assert_eq!(
-        lane.transport().seen.len(),
-        4,
-        "nothing is posted after a failure"
-    );
+    assert_eq!(lane.transport().seen.len(), 4, "nothing is posted after a failure");
     assert_eq!((lane.transport().cancels, lane.slots().in_use()), (3, 0));
 }
 
@@ -181,10 +164,7 @@ fn a_transport_that_withdraws_fences_at_once() {
     let mut pipe = pipeline(&transfer(Opcode::Get, 100), 10, 4);
     pipe.advance(&mut lane, NOW);
     pipe.cancel();
-    let cancelled = Advance::Failed {
-        failure: Failure::Cancelled,
-        fenced: true,
-    };
+    let cancelled = Advance::Failed { failure: Failure::Cancelled, fenced: true };
     assert_eq!(pipe.advance(&mut lane, NOW), cancelled);
     assert!(lane.transport().posted.is_empty());
 }
@@ -194,16 +174,10 @@ fn the_deadline_holds_even_when_nothing_can_be_posted() {
     let mut lane = lane();
     lane.transport_mut().room = 0;
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
-    assert_eq!(
-        pipe.advance(&mut lane, Instant::from_nanos(99)),
-        Advance::Pending
-    );
+    assert_eq!(pipe.advance(&mut lane, Instant::from_nanos(99)), Advance::Pending);
     assert_eq!(
         pipe.advance(&mut lane, Instant::from_nanos(100)),
-        Advance::Failed {
-            failure: Failure::DeadlineExceeded,
-            fenced: true
-        }
+        Advance::Failed { failure: Failure::DeadlineExceeded, fenced: true }
     );
 }
 
@@ -212,10 +186,7 @@ fn a_refusal_fails_it_and_unequal_lengths_never_begin() {
     let mut lane = lane();
     lane.transport_mut().refuse = Some(ErrorKind::Disconnected);
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
-    let dead = Advance::Failed {
-        failure: Failure::PeerDead,
-        fenced: true,
-    };
+    let dead = Advance::Failed { failure: Failure::PeerDead, fenced: true };
     assert_eq!(pipe.advance(&mut lane, NOW), dead);
     let mut odd = transfer(Opcode::Put, 4);
     odd.local = data_support::local(9).slice(0, 5).unwrap();
@@ -240,9 +211,6 @@ fn pieces_given_up_are_told_and_pieces_stolen_are_never_called_free() {
     lane.abandon(stolen).unwrap();
     lane.transport_mut().finish_all();
     lane.progress();
-    let failed = Advance::Failed {
-        failure: Failure::Cancelled,
-        fenced: false,
-    };
+    let failed = Advance::Failed { failure: Failure::Cancelled, fenced: false };
     assert_eq!(pipe.advance(&mut lane, NOW), failed);
 }

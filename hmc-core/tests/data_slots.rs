@@ -58,10 +58,7 @@ fn memory_that_is_not_fenced_never_becomes_a_free_slot() {
         for step in STEPS {
             let unfenced = |life| matches!(life, Life::Draining | Life::Orphan);
             let next = from.step(step).unwrap_or(from);
-            assert!(
-                unfenced(next) || step == Step::Fence,
-                "{from:?} {step:?} {next:?}"
-            );
+            assert!(unfenced(next) || step == Step::Fence, "{from:?} {step:?} {next:?}");
         }
     }
 }
@@ -76,11 +73,7 @@ fn a_name_is_stale_after_its_slot_was_given_out_again() {
     let old = slots.acquire(at(9), 1).unwrap();
     assert_eq!(slots.acquire(at(9), 1), Err(Full { limit: 1 }));
     slots.complete(old, Ok(5)).unwrap();
-    assert_eq!(
-        slots.complete(old, Ok(5)),
-        Err(Stale { op: old }),
-        "a second completion"
-    );
+    assert_eq!(slots.complete(old, Ok(5)), Err(Stale { op: old }), "a second completion");
     slots.take(old).unwrap().unwrap();
     let new = slots.acquire(at(9), 1).unwrap();
     assert_eq!((new.index, new.generation), (old.index, old.generation + 1));
@@ -95,21 +88,8 @@ fn a_name_is_stale_after_its_slot_was_given_out_again() {
     assert_eq!(slots.reduce(old, 1, None), Err(stale));
     assert_eq!(slots.mark_posted(old, 1), Err(stale));
     assert_eq!(slots.parts(old), Err(stale));
-    assert_eq!(
-        slots.outcome(new),
-        Ok(None),
-        "the new operation did not notice"
-    );
-    for op in [
-        OpId {
-            index: 0,
-            generation: 0,
-        },
-        OpId {
-            index: 1,
-            generation: 1,
-        },
-    ] {
+    assert_eq!(slots.outcome(new), Ok(None), "the new operation did not notice");
+    for op in [OpId { index: 0, generation: 0 }, OpId { index: 1, generation: 1 }] {
         assert_eq!(slots.take(op), Err(Stale { op }), "never given out");
     }
 }
@@ -119,16 +99,9 @@ fn the_parts_of_an_operation_are_summed_and_the_first_failure_stays() {
     let mut slots = Slots::new([Slot::FREE; 2]);
     let op = slots.acquire(at(9), 3).unwrap();
     assert_eq!(slots.complete(op, Ok(5)), Ok(Progress::Waiting));
-    assert_eq!(
-        slots.complete(op, Ok(u64::MAX)),
-        Ok(Progress::Waiting),
-        "the sum saturates"
-    );
+    assert_eq!(slots.complete(op, Ok(u64::MAX)), Ok(Progress::Waiting), "the sum saturates");
     assert_eq!(slots.complete(op, Ok(7)), Ok(Progress::Fenced));
-    let all = Outcome {
-        result: Ok(u64::MAX),
-        fenced: true,
-    };
+    let all = Outcome { result: Ok(u64::MAX), fenced: true };
     assert_eq!(slots.take(op), Ok(Some(all)));
 
     let op = slots.acquire(at(9), 3).unwrap();
@@ -136,10 +109,7 @@ fn the_parts_of_an_operation_are_summed_and_the_first_failure_stays() {
     slots.complete(op, Err(Failure::Unsupported)).unwrap();
     assert_eq!(slots.outcome(op), Ok(None));
     slots.complete(op, Err(Failure::PeerDead)).unwrap();
-    let failed = Outcome {
-        result: Err(Failure::Unsupported),
-        fenced: true,
-    };
+    let failed = Outcome { result: Err(Failure::Unsupported), fenced: true };
     assert_eq!(slots.take(op), Ok(Some(failed)));
 }
 
@@ -152,19 +122,9 @@ fn parts_can_be_struck_but_not_more_than_there_are() {
     assert_eq!(slots.parts(op), Ok((2, 2)));
     assert_eq!(slots.reduce(op, 5, None), Err(Stale { op }));
     assert_eq!(slots.reduce(op, 3, None), Ok(Progress::Waiting));
-    assert_eq!(
-        slots.parts(op),
-        Ok((0, 1)),
-        "unposted parts are struck first"
-    );
-    assert_eq!(
-        slots.reduce(op, 1, Some(Failure::Cancelled)),
-        Ok(Progress::Fenced)
-    );
-    let failed = Outcome {
-        result: Err(Failure::Cancelled),
-        fenced: true,
-    };
+    assert_eq!(slots.parts(op), Ok((0, 1)), "unposted parts are struck first");
+    assert_eq!(slots.reduce(op, 1, Some(Failure::Cancelled)), Ok(Progress::Fenced));
+    let failed = Outcome { result: Err(Failure::Cancelled), fenced: true };
     assert_eq!(slots.take(op), Ok(Some(failed)));
 }
 
@@ -172,44 +132,16 @@ fn parts_can_be_struck_but_not_more_than_there_are() {
 fn a_failure_is_known_at_once_and_the_memory_is_free_later() {
     let mut slots = Slots::new([Slot::FREE; 1]);
     let op = slots.acquire(at(9), 1).unwrap();
-    assert_eq!(
-        slots.fail(op, Failure::DeadlineExceeded),
-        Ok(Progress::Waiting)
-    );
-    assert_eq!(
-        slots.next_event(),
-        Some(SlotEvent {
-            op,
-            done: true,
-            fenced: false
-        })
-    );
-    let failed = Outcome {
-        result: Err(Failure::DeadlineExceeded),
-        fenced: false,
-    };
+    assert_eq!(slots.fail(op, Failure::DeadlineExceeded), Ok(Progress::Waiting));
+    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: true, fenced: false }));
+    let failed = Outcome { result: Err(Failure::DeadlineExceeded), fenced: false };
     assert_eq!(slots.take(op), Ok(Some(failed)));
-    assert_eq!(
-        (slots.in_use(), slots.in_flight()),
-        (1, 1),
-        "the memory is still held"
-    );
+    assert_eq!((slots.in_use(), slots.in_flight()), (1, 1), "the memory is still held");
     assert_eq!(slots.acquire(at(9), 1), Err(Full { limit: 1 }));
     assert_eq!(slots.take(op), Err(Stale { op }));
     assert_eq!(slots.complete(op, Ok(5)), Ok(Progress::Fenced));
-    assert_eq!(
-        (slots.in_use(), slots.in_flight()),
-        (1, 0),
-        "until somebody was told"
-    );
-    assert_eq!(
-        slots.next_event(),
-        Some(SlotEvent {
-            op,
-            done: false,
-            fenced: true
-        })
-    );
+    assert_eq!((slots.in_use(), slots.in_flight()), (1, 0), "until somebody was told");
+    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: false, fenced: true }));
     assert_eq!(slots.next_event(), None);
     assert_eq!(slots.in_use(), 0);
 }
@@ -223,11 +155,7 @@ fn news_come_in_the_order_in_which_things_happened() {
     }
     slots.take(ops[0]).unwrap();
     let told: Vec<_> = core::iter::from_fn(|| slots.next_event()).collect();
-    let expected = [2, 3, 1].map(|i| SlotEvent {
-        op: ops[i],
-        done: true,
-        fenced: true,
-    });
+    let expected = [2, 3, 1].map(|i| SlotEvent { op: ops[i], done: true, fenced: true });
     assert_eq!(told, expected, "the one that was taken is not told");
 }
 
@@ -235,10 +163,8 @@ fn news_come_in_the_order_in_which_things_happened() {
 fn deadlines_are_found_once_they_passed_and_not_before() {
     let mut slots = Slots::new([Slot::FREE; 8]);
     assert_eq!(slots.next_deadline(), Instant::NEVER);
-    let ops: Vec<_> = [50, 20, 40, 20]
-        .map(|ns| slots.acquire(at(ns), 1).unwrap())
-        .into_iter()
-        .collect();
+    let ops: Vec<_> =
+        [50, 20, 40, 20].map(|ns| slots.acquire(at(ns), 1).unwrap()).into_iter().collect();
     let endless = slots.acquire(Instant::NEVER, 1).unwrap();
     assert_eq!(slots.next_deadline(), at(20));
     assert_eq!(slots.next_expired(at(19), 0), None);
@@ -253,11 +179,7 @@ fn deadlines_are_found_once_they_passed_and_not_before() {
     slots.fail_all(Failure::PeerDead, true);
     assert_eq!(slots.next_deadline(), Instant::NEVER, "idle");
     let again = slots.acquire(Instant::NEVER, 1).unwrap();
-    assert_eq!(
-        slots.next_expired(Instant::NEVER, 0),
-        None,
-        "never is never reached"
-    );
+    assert_eq!(slots.next_expired(Instant::NEVER, 0), None, "never is never reached");
     assert!(slots.outcome(endless).unwrap().is_some() && slots.outcome(again).unwrap().is_none());
 }
 
@@ -270,8 +192,5 @@ fn no_more_slots_are_used_than_the_limit() {
     }
     assert_eq!(slots.acquire(at(9), 1), Err(Full { limit: MAX_SLOTS }));
     slots.fail_all(Failure::PeerDead, true);
-    assert_eq!(
-        core::iter::from_fn(|| slots.next_event()).count(),
-        MAX_SLOTS
-    );
+    assert_eq!(core::iter::from_fn(|| slots.next_event()).count(), MAX_SLOTS);
 }

@@ -25,10 +25,7 @@ const DATA: &str = include_str!("golden_data.txt");
 /// Lines `name: hex hex ...`; lines that start with a space continue the one before.
 fn table(text: &str) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
-    for line in text
-        .lines()
-        .filter(|l| !l.is_empty() && !l.starts_with('#'))
-    {
+    for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let (name, bytes) = match line.split_once(':') {
             Some((name, bytes)) => (name.to_string(), bytes),
             None => (String::new(), line),
@@ -49,21 +46,14 @@ fn every_message_has_its_stored_bytes() {
     let stored = table(MESSAGES);
     let samples = samples(&list);
     for kind in MessageKind::ALL {
-        assert!(
-            samples.iter().any(|(_, m)| m.kind() == kind),
-            "no sample of {kind:?}"
-        );
+        assert!(samples.iter().any(|(_, m)| m.kind() == kind), "no sample of {kind:?}");
     }
     for (name, m) in &samples {
         let got = hex(&encode(m));
         let want = stored.iter().find(|(n, _)| n == name);
         assert_eq!(want.map(|w| w.1.as_str()), Some(got.as_str()), "{name}");
     }
-    assert_eq!(
-        stored.len(),
-        samples.len(),
-        "a stored line without a sample"
-    );
+    assert_eq!(stored.len(), samples.len(), "a stored line without a sample");
 }
 
 #[test]
@@ -82,10 +72,7 @@ fn stored_bytes_parse_to_the_message() {
 #[test]
 fn a_tag_is_upstreams_captured_frame() {
     // Captured from the C++ HMC: `ctrlSend(peer, 0x1122334455667788)`.
-    assert_eq!(
-        hex(&tag_frame(0x1122_3344_5566_7788)),
-        "01000000080000008877665544332211"
-    );
+    assert_eq!(hex(&tag_frame(0x1122_3344_5566_7788)), "01000000080000008877665544332211");
 }
 
 /// One of each data frame.
@@ -97,39 +84,16 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
         total: 0x0001_0000,
         ..DataFrame::new(kind, 0x0102_0304)
     };
-    let range = RangeError {
-        side: Side::Remote,
-        offset: 7,
-        len: 8,
-        limit: 9,
-    };
+    let range = RangeError { side: Side::Remote, offset: 7, len: 8, limit: 9 };
     let tag = 0x4142_4344_4546_4748;
     let addr = 0x0000_7FFF_1234_5000;
     let nack = |why| DataFrame::nack(5, why);
     vec![
-        (
-            "write",
-            DataFrame {
-                len: 0x1000,
-                ..base(DataKind::Write)
-            },
-        ),
-        (
-            "write_last",
-            DataFrame {
-                len: 16,
-                flags: DataFlags::LAST,
-                ..base(DataKind::Write)
-            },
-        ),
+        ("write", DataFrame { len: 0x1000, ..base(DataKind::Write) }),
+        ("write_last", DataFrame { len: 16, flags: DataFlags::LAST, ..base(DataKind::Write) }),
         (
             "write_notify",
-            DataFrame {
-                len: 16,
-                flags: DataFlags::all(),
-                tag,
-                ..base(DataKind::Write)
-            },
+            DataFrame { len: 16, flags: DataFlags::all(), tag, ..base(DataKind::Write) },
         ),
         ("read", base(DataKind::Read)),
         (
@@ -142,42 +106,13 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
             },
         ),
         ("ack", DataFrame::ack(0x0102_0304, 3)),
-        (
-            "write_ref",
-            DataFrame {
-                addr,
-                flags: DataFlags::all(),
-                tag,
-                ..base(DataKind::WriteRef)
-            },
-        ),
-        (
-            "read_ref",
-            DataFrame {
-                addr,
-                ..base(DataKind::ReadRef)
-            },
-        ),
-        (
-            "region",
-            DataFrame {
-                offset: 0,
-                ..base(DataKind::Region)
-            },
-        ),
-        (
-            "nack_unknown_window",
-            nack(Failure::Window(WindowFault::Unknown)),
-        ),
-        (
-            "nack_stale_epoch",
-            nack(Failure::Window(WindowFault::StaleEpoch)),
-        ),
+        ("write_ref", DataFrame { addr, flags: DataFlags::all(), tag, ..base(DataKind::WriteRef) }),
+        ("read_ref", DataFrame { addr, ..base(DataKind::ReadRef) }),
+        ("region", DataFrame { offset: 0, ..base(DataKind::Region) }),
+        ("nack_unknown_window", nack(Failure::Window(WindowFault::Unknown))),
+        ("nack_stale_epoch", nack(Failure::Window(WindowFault::StaleEpoch))),
         ("nack_revoked", nack(Failure::Window(WindowFault::Revoked))),
-        (
-            "nack_range",
-            nack(Failure::Window(WindowFault::OutOfWindow(range))),
-        ),
+        ("nack_range", nack(Failure::Window(WindowFault::OutOfWindow(range)))),
         ("nack_access", nack(Failure::Window(WindowFault::Access))),
         ("nack_peer_dead", nack(Failure::PeerDead)),
         ("nack_deadline", nack(Failure::DeadlineExceeded)),
@@ -195,11 +130,7 @@ fn every_data_frame_has_its_stored_bytes_and_comes_back() {
     for (name, frame) in &frames {
         let bytes = frame.emit();
         let want = stored.iter().find(|(n, _)| n == name);
-        assert_eq!(
-            want.map(|w| w.1.as_str()),
-            Some(hex(&bytes).as_str()),
-            "{name}"
-        );
+        assert_eq!(want.map(|w| w.1.as_str()), Some(hex(&bytes).as_str()), "{name}");
         assert_eq!(DataFrame::parse(&bytes), Ok(*frame), "{name}");
         assert_eq!(bytes.len(), DATA_FRAME_BYTES);
     }
@@ -215,10 +146,7 @@ fn every_failure_survives_a_nack() {
             assert_eq!(DataFrame::nack(5, why.failure()), frame, "{name}");
         }
     }
-    let later = DataFrame {
-        status: 4000,
-        ..DataFrame::new(DataKind::Nack, 1)
-    };
+    let later = DataFrame { status: 4000, ..DataFrame::new(DataKind::Nack, 1) };
     let why = DataFrame::parse(&later.emit()).unwrap().why().unwrap();
     assert_eq!(why.failure(), Failure::Transport(4000));
 }

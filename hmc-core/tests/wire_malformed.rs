@@ -74,12 +74,6 @@ fn errors_read_well() {
         say(&[2, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]),
         "byte 4: a length of 4294967295 bytes exceeds the limit of 1048576"
     );
-    assert_eq!(
-        say(&[9, 0, 0, 0, 0, 0, 0, 0]),
-        "byte 0: unknown frame type 9"
-    );
-    assert_eq!(
-        say(&[2, 0, 0, 0xC0, 2, 0, 0, 0, 34, 0]),
-        "byte 9: 1 bytes too many"
-    );
+    assert_eq!(say(&[9, 0, 0, 0, 0, 0, 0, 0]), "byte 0: unknown frame type 9");
+    assert_eq!(say(&[2, 0, 0, 0xC0, 2, 0, 0, 0, 34, 0]), "byte 9: 1 bytes too many");
 }

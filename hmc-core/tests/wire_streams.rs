@@ -93,20 +93,13 @@ fn every_prefix_of_a_message_is_incomplete_and_nothing_else() {
 /// What a peer could say to each of the five roles of a rig.
 fn dialogues() -> Vec<(u8, Vec<u8>)> {
     let list = endpoints();
-    let theirs = Hello {
-        job: 5,
-        expected: Some(Rank(1)),
-        ..hello(&list)
-    };
+    let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
     let talk = [
         Message::Tag(1),
         Message::Ping(7),
         Message::Struct(b"some bytes of a user"),
         Message::Advert(common::advert()),
-        Message::Notify {
-            tag: 2,
-            window: WindowId(3),
-        },
+        Message::Notify { tag: 2, window: WindowId(3) },
         Message::Bye,
     ];
     let say = |first: Message<'_>, then: &[Message<'_>]| {
@@ -119,42 +112,14 @@ fn dialogues() -> Vec<(u8, Vec<u8>)> {
     let upstream = [Message::Int32(5), Message::Tag(6), Message::Struct(b"xyz")];
     vec![
         (0, say(Message::Hello(theirs), &talk)),
-        (
-            0,
-            say(
-                Message::Hello(Hello {
-                    rank: Rank(101),
-                    ..theirs
-                }),
-                &[],
-            ),
-        ),
+        (0, say(Message::Hello(Hello { rank: Rank(101), ..theirs }), &[])),
         (0, say(Message::Hello(Hello { job: 6, ..theirs }), &[])),
         (0, say(Message::HelloV1 { rank: Rank(3) }, &upstream)),
-        (
-            0,
-            say(
-                Message::Attach {
-                    rank: Rank(2),
-                    token: TOKEN,
-                    channel: 1,
-                },
-                &[],
-            ),
-        ),
+        (0, say(Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 }, &[])),
         (0, say(Message::Tag(1), &[])),
         (1, say(Message::HelloV1 { rank: Rank(3) }, &upstream)),
         (1, say(Message::Hello(theirs), &[Message::Hello(theirs)])),
-        (
-            2,
-            say(
-                Message::Welcome(Welcome {
-                    hello: theirs,
-                    token: TOKEN,
-                }),
-                &talk,
-            ),
-        ),
+        (2, say(Message::Welcome(Welcome { hello: theirs, token: TOKEN }), &talk)),
         (2, say(Message::Reject(RejectReason::Busy), &[])),
         (3, say(Message::Int32(5), &upstream)),
         (3, say(Message::Tag(5), &[Message::Bye])),
@@ -195,17 +160,7 @@ fn any_list() -> impl Strategy<Value = EndpointList> {
     })
 }
 
-type Words = (
-    u32,
-    u64,
-    u32,
-    u64,
-    [u8; 16],
-    Option<u32>,
-    [u8; 16],
-    u64,
-    u16,
-);
+type Words = (u32, u64, u32, u64, [u8; 16], Option<u32>, [u8; 16], u64, u16);
 
 fn any_words() -> impl Strategy<Value = Words> {
     (
@@ -247,10 +202,9 @@ fn any_advert() -> impl Strategy<Value = RegionAdvert> {
         .prop_map(|((window, epoch, len), access, kind, memfd, label)| {
             // A memfd large enough for the window, wherever that is possible.
             let backing = match memfd {
-                Some((base, more)) if base.checked_add(len).is_some() => Backing::Memfd {
-                    base,
-                    size: Extent::new((base + len).saturating_add(more)),
-                },
+                Some((base, more)) if base.checked_add(len).is_some() => {
+                    Backing::Memfd { base, size: Extent::new((base + len).saturating_add(more)) }
+                }
                 _ => Backing::Process,
             };
             let region = RemoteRegion {
@@ -260,11 +214,7 @@ fn any_advert() -> impl Strategy<Value = RegionAdvert> {
                 access: Access::from_bits_truncate(access),
                 kind: MemoryKind::from_wire(kind).unwrap(),
             };
-            RegionAdvert {
-                region,
-                backing,
-                role: label.map_or(Role::Default, Role::Named),
-            }
+            RegionAdvert { region, backing, role: label.map_or(Role::Default, Role::Named) }
         })
 }
 

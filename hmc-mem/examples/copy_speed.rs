@@ -41,29 +41,17 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let max_mib: usize = std::env::args()
-        .nth(1)
-        .and_then(|a| a.parse().ok())
-        .unwrap_or(256);
+    let max_mib: usize = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(256);
     let max = max_mib << 20;
     // Page offsets differ, as they do between a staging buffer and a window.
     let src = vec![1u8; max + 4096];
     let mut dst = vec![2u8; max + 4096];
     let (s, d) = (src.as_ptr(), dst.as_mut_ptr().wrapping_add(64));
-    println!(
-        "{:>12} {:>12} {:>12} {:>8}",
-        "bytes", "ours ns", "memcpy ns", "ratio"
-    );
-    let small = [
-        8usize, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
-    ];
-    let large = (0..40).map(|i| {
-        if i % 2 == 0 {
-            4096usize << (i / 2)
-        } else {
-            6144usize << (i / 2)
-        }
-    });
+    println!("{:>12} {:>12} {:>12} {:>8}", "bytes", "ours ns", "memcpy ns", "ratio");
+    let small =
+        [8usize, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072];
+    let large =
+        (0..40).map(|i| if i % 2 == 0 { 4096usize << (i / 2) } else { 6144usize << (i / 2) });
     for len in small.into_iter().chain(large).take_while(|len| *len <= max) {
         let times = u32::try_from((4 << 20) / len).unwrap_or(1).clamp(1, 20_000);
         let rounds = if len >= 32 << 20 { 15 } else { 41 };

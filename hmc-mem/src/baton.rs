@@ -63,18 +63,14 @@ impl Baton {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            word: Word64::new(0),
-        }
+        Self { word: Word64::new(0) }
     }
 
     /// A baton that nobody holds. (loom's atomics have no constant constructor.)
     #[cfg(loom)]
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            word: Word64::new(0),
-        }
+        Self { word: Word64::new(0) }
     }
 
     /// Takes the lead if it is free. Never blocks. What earlier leaders wrote is visible to the new one.
@@ -188,11 +184,7 @@ impl Follow<'_> {
 
 impl Drop for Follow<'_> {
     fn drop(&mut self) {
-        let before = self
-            .baton
-            .word
-            .atomic()
-            .fetch_sub(FOLLOWER, Ordering::AcqRel);
+        let before = self.baton.word.atomic().fetch_sub(FOLLOWER, Ordering::AcqRel);
         // This follower may have swallowed the one wake-up of a leader that left, and may now go away
         // with its own operation ended. If nobody leads and others follow, the next one must know.
         if before & LED == 0 && low(before) > 1 {
@@ -202,11 +194,7 @@ impl Drop for Follow<'_> {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::arithmetic_side_effects,
-    reason = "tests may panic"
-)]
+#[allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
     use super::{Baton, FOLLOWER, Handed, LED, SEQUENCE};
     use crate::slot::{Poll, SlotWord, Wake};
@@ -233,17 +221,10 @@ mod tests {
     #[test]
     fn the_sequence_wraps_without_a_trace() {
         let start = (u64::MAX << 33) | FOLLOWER;
-        let baton = Baton {
-            word: Word64::new(start),
-        };
+        let baton = Baton { word: Word64::new(start) };
         baton.notify();
-        assert_eq!(
-            baton.word.atomic().load(Ordering::Relaxed),
-            start.wrapping_add(SEQUENCE)
-        );
-        let baton = Baton {
-            word: Word64::new(u64::MAX << 33),
-        };
+        assert_eq!(baton.word.atomic().load(Ordering::Relaxed), start.wrapping_add(SEQUENCE));
+        let baton = Baton { word: Word64::new(u64::MAX << 33) };
         drop(baton.try_lead().unwrap());
         assert_eq!(baton.word.atomic().load(Ordering::Relaxed), 0);
         assert_eq!(LED.wrapping_add(LED), SEQUENCE);

@@ -66,11 +66,7 @@ unsafe fn bounce(dst: *mut u8, src: *const u8, len: usize) {
     while done < len {
         let step = len.saturating_sub(done).min(BOUNCE);
         // From the front when the destination lies lower, else from the back.
-        let at = if forward {
-            done
-        } else {
-            len.saturating_sub(done).saturating_sub(step)
-        };
+        let at = if forward { done } else { len.saturating_sub(done).saturating_sub(step) };
         // SAFETY: `at + step <= len`, so the piece lies in `src`; `buffer` has `BOUNCE >= step` bytes and is
         // private to this frame.
         unsafe { copy(buffer.as_mut_ptr(), src.wrapping_add(at), step) };

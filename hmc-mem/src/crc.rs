@@ -20,11 +20,7 @@ const TABLE: [u32; 256] = {
         let mut crc = i as u32;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 {
-                crc >> 1 ^ POLY
-            } else {
-                crc >> 1
-            };
+            crc = if crc & 1 == 1 { crc >> 1 ^ POLY } else { crc >> 1 };
             bit += 1;
         }
         table[i] = crc;
@@ -50,11 +46,7 @@ pub(crate) unsafe fn append(crc: u32, src: *const u8, len: usize) -> u32 {
 fn step(crc: u32, byte: u8) -> u32 {
     let [low, ..] = crc.to_le_bytes();
     // The index is a byte and the table has 256 entries: the default is never taken.
-    TABLE
-        .get(usize::from(low ^ byte))
-        .copied()
-        .unwrap_or_default()
-        ^ (crc >> 8)
+    TABLE.get(usize::from(low ^ byte)).copied().unwrap_or_default() ^ (crc >> 8)
 }
 
 /// # Safety
@@ -118,13 +110,10 @@ mod hardware {
     };
 
     fn shift(crc: u32) -> u32 {
-        SHIFT
-            .iter()
-            .zip(crc.to_le_bytes())
-            .fold(0, |sum, (place, byte)| {
-                // 256 entries and a byte: the default is never taken.
-                sum ^ place.get(usize::from(byte)).copied().unwrap_or_default()
-            })
+        SHIFT.iter().zip(crc.to_le_bytes()).fold(0, |sum, (place, byte)| {
+            // 256 entries and a byte: the default is never taken.
+            sum ^ place.get(usize::from(byte)).copied().unwrap_or_default()
+        })
     }
 
     /// # Safety
@@ -181,20 +170,12 @@ mod hardware {
                 options(nostack, readonly)
             );
         }
-        (
-            crate::sync::low(a),
-            crate::sync::low(b),
-            crate::sync::low(c),
-        )
+        (crate::sync::low(a), crate::sync::low(b), crate::sync::low(c))
     }
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "tests may panic"
-)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
     use super::{append, table};
     use std::vec::Vec;
@@ -219,9 +200,7 @@ mod tests {
 
     #[test]
     fn hardware_and_table_agree_in_one_piece_and_in_two() {
-        let bytes: Vec<u8> = (0..20_000u32)
-            .map(|i| (i * i / 7).to_le_bytes()[0])
-            .collect();
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * i / 7).to_le_bytes()[0]).collect();
         let lens: &[usize] = if cfg!(miri) {
             &[0, 1, 9, 300]
         } else {

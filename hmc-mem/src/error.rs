@@ -109,10 +109,9 @@ impl MemError {
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::NoSpace {
-                limit: MemLimit::Cgroup,
-                ..
-            } => "ask for a smaller region or raise the control group's memory limit",
+            Self::NoSpace { limit: MemLimit::Cgroup, .. } => {
+                "ask for a smaller region or raise the control group's memory limit"
+            }
             Self::NoSpace { .. } => "ask for a smaller region or free memory",
             Self::TooLong { .. } => "ask for a smaller region",
             Self::NotSealed { .. } | Self::ShortFile { .. } | Self::Sparse { .. } => {
@@ -132,17 +131,10 @@ impl core::fmt::Display for MemError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match *self {
             Self::NoSpace { need, have, limit } => {
-                write!(
-                    f,
-                    "not enough memory: need {need} bytes, {} leaves {have}",
-                    limit.name()
-                )?;
+                write!(f, "not enough memory: need {need} bytes, {} leaves {have}", limit.name())?;
             }
             Self::TooLong { len, limit } => {
-                write!(
-                    f,
-                    "{len} bytes are more than this machine can map ({limit})"
-                )?;
+                write!(f, "{len} bytes are more than this machine can map ({limit})")?;
             }
             Self::NotSealed { have, need } => {
                 write!(f, "the peer's memory has seals {have:#x}, needs {need:#x}")?;

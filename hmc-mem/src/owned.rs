@@ -69,9 +69,7 @@ impl<B: Backing> Owned<B> {
     /// Goes through the door: from here on others may write, so there are no slices any more.
     #[must_use]
     pub fn into_shared(self) -> Shared<B> {
-        Shared {
-            backing: self.backing,
-        }
+        Shared { backing: self.backing }
     }
 }
 
@@ -95,11 +93,7 @@ impl<B: Backing> Shared<B> {
         // which the view's lifetime precludes; a view of bytes that are not writable is made read-only
         // below. Slices need `Owned`, which is gone, or `borrow_private`, whose caller vouches.
         let view = unsafe { SharedBytes::new(self.backing.at(), self.backing.len()) };
-        if self.backing.is_writable() {
-            view
-        } else {
-            view.read_only()
-        }
+        if self.backing.is_writable() { view } else { view.read_only() }
     }
 
     /// What holds the bytes.

@@ -42,10 +42,7 @@ impl core::fmt::Display for SharedError {
         match *self {
             Self::Range(ref e) => e.fmt(f),
             Self::Length { span, other } => {
-                write!(
-                    f,
-                    "a span of {span} bytes cannot be copied to or from {other} bytes"
-                )
+                write!(f, "a span of {span} bytes cannot be copied to or from {other} bytes")
             }
             Self::Misaligned { offset, align } => {
                 write!(f, "offset {offset} is not a multiple of {align}")
@@ -92,12 +89,7 @@ impl<'a> SharedBytes<'a> {
     /// at the same time.
     #[must_use]
     pub const unsafe fn new(at: NonNull<u8>, len: usize) -> Self {
-        Self {
-            at,
-            extent: Extent::new(widen(len)),
-            writable: true,
-            life: PhantomData,
-        }
+        Self { at, extent: Extent::new(widen(len)), writable: true, life: PhantomData }
     }
 
     /// The same view without the right to write.
@@ -144,11 +136,7 @@ impl<'a> SharedBytes<'a> {
         let (at, _) = self.locate(span)?;
         // Never null: it lies within a view, or one past its end.
         let at = NonNull::new(at).unwrap_or(self.at);
-        Ok(Self {
-            at,
-            extent: Extent::new(span.len()),
-            ..*self
-        })
+        Ok(Self { at, extent: Extent::new(span.len()), ..*self })
     }
 
     /// The address and length of a span that was proven against this view or against another.
@@ -164,11 +152,7 @@ impl<'a> SharedBytes<'a> {
 
     #[inline]
     fn locate_mut(&self, span: Span) -> Result<(*mut u8, usize), SharedError> {
-        if self.writable {
-            self.locate(span)
-        } else {
-            Err(SharedError::ReadOnly)
-        }
+        if self.writable { self.locate(span) } else { Err(SharedError::ReadOnly) }
     }
 
     /// Copies the bytes of `span` into `into`, which has the same length.
@@ -301,17 +285,11 @@ impl<'a> SharedBytes<'a> {
 #[cold]
 #[inline(never)]
 fn length(span: Span, other: usize) -> SharedError {
-    SharedError::Length {
-        span: span.len(),
-        other: widen(other),
-    }
+    SharedError::Length { span: span.len(), other: widen(other) }
 }
 
 /// A length as a number on the wire: lossless, as no target has a wider `usize`.
-#[allow(
-    clippy::as_conversions,
-    reason = "usize to u64 has no const From; it cannot lose bits"
-)]
+#[allow(clippy::as_conversions, reason = "usize to u64 has no const From; it cannot lose bits")]
 pub(crate) const fn widen(n: usize) -> u64 {
     const _: () = assert!(size_of::<usize>() <= size_of::<u64>());
     n as u64

@@ -92,25 +92,20 @@ impl SlotWord {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-        }
+        Self { word: AtomicU64::new(0) }
     }
 
     /// A free slot. (loom's atomics have no constant constructor.)
     #[cfg(loom)]
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-        }
+        Self { word: AtomicU64::new(0) }
     }
 
     /// One change: `step` gives the next word, or `None` to leave it. `Ok` holds the word before.
     fn change(&self, step: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         // AcqRel on every change: it acquires what the last party left and releases this one's writes.
-        self.word
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, step)
+        self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, step)
     }
 
     /// Starts an operation in a free slot. `false` when the slot is not free; nothing changed.
@@ -128,11 +123,7 @@ impl SlotWord {
     /// Ends an operation: well when `code` is 0, else as a failure with that code. Of several parties that
     /// try (a completion, a deadline, a close) the first ends it; the others get [`Wake::Stale`].
     pub fn finish_with(&self, generation: u32, code: u16) -> Wake {
-        let end = if code == 0 {
-            DONE
-        } else {
-            FAILED | (u64::from(code) << CODE_SHIFT)
-        };
+        let end = if code == 0 { DONE } else { FAILED | (u64::from(code) << CODE_SHIFT) };
         let before = self.change(|w| {
             (is_of(w, generation) && w & PENDING != 0).then(|| tag(generation) | (w & ORPHAN) | end)
         });
@@ -166,8 +157,7 @@ impl SlotWord {
     /// [`Wake::Waiter`]. `false`: it has ended (poll it) or is stale; do not sleep.
     #[must_use]
     pub fn set_waiter(&self, generation: u32) -> bool {
-        self.change(|w| (is_of(w, generation) && w & PENDING != 0).then_some(w | WAITER))
-            .is_ok()
+        self.change(|w| (is_of(w, generation) && w & PENDING != 0).then_some(w | WAITER)).is_ok()
     }
 
     /// The owner goes away (a dropped future). Whatever the operation holds stays held until it ends.

@@ -104,11 +104,7 @@ mod real {
             // reference lives as long as `word`. It is handed to the kernel only: this crate makes no
             // 4-byte access to the word.
             let [first, second] = unsafe { halves.as_ref() };
-            if cfg!(target_endian = "little") {
-                second
-            } else {
-                first
-            }
+            if cfg!(target_endian = "little") { second } else { first }
         }
 
         const fn flags(scope: Scope) -> futex::Flags {
@@ -174,8 +170,7 @@ mod real {
             let Some(end) = self.0 else {
                 return Some(Duration::from_secs(3600));
             };
-            end.checked_duration_since(std::time::Instant::now())
-                .filter(|left| !left.is_zero())
+            end.checked_duration_since(std::time::Instant::now()).filter(|left| !left.is_zero())
         }
     }
 
@@ -216,11 +211,7 @@ mod model {
         /// A word that holds `value`.
         #[must_use]
         pub fn new(value: u64) -> Self {
-            Self {
-                word: AtomicU64::new(value),
-                bucket: Mutex::new(()),
-                bell: Condvar::new(),
-            }
+            Self { word: AtomicU64::new(value), bucket: Mutex::new(()), bell: Condvar::new() }
         }
 
         /// The atomic itself.

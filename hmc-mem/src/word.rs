@@ -85,9 +85,7 @@ impl<'a> WindowWord<'a> {
         let why = if before & CLOSED != 0 {
             Refused::Closed
         } else if before & EPOCH != u64::from(epoch) {
-            Refused::Epoch {
-                now: crate::sync::low(before & EPOCH),
-            }
+            Refused::Epoch { now: crate::sync::low(before & EPOCH) }
         } else if high(before) == u32::MAX {
             Refused::Broken
         } else {
@@ -148,9 +146,7 @@ impl<'a> WindowWord<'a> {
     /// Owner: closed under `epoch` and empty, whatever the word held. Only when no process that knows the
     /// word is alive besides the owner: it forgets who was inside.
     pub fn reset(&self, epoch: u32) {
-        self.word
-            .atomic()
-            .store(Self::closed_value(epoch), Ordering::Release);
+        self.word.atomic().store(Self::closed_value(epoch), Ordering::Release);
     }
 
     /// How many are inside, as the word says.
@@ -178,8 +174,7 @@ impl<'a> WindowWord<'a> {
             let Some(left) = deadline.left() else {
                 return Drain::TimedOut { inside: high(now) };
             };
-            self.word
-                .wait_high(high(now), Some(left.min(LONGEST_NAP)), Scope::Host);
+            self.word.wait_high(high(now), Some(left.min(LONGEST_NAP)), Scope::Host);
         }
     }
 }
@@ -203,10 +198,7 @@ mod tests {
         assert!(w.is_open(4) && !w.is_open(3));
         w.close();
         assert!(!w.is_open(4) && !w.is_drained());
-        assert_eq!(
-            w.wait_drained(Duration::ZERO),
-            Drain::TimedOut { inside: 1 }
-        );
+        assert_eq!(w.wait_drained(Duration::ZERO), Drain::TimedOut { inside: 1 });
         w.leave();
         assert!(w.is_drained());
         assert_eq!(w.wait_drained(Duration::ZERO), Drain::Drained);

@@ -4,11 +4,7 @@
 //! Each model has a comment with its property; each word has a control that must fail. A lost wake-up shows as
 //! a deadlock, since no wait times out in a model.
 #![cfg(loom)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::arithmetic_side_effects,
-    reason = "tests may panic"
-)]
+#![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
 use hmc_mem::baton::Baton;
 use hmc_mem::flag::Flag;
@@ -195,9 +191,7 @@ fn control_slot_relaxed() {
         let finisher = Arc::clone(&shared);
         let t = thread::spawn(move || {
             finisher.0.set(3);
-            let _ = finisher
-                .1
-                .compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = finisher.1.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed);
         });
         if shared.1.load(Ordering::Acquire) == 2 {
             assert_eq!(shared.0.get(), 3);
@@ -217,11 +211,7 @@ impl<const N: usize> Driver<N> {
     fn new() -> Self {
         let slots = std::array::from_fn(|_| SlotWord::new());
         slots.iter().for_each(|s| assert!(s.arm(1)));
-        Self {
-            baton: Baton::new(),
-            state: Cell::new(),
-            slots,
-        }
+        Self { baton: Baton::new(), state: Cell::new(), slots }
     }
 
     /// One turn of progress: ends the operations in `which` and wakes who waits for them.

@@ -29,9 +29,7 @@ use rustix::process::Pid;
 const RW: Access = Access::READ.union(Access::WRITE);
 
 fn span(offset: u64, len: u64) -> Span {
-    Extent::new(u64::MAX)
-        .span(Side::Local, offset, len)
-        .unwrap()
+    Extent::new(u64::MAX).span(Side::Local, offset, len).unwrap()
 }
 
 fn read(m: &Mapping, at: u64, len: u64) -> Vec<u8> {
@@ -49,10 +47,7 @@ fn a_peer_sees_what_is_written_and_the_other_way() {
     for len in [1u64, 4096, 5000, HUGE_PAGE, HUGE_PAGE + 4097, 5 * HUGE_PAGE] {
         let ours = Mapping::create(len).unwrap();
         assert_eq!(ours.extent().len(), len);
-        assert!(
-            read(&ours, 0, len).iter().all(|b| *b == 0),
-            "fresh pages are zeros"
-        );
+        assert!(read(&ours, 0, len).iter().all(|b| *b == 0), "fresh pages are zeros");
         let theirs = Mapping::map_peer(dup(&ours), len, 0, RW).unwrap();
         ours.bytes().fill(span(0, len), 7).unwrap();
         assert!(read(&theirs, 0, len).iter().all(|b| *b == 7));
@@ -70,13 +65,7 @@ fn a_part_of_a_memfd_is_mapped_from_its_offset() {
     assert!(read(&theirs, 0, page).iter().all(|b| *b == 3));
     assert_eq!(read(&theirs, page, 5), [0; 5]);
     let odd = Mapping::map_peer(dup(&ours), page, 7, RW);
-    assert_eq!(
-        odd.unwrap_err(),
-        MemError::Unaligned {
-            value: 7,
-            align: page
-        }
-    );
+    assert_eq!(odd.unwrap_err(), MemError::Unaligned { value: 7, align: page });
 }
 
 #[test]
@@ -85,19 +74,11 @@ fn an_empty_region_is_legal() {
     assert!(empty.extent().is_empty());
     assert_eq!(empty.fd().unwrap_err(), MemError::NotExportable);
     empty.bytes().write_at(span(0, 0), &[]).unwrap();
-    assert!(matches!(
-        empty.bytes().write_at(span(0, 1), &[1]),
-        Err(SharedError::Range(_))
-    ));
+    assert!(matches!(empty.bytes().write_at(span(0, 1), &[1]), Err(SharedError::Range(_))));
     empty.prefault().unwrap();
     empty.fresh_over(span(0, 0)).unwrap();
     let ours = Mapping::create(10).unwrap();
-    assert!(
-        Mapping::map_peer(dup(&ours), 0, 0, RW)
-            .unwrap()
-            .extent()
-            .is_empty()
-    );
+    assert!(Mapping::map_peer(dup(&ours), 0, 0, RW).unwrap().extent().is_empty());
     assert!(Owned::<Mapping>::create(0).unwrap().as_slice().is_empty());
 }
 
@@ -122,10 +103,7 @@ fn a_region_exported_for_reading_cannot_be_written_by_a_peer() {
         MemError::Os { call: "mmap", .. }
     ));
     let reader = Mapping::map_peer(fd, 4096, 0, Access::READ).unwrap();
-    assert_eq!(
-        reader.bytes().write_at(span(0, 1), &[1]),
-        Err(SharedError::ReadOnly)
-    );
+    assert_eq!(reader.bytes().write_at(span(0, 1), &[1]), Err(SharedError::ReadOnly));
     let reader = Shared::new(reader);
     assert!(!reader.bytes().is_writable());
     ours.bytes().fill(span(0, 4096), 5).unwrap();
@@ -134,10 +112,7 @@ fn a_region_exported_for_reading_cannot_be_written_by_a_peer() {
     assert_eq!(got, [5]);
     assert_eq!(
         ours.seal_seals().unwrap_err(),
-        MemError::Os {
-            call: "fcntl(F_ADD_SEALS)",
-            errno: libc::EPERM
-        }
+        MemError::Os { call: "fcntl(F_ADD_SEALS)", errno: libc::EPERM }
     );
 }
 
@@ -156,78 +131,30 @@ fn what_could_vanish_is_not_mapped() {
     let both = SealFlags::SHRINK | SealFlags::GROW;
     for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW] {
         let got = Mapping::map_peer(make(8192, seals, true), 8192, 0, RW).unwrap_err();
-        assert_eq!(
-            got,
-            MemError::NotSealed {
-                have: seals.bits(),
-                need: both.bits()
-            }
-        );
+        assert_eq!(got, MemError::NotSealed { have: seals.bits(), need: both.bits() });
     }
     let got = Mapping::map_peer(make(8192, both, true), 8193, 0, RW).unwrap_err();
-    assert_eq!(
-        got,
-        MemError::ShortFile {
-            claim: 8193,
-            size: 8192
-        }
-    );
+    assert_eq!(got, MemError::ShortFile { claim: 8193, size: 8192 });
     let got = Mapping::map_peer(make(8192, both, true), 4096, u64::MAX - 4095, RW).unwrap_err();
-    assert_eq!(
-        got,
-        MemError::ShortFile {
-            claim: u64::MAX,
-            size: 8192
-        }
-    );
+    assert_eq!(got, MemError::ShortFile { claim: u64::MAX, size: 8192 });
     let got = Mapping::map_peer(make(8192, both, false), 8192, 0, RW).unwrap_err();
-    assert_eq!(
-        got,
-        MemError::Sparse {
-            claim: 8192,
-            committed: 0
-        }
-    );
+    assert_eq!(got, MemError::Sparse { claim: 8192, committed: 0 });
     assert!(Mapping::map_peer(make(8192, both, true), 8192, 0, RW).is_ok());
     let (socket, _other) = UnixStream::pair().unwrap();
     let got = Mapping::map_peer(socket.into(), 1, 0, RW).unwrap_err();
-    assert_eq!(
-        got,
-        MemError::NotSealed {
-            have: 0,
-            need: both.bits()
-        }
-    );
+    assert_eq!(got, MemError::NotSealed { have: 0, need: both.bits() });
 }
 
 #[test]
 fn too_much_is_refused_before_anything_is_taken() {
-    let got = Mapping::builder()
-        .budget(Budget::of(1 << 20))
-        .create((1 << 20) + 1)
-        .unwrap_err();
+    let got = Mapping::builder().budget(Budget::of(1 << 20)).create((1 << 20) + 1).unwrap_err();
     assert_eq!(
         got,
-        MemError::NoSpace {
-            need: (1 << 20) + 1,
-            have: 1 << 20,
-            limit: MemLimit::Caller
-        }
+        MemError::NoSpace { need: (1 << 20) + 1, have: 1 << 20, limit: MemLimit::Caller }
     );
-    assert!(
-        Mapping::builder()
-            .budget(Budget::of(1 << 20))
-            .create(1 << 20)
-            .is_ok()
-    );
-    assert!(matches!(
-        Mapping::create(1 << 45).unwrap_err(),
-        MemError::NoSpace { .. }
-    ));
-    assert!(matches!(
-        Mapping::create(u64::MAX).unwrap_err(),
-        MemError::TooLong { .. }
-    ));
+    assert!(Mapping::builder().budget(Budget::of(1 << 20)).create(1 << 20).is_ok());
+    assert!(matches!(Mapping::create(1 << 45).unwrap_err(), MemError::NoSpace { .. }));
+    assert!(matches!(Mapping::create(u64::MAX).unwrap_err(), MemError::TooLong { .. }));
     assert!(got.to_string().contains("1048577") && got.to_string().contains("smaller region"));
 }
 
@@ -242,27 +169,18 @@ fn budgets_come_from_the_tightest_of_memory_and_control_groups() {
     assert_eq!(Budget::read_under(&root).have(), u64::MAX);
     put("proc/meminfo", "MemTotal: 99 kB\nMemAvailable:   1000 kB\n");
     let got = Budget::read_under(&root);
-    assert_eq!(
-        (got.have(), got.limit()),
-        (1_024_000, MemLimit::MemAvailable)
-    );
+    assert_eq!((got.have(), got.limit()), (1_024_000, MemLimit::MemAvailable));
     // v2: the parent is tighter than the group itself; cached file pages count as free.
     put("proc/self/cgroup", "0::/a/b\n");
     put("sys/fs/cgroup/a/b/memory.max", "max\n");
     put("sys/fs/cgroup/a/memory.max", "500000\n");
     put("sys/fs/cgroup/a/memory.current", "450000\n");
-    put(
-        "sys/fs/cgroup/a/memory.stat",
-        "anon 1\ninactive_file 30000\n",
-    );
+    put("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 30000\n");
     let got = Budget::read_under(&root);
     assert_eq!((got.have(), got.limit()), (80_000, MemLimit::Cgroup));
     // v1: no limit is 2^63 less a page; then a limit, in a container whose path is not below the mount.
     put("proc/self/cgroup", "4:memory:/x/y\n0::/\n");
-    put(
-        "sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "9223372036854771712\n",
-    );
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     put("sys/fs/cgroup/memory/memory.usage_in_bytes", "100\n");
     assert_eq!(Budget::read_under(&root).limit(), MemLimit::MemAvailable);
     put("sys/fs/cgroup/memory/memory.limit_in_bytes", "40\n");
@@ -283,22 +201,14 @@ fn huge_pages_are_used_where_the_system_grants_them() {
         theirs.prefault().unwrap();
         assert!(theirs.huge_bytes() <= m.extent().len());
     }
-    assert_eq!(
-        Mapping::builder()
-            .huge(false)
-            .create(4 * HUGE_PAGE)
-            .unwrap()
-            .pages(),
-        Pages::Small
-    );
+    assert_eq!(Mapping::builder().huge(false).create(4 * HUGE_PAGE).unwrap().pages(), Pages::Small);
 }
 
 #[test]
 fn creation_is_quick() {
-    for (len, bound) in [
-        (1u64 << 20, Duration::from_millis(1)),
-        (128 << 20, Duration::from_millis(100)),
-    ] {
+    for (len, bound) in
+        [(1u64 << 20, Duration::from_millis(1)), (128 << 20, Duration::from_millis(100))]
+    {
         let best = (0..5)
             .map(|_| {
                 let begun = Instant::now();
@@ -321,24 +231,14 @@ fn fresh_pages_cut_a_peer_off_and_keep_the_bytes() {
         let theirs = Mapping::map_peer(dup(&ours), len, 0, RW).unwrap();
         ours.bytes().fill(span(0, len), 1).unwrap();
         for wrong in [span(1, page), span(0, page + 1)] {
-            assert!(matches!(
-                ours.fresh_over(wrong),
-                Err(MemError::Unaligned { .. })
-            ));
+            assert!(matches!(ours.fresh_over(wrong), Err(MemError::Unaligned { .. })));
         }
         assert!(ours.fd().is_ok());
         ours.fresh_over(span(page, page)).unwrap();
         theirs.bytes().fill(span(0, len), 2).unwrap();
         assert_eq!(read(&ours, 0, 1), [2]);
-        assert!(
-            read(&ours, page, page).iter().all(|b| *b == 1),
-            "cut off, bytes kept"
-        );
-        assert!(
-            read(&ours, 2 * page, len - 2 * page)
-                .iter()
-                .all(|b| *b == 2)
-        );
+        assert!(read(&ours, page, page).iter().all(|b| *b == 1), "cut off, bytes kept");
+        assert!(read(&ours, 2 * page, len - 2 * page).iter().all(|b| *b == 2));
         assert_eq!(ours.fd().unwrap_err(), MemError::NotExportable);
         ours.fresh_over(span(2 * page, len - 2 * page)).unwrap();
         theirs.bytes().fill(span(0, len), 3).unwrap();
@@ -364,11 +264,7 @@ fn wait(pid: i32) -> i32 {
     // SAFETY: `pid` is our child; `status` is a live int.
     let got = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(got, pid);
-    if libc::WIFSIGNALED(status) {
-        128 + libc::WTERMSIG(status)
-    } else {
-        libc::WEXITSTATUS(status)
-    }
+    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
 #[test]
@@ -390,10 +286,7 @@ fn a_forked_child_does_not_inherit_the_pages() {
 fn owned_memory_is_borrowed_until_it_is_shared() {
     let mut owned = Owned::<Mapping>::create(100).unwrap();
     owned.as_mut_slice()[42] = 6;
-    assert_eq!(
-        owned.as_slice().iter().map(|b| u32::from(*b)).sum::<u32>(),
-        6
-    );
+    assert_eq!(owned.as_slice().iter().map(|b| u32::from(*b)).sum::<u32>(), 6);
     let shared = owned.into_shared();
     assert_eq!(read(shared.backing(), 42, 1), [6]);
     // SAFETY: no other process has the descriptor, and this thread is the only one with the mapping.
@@ -433,10 +326,7 @@ fn a_killed_peer_inside_a_window_does_not_hold_the_owner() {
     assert_eq!(code, 0);
     w.close();
     let begun = Instant::now();
-    assert_eq!(
-        w.wait_drained(Duration::from_millis(80)),
-        Drain::TimedOut { inside: 1 }
-    );
+    assert_eq!(w.wait_drained(Duration::from_millis(80)), Drain::TimedOut { inside: 1 });
     assert!(begun.elapsed() < Duration::from_secs(2));
     w.reset(8);
     assert!(w.is_drained());
@@ -498,20 +388,11 @@ fn cma_copies_between_processes() {
     // SAFETY: as above.
     unsafe { cma::write(pid, address + 5, &view, span(0, 10), || true) }.unwrap();
     pull(address, span(100, 20)).unwrap();
-    assert_eq!(
-        read(&here, 100, 20),
-        [[7; 5].as_slice(), &[9; 10], &[7; 5]].concat()
-    );
+    assert_eq!(read(&here, 100, 20), [[7; 5].as_slice(), &[9; 10], &[7; 5]].concat());
     assert_eq!(theirs[5], 7, "our own copy of the vector is ours");
     assert_eq!(pull(16, span(0, 8)), Err(CmaError::BadAddress { done: 0 }));
-    assert_eq!(
-        pull(u64::MAX, span(0, 8)),
-        Err(CmaError::BadAddress { done: 0 })
-    );
-    assert!(matches!(
-        pull(address, span(1, len)),
-        Err(CmaError::Shared(SharedError::Range(_)))
-    ));
+    assert_eq!(pull(u64::MAX, span(0, 8)), Err(CmaError::BadAddress { done: 0 }));
+    assert!(matches!(pull(address, span(1, len)), Err(CmaError::Shared(SharedError::Range(_)))));
     let mut asked = 0;
     // SAFETY: as above.
     let got = unsafe {
@@ -535,18 +416,10 @@ fn sockets_move_spans_in_pieces() {
     a.set_nonblocking(true).unwrap();
     b.set_nonblocking(true).unwrap();
     let len = 3u64 << 20;
-    let (from, to) = (
-        Mapping::create(len).unwrap(),
-        Mapping::create(len + 2).unwrap(),
-    );
-    let bytes: Vec<u8> = (0..len)
-        .map(|i| (i * 7 + (i >> 9)).to_le_bytes()[0])
-        .collect();
+    let (from, to) = (Mapping::create(len).unwrap(), Mapping::create(len + 2).unwrap());
+    let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + (i >> 9)).to_le_bytes()[0]).collect();
     from.bytes().write_at(span(0, len), &bytes).unwrap();
-    assert_eq!(
-        io::recv_into(&b, &to.bytes(), span(1, len)).unwrap(),
-        Moved::WouldBlock
-    );
+    assert_eq!(io::recv_into(&b, &to.bytes(), span(1, len)).unwrap(), Moved::WouldBlock);
     let (mut sent, mut got, mut calls) = (0u64, 0u64, 0);
     while got < len {
         calls += 1;
@@ -560,10 +433,7 @@ fn sockets_move_spans_in_pieces() {
             other => assert_eq!(other, Moved::WouldBlock),
         }
     }
-    assert!(
-        calls > 1,
-        "three MiB do not fit a socket buffer: a part is normal"
-    );
+    assert!(calls > 1, "three MiB do not fit a socket buffer: a part is normal");
     assert_eq!(read(&to, 1, len), bytes);
     assert_eq!((read(&to, 0, 1), read(&to, len + 1, 1)), (vec![0], vec![0]));
 }
@@ -574,10 +444,7 @@ fn a_header_and_a_span_go_in_one_call_and_a_tail_comes_in_one() {
     let m = Mapping::create(100).unwrap();
     let view = m.bytes();
     view.write_at(span(10, 4), b"body").unwrap();
-    assert_eq!(
-        io::send_with(&a, b"head", &view, span(10, 4)).unwrap(),
-        Moved::Bytes(8)
-    );
+    assert_eq!(io::send_with(&a, b"head", &view, span(10, 4)).unwrap(), Moved::Bytes(8));
     let parts = [
         Part::Private(b"x"),
         Part::Private(&[]),
@@ -586,10 +453,7 @@ fn a_header_and_a_span_go_in_one_call_and_a_tail_comes_in_one() {
     ];
     assert_eq!(io::send_parts(&a, &parts).unwrap(), Moved::Bytes(5));
     let mut tail = [0; 5];
-    assert_eq!(
-        io::recv_into_then(&b, &view, span(50, 8), &mut tail).unwrap(),
-        Moved::Bytes(13)
-    );
+    assert_eq!(io::recv_into_then(&b, &view, span(50, 8), &mut tail).unwrap(), Moved::Bytes(13));
     assert_eq!(read(&m, 50, 8), b"headbody");
     assert_eq!(&tail, b"xdyyz");
 }
@@ -603,16 +467,10 @@ fn wrong_ranges_and_broken_sockets_are_errors_and_no_signals() {
     assert!(wrong(io::send_from(&a, &view, span(10, 7))));
     assert!(wrong(io::recv_into(&a, &view, span(17, 0))));
     assert!(wrong(io::recv_into(&a, &view.read_only(), span(0, 1))));
-    assert_eq!(
-        io::send_from(&a, &view, span(16, 0)).unwrap(),
-        Moved::Bytes(0)
-    );
+    assert_eq!(io::send_from(&a, &view, span(16, 0)).unwrap(), Moved::Bytes(0));
     // A table that is full leaves the rest for the next call.
     let many = vec![Part::Private(b"ab"); io::MAX_PARTS + 5];
-    assert_eq!(
-        io::send_parts(&a, &many).unwrap(),
-        Moved::Bytes(2 * io::MAX_PARTS)
-    );
+    assert_eq!(io::send_parts(&a, &many).unwrap(), Moved::Bytes(2 * io::MAX_PARTS));
     let mut sink = [0; 2 * io::MAX_PARTS];
     assert_eq!(
         io::recv_parts(&b, &mut [Place::Private(&mut sink)]).unwrap(),
@@ -635,39 +493,20 @@ fn a_descriptor_is_passed_and_closes_on_exec() {
     let (a, b) = UnixStream::pair().unwrap();
     let m = Mapping::create(4096).unwrap();
     m.bytes().fill(span(0, 4096), 4).unwrap();
-    assert_eq!(
-        pass::send_fd(&a, m.fd().unwrap(), b"region").unwrap(),
-        Moved::Bytes(6)
-    );
+    assert_eq!(pass::send_fd(&a, m.fd().unwrap(), b"region").unwrap(), Moved::Bytes(6));
     let mut text = [0; 16];
     let (moved, fd) = pass::recv_with_fd(&b, &mut text).unwrap();
     assert_eq!((moved, &text[..6]), (Moved::Bytes(6), b"region".as_slice()));
     let fd = fd.unwrap();
-    assert!(
-        rustix::io::fcntl_getfd(&fd)
-            .unwrap()
-            .contains(rustix::io::FdFlags::CLOEXEC)
-    );
-    assert_eq!(
-        read(&Mapping::map_peer(fd, 4096, 0, RW).unwrap(), 4095, 1),
-        [4]
-    );
-    assert!(matches!(
-        pass::send_fd(&a, m.fd().unwrap(), b""),
-        Err(IoError::Os { .. })
-    ));
+    assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    assert_eq!(read(&Mapping::map_peer(fd, 4096, 0, RW).unwrap(), 4095, 1), [4]);
+    assert!(matches!(pass::send_fd(&a, m.fd().unwrap(), b""), Err(IoError::Os { .. })));
     // Without a descriptor, and after the end.
-    assert_eq!(
-        io::send_parts(&a, &[Part::Private(b"q")]).unwrap(),
-        Moved::Bytes(1)
-    );
+    assert_eq!(io::send_parts(&a, &[Part::Private(b"q")]).unwrap(), Moved::Bytes(1));
     let (moved, fd) = pass::recv_with_fd(&b, &mut text).unwrap();
     assert!(moved == Moved::Bytes(1) && fd.is_none());
     b.set_nonblocking(true).unwrap();
-    assert_eq!(
-        pass::recv_with_fd(&b, &mut text).unwrap().0,
-        Moved::WouldBlock
-    );
+    assert_eq!(pass::recv_with_fd(&b, &mut text).unwrap().0, Moved::WouldBlock);
     drop(a);
     assert_eq!(pass::recv_with_fd(&b, &mut text).unwrap().0, Moved::Closed);
 }

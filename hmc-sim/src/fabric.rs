@@ -22,13 +22,8 @@ use crate::rng::Rng;
 const INBOX: usize = 1024;
 
 /// What value fills unused places of a completion ring.
-const NO_COMPLETION: Completion = Completion {
-    op: OpId {
-        index: 0,
-        generation: 0,
-    },
-    result: Ok(0),
-};
+const NO_COMPLETION: Completion =
+    Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,14 +137,8 @@ fn move_part(
 ) -> Result<(), Failure> {
     let target = there.check(work)?;
     let part = |slice: LocalSlice| {
-        let span = slice
-            .span
-            .sub(Side::Local, from, len)
-            .map_err(|_| Failure::UnknownRegion)?;
-        Ok(LocalSlice {
-            key: slice.key,
-            span,
-        })
+        let span = slice.span.sub(Side::Local, from, len).map_err(|_| Failure::UnknownRegion)?;
+        Ok(LocalSlice { key: slice.key, span })
     };
     let (local, target) = (part(work.local)?, part(target)?);
     let moved = match work.opcode {
@@ -158,11 +147,7 @@ fn move_part(
         }
         Opcode::Get => copy(&there.memory, target, &mut here.memory, local),
     };
-    if moved {
-        Ok(())
-    } else {
-        Err(Failure::UnknownRegion)
-    }
+    if moved { Ok(()) } else { Err(Failure::UnknownRegion) }
 }
 
 /// Accepts a request and does all of it. This is the path that benchmarks measure: it looks every
@@ -206,10 +191,7 @@ fn post_instantly(
         let _ = there.inbox.push(tag);
     }
     // There is room: the depth is no more than the ring's size.
-    let _ = here.done.push(Completion {
-        op: work.op,
-        result,
-    });
+    let _ = here.done.push(Completion { op: work.op, result });
     Ok(())
 }
 
@@ -269,9 +251,7 @@ impl Fabric {
         let now_ns = self.now_ns;
         for end in [&mut self.near, &mut self.far] {
             for flight in &mut end.flights {
-                flight.due_ns = flight
-                    .due_ns
-                    .min(now_ns.saturating_add(self.faults.delay_max_ns));
+                flight.due_ns = flight.due_ns.min(now_ns.saturating_add(self.faults.delay_max_ns));
             }
         }
     }
@@ -309,12 +289,7 @@ impl Fabric {
             Fate::Kept
         };
         let due_ns = self.later();
-        let flight = Flight {
-            work: *work,
-            fate,
-            stage: Stage::Moving(0),
-            due_ns,
-        };
+        let flight = Flight { work: *work, fate, stage: Stage::Moving(0), due_ns };
         self.end(place).flights.push(flight);
         self.accepted = self.accepted.saturating_add(1);
         if faults.death_after.is_some_and(|n| self.accepted == n) {
@@ -355,20 +330,13 @@ impl Fabric {
         let stepped = run(here, there, &flight, piece, coin);
         if let Some(result) = stepped.completion {
             // There is room: a flight keeps its credit until it is over.
-            let _ = here.done.push(Completion {
-                op: flight.work.op,
-                result,
-            });
+            let _ = here.done.push(Completion { op: flight.work.op, result });
         }
         let Some(stage) = stepped.next else {
             return true;
         };
         if let Some(f) = here.flights.get_mut(at) {
-            *f = Flight {
-                stage,
-                due_ns,
-                ..flight
-            };
+            *f = Flight { stage, due_ns, ..flight };
         }
         false
     }
@@ -405,14 +373,8 @@ impl Fabric {
 /// One step of one flight. `piece` and `coin` are its share of chance.
 fn run(here: &mut End, there: &mut End, flight: &Flight, piece: u64, coin: bool) -> Stepped {
     let (work, len) = (&flight.work, flight.work.local.span.len());
-    let over = |completion| Stepped {
-        completion,
-        next: None,
-    };
-    let then = |stage| Stepped {
-        completion: None,
-        next: Some(stage),
-    };
+    let over = |completion| Stepped { completion, next: None };
+    let then = |stage| Stepped { completion: None, next: Some(stage) };
     let alive = here.alive && there.alive;
     match flight.stage {
         Stage::Moving(_) | Stage::Lost if !alive => over(Some(Err(Failure::PeerDead))),
@@ -420,12 +382,7 @@ fn run(here: &mut End, there: &mut End, flight: &Flight, piece: u64, coin: bool)
         Stage::Moving(moved) => {
             let rest = len.saturating_sub(moved);
             // At least a quarter of the rest, so that large requests need few steps.
-            let part = piece
-                .checked_rem(rest)
-                .unwrap_or(0)
-                .max(rest >> 2)
-                .max(1)
-                .min(rest);
+            let part = piece.checked_rem(rest).unwrap_or(0).max(rest >> 2).max(1).min(rest);
             match move_part(here, there, work, moved, part) {
                 Err(failure) => then(Stage::Completing(Err(failure))),
                 Ok(()) if flight.fate == Fate::Failed => {
@@ -444,27 +401,17 @@ fn run(here: &mut End, there: &mut End, flight: &Flight, piece: u64, coin: bool)
             }
         }
         Stage::Tag { completed } => {
-            let next = if completed {
-                None
-            } else {
-                Some(Stage::Completing(Ok(len)))
-            };
+            let next = if completed { None } else { Some(Stage::Completing(Ok(len))) };
             match work.opcode {
                 Opcode::PutNotify { tag } if alive && there.inbox.push(tag).is_err() => {
                     then(flight.stage)
                 }
-                _ => Stepped {
-                    completion: None,
-                    next,
-                },
+                _ => Stepped { completion: None, next },
             }
         }
         Stage::Completing(result) => match flight.fate {
             Fate::Lost => then(Stage::Lost),
-            Fate::Doubled => Stepped {
-                completion: Some(result),
-                next: Some(Stage::Echo(result)),
-            },
+            Fate::Doubled => Stepped { completion: Some(result), next: Some(Stage::Echo(result)) },
             Fate::Kept | Fate::Failed => over(Some(result)),
         },
         Stage::Echo(result) => over(Some(result)),

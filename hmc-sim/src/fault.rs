@@ -65,11 +65,7 @@ impl Faults {
     };
 
     /// Delays, reordering, pieces and refusals, but no broken promise.
-    pub const WEATHER: Self = Self {
-        delay_max_ns: 20_000,
-        busy: Rate::percent(5),
-        ..Self::NONE
-    };
+    pub const WEATHER: Self = Self { delay_max_ns: 20_000, busy: Rate::percent(5), ..Self::NONE };
 
     /// Weather, and one completion in twenty each is lost, doubled or failed.
     pub const STORM: Self = Self {
@@ -91,9 +87,7 @@ mod tests {
     #[test]
     fn rates_hit_about_as_often_as_they_say() {
         let mut rng = Rng::new(3);
-        let hits = (0..10_000)
-            .filter(|_| Rate::percent(25).hits(&mut rng))
-            .count();
+        let hits = (0..10_000).filter(|_| Rate::percent(25).hits(&mut rng)).count();
         assert!((2_200..2_800).contains(&hits), "{hits}");
         assert!(!Rate::NEVER.hits(&mut rng));
         assert!((0..1000).all(|_| Rate::ALWAYS.hits(&mut rng)));

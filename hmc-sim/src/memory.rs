@@ -30,11 +30,7 @@ impl Block {
         let end = GUARD_LEN.checked_add(size)?;
         let mut bytes = vec![GUARD; end.checked_add(GUARD_LEN)?];
         bytes.get_mut(GUARD_LEN..end)?.fill(FRESH);
-        Some(Self {
-            bytes,
-            extent: Extent::new(len),
-            body: GUARD_LEN..end,
-        })
+        Some(Self { bytes, extent: Extent::new(len), body: GUARD_LEN..end })
     }
 
     /// The places of a range in the body.
@@ -50,16 +46,12 @@ impl Block {
 
     #[inline]
     fn get_mut(&mut self, span: Span) -> Option<&mut [u8]> {
-        self.bytes
-            .get_mut(self.body.clone())?
-            .get_mut(Self::at(span)?)
+        self.bytes.get_mut(self.body.clone())?.get_mut(Self::at(span)?)
     }
 
     fn broken_guard(&self) -> Option<usize> {
         let outside = (0..self.body.start).chain(self.body.end..self.bytes.len());
-        outside
-            .into_iter()
-            .find(|at| self.bytes.get(*at) != Some(&GUARD))
+        outside.into_iter().find(|at| self.bytes.get(*at) != Some(&GUARD))
     }
 }
 
@@ -90,11 +82,7 @@ impl core::fmt::Display for Damage {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Guard { key, at } => {
-                write!(
-                    f,
-                    "guard byte {at} of region {}:{} was written",
-                    key.index, key.generation
-                )
+                write!(f, "guard byte {at} of region {}:{} was written", key.index, key.generation)
             }
             Self::UseAfterFree { nth } => write!(f, "deregistered region {nth} was written"),
         }
@@ -114,10 +102,7 @@ impl Memory {
     /// No memory at all.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            places: Vec::new(),
-            graveyard: Vec::new(),
-        }
+        Self { places: Vec::new(), graveyard: Vec::new() }
     }
 
     /// Registers `len` fresh bytes (each 0xCD). Places of deregistered regions are used again, under a new
@@ -131,31 +116,20 @@ impl Memory {
             return None;
         }
         if free.is_none() {
-            self.places.push(Place {
-                generation: 0,
-                block: None,
-            });
+            self.places.push(Place { generation: 0, block: None });
         }
         let place = self.places.get_mut(at)?;
         place.generation = place.generation.checked_add(1)?;
         place.block = Some(block);
-        let key = RegionKey {
-            index: u16::try_from(at).ok()?,
-            generation: place.generation,
-        };
-        Some(LocalRegion {
-            key,
-            extent,
-            kind: MemoryKind::Cpu,
-        })
+        let key = RegionKey { index: u16::try_from(at).ok()?, generation: place.generation };
+        Some(LocalRegion { key, extent, kind: MemoryKind::Cpu })
     }
 
     /// Takes the region out of the table and poisons its bytes. Whether there was one.
     pub fn deregister(&mut self, key: RegionKey) -> bool {
         let place = self.places.get_mut(usize::from(key.index));
-        let Some(mut block) = place
-            .filter(|p| p.generation == key.generation)
-            .and_then(|p| p.block.take())
+        let Some(mut block) =
+            place.filter(|p| p.generation == key.generation).and_then(|p| p.block.take())
         else {
             return false;
         };
@@ -170,18 +144,14 @@ impl Memory {
     #[inline]
     fn block(&self, key: RegionKey) -> Option<&Block> {
         let place = self.places.get(usize::from(key.index))?;
-        place
-            .block
-            .as_ref()
-            .filter(|_| place.generation == key.generation)
+        place.block.as_ref().filter(|_| place.generation == key.generation)
     }
 
     /// Whether the range lies in a registered region.
     #[must_use]
     #[inline]
     pub fn knows(&self, slice: LocalSlice) -> bool {
-        self.block(slice.key)
-            .is_some_and(|b| b.extent.contains(slice.span))
+        self.block(slice.key).is_some_and(|b| b.extent.contains(slice.span))
     }
 
     /// The bytes of a range, if it lies in a registered region.
@@ -197,9 +167,7 @@ impl Memory {
     pub fn get_mut(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
         let place = self.places.get_mut(usize::from(slice.key.index))?;
         let block = place.block.as_mut();
-        block
-            .filter(|_| place.generation == slice.key.generation)?
-            .get_mut(slice.span)
+        block.filter(|_| place.generation == slice.key.generation)?.get_mut(slice.span)
     }
 
     /// Copies bytes out of a region. Whether the range was known; if not, `out` is untouched.
@@ -227,10 +195,7 @@ impl Memory {
     pub fn check(&self) -> Result<(), Damage> {
         for (index, place) in (0..=u16::MAX).zip(&self.places) {
             if let Some(at) = place.block.as_ref().and_then(Block::broken_guard) {
-                let key = RegionKey {
-                    index,
-                    generation: place.generation,
-                };
+                let key = RegionKey { index, generation: place.generation };
                 return Err(Damage::Guard { key, at });
             }
         }
@@ -245,14 +210,8 @@ impl Memory {
 }
 
 fn slice(region: LocalRegion, offset: u64, len: usize) -> Option<LocalSlice> {
-    let span = region
-        .extent
-        .span(Side::Local, offset, u64::try_from(len).ok()?)
-        .ok()?;
-    Some(LocalSlice {
-        key: region.key,
-        span,
-    })
+    let span = region.extent.span(Side::Local, offset, u64::try_from(len).ok()?).ok()?;
+    Some(LocalSlice { key: region.key, span })
 }
 
 /// Copies `from` one memory `to` another; the ranges must be of equal length. Whether both were
@@ -283,10 +242,7 @@ mod tests {
         assert!(m.read(r, 2, &mut out));
         assert_eq!(out, [FRESH, 1, 2, 3, FRESH]);
         assert!(!m.write(r, 8, &[1, 2, 3]) && !m.read(r, 6, &mut out));
-        let foreign = LocalSlice {
-            key: r.key,
-            span: Extent::new(99).whole(),
-        };
+        let foreign = LocalSlice { key: r.key, span: Extent::new(99).whole() };
         assert!(!m.knows(foreign) && m.get(foreign).is_none() && m.get_mut(foreign).is_none());
         assert_eq!(m.check(), Ok(()));
     }
@@ -305,19 +261,9 @@ mod tests {
     fn damage_is_found() {
         let mut m = Memory::new();
         let r = m.register(4).expect("memory");
-        let live = m
-            .places
-            .first_mut()
-            .and_then(|p| p.block.as_mut())
-            .expect("a block");
+        let live = m.places.first_mut().and_then(|p| p.block.as_mut()).expect("a block");
         *live.bytes.last_mut().expect("a guard") = 0;
-        assert_eq!(
-            m.check(),
-            Err(Damage::Guard {
-                key: r.key,
-                at: 131
-            })
-        );
+        assert_eq!(m.check(), Err(Damage::Guard { key: r.key, at: 131 }));
 
         let mut m = Memory::new();
         let r = m.register(4).expect("memory");

@@ -40,11 +40,7 @@ impl Config {
     /// Legal weather of that seed, 32 requests deep.
     #[must_use]
     pub const fn weather(seed: u64) -> Self {
-        Self {
-            seed,
-            faults: Faults::WEATHER,
-            depth: 32,
-        }
+        Self { seed, faults: Faults::WEATHER, depth: 32 }
     }
 }
 
@@ -74,12 +70,7 @@ impl SimNic {
     /// Two connected ends.
     #[must_use]
     pub fn pair(config: Config) -> (Self, Self) {
-        Self::connect(Fabric::new(
-            config.seed,
-            config.faults,
-            config.depth,
-            Bytes::Move,
-        ))
+        Self::connect(Fabric::new(config.seed, config.faults, config.depth, Bytes::Move))
     }
 
     /// A pair for benchmarks: no weather, no faults, one region here and one window there. A
@@ -92,47 +83,24 @@ impl SimNic {
         let local = near.register(local_len)?;
         let target = far.register(window_len)?;
         let remote = far.expose(target.slice(0, window_len).ok()?, Access::all())?;
-        Some(FastPair {
-            near,
-            far,
-            local,
-            target,
-            remote,
-        })
+        Some(FastPair { near, far, local, target, remote })
     }
 
     fn connect(fabric: Fabric) -> (Self, Self) {
         let fabric = Rc::new(RefCell::new(fabric));
-        let near = Self {
-            fabric: Rc::clone(&fabric),
-            place: Place::Near,
-        };
-        (
-            near,
-            Self {
-                fabric,
-                place: Place::Far,
-            },
-        )
+        let near = Self { fabric: Rc::clone(&fabric), place: Place::Near };
+        (near, Self { fabric, place: Place::Far })
     }
 
     /// Registers `len` bytes of fresh memory of this end.
     #[must_use]
     pub fn register(&self, len: u64) -> Option<LocalRegion> {
-        self.fabric
-            .borrow_mut()
-            .end(self.place)
-            .memory
-            .register(len)
+        self.fabric.borrow_mut().end(self.place).memory.register(len)
     }
 
     /// Forgets a region of this end and poisons its bytes. Whether there was one.
     pub fn deregister(&self, key: RegionKey) -> bool {
-        self.fabric
-            .borrow_mut()
-            .end(self.place)
-            .memory
-            .deregister(key)
+        self.fabric.borrow_mut().end(self.place).memory.deregister(key)
     }
 
     /// Exposes a range of this end to the other; `None` when the table of windows is full.
@@ -140,11 +108,7 @@ impl SimNic {
     pub fn expose(&self, range: LocalSlice, access: Access) -> Option<RemoteRegion> {
         let mut fabric = self.fabric.borrow_mut();
         let entropy = fabric.rng().next_u64();
-        fabric
-            .end(self.place)
-            .windows
-            .expose(range, MemoryKind::Cpu, access, entropy)
-            .ok()
+        fabric.end(self.place).windows.expose(range, MemoryKind::Cpu, access, entropy).ok()
     }
 
     /// Registers a region of this end with a margin on both sides of a window of `len` bytes.
@@ -163,10 +127,7 @@ impl SimNic {
         let mut fabric = self.fabric.borrow_mut();
         for step in [Step::Revoke, Step::Fence] {
             // A window that is gone already needs no revocation.
-            let _ = fabric
-                .end(self.place)
-                .windows
-                .step(window.window, window.epoch, step);
+            let _ = fabric.end(self.place).windows.step(window.window, window.epoch, step);
         }
     }
 
@@ -178,20 +139,12 @@ impl SimNic {
 
     /// Copies bytes out of this end's memory. Whether the range was known.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
-        self.fabric
-            .borrow_mut()
-            .end(self.place)
-            .memory
-            .read(region, offset, out)
+        self.fabric.borrow_mut().end(self.place).memory.read(region, offset, out)
     }
 
     /// Copies bytes into this end's memory. Whether the range was known.
     pub fn write(&self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
-        self.fabric
-            .borrow_mut()
-            .end(self.place)
-            .memory
-            .write(region, offset, bytes)
+        self.fabric.borrow_mut().end(self.place).memory.write(region, offset, bytes)
     }
 
     /// Takes the oldest tag that this end received.

@@ -66,9 +66,7 @@ impl PlainTransport {
 
     /// Exposes a range of the target's memory to the initiator; `None` when four are exposed.
     pub fn expose(&mut self, range: LocalSlice, access: Access) -> Option<RemoteRegion> {
-        self.windows
-            .expose(range, MemoryKind::Cpu, access, self.rng.next_u64())
-            .ok()
+        self.windows.expose(range, MemoryKind::Cpu, access, self.rng.next_u64()).ok()
     }
 
     /// Revokes a window; the fence is immediate because bytes move in `poll` only.
@@ -90,8 +88,7 @@ impl PlainTransport {
 
     fn at_target(&self, remote: &RemoteSlice, access: Access) -> Result<LocalSlice, WindowFault> {
         let (offset, len) = (remote.span.offset(), remote.span.len());
-        self.windows
-            .check(remote.window, remote.epoch, offset, len, access)
+        self.windows.check(remote.window, remote.epoch, offset, len, access)
     }
 
     fn execute(&mut self, work: &WorkRequest) -> Result<u64, Failure> {
@@ -100,15 +97,11 @@ impl PlainTransport {
         }
         let moved = match work.opcode {
             Opcode::Put | Opcode::PutNotify { .. } => {
-                let to = self
-                    .at_target(&work.remote, Access::WRITE)
-                    .map_err(Failure::Window)?;
+                let to = self.at_target(&work.remote, Access::WRITE).map_err(Failure::Window)?;
                 copy(&self.local, work.local, &mut self.target, to)
             }
             Opcode::Get => {
-                let from = self
-                    .at_target(&work.remote, Access::READ)
-                    .map_err(Failure::Window)?;
+                let from = self.at_target(&work.remote, Access::READ).map_err(Failure::Window)?;
                 copy(&self.target, from, &mut self.local, work.local)
             }
         };
@@ -161,10 +154,7 @@ impl Transport for PlainTransport {
             let Some(work) = self.queue.pop_front() else {
                 break;
             };
-            *place = Completion {
-                op: work.op,
-                result: self.execute(&work),
-            };
+            *place = Completion { op: work.op, result: self.execute(&work) };
             n = n.saturating_add(1);
         }
         n
@@ -200,20 +190,14 @@ impl PlainTransport {
         let local = self.local.register(local)?;
         let (target, slice) = framed(&mut self.target, window)?;
         let window = self.expose(slice, access)?;
-        Some(PlainPair {
-            local,
-            target,
-            window,
-        })
+        Some(PlainPair { local, target, window })
     }
 }
 
 /// Registers a region with a margin on both sides of `len` bytes, and gives the middle.
 pub(crate) fn framed(memory: &mut Memory, len: u64) -> Option<(LocalRegion, LocalSlice)> {
     let target = memory.register(len.checked_add(PlainPair::MARGIN.checked_mul(2)?)?)?;
-    memory
-        .get_mut(target.slice(0, target.extent.len()).ok()?)?
-        .fill(PlainPair::MARGIN_BYTE);
+    memory.get_mut(target.slice(0, target.extent.len()).ok()?)?.fill(PlainPair::MARGIN_BYTE);
     let middle = target.slice(PlainPair::MARGIN, len).ok()?;
     memory.get_mut(middle)?.fill(0xCD);
     Some((target, middle))

@@ -11,11 +11,7 @@ pub(crate) struct Ring<T> {
 impl<T: Copy> Ring<T> {
     /// A ring for at least `capacity` values, rounded up to a power of two.
     pub(crate) fn new(capacity: usize, empty: T) -> Self {
-        Self {
-            places: vec![empty; capacity.next_power_of_two()].into(),
-            head: 0,
-            len: 0,
-        }
+        Self { places: vec![empty; capacity.next_power_of_two()].into(), head: 0, len: 0 }
     }
 
     #[inline]
@@ -83,10 +79,7 @@ mod tests {
                 assert_eq!(ring.pop(), model.pop_front());
             }
             assert!(ring.iter().eq(model.iter()));
-            assert_eq!(
-                (ring.len(), ring.is_full()),
-                (model.len(), model.len() == 4)
-            );
+            assert_eq!((ring.len(), ring.is_full()), (model.len(), model.len() == 4));
         }
     }
 }

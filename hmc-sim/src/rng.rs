@@ -21,9 +21,7 @@ impl Rng {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
-        Self {
-            s: [(); 4].map(|()| splitmix(&mut state)),
-        }
+        Self { s: [(); 4].map(|()| splitmix(&mut state)) }
     }
 
     /// The next 64 bits.

@@ -1,11 +1,7 @@
 //! The suite is worth its name only if broken transports fail it. Each flaw here wraps the plain
 //! transport, and must be caught by the case that is meant for it.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "tests may panic"
-)]
+#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use hmc_core::kinds::{Access, Caps};
 use hmc_core::region::RemoteRegion;
@@ -115,10 +111,7 @@ impl AsMut<PlainTransport> for Broken {
 
 impl Broken {
     fn new(mut plain: PlainTransport, pair: PlainPair, flaw: Flaw) -> Self {
-        let all = pair
-            .target
-            .slice(0, pair.target.extent.len())
-            .expect("a region");
+        let all = pair.target.slice(0, pair.target.extent.len()).expect("a region");
         let whole = plain.expose(all, Access::all()).expect("a place");
         Self {
             plain,
@@ -151,18 +144,11 @@ impl Broken {
         let offset = around.remote.span.offset();
         let remote = self.whole.slice(offset, len).ok()?;
         let local = self.pair.local.slice(work.local.span.offset(), len).ok()?;
-        Some(WorkRequest {
-            local,
-            remote,
-            ..*work
-        })
+        Some(WorkRequest { local, remote, ..*work })
     }
 
     fn hide(work: &WorkRequest) -> WorkRequest {
-        let op = OpId {
-            generation: work.op.generation | HIDDEN,
-            ..work.op
-        };
+        let op = OpId { generation: work.op.generation | HIDDEN, ..work.op };
         WorkRequest { op, ..*work }
     }
 
@@ -199,10 +185,7 @@ impl Broken {
                 let local = self.pair.local.slice(0, len).ok();
                 local.map(|local| WorkRequest { local, ..*work })
             }
-            Flaw::SkipsEmpty if len == 0 => Some(WorkRequest {
-                opcode: Opcode::Put,
-                ..*work
-            }),
+            Flaw::SkipsEmpty if len == 0 => Some(WorkRequest { opcode: Opcode::Put, ..*work }),
             Flaw::IgnoresLocalKey => {
                 let mut work = *work;
                 work.local.key = self.pair.local.key;
@@ -248,10 +231,7 @@ impl Broken {
             (Flaw::ReportsRefusedAsDone, Err(Failure::Window(_))) => result = Ok(len),
             (Flaw::LeaksRoom, Err(_)) => self.leaked += 1,
             (Flaw::TagOfRefused, Err(Failure::Window(_))) => {
-                let tag = WorkRequest {
-                    opcode: work.opcode,
-                    ..work
-                };
+                let tag = WorkRequest { opcode: work.opcode, ..work };
                 self.late.extend(self.resized(&tag, 0).map(|w| (1, w)));
             }
             (Flaw::MovesAgain, Ok(_)) => self.late.push((3, work)),
@@ -299,19 +279,13 @@ impl Transport for Broken {
             _ if early => {
                 // Checked at once, moved later.
                 self.late.push((2, twisted));
-                self.ready.push(Completion {
-                    op: work.op,
-                    result: Ok(work.local.span.len()),
-                });
+                self.ready.push(Completion { op: work.op, result: Ok(work.local.span.len()) });
                 return Ok(());
             }
             (Flaw::TagFirst, Opcode::PutNotify { .. }) => {
                 let tag = empty.unwrap_or(*work);
                 self.plain.post(&Self::hide(&tag))?;
-                self.plain.post(&WorkRequest {
-                    opcode: Opcode::Put,
-                    ..*work
-                })?;
+                self.plain.post(&WorkRequest { opcode: Opcode::Put, ..*work })?;
             }
             (Flaw::TagTwice, Opcode::PutNotify { .. }) => {
                 self.plain.post(work)?;
@@ -319,10 +293,7 @@ impl Transport for Broken {
             }
             (Flaw::PostsToTheDead, _) => match self.plain.post(work) {
                 Err(ErrorKind::Disconnected) => {
-                    self.ready.push(Completion {
-                        op: work.op,
-                        result: Err(Failure::PeerDead),
-                    });
+                    self.ready.push(Completion { op: work.op, result: Err(Failure::PeerDead) });
                     return Ok(());
                 }
                 other => other?,
@@ -337,20 +308,10 @@ impl Transport for Broken {
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        let blank = Completion {
-            op: OpId {
-                index: 0,
-                generation: 0,
-            },
-            result: Ok(0),
-        };
+        let blank = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
         // One at a time unless the flaw needs more, so that the order of things can be seen.
         let mut some = [blank; 8];
-        let room = if self.flaw == Flaw::DropsWhatDoesNotFit {
-            8
-        } else {
-            1
-        };
+        let room = if self.flaw == Flaw::DropsWhatDoesNotFit { 8 } else { 1 };
         let n = self.plain.poll(&mut some[..room]);
         for completion in &some[..n] {
             self.take(*completion);
@@ -410,10 +371,7 @@ fn the_wrapper_itself_is_correct() {
 fn caught(flaw: Flaw, by: &str) {
     let report = report(flaw);
     let failed: Vec<_> = report.failed().map(|(name, _)| name).collect();
-    assert!(
-        failed.contains(&by),
-        "{flaw:?} was to be caught by {by}, and was by {failed:?}"
-    );
+    assert!(failed.contains(&by), "{flaw:?} was to be caught by {by}, and was by {failed:?}");
     println!("{flaw:?}: {failed:?}");
 }
 
@@ -470,10 +428,7 @@ fn the_way_around_is_real() {
     let broken = Broken::new(plain, pair, Flaw::IgnoresLimit);
     let beyond = Extent::new(200).span(Side::Remote, 60, 10).expect("in 200");
     let mut work = WorkRequest {
-        op: OpId {
-            index: 0,
-            generation: 1,
-        },
+        op: OpId { index: 0, generation: 1 },
         opcode: Opcode::Put,
         when: CompleteWhen::Visible,
         local: pair.local.slice(0, 10).expect("in the region"),

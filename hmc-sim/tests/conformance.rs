@@ -14,11 +14,7 @@ fn the_plain_transport_passes() {
 
 #[test]
 fn the_simulated_nic_passes_in_fair_weather() {
-    let config = Config {
-        seed: 1,
-        faults: Faults::NONE,
-        depth: 64,
-    };
+    let config = Config { seed: 1, faults: Faults::NONE, depth: 64 };
     let report = run(|| SimSubject::new(config));
     report.assert_all_passed();
     assert_eq!(report.skipped().count(), 0);
@@ -33,11 +29,7 @@ fn the_simulated_nic_passes_in_any_legal_weather() {
             busy: Rate::percent(u32::try_from(seed).unwrap_or(0) * 4),
             ..Faults::WEATHER
         };
-        let config = Config {
-            seed,
-            faults,
-            depth: 3 + 5 * usize::try_from(seed).unwrap_or(0),
-        };
+        let config = Config { seed, faults, depth: 3 + 5 * usize::try_from(seed).unwrap_or(0) };
         println!("{config:?}");
         let report = run(|| SimSubject::new(config));
         report.assert_all_passed();

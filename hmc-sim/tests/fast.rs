@@ -1,9 +1,6 @@
 //! The fast pair: a post and a poll allocate nothing, and a put is at the target.
 
-#![allow(
-    unsafe_code,
-    reason = "a counting allocator cannot be written without it"
-)]
+#![allow(unsafe_code, reason = "a counting allocator cannot be written without it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -47,13 +44,7 @@ static ALLOCATOR: Counting = Counting;
 /// Puts `rounds` times, and gives the target and its region.
 fn rounds(bytes: Bytes, rounds: u32) -> (SimNic, LocalRegion) {
     let pair = SimNic::pair_fast(64, 64, bytes).expect("memory");
-    let FastPair {
-        near,
-        far,
-        local,
-        target,
-        remote,
-    } = pair;
+    let FastPair { near, far, local, target, remote } = pair;
     assert!(near.write(local, 0, &[7; 64]));
     let mut lane = Lane::new(near, [Slot::FREE; 8]);
     let transfer = Transfer {
@@ -72,11 +63,7 @@ fn rounds(bytes: Bytes, rounds: u32) -> (SimNic, LocalRegion) {
         while lane.next_event().is_some() {}
     }
     let each = start.elapsed().checked_div(rounds).unwrap_or_default();
-    assert_eq!(
-        COUNT.with(Cell::get),
-        before,
-        "post, progress and wait allocate nothing"
-    );
+    assert_eq!(COUNT.with(Cell::get), before, "post, progress and wait allocate nothing");
     println!("{bytes:?}: put, progress and wait take {each:?}");
     (far, target)
 }

@@ -1,11 +1,7 @@
 //! A lane over the simulated NIC, in weather and under every fault: each operation ends exactly
 //! once, memory is free when the lane says so, and nothing hangs.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "tests may panic"
-)]
+#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use std::collections::HashMap;
 
@@ -52,11 +48,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
-        let (near, far) = SimNic::pair(Config {
-            seed,
-            faults,
-            depth: 12,
-        });
+        let (near, far) = SimNic::pair(Config { seed, faults, depth: 12 });
         let ranges = 2 * u64::try_from(SLOTS).expect("small");
         let local = near.register(ranges * RANGE).expect("memory");
         let target = far.register(ranges * RANGE).expect("memory");
@@ -86,11 +78,7 @@ impl World {
         let len_bytes = usize::try_from(len).expect("small");
         let bytes = self.rng.bytes(len_bytes);
         if put {
-            assert!(
-                self.lane
-                    .transport()
-                    .write(self.local, range * RANGE, &bytes)
-            );
+            assert!(self.lane.transport().write(self.local, range * RANGE, &bytes));
         } else {
             assert!(self.far.write(self.target, range * RANGE, &bytes));
         }
@@ -98,10 +86,7 @@ impl World {
             opcode: if put { Opcode::Put } else { Opcode::Get },
             when: CompleteWhen::Visible,
             local: self.local.slice(range * RANGE, len).expect("in the region"),
-            remote: self
-                .remote
-                .slice(range * RANGE, len)
-                .expect("in the window"),
+            remote: self.remote.slice(range * RANGE, len).expect("in the window"),
         };
         let patience = Duration::from_nanos(self.rng.below(PATIENCE_NS));
         let deadline = self.lane.transport().now().after(patience);
@@ -109,16 +94,8 @@ impl World {
             Ok(op) => {
                 self.free.swap_remove(at);
                 self.begun += 1;
-                let held = Held {
-                    range,
-                    put,
-                    bytes,
-                    taken: false,
-                };
-                assert!(
-                    self.held.insert(op, held).is_none(),
-                    "{op:?} was given out twice"
-                );
+                let held = Held { range, put, bytes, taken: false };
+                assert!(self.held.insert(op, held).is_none(), "{op:?} was given out twice");
             }
             Err(LaneError::Busy | LaneError::Full { .. }) => {}
             Err(LaneError::Transport(ErrorKind::Disconnected)) => {
@@ -146,10 +123,7 @@ impl World {
                 } else {
                     assert!(self.lane.transport().read(self.local, at, &mut got));
                 }
-                assert_eq!(
-                    got, held.bytes,
-                    "{op:?} is done, and its bytes are not there"
-                );
+                assert_eq!(got, held.bytes, "{op:?} is done, and its bytes are not there");
             }
             if outcome.fenced {
                 self.free.push(held.range);
@@ -186,11 +160,7 @@ impl World {
 
     /// Within its deadline every operation has an outcome, whatever the NIC lost.
     fn all_end(&mut self) {
-        let late = self
-            .lane
-            .transport()
-            .now()
-            .after(Duration::from_nanos(PATIENCE_NS));
+        let late = self.lane.transport().now().after(Duration::from_nanos(PATIENCE_NS));
         while self.lane.transport().now() < late {
             self.lane.progress();
         }
@@ -255,10 +225,7 @@ proptest! {
 
 #[test]
 fn a_doubled_completion_is_counted() {
-    let faults = Faults {
-        doubled: Rate::ALWAYS,
-        ..Faults::WEATHER
-    };
+    let faults = Faults { doubled: Rate::ALWAYS, ..Faults::WEATHER };
     let mut world = World::new(1, faults);
     while world.begun == 0 {
         world.post();
@@ -272,29 +239,17 @@ fn a_doubled_completion_is_counted() {
 
 #[test]
 fn a_lost_completion_ends_at_its_deadline_and_is_fenced_by_death() {
-    let faults = Faults {
-        lost: Rate::ALWAYS,
-        ..Faults::NONE
-    };
+    let faults = Faults { lost: Rate::ALWAYS, ..Faults::NONE };
     let mut world = World::new(1, faults);
     while world.lane.in_flight() == 0 {
         world.post();
     }
-    let op = *world
-        .held
-        .iter()
-        .find(|(_, h)| !h.bytes.is_empty())
-        .expect("one with bytes")
-        .0;
+    let op = *world.held.iter().find(|(_, h)| !h.bytes.is_empty()).expect("one with bytes").0;
     for _ in 0..100 {
         world.lane.progress();
     }
     assert_eq!(world.lane.try_wait(op), Ok(None));
-    let late = world
-        .lane
-        .transport()
-        .now()
-        .after(Duration::from_nanos(PATIENCE_NS));
+    let late = world.lane.transport().now().after(Duration::from_nanos(PATIENCE_NS));
     world.lane.expire(late);
     let outcome = world.lane.try_wait(op).expect("not taken").expect("known");
     assert_eq!(outcome.result, Err(Failure::DeadlineExceeded));

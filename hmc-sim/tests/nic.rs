@@ -13,13 +13,7 @@ use hmc_sim::nic::{Config, SimNic};
 
 const LEN: u64 = 4000;
 const AT_ONCE: u16 = 8;
-const BLANK: Completion = Completion {
-    op: OpId {
-        index: 0,
-        generation: 0,
-    },
-    result: Ok(0),
-};
+const BLANK: Completion = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
 
 struct Pair {
     near: SimNic,
@@ -38,22 +32,13 @@ impl Pair {
         let whole = target.slice(0, size).expect("all of it");
         let remote = far.expose(whole, Access::all()).expect("a place");
         assert!(near.write(local, 0, &vec![1; usize::try_from(size).expect("small")]));
-        Self {
-            near,
-            far,
-            local,
-            target,
-            remote,
-        }
+        Self { near, far, local, target, remote }
     }
 
     fn post(&mut self, index: u16) -> Result<(), ErrorKind> {
         let at = LEN * u64::from(index % AT_ONCE);
         self.near.post(&WorkRequest {
-            op: OpId {
-                index,
-                generation: 1,
-            },
+            op: OpId { index, generation: 1 },
             opcode: Opcode::Put,
             when: CompleteWhen::Visible,
             local: self.local.slice(at, LEN).expect("in the region"),
@@ -82,15 +67,8 @@ impl Pair {
 fn a_dead_end_is_not_written_any_more_and_done_means_done() {
     let mut cut = 0;
     for seed in 0..50 {
-        let faults = Faults {
-            busy: Rate::NEVER,
-            ..Faults::WEATHER
-        };
-        let mut pair = Pair::new(Config {
-            seed,
-            faults,
-            depth: 32,
-        });
+        let faults = Faults { busy: Rate::NEVER, ..Faults::WEATHER };
+        let mut pair = Pair::new(Config { seed, faults, depth: 32 });
         for index in 0..AT_ONCE {
             pair.post(index).expect("room");
         }
@@ -98,18 +76,11 @@ fn a_dead_end_is_not_written_any_more_and_done_means_done() {
         pair.far.kill();
         let before = pair.remote_bytes();
         let completions = pair.drain(2000);
-        assert_eq!(
-            pair.remote_bytes(),
-            before,
-            "seed {seed}: a dead process was written"
-        );
+        assert_eq!(pair.remote_bytes(), before, "seed {seed}: a dead process was written");
         assert_eq!(completions.len(), usize::from(AT_ONCE), "seed {seed}");
         for Completion { op, result } in completions {
             let at = usize::from(op.index) * usize::try_from(LEN).expect("small");
-            let bytes = before
-                .iter()
-                .skip(at)
-                .take(usize::try_from(LEN).expect("small"));
+            let bytes = before.iter().skip(at).take(usize::try_from(LEN).expect("small"));
             match result {
                 Ok(_) => assert!(bytes.into_iter().all(|b| *b == 1), "seed {seed}: not done"),
                 Err(failure) => assert_eq!(failure, Failure::PeerDead, "seed {seed}"),
@@ -118,23 +89,13 @@ fn a_dead_end_is_not_written_any_more_and_done_means_done() {
         let parts = before.iter().filter(|b| **b == 1).count();
         cut += usize::from(parts % usize::try_from(LEN).expect("small") != 0);
     }
-    assert!(
-        cut > 10,
-        "only {cut} of 50 deaths fell into the middle of a put"
-    );
+    assert!(cut > 10, "only {cut} of 50 deaths fell into the middle of a put");
 }
 
 #[test]
 fn completions_that_wait_to_be_polled_use_room() {
-    let faults = Faults {
-        busy: Rate::NEVER,
-        ..Faults::WEATHER
-    };
-    let mut pair = Pair::new(Config {
-        seed: 1,
-        faults,
-        depth: 12,
-    });
+    let faults = Faults { busy: Rate::NEVER, ..Faults::WEATHER };
+    let mut pair = Pair::new(Config { seed: 1, faults, depth: 12 });
     let mut accepted = 0;
     for index in 0..100 {
         accepted += usize::from(pair.post(index).is_ok());
@@ -151,11 +112,7 @@ fn completions_that_wait_to_be_polled_use_room() {
 #[test]
 fn a_seed_repeats_itself() {
     let trace = |seed| {
-        let mut pair = Pair::new(Config {
-            seed,
-            faults: Faults::STORM,
-            depth: 64,
-        });
+        let mut pair = Pair::new(Config { seed, faults: Faults::STORM, depth: 64 });
         let answers: Vec<_> = (0..200).map(|index| pair.post(index % 64)).collect();
         (answers, pair.drain(3000), pair.remote_bytes())
     };

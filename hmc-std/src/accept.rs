@@ -57,29 +57,15 @@ enum Turned {
 
 /// A first message, copied out of the buffer.
 enum First {
-    Native {
-        rank: Rank,
-        incarnation: Incarnation,
-        host: HostId,
-        route: Option<Address>,
-    },
-    Upstream {
-        rank: Rank,
-    },
-    Attach {
-        rank: Rank,
-        token: LinkToken,
-        channel: u8,
-    },
+    Native { rank: Rank, incarnation: Incarnation, host: HostId, route: Option<Address> },
+    Upstream { rank: Rank },
+    Attach { rank: Rank, token: LinkToken, channel: u8 },
 }
 
 impl Shared {
     /// Lets in who waits at a door. `Err` when descriptors are used up: pause.
     pub(crate) fn greet(&self, listener: u32) -> std::result::Result<(), Errno> {
-        let Some(door) = usize::try_from(listener)
-            .ok()
-            .and_then(|i| self.listeners.get(i))
-        else {
+        let Some(door) = usize::try_from(listener).ok().and_then(|i| self.listeners.get(i)) else {
             return Ok(());
         };
         while let Some((fd, source)) = door.accept()? {
@@ -96,11 +82,7 @@ impl Shared {
             let acceptor = Acceptor {
                 rank: self.config.rank,
                 job: self.config.job,
-                upstream: if self.config.upstream {
-                    Upstream::Allowed
-                } else {
-                    Upstream::Refused
-                },
+                upstream: if self.config.upstream { Upstream::Allowed } else { Upstream::Refused },
             };
             let id = self.next_pending.fetch_add(1, Ordering::Relaxed);
             let fd = Arc::new(fd);
@@ -109,15 +91,7 @@ impl Shared {
             }
             let control = Control::accepted(&acceptor, clock::now());
             let framer = CtrlState::new_framer();
-            pending.insert(
-                id,
-                Pending {
-                    fd,
-                    source,
-                    control,
-                    framer,
-                },
-            );
+            pending.insert(id, Pending { fd, source, control, framer });
         }
         Ok(())
     }
@@ -196,18 +170,13 @@ impl Shared {
                 }
             };
             let outcome = match first {
-                Some(First::Native {
-                    rank,
-                    incarnation,
-                    host,
-                    route,
-                }) => self.admit(p, rank, incarnation, host, route),
+                Some(First::Native { rank, incarnation, host, route }) => {
+                    self.admit(p, rank, incarnation, host, route)
+                }
                 Some(First::Upstream { rank }) => self.admit_upstream(p, rank),
-                Some(First::Attach {
-                    rank,
-                    token,
-                    channel,
-                }) => self.admit_channel(p, rank, &token, channel),
+                Some(First::Attach { rank, token, channel }) => {
+                    self.admit_channel(p, rank, &token, channel)
+                }
                 None => return Turned::Away,
             };
             return match outcome {
@@ -231,35 +200,27 @@ impl Shared {
                 route: self.route_back(h, source),
             },
             Event::UpstreamHello { rank } => First::Upstream { rank: *rank },
-            Event::AttachReceived {
-                rank,
-                token,
-                channel,
-            } => First::Attach {
-                rank: *rank,
-                token: *token,
-                channel: *channel,
-            },
+            Event::AttachReceived { rank, token, channel } => {
+                First::Attach { rank: *rank, token: *token, channel: *channel }
+            }
             _ => return None,
         })
     }
 
     /// Where the stranger itself listens, should it have to be dialed.
     fn route_back(&self, h: &Hello<'_>, source: Source) -> Option<Address> {
-        h.endpoints
-            .iter()
-            .find_map(|blob| match (blob.typed(), source) {
-                (Ok(Endpoint::Shm { path }), Source::Uds { .. }) if h.host == self.host => {
-                    let path = std::path::PathBuf::from(std::ffi::OsString::from(
-                        std::str::from_utf8(path).ok()?,
-                    ));
-                    path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
-                }
-                (Ok(e @ Endpoint::Tcp { .. }), Source::Tcp(from)) => {
-                    e.port().map(|port| Address::Tcp((from.ip(), port).into()))
-                }
-                _ => None,
-            })
+        h.endpoints.iter().find_map(|blob| match (blob.typed(), source) {
+            (Ok(Endpoint::Shm { path }), Source::Uds { .. }) if h.host == self.host => {
+                let path = std::path::PathBuf::from(std::ffi::OsString::from(
+                    std::str::from_utf8(path).ok()?,
+                ));
+                path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
+            }
+            (Ok(e @ Endpoint::Tcp { .. }), Source::Tcp(from)) => {
+                e.port().map(|port| Address::Tcp((from.ip(), port).into()))
+            }
+            _ => None,
+        })
     }
 
     fn judge(&self, input: Input) -> std::result::Result<(), RejectReason> {
@@ -286,33 +247,18 @@ impl Shared {
         {
             old.turn_ctrl();
         }
-        self.judge(Input::Hello {
-            rank,
-            incarnation,
-            host,
-        })?;
+        self.judge(Input::Hello { rank, incarnation, host })?;
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
         let endpoints = self.endpoints();
-        let ours = self
-            .hello(&endpoints, self.incarnation, Some(rank))
-            .map_err(busy)?;
-        p.control
-            .accept(&ours, token, clock::now())
-            .map_err(|_| RejectReason::Busy)?;
+        let ours = self.hello(&endpoints, self.incarnation, Some(rank)).map_err(busy)?;
+        p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();
         if let Some(address) = route {
             let redial = lock(&self.registry).redials(rank, peer_listens, self.listens());
             let conn = ConnType::Auto;
-            lock(&self.routes).insert(
-                rank,
-                Route {
-                    address,
-                    conn,
-                    redial,
-                },
-            );
+            lock(&self.routes).insert(rank, Route { address, conn, redial });
         } else {
             lock(&self.routes).remove(&rank);
         }
@@ -326,14 +272,8 @@ impl Shared {
     fn admit_upstream(&self, p: &mut Pending, rank: Rank) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
         let incarnation = Incarnation(clock::now().as_nanos());
-        self.judge(Input::Hello {
-            rank,
-            incarnation,
-            host: HostId::default(),
-        })?;
-        p.control
-            .accept_upstream()
-            .map_err(|_| RejectReason::Busy)?;
+        self.judge(Input::Hello { rank, incarnation, host: HostId::default() })?;
+        p.control.accept_upstream().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(Port::None, 1, true, false);
         let serial = self.next_serial();
         self.open(p, serial, rank, incarnation, self.new_inbox(), data);
@@ -358,11 +298,8 @@ impl Shared {
         data: DataState,
     ) {
         self.driver.unwatch(&*p.fd);
-        let acceptor = Acceptor {
-            rank: self.config.rank,
-            job: self.config.job,
-            upstream: Upstream::Refused,
-        };
+        let acceptor =
+            Acceptor { rank: self.config.rank, job: self.config.job, upstream: Upstream::Refused };
         let spare = Control::accepted(&acceptor, clock::now());
         let control = std::mem::replace(&mut p.control, spare);
         let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());

@@ -24,9 +24,7 @@ impl FromStr for Address {
     fn from_str(s: &str) -> Result<Self> {
         if let Some(dir) = s.strip_prefix("uds://") {
             if dir.is_empty() {
-                return Err(Error::config(
-                    "uds:// needs a folder: uds:///run/user/1000/hmc",
-                ));
+                return Err(Error::config("uds:// needs a folder: uds:///run/user/1000/hmc"));
             }
             return Ok(Self::Uds(PathBuf::from(dir)));
         }
@@ -40,26 +38,17 @@ impl FromStr for Address {
         if let Ok(addr) = text.parse::<SocketAddr>() {
             return Ok(Self::Tcp(addr));
         }
-        if text
-            .rsplit_once(':')
-            .is_none_or(|(_, p)| p.parse::<u16>().is_err())
-        {
+        if text.rsplit_once(':').is_none_or(|(_, p)| p.parse::<u16>().is_err()) {
             return Err(Error::config(format!(
                 "`{s}` is no address: write tcp://HOST:PORT (port 1 to 65535) or uds://FOLDER"
             )));
         }
         let found = text.to_socket_addrs().map_err(|e| {
-            Error::new(
-                ErrorKind::Unavailable,
-                format!("cannot resolve `{text}`: {e}"),
-            )
-            .with_source(e)
+            Error::new(ErrorKind::Unavailable, format!("cannot resolve `{text}`: {e}"))
+                .with_source(e)
         })?;
         found.into_iter().next().map(Self::Tcp).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unavailable,
-                format!("`{text}` resolves to no address"),
-            )
+            Error::new(ErrorKind::Unavailable, format!("`{text}` resolves to no address"))
         })
     }
 }
@@ -91,16 +80,10 @@ mod tests {
             assert_eq!(a.to_string(), s);
         }
         assert_eq!(
-            "127.0.0.1:9"
-                .parse::<Address>()
-                .expect("short form")
-                .to_string(),
+            "127.0.0.1:9".parse::<Address>().expect("short form").to_string(),
             "tcp://127.0.0.1:9"
         );
-        assert_eq!(
-            "/tmp/x".parse::<Address>().expect("path").to_string(),
-            "uds:///tmp/x"
-        );
+        assert_eq!("/tmp/x".parse::<Address>().expect("path").to_string(), "uds:///tmp/x");
     }
 
     #[test]

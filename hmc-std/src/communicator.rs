@@ -32,10 +32,7 @@ pub struct Communicator {
 
 impl Communicator {
     pub(crate) fn new(shared: Arc<Shared>, engine: JoinHandle<()>) -> Self {
-        Self {
-            shared,
-            engine: Some(engine),
-        }
+        Self { shared, engine: Some(engine) }
     }
 
     /// This process's rank.
@@ -69,9 +66,7 @@ impl Communicator {
         if conn == ConnType::Loopback {
             return self.loopback();
         }
-        let link = self
-            .shared
-            .dial(Rank(rank), address, conn, clock::deadline_in(timeout))?;
+        let link = self.shared.dial(Rank(rank), address, conn, clock::deadline_in(timeout))?;
         Ok(self.wrap(link))
     }
 
@@ -95,10 +90,7 @@ impl Communicator {
     }
 
     fn wrap(&self, link: Arc<Link>) -> Peer {
-        Peer {
-            link,
-            shared: Arc::clone(&self.shared),
-        }
+        Peer { link, shared: Arc::clone(&self.shared) }
     }
 
     /// The peer of that rank, alive or dead.
@@ -129,33 +121,22 @@ impl Communicator {
     /// `DeadlineExceeded`.
     pub fn wait_any_peer(&self, known: &[u32], timeout: Duration) -> Result<Peer> {
         let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
-            s.links()
-                .into_iter()
-                .find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
+            s.links().into_iter().find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
         });
-        found
-            .map(|l| self.wrap(l))
-            .ok_or_else(|| Error::deadline("waiting for a peer to connect"))
+        found.map(|l| self.wrap(l)).ok_or_else(|| Error::deadline("waiting for a peer to connect"))
     }
 
     /// The peers that are connected now.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
         let ready = |l: &Arc<Link>| l.life() == Life::Ready;
-        self.shared
-            .links()
-            .into_iter()
-            .filter(ready)
-            .map(|l| self.wrap(l))
-            .collect()
+        self.shared.links().into_iter().filter(ready).map(|l| self.wrap(l)).collect()
     }
 
     /// Whether `rank` is connected now (the seeds' checkConn).
     #[must_use]
     pub fn check_conn(&self, rank: u32) -> bool {
-        self.shared
-            .link(Rank(rank))
-            .is_some_and(|l| l.life() == Life::Ready)
+        self.shared.link(Rank(rank)).is_some_and(|l| l.life() == Life::Ready)
     }
 
     /// Puts; see [`Peer::put`].
@@ -214,8 +195,7 @@ impl Communicator {
         len: u64,
         tag: u64,
     ) -> Result<()> {
-        self.peer(rank)?
-            .put_notify(local_offset, remote_offset, len, tag)
+        self.peer(rank)?.put_notify(local_offset, remote_offset, len, tag)
     }
 
     /// Begins a list of puts as one operation; see [`Peer::put_batch`].
@@ -297,10 +277,8 @@ impl Communicator {
 
     /// Sleeps until one of the operations' links has something to read.
     fn park_on(&self, ops: &[OpId], deadline: hmc_core::time::Instant) {
-        let links: Vec<Arc<Link>> = ops
-            .iter()
-            .filter_map(|op| self.shared.link_by_serial(op.link))
-            .collect();
+        let links: Vec<Arc<Link>> =
+            ops.iter().filter_map(|op| self.shared.link_by_serial(op.link)).collect();
         let mut fds: Vec<PollFd<'_>> = links
             .iter()
             .filter_map(|l| l.data_fd())
@@ -331,9 +309,7 @@ impl Communicator {
     /// Messages by rank.
     #[must_use]
     pub fn control(&self) -> Control<'_> {
-        Control {
-            shared: &self.shared,
-        }
+        Control { shared: &self.shared }
     }
 
     /// Sends a tag to a rank; see [`Peer::send_tag`].
@@ -401,12 +377,8 @@ impl Communicator {
     /// Counters of this session and its peers.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut peers: Vec<PeerStats> = self
-            .shared
-            .links()
-            .iter()
-            .map(|l| PeerStats::of(l))
-            .collect();
+        let mut peers: Vec<PeerStats> =
+            self.shared.links().iter().map(|l| PeerStats::of(l)).collect();
         peers.sort_by_key(|p| p.rank);
         Stats {
             peers,

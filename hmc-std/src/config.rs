@@ -60,11 +60,7 @@ impl Environment {
     /// Reads the process environment once.
     #[must_use]
     pub fn read() -> Self {
-        let path = |name| {
-            std::env::var_os(name)
-                .filter(|v| !v.is_empty())
-                .map(PathBuf::from)
-        };
+        let path = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         Self {
             uds_dir: path("HMC_UDS_DIR"),
             spin: std::env::var("HMC_SPIN_US")

@@ -22,27 +22,17 @@ pub struct Control<'a> {
 impl Control<'_> {
     fn peer(&self, rank: u32) -> Result<Peer> {
         let link = self.shared.live_link(Rank(rank))?;
-        Ok(Peer {
-            link,
-            shared: Arc::clone(self.shared),
-        })
+        Ok(Peer { link, shared: Arc::clone(self.shared) })
     }
 
     /// The peer, waiting for it to appear.
     fn peer_by(&self, rank: u32, deadline: Instant) -> Result<Peer> {
         self.shared.check_process()?;
         if let Some(link) = self.shared.link(Rank(rank)) {
-            return Ok(Peer {
-                link,
-                shared: Arc::clone(self.shared),
-            });
+            return Ok(Peer { link, shared: Arc::clone(self.shared) });
         }
         let link = self.shared.wait_news(deadline, |s| s.link(Rank(rank)));
-        link.map(|link| Peer {
-            link,
-            shared: Arc::clone(self.shared),
-        })
-        .ok_or_else(|| {
+        link.map(|link| Peer { link, shared: Arc::clone(self.shared) }).ok_or_else(|| {
             Error::deadline(format_args!("waiting for rank {rank} to connect"))
                 .with_peer(Rank(rank))
         })
@@ -90,10 +80,7 @@ impl Control<'_> {
     pub fn recv_tag(&self, rank: u32, timeout: Duration) -> Result<u64> {
         match self.recv(rank, Want::Tag, timeout)? {
             Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
-            other => Err(Error::new(
-                ErrorKind::Protocol,
-                format!("not a tag: {other:?}"),
-            )),
+            other => Err(Error::new(ErrorKind::Protocol, format!("not a tag: {other:?}"))),
         }
     }
 
@@ -104,9 +91,7 @@ impl Control<'_> {
     pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
         self.shared.check_process()?;
         let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
-            s.links()
-                .iter()
-                .find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
+            s.links().iter().find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
         });
         found.ok_or_else(|| Error::deadline("waiting for a message from anyone"))
     }
@@ -114,8 +99,6 @@ impl Control<'_> {
     /// Whether `rank` is connected.
     #[must_use]
     pub fn is_connected(&self, rank: u32) -> bool {
-        self.shared
-            .link(Rank(rank))
-            .is_some_and(|l| l.life() == Life::Ready)
+        self.shared.link(Rank(rank)).is_some_and(|l| l.life() == Life::Ready)
     }
 }

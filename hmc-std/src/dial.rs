@@ -1,238 +1,32 @@
 //! Dialing: from an address to a link that is ready, on the caller's thread, within a deadline.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::machine::Control;
-use hmc_core::ctrl::output::{CloseReason, Event, Output};
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::time::{Duration, Instant};
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, Endpoint};
-use hmc_core::wire::hello::{HostId, LinkToken, Welcome};
+use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP};
+use hmc_core::wire::hello::HostId;
 use hmc_core::wire::reject::RejectReason;
-use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix};
+use rustix::net::AddressFamily;
 
 use crate::address::Address;
 use crate::clock;
-use crate::config::{check_exposure, uds_path};
+use crate::config::check_exposure;
 use crate::error::{Error, ErrorKind, Result};
+use crate::handshake::{Handshake, Met, Reached, open, open_path};
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Choice, Life, Link, LinkParts, Watch};
-use crate::listen::{local_peer, new_socket, tune_tcp};
+use crate::listen::{local_peer, new_socket};
 use crate::node::registry::{Input, Output as Decision};
 use crate::shared::{Route, Shared, lock};
 use crate::transport::Port;
 use crate::transport::loopback::LoopbackPort;
-use crate::transport::socket;
 
 /// How long a dial that met the peer's own dial waits for that one.
 const CROSSING_MS: u64 = 1000;
-
-/// What a WELCOME said, kept.
-struct Met {
-    incarnation: Incarnation,
-    host: HostId,
-    token: LinkToken,
-    shm: Option<PathBuf>,
-    tcp: Option<u16>,
-}
-
-/// A connection whose first words are being exchanged.
-struct Handshake {
-    fd: Arc<OwnedFd>,
-    control: Control,
-    framer: Framer<Vec<u8>>,
-}
-
-/// Where a handshake came to.
-enum Reached {
-    Connected(Met),
-    Attached,
-    Refused(RejectReason),
-}
-
-impl Handshake {
-    fn new(fd: OwnedFd, control: Control) -> Self {
-        Self {
-            fd: Arc::new(fd),
-            control,
-            framer: CtrlState::new_framer(),
-        }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        while let Some(output) = self.control.poll_output() {
-            match output {
-                Output::Transmit(frame) => {
-                    // Half a kilobyte into an empty socket buffer.
-                    let n = socket::send(&*self.fd, frame.as_bytes())
-                        .map_err(|e| Error::io("cannot say hello", e))?;
-                    if n != frame.as_bytes().len() {
-                        return Err(Error::new(ErrorKind::Io, "the socket took half a hello"));
-                    }
-                }
-                Output::Close(CloseReason::Refused(_)) | Output::WakeAt(_) => {}
-                Output::Close(why) => return Err(closed(why)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Talks until the machine says that the connection is up, or refused.
-    fn run(&mut self, deadline: Instant) -> Result<Reached> {
-        loop {
-            self.flush()?;
-            let now = clock::now();
-            match self.framer.next(self.control.frame_limit()) {
-                Ok(Next::Frame(header, payload)) => {
-                    let event = self.control.receive(header, payload, now);
-                    let event = event
-                        .map_err(|v| Error::new(ErrorKind::Protocol, format!("the peer: {v}")))?;
-                    match event {
-                        Some(Event::Connected(w)) => return Ok(Reached::Connected(Met::of(&w))),
-                        Some(Event::Attached) => return Ok(Reached::Attached),
-                        Some(Event::Refused(why)) => return Ok(Reached::Refused(why)),
-                        _ => {}
-                    }
-                }
-                Ok(Next::Need(n)) => {
-                    // No byte beyond the frame: what follows may carry descriptors.
-                    let space = self.framer.space();
-                    let n = n.min(space.len());
-                    match socket::recv(&*self.fd, space.get_mut(..n).unwrap_or_default()) {
-                        Ok(0) => return Err(closed(self.control.eof())),
-                        Ok(n) => self.framer.filled(n, now),
-                        Err(Errno::AGAIN) => {
-                            wait_for(&self.fd, PollFlags::IN, deadline)?;
-                        }
-                        Err(e) => return Err(Error::io("the peer hung up", e)),
-                    }
-                }
-                Ok(Next::Grow(n)) => {
-                    let _ = self.framer.grow(vec![0; n]);
-                }
-                Err(e) => {
-                    return Err(Error::new(
-                        ErrorKind::Protocol,
-                        format!("what answers there does not speak HMC: {e}"),
-                    ));
-                }
-            }
-        }
-    }
-}
-
-impl Met {
-    fn of(w: &Welcome<'_>) -> Self {
-        let mut met = Self {
-            incarnation: w.hello.incarnation,
-            host: w.hello.host,
-            token: w.token,
-            shm: None,
-            tcp: None,
-        };
-        for blob in w.hello.endpoints.iter() {
-            match blob.typed() {
-                Ok(Endpoint::Shm { path }) => {
-                    met.shm = std::str::from_utf8(path).ok().map(PathBuf::from);
-                }
-                Ok(e @ Endpoint::Tcp { .. }) => met.tcp = e.port(),
-                _ => {}
-            }
-        }
-        met
-    }
-}
-
-fn closed(why: CloseReason) -> Error {
-    let kind = match why {
-        CloseReason::HelloDeadline | CloseReason::Silent => ErrorKind::DeadlineExceeded,
-        CloseReason::Eof | CloseReason::Orderly => ErrorKind::Refused,
-        _ => ErrorKind::Protocol,
-    };
-    Error::new(kind, format!("no connection: {why}"))
-}
-
-fn wait_for(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<()> {
-    loop {
-        let left = clock::left(deadline);
-        if left == Duration::ZERO {
-            return Err(Error::deadline("connecting"));
-        }
-        let timeout = clock::timespec(left);
-        match rustix::event::poll(&mut [PollFd::new(fd, flags)], timeout.as_ref()) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(e) => return Err(Error::io("poll", e)),
-        }
-    }
-}
-
-fn finish_connect(
-    fd: OwnedFd,
-    begun: std::result::Result<(), Errno>,
-    what: &dyn std::fmt::Display,
-    deadline: Instant,
-) -> Result<OwnedFd> {
-    let fail = |e| Error::io(format_args!("cannot connect to {what}"), e);
-    match begun {
-        Ok(()) => return Ok(fd),
-        Err(Errno::INPROGRESS) => {}
-        Err(e) => return Err(fail(e)),
-    }
-    wait_for(&fd, PollFlags::OUT, deadline)
-        .map_err(|_| Error::deadline(format_args!("connecting to {what}")))?;
-    match rustix::net::sockopt::socket_error(&fd) {
-        Ok(Ok(())) => Ok(fd),
-        Ok(Err(e)) | Err(e) => Err(fail(e)),
-    }
-}
-
-/// A connected socket to an address.
-fn open(address: &Address, rank: Rank, deadline: Instant) -> Result<OwnedFd> {
-    match address {
-        Address::Tcp(addr) => {
-            let family = if addr.is_ipv4() {
-                AddressFamily::INET
-            } else {
-                AddressFamily::INET6
-            };
-            let fd = new_socket(family)?;
-            tune_tcp(fd.as_fd());
-            let begun = rustix::net::connect(&fd, addr);
-            finish_connect(fd, begun, address, deadline)
-        }
-        Address::Uds(dir) => open_path(&uds_path(dir, rank)?, deadline),
-    }
-}
-
-fn open_path(path: &std::path::Path, deadline: Instant) -> Result<OwnedFd> {
-    let fd = new_socket(AddressFamily::UNIX)?;
-    let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;
-    loop {
-        match rustix::net::connect(&fd, &to) {
-            // connect(2): the listener's queue is full.
-            Err(Errno::AGAIN) if clock::left(deadline) != Duration::ZERO => {
-                std::thread::yield_now();
-            }
-            begun => {
-                let fd = finish_connect(fd, begun, &path.display(), deadline)?;
-                if local_peer(fd.as_fd()).is_none() {
-                    return Err(Error::new(
-                        ErrorKind::Refused,
-                        format!("{} is served by another user's process", path.display()),
-                    ));
-                }
-                return Ok(fd);
-            }
-        }
-    }
-}
 
 impl Shared {
     /// Connects to `rank` at `address`. Returns when the link is ready.
@@ -252,10 +46,7 @@ impl Shared {
             check_exposure(addr.ip(), self.config.insecure)?;
         }
         if self.is_leaving() {
-            return Err(Error::new(
-                ErrorKind::Closed,
-                "this session is shutting down",
-            ));
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
         if self.decide(Input::Dial { rank }) == Decision::No {
             return self.join_existing(rank, deadline);
@@ -280,11 +71,7 @@ impl Shared {
             }
         };
         let redial = lock(&self.registry).redials(rank, true, self.listens());
-        let route = Route {
-            address: address.clone(),
-            conn,
-            redial,
-        };
+        let route = Route { address: address.clone(), conn, redial };
         lock(&self.routes).insert(rank, route);
         self.finish(link, deadline)
     }
@@ -301,10 +88,8 @@ impl Shared {
             Some(Err(e)) => Err(e),
             None => {
                 link.die(false, "the handshake took too long");
-                Err(
-                    Error::deadline("connecting: the peer accepted but did not open its memory")
-                        .with_peer(link.peer),
-                )
+                Err(Error::deadline("connecting: the peer accepted but did not open its memory")
+                    .with_peer(link.peer))
             }
         }
     }
@@ -337,17 +122,11 @@ impl Shared {
             Reached::Connected(met) => met,
             Reached::Refused(why) => return Ok(Err(why)),
             Reached::Attached => {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    "an answer to another question",
-                ));
+                return Err(Error::new(ErrorKind::Protocol, "an answer to another question"));
             }
         };
-        let judged = self.decide(Input::Welcome {
-            rank,
-            incarnation: met.incarnation,
-            host: met.host,
-        });
+        let judged =
+            self.decide(Input::Welcome { rank, incarnation: met.incarnation, host: met.host });
         if !matches!(judged, Decision::Judged(v) if v.accepted()) {
             return Ok(Err(RejectReason::Duplicate));
         }
@@ -356,11 +135,7 @@ impl Shared {
         let (kind, data_fd, choices, pid) = match attached {
             Ok(a) => a,
             Err(e) => {
-                self.decide(Input::Over {
-                    rank,
-                    incarnation: met.incarnation,
-                    redial: false,
-                });
+                self.decide(Input::Over { rank, incarnation: met.incarnation, redial: false });
                 return Err(e);
             }
         };
@@ -408,11 +183,7 @@ impl Shared {
             };
             match tried {
                 Ok(fd) => {
-                    note(
-                        ConnType::Shm,
-                        true,
-                        "same host, proven by a passed descriptor".into(),
-                    );
+                    note(ConnType::Shm, true, "same host, proven by a passed descriptor".into());
                     if conn == ConnType::Auto {
                         note(ConnType::Tcp, false, "shm is faster".into());
                     }
@@ -439,11 +210,7 @@ impl Shared {
             let to = Address::Tcp((ip, port).into());
             let fd = open(&to, rank, deadline);
             let fd = self.attach_to(fd, rank, met, ENDPOINT_TCP, deadline)?;
-            let why = if conn == ConnType::Tcp {
-                "asked for by name"
-            } else {
-                "what is left"
-            };
+            let why = if conn == ConnType::Tcp { "asked for by name" } else { "what is left" };
             note(ConnType::Tcp, true, why.into());
             return Ok((ConnType::Tcp, fd, choices, None));
         }
@@ -467,10 +234,9 @@ impl Shared {
         match talk.run(deadline)? {
             Reached::Attached => Ok(talk.fd),
             Reached::Refused(why) => Err(refusal(rank, self.config.rank, why)),
-            Reached::Connected(_) => Err(Error::new(
-                ErrorKind::Protocol,
-                "an answer to another question",
-            )),
+            Reached::Connected(_) => {
+                Err(Error::new(ErrorKind::Protocol, "an answer to another question"))
+            }
         }
     }
 
@@ -503,11 +269,7 @@ impl Shared {
             }
         };
         let incarnation = Incarnation(wall_nanos());
-        self.decide(Input::Welcome {
-            rank,
-            incarnation,
-            host: HostId::default(),
-        });
+        self.decide(Input::Welcome { rank, incarnation, host: HostId::default() });
         let link = Link::new(LinkParts {
             serial: self.next_serial(),
             peer: rank,
@@ -578,9 +340,5 @@ fn refusal(peer: Rank, ours: Rank, why: RejectReason) -> Error {
         RejectReason::NotAuthorised => ErrorKind::NoCredentials,
         _ => ErrorKind::Refused,
     };
-    Error::new(
-        kind,
-        format!("the peer refused this process (rank {ours}): {why}"),
-    )
-    .with_peer(peer)
+    Error::new(kind, format!("the peer refused this process (rank {ours}): {why}")).with_peer(peer)
 }

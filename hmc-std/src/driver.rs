@@ -99,12 +99,7 @@ impl Driver {
         use rustix::event::EventfdFlags;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
-        let this = Self {
-            main,
-            data,
-            bell,
-            queue: Mutex::new(VecDeque::with_capacity(64)),
-        };
+        let this = Self { main, data, bell, queue: Mutex::new(VecDeque::with_capacity(64)) };
         this.watch(&this.bell, Token::Bell)?;
         Ok(this)
     }
@@ -148,13 +143,7 @@ impl Driver {
             epoll::add(at, fd, data, flags)
         };
         match told {
-            Ok(()) => {
-                *slot = Registered {
-                    added: true,
-                    read,
-                    write,
-                }
-            }
+            Ok(()) => *slot = Registered { added: true, read, write },
             // The link is over and was forgotten.
             Err(Errno::NOENT | Errno::BADF) => {}
             Err(e) => tracing::error!(error = %e, serial, "cannot watch a link"),
@@ -171,18 +160,12 @@ impl Driver {
 
     /// Asks for a link to be run.
     pub(crate) fn enqueue(&self, serial: u32) {
-        self.queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(serial);
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(serial);
         self.ring();
     }
 
     pub(crate) fn next_queued(&self) -> Option<u32> {
-        self.queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// Wakes whoever waits in [`Driver::wait`].
@@ -221,9 +204,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self {
-            raw: Vec::with_capacity(64),
-        }
+        Self { raw: Vec::with_capacity(64) }
     }
 
     /// What became ready.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::clock;
 use crate::config::Progress;
 use crate::driver::{Channel, Driver, Events, Token};
+use crate::link::Link;
 use crate::node::registry::{Input, Output};
 use crate::shared::{Shared, lock};
 
@@ -25,6 +26,7 @@ pub(crate) fn run(shared: Weak<Shared>, driver: Arc<Driver>) {
         events: Events::new(),
         next_tick: clock::now(),
         shut: Vec::new(),
+        links: Vec::new(),
         open_at: Instant::NEVER,
         spin_until: Instant::ZERO,
     };
@@ -48,6 +50,7 @@ struct Engine {
     next_tick: Instant,
     /// Doors that are shut for lack of descriptors.
     shut: Vec<u32>,
+    links: Vec<Arc<Link>>,
     open_at: Instant,
     spin_until: Instant,
 }
@@ -62,11 +65,7 @@ impl Engine {
         if s.has_peers() {
             wake = wake.min(self.next_tick);
         }
-        if wake == Instant::NEVER {
-            Duration::MAX
-        } else {
-            wake.since(now)
-        }
+        if wake == Instant::NEVER { Duration::MAX } else { wake.since(now) }
     }
 
     fn events_of(&mut self, driver: &Driver, timeout: Duration) {
@@ -120,9 +119,11 @@ impl Engine {
     fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
         self.next_tick = now.after(Duration::from_millis(TICK_MS));
         s.tick_strangers(now);
-        for link in s.links() {
+        s.links_into(&mut self.links);
+        for link in self.links.drain(..) {
             link.tick(now);
         }
+        s.retire();
         s.tend_graveyard();
         crate::window::tend_quarantine(s);
         if now >= self.open_at {
@@ -150,21 +151,19 @@ fn warn_about_door(e: Errno) {
 /// Dials a lost peer on a thread of its own: a dial waits for the peer, the engine must not.
 fn redial(s: &Arc<Shared>, rank: Rank) {
     let shared = Arc::downgrade(s);
-    let spawned = std::thread::Builder::new()
-        .name("hmc-redial".into())
-        .spawn(move || {
-            let Some(s) = shared.upgrade() else { return };
-            let route = lock(&s.routes).get(&rank).cloned();
-            let result = route.map(|r| {
-                let deadline = clock::now().after(Duration::from_millis(2000));
-                s.dial(rank, &r.address, r.conn, deadline)
-            });
-            match result {
-                Some(Ok(_)) => tracing::info!(peer = rank.0, "peer is back"),
-                Some(Err(e)) => tracing::debug!(peer = rank.0, error = %e, "dial failed"),
-                None => {}
-            }
+    let spawned = std::thread::Builder::new().name("hmc-redial".into()).spawn(move || {
+        let Some(s) = shared.upgrade() else { return };
+        let route = lock(&s.routes).get(&rank).cloned();
+        let result = route.map(|r| {
+            let deadline = clock::now().after(Duration::from_millis(2000));
+            s.dial(rank, &r.address, r.conn, deadline)
         });
+        match result {
+            Some(Ok(_)) => tracing::info!(peer = rank.0, "peer is back"),
+            Some(Err(e)) => tracing::debug!(peer = rank.0, error = %e, "dial failed"),
+            None => {}
+        }
+    });
     if spawned.is_err() {
         s.decide(Input::DialFailed { rank });
     }

@@ -124,14 +124,7 @@ impl Error {
     #[cold]
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         let what = what.into();
-        Self(Box::new(Inner {
-            kind,
-            what,
-            peer: None,
-            op: None,
-            range: None,
-            source: None,
-        }))
+        Self(Box::new(Inner { kind, what, peer: None, op: None, range: None, source: None }))
     }
 
     /// The same error, about `peer`.
@@ -190,23 +183,20 @@ impl Error {
     pub(crate) fn io(what: impl fmt::Display, errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         let (kind, remedy) = match errno {
-            Errno::MFILE | Errno::NFILE => (
-                ErrorKind::SystemLimit,
-                "; raise the limit of open files (ulimit -n)",
-            ),
+            Errno::MFILE | Errno::NFILE => {
+                (ErrorKind::SystemLimit, "; raise the limit of open files (ulimit -n)")
+            }
             Errno::NOMEM | Errno::NOSPC => (ErrorKind::NoSpace, "; free memory or use less"),
             Errno::CONNREFUSED => (ErrorKind::Unavailable, "; is the peer listening there?"),
             Errno::NOENT => (ErrorKind::Unavailable, "; does the path exist?"),
-            Errno::HOSTUNREACH | Errno::NETUNREACH => (
-                ErrorKind::Unavailable,
-                "; check the address and the route to it",
-            ),
+            Errno::HOSTUNREACH | Errno::NETUNREACH => {
+                (ErrorKind::Unavailable, "; check the address and the route to it")
+            }
             Errno::TIMEDOUT => (ErrorKind::DeadlineExceeded, ""),
             Errno::ADDRINUSE => (ErrorKind::InvalidConfig, "; another process listens there"),
-            Errno::ADDRNOTAVAIL => (
-                ErrorKind::InvalidConfig,
-                "; this machine does not have that address",
-            ),
+            Errno::ADDRNOTAVAIL => {
+                (ErrorKind::InvalidConfig, "; this machine does not have that address")
+            }
             Errno::ACCESS | Errno::PERM => (ErrorKind::Io, "; check the permissions"),
             Errno::PIPE | Errno::CONNRESET => (ErrorKind::PeerDead, ""),
             _ => (ErrorKind::Io, ""),
@@ -251,10 +241,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0
-            .source
-            .as_deref()
-            .map(|e| -> &(dyn std::error::Error + 'static) { e })
+        self.0.source.as_deref().map(|e| -> &(dyn std::error::Error + 'static) { e })
     }
 }
 

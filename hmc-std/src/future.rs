@@ -48,11 +48,7 @@ impl OpFuture {
     #[must_use]
     pub fn id(&self) -> Option<OpId> {
         let link = &self.peer.link;
-        self.op.map(|op| OpId {
-            peer: link.peer,
-            link: link.serial,
-            op,
-        })
+        self.op.map(|op| OpId { peer: link.peer, link: link.serial, op })
     }
 }
 
@@ -61,10 +57,7 @@ impl Future for OpFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(op) = self.op else {
-            return Poll::Ready(Err(Error::new(
-                ErrorKind::Stale,
-                "polled after it was done",
-            )));
+            return Poll::Ready(Err(Error::new(ErrorKind::Stale, "polled after it was done")));
         };
         let r = std::task::ready!(poll_op(&self.peer, op, cx));
         self.op = None;
@@ -107,10 +100,7 @@ impl Op {
                 error: Error::new(ErrorKind::Stale, "the operation lost its span"),
                 span: None,
             }),
-            (Err(e), span) => Err(OpError {
-                error: error(e),
-                span,
-            }),
+            (Err(e), span) => Err(OpError { error: error(e), span }),
         }
     }
 
@@ -142,11 +132,7 @@ impl Op {
     pub fn cancel(&self) {
         if let Some(op) = self.op {
             let link = &self.peer.link;
-            let _ = self.peer.cancel(OpId {
-                peer: link.peer,
-                link: link.serial,
-                op,
-            });
+            let _ = self.peer.cancel(OpId { peer: link.peer, link: link.serial, op });
         }
     }
 }

@@ -45,6 +45,7 @@ mod driver;
 mod engine;
 pub mod error;
 pub mod future;
+mod handshake;
 mod link;
 mod listen;
 pub mod memory;
@@ -54,6 +55,9 @@ pub mod op;
 pub mod peer;
 pub mod session;
 mod shared;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod transport;
 pub mod window;
 

@@ -19,15 +19,8 @@ const BACKLOG: i32 = 1024;
 
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Tcp {
-        fd: OwnedFd,
-        addr: SocketAddr,
-    },
-    Uds {
-        fd: OwnedFd,
-        path: PathBuf,
-        _lock: OwnedFd,
-    },
+    Tcp { fd: OwnedFd, addr: SocketAddr },
+    Uds { fd: OwnedFd, path: PathBuf, _lock: OwnedFd },
 }
 
 /// Who came in.
@@ -57,19 +50,16 @@ pub(crate) fn new_socket(family: AddressFamily) -> Result<OwnedFd> {
 }
 
 /// Settings of every TCP connection: no delay for small frames, and the kernel gives up on a host
-/// that does not answer for 2.5 s (TCP_USER_TIMEOUT, tcp(7)), should heartbeats be off.
+/// that takes nothing for 30 s (TCP_USER_TIMEOUT, tcp(7)), should heartbeats be off. Not sooner: a
+/// peer that lets its inbox fill is slow, not dead.
 pub(crate) fn tune_tcp(fd: BorrowedFd<'_>) {
     let _ = sockopt::set_tcp_nodelay(fd, true);
-    let _ = sockopt::set_tcp_user_timeout(fd, 2500);
+    let _ = sockopt::set_tcp_user_timeout(fd, 30_000);
 }
 
 impl Listener {
     pub(crate) fn tcp(addr: SocketAddr) -> Result<Self> {
-        let family = if addr.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
+        let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let fd = new_socket(family)?;
         let what = || format!("cannot listen on tcp://{addr}");
         sockopt::set_socket_reuseaddr(&fd, true).map_err(|e| Error::io(what(), e))?;
@@ -101,11 +91,7 @@ impl Listener {
         rustix::net::bind(&fd, &there).map_err(what)?;
         rustix::net::listen(&fd, BACKLOG).map_err(what)?;
         rustix::fs::rename(&temp, &path).map_err(what)?;
-        Ok(Self::Uds {
-            fd,
-            path,
-            _lock: lock,
-        })
+        Ok(Self::Uds { fd, path, _lock: lock })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -132,9 +118,7 @@ impl Listener {
     pub(crate) fn with_endpoint<R>(&self, f: impl FnOnce(&Endpoint<'_>) -> R) -> R {
         match self {
             Self::Tcp { addr, .. } => f(&Endpoint::tcp(addr.port())),
-            Self::Uds { path, .. } => f(&Endpoint::Shm {
-                path: path.as_os_str().as_bytes(),
-            }),
+            Self::Uds { path, .. } => f(&Endpoint::Shm { path: path.as_os_str().as_bytes() }),
         }
     }
 

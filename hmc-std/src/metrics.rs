@@ -60,12 +60,7 @@ impl PeerStats {
             let mut data = link.data();
             let (exposed, _) = data.exposed_bytes();
             let in_flight = data.lane().in_flight();
-            (
-                data.port().kind(),
-                data.port().bytes_moved(),
-                in_flight,
-                exposed,
-            )
+            (data.port().kind(), data.port().bytes_moved(), in_flight, exposed)
         };
         let c = &link.counters;
         Self {

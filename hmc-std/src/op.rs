@@ -28,11 +28,7 @@ impl OpId {
 
 impl fmt::Display for OpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "operation {}.{}.{}",
-            self.link, self.op.index, self.op.generation
-        )
+        write!(f, "operation {}.{}.{}", self.link, self.op.index, self.op.generation)
     }
 }
 

@@ -52,11 +52,7 @@ impl Session {
     /// for defaults.
     pub fn builder(rank: u32) -> SessionBuilder {
         let environment = Environment::read();
-        SessionBuilder {
-            config: Config::new(Rank(rank), &environment),
-            environment,
-            tcp: None,
-        }
+        SessionBuilder { config: Config::new(Rank(rank), &environment), environment, tcp: None }
     }
 
     /// The buffer that offsets of `put` and `get` address.
@@ -235,14 +231,9 @@ impl SessionBuilder {
             .name(format!("hmc-{}", shared.config.rank))
             .spawn(move || crate::engine::run(weak, driver))
             .map_err(|e| {
-                Error::new(
-                    ErrorKind::SystemLimit,
-                    format!("cannot start a thread: {e}"),
-                )
+                Error::new(ErrorKind::SystemLimit, format!("cannot start a thread: {e}"))
             })?;
-        Ok(Session {
-            communicator: Communicator::new(shared, engine),
-        })
+        Ok(Session { communicator: Communicator::new(shared, engine) })
     }
 }
 
@@ -267,10 +258,7 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], timeout: Duration) -> 
     for link in links {
         let quiet =
             |l: &Link| (l.life() == Life::Dead || l.data().lane().in_flight() == 0).then_some(());
-        if link
-            .drive(crate::link::Watch::Data, deadline, quiet)
-            .is_none()
-        {
+        if link.drive(crate::link::Watch::Data, deadline, quiet).is_none() {
             late = late.or(Some(link.peer));
         }
         link.bye(deadline);

@@ -18,7 +18,7 @@ use crate::clock;
 use crate::config::{Config, Progress};
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::{Link, Owner};
+use crate::link::{Life, Link, Owner};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::node::registry::{Input, Output, Registry};
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) tokens: Mutex<HashMap<[u8; 16], u32>>,
     by_rank: RwLock<HashMap<Rank, Arc<Link>>>,
     by_serial: RwLock<HashMap<u32, Arc<Link>>>,
+    /// Why peers that are gone went.
+    departed: Mutex<HashMap<Rank, String>>,
     /// Links that died while the peer may still touch our memory.
     graveyard: Mutex<Vec<Arc<Link>>>,
     pub(crate) quarantine: Mutex<Vec<Quarantine>>,
@@ -111,6 +113,7 @@ impl Shared {
             tokens: Mutex::default(),
             by_rank: RwLock::default(),
             by_serial: RwLock::default(),
+            departed: Mutex::default(),
             graveyard: Mutex::default(),
             quarantine: Mutex::default(),
             next_serial: AtomicU32::new(1),
@@ -193,34 +196,54 @@ impl Shared {
     }
 
     pub(crate) fn link(&self, rank: Rank) -> Option<Arc<Link>> {
-        self.by_rank
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&rank)
-            .cloned()
+        self.by_rank.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
     }
 
     pub(crate) fn link_by_serial(&self, serial: u32) -> Option<Arc<Link>> {
-        self.by_serial
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&serial)
-            .cloned()
+        self.by_serial.read().unwrap_or_else(PoisonError::into_inner).get(&serial).cloned()
+    }
+
+    /// All links that are not over, into storage that is used again and again.
+    pub(crate) fn links_into(&self, out: &mut Vec<Arc<Link>>) {
+        out.clear();
+        let all = self.by_serial.read().unwrap_or_else(PoisonError::into_inner);
+        out.extend(all.values().cloned());
+    }
+
+    /// Lets go of links that are over and of which nothing is left to receive; only why they ended
+    /// is remembered.
+    pub(crate) fn retire(&self) {
+        let is_done = |l: &Link| l.life() == Life::Dead && l.inbox().len() == 0;
+        let any = {
+            let ranks = self.by_rank.read().unwrap_or_else(PoisonError::into_inner);
+            ranks.values().any(|l| is_done(l))
+        };
+        if !any {
+            return;
+        }
+        let mut ranks = self.by_rank.write().unwrap_or_else(PoisonError::into_inner);
+        let mut departed = lock(&self.departed);
+        ranks.retain(|rank, l| {
+            let done = is_done(l);
+            if done {
+                departed.insert(*rank, l.reason().to_owned());
+            }
+            !done
+        });
     }
 
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        self.by_serial
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.by_serial.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The live link to a rank.
     pub(crate) fn live_link(&self, rank: Rank) -> Result<Arc<Link>> {
         match self.link(rank) {
             Some(link) => Ok(link),
+            None if lock(&self.departed).contains_key(&rank) => {
+                let why = lock(&self.departed).get(&rank).cloned().unwrap_or_default();
+                Err(Error::peer_dead(rank, why))
+            }
             None => Err(Error::new(
                 ErrorKind::NotFound,
                 format!("rank {rank} was never connected; connect to it or wait for it first"),
@@ -230,12 +253,10 @@ impl Shared {
 
     /// Makes a link known. A dead one of the same rank is replaced.
     pub(crate) fn publish(&self, link: &Arc<Link>) {
-        let mut serials = self
-            .by_serial
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
         serials.insert(link.serial, Arc::clone(link));
         drop(serials);
+        lock(&self.departed).remove(&link.peer);
         let mut ranks = self.by_rank.write().unwrap_or_else(PoisonError::into_inner);
         ranks.insert(link.peer, Arc::clone(link));
     }
@@ -285,17 +306,12 @@ impl Shared {
             (exposed, mapped)
         };
         let backing = match region.mapping() {
-            Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => Backing::Memfd {
-                base: offset,
-                size: m.extent(),
-            },
+            Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => {
+                Backing::Memfd { base: offset, size: m.extent() }
+            }
             _ => Backing::Process,
         };
-        Ok(RegionAdvert {
-            region: exposed,
-            backing,
-            role,
-        })
+        Ok(RegionAdvert { region: exposed, backing, role })
     }
 
     /// Judges and records a change of the peers' lives.
@@ -328,9 +344,7 @@ impl Shared {
             let seen = lock(&self.news);
             if *seen == before {
                 drop(
-                    self.changed
-                        .wait_timeout(seen, slice)
-                        .unwrap_or_else(PoisonError::into_inner),
+                    self.changed.wait_timeout(seen, slice).unwrap_or_else(PoisonError::into_inner),
                 );
             }
         };
@@ -396,11 +410,7 @@ impl Shared {
     }
 
     pub(crate) fn has_peers(&self) -> bool {
-        let none = self
-            .by_serial
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty();
+        let none = self.by_serial.read().unwrap_or_else(PoisonError::into_inner).is_empty();
         !none
             || !lock(&self.pending).is_empty()
             || !lock(&self.graveyard).is_empty()
@@ -414,9 +424,7 @@ impl Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("rank", &self.config.rank)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("rank", &self.config.rank).finish_non_exhaustive()
     }
 }
 
@@ -428,10 +436,7 @@ impl Owner for Shared {
     fn over(&self, link: &Link) {
         let serial = link.serial;
         let me = {
-            let mut serials = self
-                .by_serial
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
             serials.remove(&serial)
         };
         lock(&self.tokens).retain(|_, s| *s != serial);
@@ -454,11 +459,7 @@ impl Owner for Shared {
             && self.config.redial
             && lock(&self.routes).get(&link.peer).is_some_and(|r| r.redial);
         let (rank, incarnation) = (link.peer, link.incarnation);
-        self.decide(Input::Over {
-            rank,
-            incarnation,
-            redial,
-        });
+        self.decide(Input::Over { rank, incarnation, redial });
         if redial {
             self.driver.ring();
         }

@@ -53,11 +53,7 @@ pub(crate) struct Quarantine {
 
 impl Window {
     pub(crate) fn new(peer: Peer, span: Span, region: RemoteRegion) -> Self {
-        Self {
-            peer,
-            span: Some(span),
-            region,
-        }
+        Self { peer, span: Some(span), region }
     }
 
     /// Copies `out.len()` bytes at `offset` out; the peer may be changing them.
@@ -92,10 +88,7 @@ impl Window {
         let deadline = clock::deadline_in(timeout);
         let fence = self.begin()?;
         let Some(span) = self.span.take() else {
-            return Err(Error::new(
-                ErrorKind::Revoked,
-                "the window was revoked before",
-            ));
+            return Err(Error::new(ErrorKind::Revoked, "the window was revoked before"));
         };
         let (window, epoch) = (self.region.window, self.region.epoch);
         match fence {
@@ -125,10 +118,8 @@ impl Window {
         let (window, epoch) = (self.region.window, self.region.epoch);
         let fence = {
             let mut data = self.peer.link.data();
-            let fence = data
-                .port()
-                .revoke(window, epoch)
-                .map_err(|e| e.with_peer(self.peer.rank()))?;
+            let fence =
+                data.port().revoke(window, epoch).map_err(|e| e.with_peer(self.peer.rank()))?;
             // Refusals of what was under way go out at once.
             if let Some(s) = data.port().stream() {
                 s.flush();
@@ -142,12 +133,7 @@ impl Window {
     }
 
     fn lock_away(&self, span: Span, fence: crate::transport::shm::ShmFence) {
-        let q = Quarantine {
-            span,
-            fence,
-            peer: self.peer.clone(),
-            region: self.region,
-        };
+        let q = Quarantine { span, fence, peer: self.peer.clone(), region: self.region };
         lock(&self.peer.shared.quarantine).push(q);
     }
 }
@@ -175,10 +161,7 @@ impl Drop for Window {
 
 /// Bytes that are held back.
 pub(crate) fn quarantined_bytes(shared: &Shared) -> u64 {
-    lock(&shared.quarantine)
-        .iter()
-        .map(|q| q.span.len())
-        .fold(0, u64::saturating_add)
+    lock(&shared.quarantine).iter().map(|q| q.span.len()).fold(0, u64::saturating_add)
 }
 
 /// Gives back what has been fenced since.
@@ -193,10 +176,6 @@ pub(crate) fn tend_quarantine(shared: &Shared) {
     *all = kept;
     drop(all);
     for q in free {
-        q.peer
-            .link
-            .data()
-            .port()
-            .fenced(q.region.window, q.region.epoch);
+        q.peer.link.data().port().fenced(q.region.window, q.region.epoch);
     }
 }

@@ -49,13 +49,7 @@ pub struct Framer<S> {
 impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
     /// An empty framer. Storage shorter than [`MIN_STORAGE_BYTES`] asks to grow at once.
     pub const fn new(storage: S) -> Self {
-        Self {
-            storage,
-            head: 0,
-            tail: 0,
-            began: Instant::ZERO,
-            last_fill: Instant::ZERO,
-        }
+        Self { storage, head: 0, tail: 0, began: Instant::ZERO, last_fill: Instant::ZERO }
     }
 
     /// Bytes received and not given out.
@@ -67,20 +61,13 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
     /// When the frame that is not whole yet began to arrive; `None` when there is none.
     #[must_use]
     pub const fn began(&self) -> Option<Instant> {
-        if self.head == self.tail {
-            None
-        } else {
-            Some(self.began)
-        }
+        if self.head == self.tail { None } else { Some(self.began) }
     }
 
     /// Where to receive into. Empty only when [`Self::next`] answers `Grow` or has frames to give.
     pub fn space(&mut self) -> &mut [u8] {
         self.compact();
-        self.storage
-            .as_mut()
-            .get_mut(self.tail..)
-            .unwrap_or(&mut [])
+        self.storage.as_mut().get_mut(self.tail..).unwrap_or(&mut [])
     }
 
     /// Says that `n` bytes were received into the front of [`Self::space`] at `now`. More than
@@ -139,11 +126,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
     /// [`TooSmall`] when `new` cannot take what is held; nothing changes.
     pub fn grow(&mut self, mut new: S) -> Result<S, TooSmall<S>> {
         let need = self.held();
-        let old = self
-            .storage
-            .as_ref()
-            .get(self.head..self.tail)
-            .unwrap_or(&[]);
+        let old = self.storage.as_ref().get(self.head..self.tail).unwrap_or(&[]);
         if new.as_ref().len() < need {
             return Err(TooSmall { storage: new, need });
         }
@@ -190,11 +173,7 @@ fn need(total: usize, held: usize, capacity: usize) -> Next<'static> {
     if held < capacity {
         return Next::Need(total.saturating_sub(held));
     }
-    Next::Grow(
-        total
-            .min(capacity.saturating_mul(2))
-            .max(FRAME_HEADER_BYTES),
-    )
+    Next::Grow(total.min(capacity.saturating_mul(2)).max(FRAME_HEADER_BYTES))
 }
 
 #[cfg(test)]
@@ -221,9 +200,7 @@ mod tests {
         assert_eq!(f.push(&two, T), 32);
         assert_eq!(f.push(&tag_frame(3)[..5], T), 5);
         for tag in [1u64, 2] {
-            let Next::Frame(h, p) = f.next(MAX_FRAME_BYTES).unwrap() else {
-                panic!("no frame")
-            };
+            let Next::Frame(h, p) = f.next(MAX_FRAME_BYTES).unwrap() else { panic!("no frame") };
             assert_eq!(Message::parse(h, p), Ok(Message::Tag(tag)));
         }
         assert_eq!(f.next(MAX_FRAME_BYTES), Ok(Next::Need(3)));
@@ -272,10 +249,7 @@ mod tests {
         let mut f = Framer::new([0u8; 16]);
         f.push(&[2, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF], T);
         let e = f.next(MAX_FRAME_BYTES).unwrap_err();
-        assert!(matches!(
-            e.kind,
-            WireErrorKind::TooLong { len: u32::MAX, .. }
-        ));
+        assert!(matches!(e.kind, WireErrorKind::TooLong { len: u32::MAX, .. }));
     }
 
     #[test]
@@ -286,11 +260,7 @@ mod tests {
         assert_eq!(f.began(), Some(at(10)));
         f.push(&[&tag_frame(1)[9..], &[1u8][..]].concat(), at(30));
         assert!(matches!(f.next(MAX_FRAME_BYTES), Ok(Next::Frame(..))));
-        assert_eq!(
-            f.began(),
-            Some(at(30)),
-            "the next frame's first byte came last"
-        );
+        assert_eq!(f.began(), Some(at(30)), "the next frame's first byte came last");
         f.push(&[0], at(40));
         assert_eq!(f.began(), Some(at(30)));
     }

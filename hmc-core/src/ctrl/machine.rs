@@ -131,11 +131,7 @@ impl Control {
     #[must_use]
     #[inline]
     pub const fn frame_limit(&self) -> u32 {
-        if self.state.is_stranger() {
-            MAX_HELLO_BYTES
-        } else {
-            MAX_FRAME_BYTES
-        }
+        if self.state.is_stranger() { MAX_HELLO_BYTES } else { MAX_FRAME_BYTES }
     }
 
     /// Something of the owner's was sent: it counts as a heartbeat.
@@ -196,18 +192,9 @@ impl Control {
                 self.meet_upstream(rank)?;
                 Some(Event::UpstreamHello { rank })
             }
-            (
-                Action::Judge,
-                Message::Attach {
-                    rank,
-                    token,
-                    channel,
-                },
-            ) => Some(Event::AttachReceived {
-                rank,
-                token,
-                channel,
-            }),
+            (Action::Judge, Message::Attach { rank, token, channel }) => {
+                Some(Event::AttachReceived { rank, token, channel })
+            }
             (Action::Connect, Message::Welcome(welcome)) => {
                 self.connect(&welcome)?;
                 Some(Event::Connected(welcome))
@@ -242,19 +229,13 @@ impl Control {
     /// Judges what can be judged without the owner: job, rank.
     fn meet(&mut self, hello: &Hello<'_>) -> Result<(), Violation> {
         if hello.job != self.job {
-            let v = Violation::WrongJob {
-                theirs: hello.job,
-                ours: self.job,
-            };
+            let v = Violation::WrongJob { theirs: hello.job, ours: self.job };
             return Err(self.violation(v, Some(RejectReason::WrongJob)));
         }
         if let Some(wanted) = hello.expected
             && wanted != self.rank
         {
-            let v = Violation::WrongRank {
-                wanted,
-                found: self.rank,
-            };
+            let v = Violation::WrongRank { wanted, found: self.rank };
             let why = RejectReason::WrongRank { ours: self.rank };
             return Err(self.violation(v, Some(why)));
         }
@@ -271,30 +252,21 @@ impl Control {
         if matches!(self.upstream, Upstream::Refused) {
             return Err(self.violation(Violation::UpstreamRefused { rank }, None));
         }
-        self.peer = Some(Peer {
-            rank,
-            incarnation: Incarnation::default(),
-            dialect: Dialect::Upstream,
-        });
+        self.peer =
+            Some(Peer { rank, incarnation: Incarnation::default(), dialect: Dialect::Upstream });
         Ok(())
     }
 
     fn connect(&mut self, welcome: &Welcome<'_>) -> Result<(), Violation> {
         let theirs = &welcome.hello;
         if theirs.job != self.job {
-            let v = Violation::WrongJob {
-                theirs: theirs.job,
-                ours: self.job,
-            };
+            let v = Violation::WrongJob { theirs: theirs.job, ours: self.job };
             return Err(self.violation(v, None));
         }
         if let Some(wanted) = self.expected
             && wanted != theirs.rank
         {
-            let v = Violation::WrongRank {
-                wanted,
-                found: theirs.rank,
-            };
+            let v = Violation::WrongRank { wanted, found: theirs.rank };
             return Err(self.violation(v, None));
         }
         self.peer = Some(Peer {
@@ -309,11 +281,7 @@ impl Control {
     /// The peer closed its end. Orderly only after its BYE, or from an upstream peer.
     pub fn eof(&mut self) -> CloseReason {
         let orderly = matches!(self.state, State::Leaving | State::ReadyUpstream);
-        self.finish(if orderly {
-            CloseReason::Orderly
-        } else {
-            CloseReason::Eof
-        });
+        self.finish(if orderly { CloseReason::Orderly } else { CloseReason::Eof });
         self.close.unwrap_or(CloseReason::Eof)
     }
 

@@ -105,10 +105,7 @@ impl core::fmt::Debug for Frame {
 
 /// What the driver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is no allocator; outputs live on the stack"
-)]
+#[expect(clippy::large_enum_variant, reason = "there is no allocator; outputs live on the stack")]
 pub enum Output {
     /// Send these bytes, after those that wait already.
     Transmit(Frame),
@@ -201,10 +198,7 @@ impl core::fmt::Display for Violation {
                 "rank {rank} speaks the dialect of the C++ HMC, which must be allowed by name"
             ),
             Self::WrongJob { theirs, ours } => {
-                write!(
-                    f,
-                    "it belongs to job {theirs:#x}, this process to job {ours:#x}"
-                )
+                write!(f, "it belongs to job {theirs:#x}, this process to job {ours:#x}")
             }
             Self::WrongRank { wanted, found } => {
                 write!(f, "rank {wanted} was wanted and rank {found} is there")

@@ -56,11 +56,7 @@ impl Control {
         now: Instant,
     ) -> Result<Self, WireError> {
         let mut this = Self::new(State::AwaitAttachAck, rank, 0, now);
-        this.first = Some(Frame::of(&Message::Attach {
-            rank,
-            token,
-            channel,
-        })?);
+        this.first = Some(Frame::of(&Message::Attach { rank, token, channel })?);
         Ok(this)
     }
 
@@ -82,14 +78,8 @@ impl Control {
         token: LinkToken,
         now: Instant,
     ) -> Result<(), CommandError> {
-        let next = self
-            .state
-            .command(Command::Accept)
-            .map_err(CommandError::Misuse)?;
-        let welcome = Message::Welcome(Welcome {
-            hello: *ours,
-            token,
-        });
+        let next = self.state.command(Command::Accept).map_err(CommandError::Misuse)?;
+        let welcome = Message::Welcome(Welcome { hello: *ours, token });
         self.first = Some(Frame::of(&welcome).map_err(CommandError::Wire)?);
         self.timers.period = agreed(ours.heartbeat, self.wish);
         self.timers.last_sent = now;
@@ -104,10 +94,7 @@ impl Control {
     /// # Errors
     /// Nothing changed: there is no such stranger.
     pub fn accept_upstream(&mut self) -> Result<(), CommandError> {
-        self.state = self
-            .state
-            .command(Command::AcceptUpstream)
-            .map_err(CommandError::Misuse)?;
+        self.state = self.state.command(Command::AcceptUpstream).map_err(CommandError::Misuse)?;
         Ok(())
     }
 
@@ -116,10 +103,7 @@ impl Control {
     /// # Errors
     /// Nothing changed: there is no such stranger.
     pub fn accept_attach(&mut self) -> Result<(), CommandError> {
-        let next = self
-            .state
-            .command(Command::AcceptAttach)
-            .map_err(CommandError::Misuse)?;
+        let next = self.state.command(Command::AcceptAttach).map_err(CommandError::Misuse)?;
         self.first = Some(Frame::of(&Message::AttachAck).map_err(CommandError::Wire)?);
         self.state = next;
         self.stirred = true;
@@ -131,9 +115,7 @@ impl Control {
     /// # Errors
     /// Nothing changed: there is no stranger any more.
     pub fn reject(&mut self, why: RejectReason) -> Result<(), CommandError> {
-        self.state
-            .command(Command::Reject)
-            .map_err(CommandError::Misuse)?;
+        self.state.command(Command::Reject).map_err(CommandError::Misuse)?;
         let frame = Frame::of(&Message::Reject(why)).map_err(CommandError::Wire)?;
         let speaks = !matches!(self.state, State::DecidingUpstream);
         self.finish(CloseReason::Rejected(why));
@@ -147,10 +129,7 @@ impl Control {
     /// # Errors
     /// Nothing changed: the connection is not up.
     pub fn bye(&mut self, by: Instant, now: Instant) -> Result<(), CommandError> {
-        let next = self
-            .state
-            .command(Command::Bye)
-            .map_err(CommandError::Misuse)?;
+        let next = self.state.command(Command::Bye).map_err(CommandError::Misuse)?;
         self.stirred = true;
         match self.state {
             State::Ready => {

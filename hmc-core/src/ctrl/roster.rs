@@ -87,9 +87,7 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     }
 
     fn limit(&self) -> u32 {
-        u32::try_from(self.places.as_ref().len())
-            .unwrap_or(u32::MAX)
-            .min(MAX_PEERS)
+        u32::try_from(self.places.as_ref().len()).unwrap_or(u32::MAX).min(MAX_PEERS)
     }
 
     fn place(&mut self, rank: Rank) -> Option<&mut Place> {
@@ -156,10 +154,7 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     /// Whether a live process holds the rank.
     #[must_use]
     pub fn is_live(&self, rank: Rank) -> bool {
-        self.places
-            .as_ref()
-            .get(to_usize(rank.0))
-            .is_some_and(|p| p.life == Life::Live)
+        self.places.as_ref().get(to_usize(rank.0)).is_some_and(|p| p.life == Life::Live)
     }
 
     /// Whether this end is the one to dial `rank` again after a death: the lower rank is.
@@ -175,24 +170,15 @@ impl Place {
             Life::Vacant => Verdict::Accept,
             _ if self.identity != who => return Verdict::Duplicate,
             _ if incarnation < self.incarnation => {
-                return Verdict::Stale {
-                    seen: self.incarnation,
-                };
+                return Verdict::Stale { seen: self.incarnation };
             }
             Life::Live => return Verdict::Duplicate,
             Life::Dead if newer => Verdict::Replace,
             Life::Dead => {
-                return Verdict::Stale {
-                    seen: self.incarnation,
-                };
+                return Verdict::Stale { seen: self.incarnation };
             }
         };
-        *self = Self {
-            life: Life::Live,
-            dialing: false,
-            incarnation,
-            identity: who,
-        };
+        *self = Self { life: Life::Live, dialing: false, incarnation, identity: who };
         verdict
     }
 }
@@ -258,10 +244,7 @@ mod tests {
         assert_eq!(r.admit(R, inc(9), B), Verdict::Duplicate);
         assert_eq!(r.admit(R, inc(5), A), Verdict::Stale { seen: inc(5) });
         assert_eq!(r.admit(R, inc(6), A), Verdict::Replace);
-        assert!(
-            !r.died(R, inc(5)),
-            "the old link's end does not kill the new life"
-        );
+        assert!(!r.died(R, inc(5)), "the old link's end does not kill the new life");
         assert!(r.is_live(R));
     }
 

@@ -132,11 +132,7 @@ pub struct Misuse {
 
 impl core::fmt::Display for Misuse {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(
-            f,
-            "{:?} makes no sense in state {:?}",
-            self.command, self.state
-        )
+        write!(f, "{:?} makes no sense in state {:?}", self.command, self.state)
     }
 }
 
@@ -379,10 +375,7 @@ impl State {
             | (
                 Self::Ready | Self::ReadyUpstream | Self::Draining | Self::Leaving | Self::Closed,
                 C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Reject,
-            ) => Err(Misuse {
-                state: self,
-                command,
-            }),
+            ) => Err(Misuse { state: self, command }),
         }
     }
 }

@@ -50,11 +50,7 @@ impl Timers {
 
     /// When this end must speak.
     const fn beat_at(&self, state: State) -> Instant {
-        if self.beats(state) {
-            self.last_sent.after(self.period)
-        } else {
-            Instant::NEVER
-        }
+        if self.beats(state) { self.last_sent.after(self.period) } else { Instant::NEVER }
     }
 
     /// The deadlines that end the connection, with their reasons.
@@ -87,9 +83,7 @@ impl Timers {
         if matches!(state, State::Closed | State::Attached) {
             return Instant::NEVER;
         }
-        self.ends(state)
-            .iter()
-            .fold(self.beat_at(state), |next, (at, _)| next.min(*at))
+        self.ends(state).iter().fold(self.beat_at(state), |next, (at, _)| next.min(*at))
     }
 
     /// What is due now.

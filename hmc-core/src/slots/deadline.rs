@@ -26,10 +26,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
             }
             let over = slot.deadline <= now && slot.deadline != Instant::NEVER;
             if over && index >= from {
-                return Some(OpId {
-                    index,
-                    generation: slot.generation,
-                });
+                return Some(OpId { index, generation: slot.generation });
             }
             earliest = earliest.min(slot.deadline);
         }

@@ -19,10 +19,9 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         let slot = self.slot_mut(op)?;
         let from_unposted = parts.min(slot.unposted);
         let from_posted = parts.saturating_sub(from_unposted);
-        let (true, Some(posted)) = (
-            slot.life.step(Step::Fence).is_ok(),
-            slot.posted.checked_sub(from_posted),
-        ) else {
+        let (true, Some(posted)) =
+            (slot.life.step(Step::Fence).is_ok(), slot.posted.checked_sub(from_posted))
+        else {
             return Err(Stale { op });
         };
         slot.unposted = slot.unposted.saturating_sub(from_unposted);

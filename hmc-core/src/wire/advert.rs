@@ -122,11 +122,7 @@ impl RegionAdvert {
             access,
             kind,
         };
-        Ok(Self {
-            region,
-            backing,
-            role,
-        })
+        Ok(Self { region, backing, role })
     }
 
     /// The advert's body.
@@ -191,9 +187,7 @@ impl<'a> Endpoint<'a> {
     /// A data stream at `port`.
     #[must_use]
     pub const fn tcp(port: u16) -> Self {
-        Self::Tcp {
-            port: port.to_le_bytes(),
-        }
+        Self::Tcp { port: port.to_le_bytes() }
     }
 
     /// The port of a data stream.
@@ -209,14 +203,8 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub const fn blob(&'a self) -> EndpointBlob<'a> {
         match self {
-            Self::Shm { path } => EndpointBlob {
-                kind: ENDPOINT_SHM,
-                bytes: path,
-            },
-            Self::Tcp { port } => EndpointBlob {
-                kind: ENDPOINT_TCP,
-                bytes: port,
-            },
+            Self::Shm { path } => EndpointBlob { kind: ENDPOINT_SHM, bytes: path },
+            Self::Tcp { port } => EndpointBlob { kind: ENDPOINT_TCP, bytes: port },
             Self::Other(blob) => *blob,
         }
     }
@@ -266,18 +254,9 @@ impl<'a> EndpointBlob<'a> {
         let len = r.u16_le()?;
         let limit = to_u32(MAX_ENDPOINT_BYTES);
         if u32::from(len) > limit {
-            return Err(WireError::new(
-                at,
-                WireErrorKind::TooLong {
-                    len: u32::from(len),
-                    limit,
-                },
-            ));
+            return Err(WireError::new(at, WireErrorKind::TooLong { len: u32::from(len), limit }));
         }
-        Ok(Self {
-            kind,
-            bytes: r.bytes(usize::from(len))?,
-        })
+        Ok(Self { kind, bytes: r.bytes(usize::from(len))? })
     }
 
     /// Writes the blob.
@@ -294,10 +273,7 @@ impl<'a> EndpointBlob<'a> {
             }
             _ => {
                 let len = to_u32(self.bytes.len());
-                Err(WireError::new(
-                    out.written(),
-                    WireErrorKind::TooLong { len, limit },
-                ))
+                Err(WireError::new(out.written(), WireErrorKind::TooLong { len, limit }))
             }
         }
     }
@@ -320,10 +296,7 @@ mod tests {
                 access: Access::all(),
                 kind: MemoryKind::Cpu,
             },
-            backing: Backing::Memfd {
-                base: 0x2000,
-                size: Extent::new(0x3000),
-            },
+            backing: Backing::Memfd { base: 0x2000, size: Extent::new(0x3000) },
             role: Role::Named(5),
         }
     }
@@ -338,58 +311,13 @@ mod tests {
             let e = RegionAdvert::parse(&b, 9).unwrap_err();
             (e.at - 9, e.kind)
         };
-        assert!(matches!(
-            at(12, 4),
-            (
-                12,
-                WireErrorKind::Value {
-                    field: "access",
-                    value: 4
-                }
-            )
-        ));
-        assert!(matches!(
-            at(13, 0),
-            (
-                13,
-                WireErrorKind::Value {
-                    field: "memory kind",
-                    ..
-                }
-            )
-        ));
-        assert!(matches!(
-            at(13, 9),
-            (
-                13,
-                WireErrorKind::Value {
-                    field: "memory kind",
-                    ..
-                }
-            )
-        ));
-        assert!(matches!(
-            at(14, 0),
-            (24, WireErrorKind::Value { field: "base", .. })
-        ));
-        assert!(matches!(
-            at(14, 2),
-            (
-                14,
-                WireErrorKind::Value {
-                    field: "backing",
-                    ..
-                }
-            )
-        ));
-        assert!(matches!(
-            at(15, 0),
-            (40, WireErrorKind::Value { field: "label", .. })
-        ));
-        assert!(matches!(
-            at(15, 2),
-            (15, WireErrorKind::Value { field: "role", .. })
-        ));
+        assert!(matches!(at(12, 4), (12, WireErrorKind::Value { field: "access", value: 4 })));
+        assert!(matches!(at(13, 0), (13, WireErrorKind::Value { field: "memory kind", .. })));
+        assert!(matches!(at(13, 9), (13, WireErrorKind::Value { field: "memory kind", .. })));
+        assert!(matches!(at(14, 0), (24, WireErrorKind::Value { field: "base", .. })));
+        assert!(matches!(at(14, 2), (14, WireErrorKind::Value { field: "backing", .. })));
+        assert!(matches!(at(15, 0), (40, WireErrorKind::Value { field: "label", .. })));
+        assert!(matches!(at(15, 2), (15, WireErrorKind::Value { field: "role", .. })));
         assert!(matches!(at(16, 1), (24, WireErrorKind::Range(e)) if e.len == 0x1001));
         assert!(matches!(at(24, 1), (24, WireErrorKind::Range(e)) if e.offset == 0x2001));
         assert!(matches!(at(33, 0x2f), (24, WireErrorKind::Range(e)) if e.limit == 0x2f00));
@@ -398,31 +326,18 @@ mod tests {
 
     #[test]
     fn a_window_of_process_memory_has_no_memfd() {
-        let a = RegionAdvert {
-            backing: Backing::Process,
-            role: Role::Default,
-            ..advert()
-        };
+        let a = RegionAdvert { backing: Backing::Process, role: Role::Default, ..advert() };
         let mut b: [u8; ADVERT_BYTES] = a.to_bytes();
         assert_eq!(RegionAdvert::parse(&b, 0), Ok(a));
         b[32] = 1;
         let e = RegionAdvert::parse(&b, 0).unwrap_err();
-        assert!(matches!(
-            e.kind,
-            WireErrorKind::Value {
-                field: "memfd size",
-                value: 1
-            }
-        ));
+        assert!(matches!(e.kind, WireErrorKind::Value { field: "memfd size", value: 1 }));
     }
 
     #[test]
     fn endpoints_are_typed_or_passed_over() {
         let blob = |kind, bytes: &'static [u8]| EndpointBlob { kind, bytes };
-        assert_eq!(
-            blob(1, b"/run/x").typed(),
-            Ok(Endpoint::Shm { path: b"/run/x" })
-        );
+        assert_eq!(blob(1, b"/run/x").typed(), Ok(Endpoint::Shm { path: b"/run/x" }));
         assert_eq!(blob(2, &[0x39, 0x30]).typed().unwrap().port(), Some(12345));
         assert_eq!(Endpoint::tcp(12345).blob(), blob(2, &[0x39, 0x30]));
         assert!(matches!(blob(77, &[]).typed(), Ok(Endpoint::Other(_))));

@@ -81,10 +81,7 @@ impl WireError {
     #[cold]
     #[inline(never)]
     pub(crate) const fn value(at: u32, field: &'static str, value: u64) -> Self {
-        Self {
-            at,
-            kind: WireErrorKind::Value { field, value },
-        }
+        Self { at, kind: WireErrorKind::Value { field, value } }
     }
 }
 
@@ -165,10 +162,7 @@ impl<'a> Reader<'a> {
     #[inline(never)]
     fn short(&self, want: usize) -> WireError {
         let missing = to_u32(want.saturating_sub(self.rest.len()));
-        WireError {
-            at: self.at,
-            kind: WireErrorKind::Truncated { missing },
-        }
+        WireError { at: self.at, kind: WireErrorKind::Truncated { missing } }
     }
 
     /// The next `N` bytes.
@@ -266,10 +260,7 @@ impl<'a> Writer<'a> {
     #[must_use]
     #[inline]
     pub const fn new(storage: &'a mut [u8]) -> Self {
-        Self {
-            rest: storage,
-            written: 0,
-        }
+        Self { rest: storage, written: 0 }
     }
 
     /// Bytes written so far.
@@ -290,10 +281,7 @@ impl<'a> Writer<'a> {
     #[inline(never)]
     fn full(&self, want: usize) -> WireError {
         let missing = to_u32(want.saturating_sub(self.rest.len()));
-        WireError {
-            at: self.written,
-            kind: WireErrorKind::NoSpace { missing },
-        }
+        WireError { at: self.written, kind: WireErrorKind::NoSpace { missing } }
     }
 
     /// Writes `bytes`.
@@ -376,10 +364,7 @@ mod tests {
         w.u64_le(0x0809_0A0B_0C0D_0E0F).unwrap();
         w.bytes(b"xyz").unwrap();
         assert_eq!((w.written(), w.room()), (18, 0));
-        assert_eq!(
-            storage,
-            *b"\x01\x03\x02\x07\x06\x05\x04\x0f\x0e\x0d\x0c\x0b\x0a\x09\x08xyz"
-        );
+        assert_eq!(storage, *b"\x01\x03\x02\x07\x06\x05\x04\x0f\x0e\x0d\x0c\x0b\x0a\x09\x08xyz");
         let mut r = Reader::new(&storage, 0);
         assert_eq!(r.u8(), Ok(1));
         assert_eq!(r.u16_le(), Ok(0x0203));

@@ -270,10 +270,7 @@ impl DataFrame {
             addr: raw.addr.get(),
         };
         if !kind.flags().contains(flags) {
-            return Err(WireError::new(
-                1,
-                WireErrorKind::UnknownFlags(u16::from(raw.flags)),
-            ));
+            return Err(WireError::new(1, WireErrorKind::UnknownFlags(u16::from(raw.flags))));
         }
         frame.check()?;
         Ok(frame)
@@ -291,10 +288,8 @@ impl DataFrame {
         match self.kind {
             DataKind::Write | DataKind::ReadData => {
                 if self.len > MAX_STREAM_FRAME_BYTES {
-                    let kind = WireErrorKind::TooLong {
-                        len: self.len,
-                        limit: MAX_STREAM_FRAME_BYTES,
-                    };
+                    let kind =
+                        WireErrorKind::TooLong { len: self.len, limit: MAX_STREAM_FRAME_BYTES };
                     return Err(WireError::new(20, kind));
                 }
                 if len > self.total {

@@ -163,22 +163,10 @@ mod tests {
 
     #[test]
     fn the_bytes_are_upstreams() {
-        assert_eq!(
-            Header::new(FrameKind::Int, 8).to_bytes(),
-            [1, 0, 0, 0, 8, 0, 0, 0]
-        );
-        assert_eq!(
-            Header::new(FrameKind::HelloV1, 4).to_bytes(),
-            [2, 0, 0, 0x80, 4, 0, 0, 0]
-        );
-        assert_eq!(
-            Header::new(FrameKind::Struct, 113).to_bytes(),
-            [2, 0, 0, 0, 113, 0, 0, 0]
-        );
-        assert_eq!(
-            Header::new(FrameKind::Native, 1).to_bytes(),
-            [2, 0, 0, 0xC0, 1, 0, 0, 0]
-        );
+        assert_eq!(Header::new(FrameKind::Int, 8).to_bytes(), [1, 0, 0, 0, 8, 0, 0, 0]);
+        assert_eq!(Header::new(FrameKind::HelloV1, 4).to_bytes(), [2, 0, 0, 0x80, 4, 0, 0, 0]);
+        assert_eq!(Header::new(FrameKind::Struct, 113).to_bytes(), [2, 0, 0, 0, 113, 0, 0, 0]);
+        assert_eq!(Header::new(FrameKind::Native, 1).to_bytes(), [2, 0, 0, 0xC0, 1, 0, 0, 0]);
     }
 
     #[test]
@@ -207,10 +195,7 @@ mod tests {
     fn four_gibibytes_are_refused_on_the_header() {
         assert_eq!(
             kind_of([2, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF], MAX_FRAME_BYTES),
-            WireErrorKind::TooLong {
-                len: u32::MAX,
-                limit: MAX_FRAME_BYTES
-            }
+            WireErrorKind::TooLong { len: u32::MAX, limit: MAX_FRAME_BYTES }
         );
         assert!(Header::parse(&[2, 0, 0, 0, 0, 0, 16, 0], MAX_FRAME_BYTES).is_ok());
         assert!(Header::parse(&[2, 0, 0, 0, 1, 0, 16, 0], MAX_FRAME_BYTES).is_err());

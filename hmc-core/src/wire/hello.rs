@@ -123,12 +123,7 @@ impl<'a> Hello<'a> {
         let raw: Raw = zerocopy::transmute!(*r.array::<HELLO_BYTES>()?);
         let value = |field, value| WireErrorKind::Value { field, value };
         if raw.mandatory.get() != 0 {
-            return bad(
-                6,
-                WireErrorKind::Mandatory {
-                    unknown: raw.mandatory.get(),
-                },
-            );
+            return bad(6, WireErrorKind::Mandatory { unknown: raw.mandatory.get() });
         }
         if raw.rank.get() >= MAX_PEERS {
             return bad(12, value("rank", u64::from(raw.rank.get())));
@@ -250,10 +245,7 @@ impl<'a> Endpoints<'a> {
         let raw = r.rest();
         if raw.len() > MAX_ENDPOINT_LIST_BYTES {
             let (len, limit) = (to_u32(raw.len()), to_u32(MAX_ENDPOINT_LIST_BYTES));
-            return Err(WireError::new(
-                r.at(),
-                WireErrorKind::TooLong { len, limit },
-            ));
+            return Err(WireError::new(r.at(), WireErrorKind::TooLong { len, limit }));
         }
         for _ in 0..count {
             EndpointBlob::parse(&mut r)?;
@@ -281,11 +273,7 @@ impl EndpointList {
     /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            raw: [0; MAX_ENDPOINT_LIST_BYTES],
-            used: 0,
-            count: 0,
-        }
+        Self { raw: [0; MAX_ENDPOINT_LIST_BYTES], used: 0, count: 0 }
     }
 
     /// Adds a blob.
@@ -301,9 +289,7 @@ impl EndpointList {
         let free = self.raw.get_mut(to_usize(self.used)..).unwrap_or(&mut []);
         let missing = blob.emitted_len().saturating_sub(free.len());
         if missing != 0 {
-            let kind = WireErrorKind::NoSpace {
-                missing: to_u32(missing),
-            };
+            let kind = WireErrorKind::NoSpace { missing: to_u32(missing) };
             return Err(WireError::new(self.used, kind));
         }
         let mut w = Writer::new(free);
@@ -317,10 +303,7 @@ impl EndpointList {
     #[must_use]
     pub fn endpoints(&self) -> Endpoints<'_> {
         let raw = self.raw.get(..to_usize(self.used)).unwrap_or(&[]);
-        Endpoints {
-            raw,
-            count: self.count,
-        }
+        Endpoints { raw, count: self.count }
     }
 }
 
@@ -334,52 +317,20 @@ mod tests {
     fn a_list_gives_back_what_was_pushed_and_stays_within_its_limits() {
         let mut list = EndpointList::new();
         for kind in 0..8u8 {
-            list.push(EndpointBlob {
-                kind,
-                bytes: &[7; 40][..usize::from(kind)],
-            })
-            .unwrap();
+            list.push(EndpointBlob { kind, bytes: &[7; 40][..usize::from(kind)] }).unwrap();
         }
-        assert!(
-            list.push(EndpointBlob {
-                kind: 8,
-                bytes: &[]
-            })
-            .is_err()
-        );
-        let kinds: Vec<(u8, usize)> = list
-            .endpoints()
-            .iter()
-            .map(|b| (b.kind, b.bytes.len()))
-            .collect();
-        assert_eq!(
-            kinds,
-            (0..8u8).map(|k| (k, usize::from(k))).collect::<Vec<_>>()
-        );
+        assert!(list.push(EndpointBlob { kind: 8, bytes: &[] }).is_err());
+        let kinds: Vec<(u8, usize)> =
+            list.endpoints().iter().map(|b| (b.kind, b.bytes.len())).collect();
+        assert_eq!(kinds, (0..8u8).map(|k| (k, usize::from(k))).collect::<Vec<_>>());
 
         let mut list = EndpointList::new();
         let big = [1u8; 2000];
-        assert!(
-            list.push(EndpointBlob {
-                kind: 1,
-                bytes: &big
-            })
-            .is_err()
-        );
+        assert!(list.push(EndpointBlob { kind: 1, bytes: &big }).is_err());
         let fits = &big[..MAX_ENDPOINT_LIST_BYTES - 3];
-        assert!(
-            list.push(EndpointBlob {
-                kind: 1,
-                bytes: &big[..=fits.len()]
-            })
-            .is_err()
-        );
+        assert!(list.push(EndpointBlob { kind: 1, bytes: &big[..=fits.len()] }).is_err());
         assert!(list.endpoints().is_empty());
-        list.push(EndpointBlob {
-            kind: 1,
-            bytes: fits,
-        })
-        .unwrap();
+        list.push(EndpointBlob { kind: 1, bytes: fits }).unwrap();
         assert_eq!(list.endpoints().as_bytes().len(), MAX_ENDPOINT_LIST_BYTES);
     }
 

@@ -167,12 +167,7 @@ const fn mismatch(want: u32, got: u32) -> WireError {
     if missing != 0 {
         return WireError::new(BODY_AT, WireErrorKind::Truncated { missing });
     }
-    WireError::new(
-        BODY_AT,
-        WireErrorKind::Trailing {
-            extra: got.saturating_sub(want),
-        },
-    )
+    WireError::new(BODY_AT, WireErrorKind::Trailing { extra: got.saturating_sub(want) })
 }
 
 /// The frame of a tag, for callers that keep no [`Writer`].
@@ -245,9 +240,7 @@ impl<'a> Message<'a> {
             (FrameKind::Int, 8) => Self::Tag(r.u64_le()?),
             (FrameKind::Int, _) => Self::Int32(i32::from_le_bytes(*r.array()?)),
             (FrameKind::Struct, _) => return Ok(Self::Struct(payload)),
-            (FrameKind::HelloV1, _) => Self::HelloV1 {
-                rank: Rank(r.u32_le()?),
-            },
+            (FrameKind::HelloV1, _) => Self::HelloV1 { rank: Rank(r.u32_le()?) },
             (FrameKind::Native, _) => return Self::parse_native(r),
         };
         r.end()?;
@@ -258,9 +251,7 @@ impl<'a> Message<'a> {
         let message = match r.u8()? {
             code::HELLO => {
                 let (fixed, count) = Hello::parse_fixed(&mut r)?;
-                return Ok(Self::Hello(
-                    fixed.with_endpoints(Endpoints::parse(r, count)?),
-                ));
+                return Ok(Self::Hello(fixed.with_endpoints(Endpoints::parse(r, count)?)));
             }
             code::WELCOME => {
                 let (fixed, count) = Hello::parse_fixed(&mut r)?;
@@ -279,11 +270,7 @@ impl<'a> Message<'a> {
                     return Err(WireError::value(at, "rank", u64::from(rank)));
                 }
                 let token = LinkToken(*r.array()?);
-                Self::Attach {
-                    rank: Rank(rank),
-                    token,
-                    channel: r.u8()?,
-                }
+                Self::Attach { rank: Rank(rank), token, channel: r.u8()? }
             }
             code::ATTACH_ACK => Self::AttachAck,
             code::ENDPOINT => Self::Endpoint(EndpointBlob::parse(&mut r)?),
@@ -293,24 +280,15 @@ impl<'a> Message<'a> {
             }
             code::NOTIFY => {
                 let tag = r.u64_le()?;
-                Self::Notify {
-                    tag,
-                    window: WindowId(r.u64_le()?),
-                }
+                Self::Notify { tag, window: WindowId(r.u64_le()?) }
             }
             code::REVOKE => {
                 let window = WindowId(r.u64_le()?);
-                Self::Revoke {
-                    window,
-                    epoch: Epoch(r.u32_le()?),
-                }
+                Self::Revoke { window, epoch: Epoch(r.u32_le()?) }
             }
             code::REVOKED => {
                 let window = WindowId(r.u64_le()?);
-                Self::Revoked {
-                    window,
-                    epoch: Epoch(r.u32_le()?),
-                }
+                Self::Revoked { window, epoch: Epoch(r.u32_le()?) }
             }
             code::PING => Self::Ping(r.u64_le()?),
             code::PONG => Self::Pong(r.u64_le()?),
@@ -330,9 +308,7 @@ impl<'a> Message<'a> {
             Self::HelloV1 { .. } | Self::Int32(_) => 4,
             Self::Tag(_) => 8,
             Self::Struct(bytes) => bytes.len(),
-            Self::Hello(h) => 1usize
-                .saturating_add(HELLO_BYTES)
-                .saturating_add(list(&h.endpoints)),
+            Self::Hello(h) => 1usize.saturating_add(HELLO_BYTES).saturating_add(list(&h.endpoints)),
             Self::Welcome(w) => 1usize
                 .saturating_add(HELLO_BYTES)
                 .saturating_add(TOKEN_BYTES)
@@ -373,17 +349,12 @@ impl<'a> Message<'a> {
     fn emit_any(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
         let len = to_u32(self.payload_len());
         if len > MAX_FRAME_BYTES {
-            let kind = WireErrorKind::TooLong {
-                len,
-                limit: MAX_FRAME_BYTES,
-            };
+            let kind = WireErrorKind::TooLong { len, limit: MAX_FRAME_BYTES };
             return Err(WireError::new(out.written(), kind));
         }
         let missing = self.emitted_len().saturating_sub(out.room());
         if missing != 0 {
-            let kind = WireErrorKind::NoSpace {
-                missing: to_u32(missing),
-            };
+            let kind = WireErrorKind::NoSpace { missing: to_u32(missing) };
             return Err(WireError::new(out.written(), kind));
         }
         let start = |out: &mut Writer<'_>, code: u8| {
@@ -421,11 +392,7 @@ impl<'a> Message<'a> {
                 out.u16_le(code)?;
                 out.u64_le(detail)
             }
-            Self::Attach {
-                rank,
-                token,
-                channel,
-            } => {
+            Self::Attach { rank, token, channel } => {
                 start(out, code::ATTACH)?;
                 out.u32_le(rank.0)?;
                 out.array(&token.0)?;

@@ -87,9 +87,7 @@ impl RejectReason {
             (3, 0) => Self::WrongJob,
             (4, _) => word.map_or(unknown, |n| Self::WrongRank { ours: Rank(n) }),
             (5, 0) => Self::Duplicate,
-            (6, _) => Self::Stale {
-                seen: Incarnation(detail),
-            },
+            (6, _) => Self::Stale { seen: Incarnation(detail) },
             (7, _) => word.map_or(unknown, |limit| Self::BadRank { limit }),
             (8, 0) => Self::Busy,
             (9, 0) => Self::BadToken,
@@ -109,17 +107,10 @@ impl core::fmt::Display for RejectReason {
             Self::WrongRank { ours } => write!(f, "it has rank {ours}"),
             Self::Duplicate => f.write_str("a live process holds this rank"),
             Self::Stale { seen } => {
-                write!(
-                    f,
-                    "this life is over (life {} of the rank was seen)",
-                    seen.0
-                )
+                write!(f, "this life is over (life {} of the rank was seen)", seen.0)
             }
             Self::BadRank { limit } => {
-                write!(
-                    f,
-                    "the rank must be below {limit} and not the acceptor's own"
-                )
+                write!(f, "the rank must be below {limit} and not the acceptor's own")
             }
             Self::Busy => f.write_str("it has no room for another peer now"),
             Self::BadToken => f.write_str("no link has this token"),
@@ -138,15 +129,7 @@ mod tests {
     fn every_code_and_detail_survives_the_wire() {
         let mut known = 0;
         for code in 0..=40u16 {
-            for detail in [
-                0,
-                1,
-                0xFFFF,
-                0x1_0000,
-                u64::from(u32::MAX),
-                1 << 32,
-                u64::MAX,
-            ] {
+            for detail in [0, 1, 0xFFFF, 0x1_0000, u64::from(u32::MAX), 1 << 32, u64::MAX] {
                 let r = RejectReason::from_wire(code, detail);
                 assert_eq!(r.to_wire(), (code, detail));
                 known += u32::from(!matches!(r, RejectReason::Unknown { .. }));

@@ -155,11 +155,7 @@ impl Rig {
     /// A rig of one of five roles.
     pub fn new(role: u8) -> Self {
         let t = Instant::ZERO;
-        let acceptor = |upstream| Acceptor {
-            rank: Rank(1),
-            job: 5,
-            upstream,
-        };
+        let acceptor = |upstream| Acceptor { rank: Rank(1), job: 5, upstream };
         let control = match role % 5 {
             0 => Control::accepted(&acceptor(Upstream::Refused), t),
             1 => Control::accepted(&acceptor(Upstream::Allowed), t),
@@ -217,10 +213,7 @@ impl Rig {
             }
         }
         assert_eq!(self.closed, self.control.state() == State::Closed);
-        assert!(
-            self.closed || self.timer <= self.control.next_deadline(),
-            "wakes too late"
-        );
+        assert!(self.closed || self.timer <= self.control.next_deadline(), "wakes too late");
         assert!(!self.closed || self.control.next_deadline() == Instant::NEVER);
     }
 
@@ -269,10 +262,9 @@ impl Rig {
     fn answer(&mut self, answer: Answer) {
         match answer {
             Answer::Nothing => {}
-            Answer::Accept => self
-                .control
-                .accept(&own_hello(), LinkToken([9; 16]), self.at())
-                .unwrap(),
+            Answer::Accept => {
+                self.control.accept(&own_hello(), LinkToken([9; 16]), self.at()).unwrap()
+            }
             Answer::Upstream => self.control.accept_upstream().unwrap(),
             Answer::Attach => self.control.accept_attach().unwrap(),
             Answer::Reject => self.control.reject(RejectReason::Duplicate).unwrap(),
@@ -287,15 +279,10 @@ impl Rig {
                 let now = self.at();
                 self.control.tick(now);
                 self.timer = Instant::NEVER;
-                assert!(
-                    self.control.next_deadline() > now,
-                    "a deadline that tick did not see"
-                );
+                assert!(self.control.next_deadline() > now, "a deadline that tick did not see");
             }
             1 => {
-                let by = self
-                    .at()
-                    .after(Duration::from_millis(u64::from(amount) * 10));
+                let by = self.at().after(Duration::from_millis(u64::from(amount) * 10));
                 let _ = self.control.bye(by, self.at());
             }
             2 => self.control.note_sent(self.at()),

@@ -18,33 +18,17 @@ pub fn at(ns: u64) -> Instant {
 pub fn dialer_words() -> Hello<'static> {
     let list = endpoints();
     let h = hello(&list);
-    Hello {
-        job: 5,
-        rank: Rank(2),
-        expected: Some(Rank(1)),
-        ..h.with_endpoints(Endpoints::EMPTY)
-    }
+    Hello { job: 5, rank: Rank(2), expected: Some(Rank(1)), ..h.with_endpoints(Endpoints::EMPTY) }
 }
 
 /// What the acceptor says about itself.
 pub fn acceptor_words() -> Hello<'static> {
-    Hello {
-        rank: Rank(1),
-        expected: Some(Rank(2)),
-        ..dialer_words()
-    }
+    Hello { rank: Rank(1), expected: Some(Rank(2)), ..dialer_words() }
 }
 
 /// A connection that a stranger opened at `now`.
 pub fn acceptor(upstream: Upstream, now: u64) -> Control {
-    Control::accepted(
-        &Acceptor {
-            rank: Rank(1),
-            job: 5,
-            upstream,
-        },
-        at(now),
-    )
+    Control::accepted(&Acceptor { rank: Rank(1), job: 5, upstream }, at(now))
 }
 
 /// All outputs: frames to send, the last wake-up, the end.

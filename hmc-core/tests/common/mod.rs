@@ -29,11 +29,7 @@ pub fn encode(m: &Message<'_>) -> Vec<u8> {
     m.emit(&mut w).unwrap();
     let n = w.written() as usize;
     assert_eq!(n, m.emitted_len());
-    assert_eq!(
-        &bytes[n..],
-        [0xEE; 3],
-        "nothing is written behind the frame"
-    );
+    assert_eq!(&bytes[n..], [0xEE; 3], "nothing is written behind the frame");
     bytes.truncate(n);
     bytes
 }
@@ -46,10 +42,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Bytes of a hex text; spaces are passed over.
 pub fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    assert!(
-        digits.len().is_multiple_of(2),
-        "odd number of digits in {text}"
-    );
+    assert!(digits.len().is_multiple_of(2), "odd number of digits in {text}");
     digits
         .chunks(2)
         .map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap())
@@ -59,13 +52,7 @@ pub fn unhex(text: &str) -> Vec<u8> {
 /// A list with a socket path and a port.
 pub fn endpoints() -> EndpointList {
     let mut list = EndpointList::new();
-    list.push(
-        Endpoint::Shm {
-            path: b"/run/hmc/7.sock",
-        }
-        .blob(),
-    )
-    .unwrap();
+    list.push(Endpoint::Shm { path: b"/run/hmc/7.sock" }.blob()).unwrap();
     list.push(Endpoint::tcp(0x1F90).blob()).unwrap();
     list
 }
@@ -96,10 +83,7 @@ pub fn advert() -> RegionAdvert {
             access: Access::READ | Access::WRITE,
             kind: MemoryKind::NvidiaGpu,
         },
-        backing: Backing::Memfd {
-            base: 0x6000,
-            size: Extent::new(0xB000),
-        },
+        backing: Backing::Memfd { base: 0x6000, size: Extent::new(0xB000) },
         role: Role::Named(0x7172_7374_7576_7778),
     }
 }
@@ -109,64 +93,22 @@ pub const TOKEN: LinkToken = LinkToken(*b"token-token-toke");
 
 /// At least one of each message, with its name.
 pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
-    let plain = Hello {
-        expected: None,
-        ..hello(list).with_endpoints(Default::default())
-    };
+    let plain = Hello { expected: None, ..hello(list).with_endpoints(Default::default()) };
     let window = WindowId(0x8182_8384_8586_8788);
     let epoch = Epoch(0x9192_9394);
     vec![
         ("hello_v1", Message::HelloV1 { rank: Rank(7) }),
         ("hello", Message::Hello(hello(list))),
         ("hello_plain", Message::Hello(plain)),
-        (
-            "welcome",
-            Message::Welcome(Welcome {
-                hello: hello(list),
-                token: TOKEN,
-            }),
-        ),
-        (
-            "welcome_plain",
-            Message::Welcome(Welcome {
-                hello: plain,
-                token: TOKEN,
-            }),
-        ),
-        (
-            "reject_version",
-            Message::Reject(RejectReason::Version { ours: 1 }),
-        ),
-        (
-            "reject_stale",
-            Message::Reject(RejectReason::Stale {
-                seen: Incarnation(0xABCD),
-            }),
-        ),
+        ("welcome", Message::Welcome(Welcome { hello: hello(list), token: TOKEN })),
+        ("welcome_plain", Message::Welcome(Welcome { hello: plain, token: TOKEN })),
+        ("reject_version", Message::Reject(RejectReason::Version { ours: 1 })),
+        ("reject_stale", Message::Reject(RejectReason::Stale { seen: Incarnation(0xABCD) })),
         ("reject_busy", Message::Reject(RejectReason::Busy)),
-        (
-            "reject_unknown",
-            Message::Reject(RejectReason::Unknown {
-                code: 999,
-                detail: 5,
-            }),
-        ),
-        (
-            "attach",
-            Message::Attach {
-                rank: Rank(3),
-                token: TOKEN,
-                channel: 2,
-            },
-        ),
+        ("reject_unknown", Message::Reject(RejectReason::Unknown { code: 999, detail: 5 })),
+        ("attach", Message::Attach { rank: Rank(3), token: TOKEN, channel: 2 }),
         ("attach_ack", Message::AttachAck),
-        (
-            "endpoint",
-            Message::Endpoint(EndpointBlob {
-                kind: 9,
-                bytes: b"opaque",
-            }),
-        ),
+        ("endpoint", Message::Endpoint(EndpointBlob { kind: 9, bytes: b"opaque" })),
         ("advert", Message::Advert(advert())),
         (
             "advert_process",
@@ -180,17 +122,8 @@ pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
         ("tag", Message::Tag(0x1122_3344_5566_7788)),
         ("tag_max", Message::Tag(u64::MAX)),
         ("struct_empty", Message::Struct(b"")),
-        (
-            "struct",
-            Message::Struct(b"\x01\x00\x00\x00\x08\x00\x00\x00 looks like a header"),
-        ),
-        (
-            "notify",
-            Message::Notify {
-                tag: 0xA1A2_A3A4_A5A6_A7A8,
-                window,
-            },
-        ),
+        ("struct", Message::Struct(b"\x01\x00\x00\x00\x08\x00\x00\x00 looks like a header")),
+        ("notify", Message::Notify { tag: 0xA1A2_A3A4_A5A6_A7A8, window }),
         ("ping", Message::Ping(0xB1B2)),
         ("pong", Message::Pong(0xB1B2)),
         ("revoke", Message::Revoke { window, epoch }),

@@ -48,20 +48,14 @@ impl Desk {
     pub(crate) fn finish(&mut self, nth: usize) -> OpId {
         let work = self.posted.remove(nth);
         let result = Ok(work.local.span.len());
-        self.ready.push_back(Completion {
-            op: work.op,
-            result,
-        });
+        self.ready.push_back(Completion { op: work.op, result });
         work.op
     }
 
     /// The `nth` outstanding request fails.
     pub(crate) fn fail(&mut self, nth: usize, failure: Failure) -> OpId {
         let work = self.posted.remove(nth);
-        self.ready.push_back(Completion {
-            op: work.op,
-            result: Err(failure),
-        });
+        self.ready.push_back(Completion { op: work.op, result: Err(failure) });
         work.op
     }
 
@@ -112,15 +106,8 @@ impl Transport for Desk {
 
 /// A region of `len` bytes here.
 pub(crate) fn local(len: u64) -> LocalRegion {
-    let key = RegionKey {
-        index: 1,
-        generation: 1,
-    };
-    LocalRegion {
-        key,
-        extent: Extent::new(len),
-        kind: MemoryKind::Cpu,
-    }
+    let key = RegionKey { index: 1, generation: 1 };
+    LocalRegion { key, extent: Extent::new(len), kind: MemoryKind::Cpu }
 }
 
 /// A window of `len` bytes there.

@@ -12,46 +12,18 @@ use crate::data_support::{Desk, transfer};
 /// One step of a script. Numbers pick among what there is, modulo how many there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
-    Post {
-        len: u64,
-        lasts: u64,
-    },
+    Post { len: u64, lasts: u64 },
     Refused(ErrorKind),
-    Begin {
-        parts: u32,
-        lasts: u64,
-    },
-    Feed {
-        pick: usize,
-        count: u32,
-        room: usize,
-        refuse: bool,
-    },
-    Finish {
-        pick: usize,
-        ok: bool,
-    },
-    Ghost {
-        pick: usize,
-    },
+    Begin { parts: u32, lasts: u64 },
+    Feed { pick: usize, count: u32, room: usize, refuse: bool },
+    Finish { pick: usize, ok: bool },
+    Ghost { pick: usize },
     Progress,
-    Take {
-        pick: usize,
-    },
-    Cancel {
-        pick: usize,
-        withdraws: bool,
-    },
-    Abandon {
-        pick: usize,
-    },
-    Expire {
-        passes: u64,
-        withdraws: bool,
-    },
-    PeerGone {
-        fenced: bool,
-    },
+    Take { pick: usize },
+    Cancel { pick: usize, withdraws: bool },
+    Abandon { pick: usize },
+    Expire { passes: u64, withdraws: bool },
+    PeerGone { fenced: bool },
     Events,
 }
 
@@ -83,10 +55,7 @@ impl Op {
             return Err(Stale { op: self.id });
         }
         let result = self.failure.map_or(Ok(self.bytes), Err);
-        Ok(self.known.then_some(Outcome {
-            result,
-            fenced: self.fenced,
-        }))
+        Ok(self.known.then_some(Outcome { result, fenced: self.fenced }))
     }
 
     fn settle(&mut self) {
@@ -123,12 +92,7 @@ struct World<const N: usize> {
 impl<const N: usize> World<N> {
     fn new() -> Self {
         let lane = Lane::new(Desk::new(), [Slot::FREE; N]);
-        Self {
-            lane,
-            ops: Vec::new(),
-            now: 0,
-            stale: 0,
-        }
+        Self { lane, ops: Vec::new(), now: 0, stale: 0 }
     }
 
     fn used(&self) -> usize {
@@ -141,20 +105,14 @@ impl<const N: usize> World<N> {
             return;
         }
         op.id = got.unwrap();
-        assert!(
-            self.ops.iter().all(|o| o.id != op.id),
-            "a name is given out once"
-        );
+        assert!(self.ops.iter().all(|o| o.id != op.id), "a name is given out once");
         op.settle();
         self.ops.push(op);
     }
 
     fn blank(&self, lasts: u64) -> Op {
         Op {
-            id: OpId {
-                index: 0,
-                generation: 0,
-            },
+            id: OpId { index: 0, generation: 0 },
             deadline: self.now + lasts,
             unposted: 0,
             owed: 0,
@@ -175,21 +133,14 @@ impl<const N: usize> World<N> {
     fn step(&mut self, step: Do) {
         match step {
             Do::Post { len, lasts } => {
-                let op = Op {
-                    owed: u32::from(len != 0),
-                    ..self.blank(lasts)
-                };
-                let got = self.lane.post(
-                    &transfer(Opcode::Put, len),
-                    Instant::from_nanos(op.deadline),
-                );
+                let op = Op { owed: u32::from(len != 0), ..self.blank(lasts) };
+                let got =
+                    self.lane.post(&transfer(Opcode::Put, len), Instant::from_nanos(op.deadline));
                 self.begun(got, op);
             }
             Do::Refused(kind) => {
                 self.lane.transport_mut().refuse = Some(kind);
-                let got = self
-                    .lane
-                    .post(&transfer(Opcode::Get, 1), Instant::from_nanos(self.now));
+                let got = self.lane.post(&transfer(Opcode::Get, 1), Instant::from_nanos(self.now));
                 self.lane.transport_mut().refuse = None;
                 let expected = match kind {
                     _ if self.used() == N => LaneError::Full { limit: N },
@@ -199,21 +150,11 @@ impl<const N: usize> World<N> {
                 assert_eq!(got, Err(expected));
             }
             Do::Begin { parts, lasts } => {
-                let op = Op {
-                    unposted: parts,
-                    ..self.blank(lasts)
-                };
-                let got = self
-                    .lane
-                    .begin_batch(parts, Instant::from_nanos(op.deadline));
+                let op = Op { unposted: parts, ..self.blank(lasts) };
+                let got = self.lane.begin_batch(parts, Instant::from_nanos(op.deadline));
                 self.begun(got, op);
             }
-            Do::Feed {
-                pick,
-                count,
-                room,
-                refuse,
-            } => self.feed(pick, count, room, refuse),
+            Do::Feed { pick, count, room, refuse } => self.feed(pick, count, room, refuse),
             Do::Finish { pick, ok } => {
                 let desk = self.lane.transport_mut();
                 if !desk.posted.is_empty() {
@@ -353,10 +294,7 @@ impl<const N: usize> World<N> {
         }
         for op in &self.ops {
             assert!(!op.known || op.done_told, "untold: {op:?}");
-            assert!(
-                !op.fenced || op.fence_told == 1,
-                "memory kept for ever: {op:?}"
-            );
+            assert!(!op.fenced || op.fence_told == 1, "memory kept for ever: {op:?}");
         }
     }
 
@@ -370,15 +308,8 @@ impl<const N: usize> World<N> {
         assert_eq!(self.lane.stale(), self.stale);
         let next = self.lane.next_deadline();
         let pending = self.ops.iter().filter(|op| !op.known && !op.left);
-        assert!(
-            pending
-                .clone()
-                .all(|op| next <= Instant::from_nanos(op.deadline))
-        );
-        assert!(
-            in_flight != 0 || next == Instant::NEVER,
-            "an idle lane wakes nobody"
-        );
+        assert!(pending.clone().all(|op| next <= Instant::from_nanos(op.deadline)));
+        assert!(in_flight != 0 || next == Instant::NEVER, "an idle lane wakes nobody");
     }
 
     /// Brings everything to its end and shows that nothing is left.
@@ -386,10 +317,7 @@ impl<const N: usize> World<N> {
         self.lane.transport_mut().finish_all();
         self.progress();
         // What is pending now has parts that were never posted.
-        self.step(Do::Expire {
-            passes: 1 << 20,
-            withdraws: false,
-        });
+        self.step(Do::Expire { passes: 1 << 20, withdraws: false });
         self.events();
         assert_eq!(self.lane.in_flight(), 0);
         for i in 0..self.ops.len() {
@@ -400,9 +328,7 @@ impl<const N: usize> World<N> {
         }
         assert_eq!(self.lane.slots().in_use(), 0);
         for _ in 0..N {
-            self.lane
-                .post(&transfer(Opcode::Put, 1), Instant::NEVER)
-                .unwrap();
+            self.lane.post(&transfer(Opcode::Put, 1), Instant::NEVER).unwrap();
         }
     }
 }

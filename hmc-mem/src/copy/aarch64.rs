@@ -15,10 +15,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's contract.
         unsafe { super::words::copy(dst, src, len) };
     } else if len <= 16 {
-        let (s, d) = (
-            src.wrapping_add(len).wrapping_sub(8),
-            dst.wrapping_add(len).wrapping_sub(8),
-        );
+        let (s, d) = (src.wrapping_add(len).wrapping_sub(8), dst.wrapping_add(len).wrapping_sub(8));
         // SAFETY: the first and the last 8 bytes lie in the ranges, as `len >= 8`; both are read first.
         unsafe {
             asm!(
@@ -32,10 +29,8 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
             );
         }
     } else if len <= 32 {
-        let (s, d) = (
-            src.wrapping_add(len).wrapping_sub(16),
-            dst.wrapping_add(len).wrapping_sub(16),
-        );
+        let (s, d) =
+            (src.wrapping_add(len).wrapping_sub(16), dst.wrapping_add(len).wrapping_sub(16));
         // SAFETY: the first and the last 16 bytes lie in the ranges, as `len >= 16`; both are read first.
         unsafe {
             asm!(
@@ -63,10 +58,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// That of [`super::copy`], and `32 <= len <= 64`.
 #[inline]
 unsafe fn pairs(dst: *mut u8, src: *const u8, len: usize) {
-    let (s, d) = (
-        src.wrapping_add(len).wrapping_sub(32),
-        dst.wrapping_add(len).wrapping_sub(32),
-    );
+    let (s, d) = (src.wrapping_add(len).wrapping_sub(32), dst.wrapping_add(len).wrapping_sub(32));
     // SAFETY: the first and the last 32 bytes lie in the ranges, as the caller vouched.
     unsafe {
         asm!(
@@ -87,10 +79,7 @@ unsafe fn pairs(dst: *mut u8, src: *const u8, len: usize) {
 /// That of [`super::copy`], and `len > 64`.
 #[inline(never)]
 unsafe fn blocks(dst: *mut u8, src: *const u8, len: usize) {
-    let (s, d) = (
-        src.wrapping_add(len).wrapping_sub(64),
-        dst.wrapping_add(len).wrapping_sub(64),
-    );
+    let (s, d) = (src.wrapping_add(len).wrapping_sub(64), dst.wrapping_add(len).wrapping_sub(64));
     // SAFETY: the last 64 bytes lie in the ranges. The loop copies 64 bytes while more than 64 are left, so
     // it stays within them, and the last block closes the gap.
     unsafe {

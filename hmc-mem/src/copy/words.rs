@@ -2,10 +2,7 @@
 //!
 //! Miri and loom always use it; so does a machine that has no kernel of its own.
 #![cfg_attr(
-    all(
-        any(target_arch = "x86_64", target_arch = "aarch64"),
-        not(any(miri, loom))
-    ),
+    all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, loom))),
     allow(
         dead_code,
         reason = "the machine has a kernel of its own, which uses a part of this one"
@@ -24,10 +21,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         unsafe { bytes(dst, src, head) };
         i = head;
         while len.saturating_sub(i) >= 8 {
-            let (d, s) = (
-                dst.wrapping_add(i).cast::<u64>(),
-                src.wrapping_add(i).cast::<u64>(),
-            );
+            let (d, s) = (dst.wrapping_add(i).cast::<u64>(), src.wrapping_add(i).cast::<u64>());
             // SAFETY: 8 bytes from `i` lie in `src`, and `src + i` is a multiple of 8, as `dst + i` is and
             // both have the same remainder; volatile makes no reference.
             let word = unsafe { s.read_volatile() };
@@ -37,13 +31,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         }
     }
     // SAFETY: the rest, from `i <= len` on.
-    unsafe {
-        bytes(
-            dst.wrapping_add(i),
-            src.wrapping_add(i),
-            len.saturating_sub(i),
-        )
-    };
+    unsafe { bytes(dst.wrapping_add(i), src.wrapping_add(i), len.saturating_sub(i)) };
 }
 
 /// Copies `len` bytes, each by itself.
@@ -69,10 +57,7 @@ pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
         let at = dst.wrapping_add(i);
         if len.saturating_sub(i) >= 8 && at.addr().is_multiple_of(8) {
             // SAFETY: 8 bytes from `i` lie in the range and `at` is a multiple of 8.
-            unsafe {
-                at.cast::<u64>()
-                    .write_volatile(u64::from_ne_bytes([byte; 8]))
-            };
+            unsafe { at.cast::<u64>().write_volatile(u64::from_ne_bytes([byte; 8])) };
             i = i.saturating_add(8);
         } else {
             // SAFETY: `i < len`, within the range; `u8` has no alignment.

@@ -314,11 +314,7 @@ unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { upto128(dst, src, 64) };
     // 1 to 64 bytes are done with; the rest starts on a line, as non-temporal stores must.
     let skip = 64usize.wrapping_sub(dst.addr() & 63);
-    let (dst, src, len) = (
-        dst.wrapping_add(skip),
-        src.wrapping_add(skip),
-        len.wrapping_sub(skip),
-    );
+    let (dst, src, len) = (dst.wrapping_add(skip), src.wrapping_add(skip), len.wrapping_sub(skip));
     let whole = len / BLOCK;
     if whole > 0 {
         // SAFETY: `whole` blocks lie in both ranges; `dst` is a multiple of 64; the CPU has AVX.
@@ -327,13 +323,7 @@ unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     // Fewer than a block is left.
     let done = whole.wrapping_mul(BLOCK);
     // SAFETY: the rest of the ranges. The chooser does not come back here: a block is below every bound.
-    unsafe {
-        copy(
-            dst.wrapping_add(done),
-            src.wrapping_add(done),
-            len.wrapping_sub(done),
-        )
-    };
+    unsafe { copy(dst.wrapping_add(done), src.wrapping_add(done), len.wrapping_sub(done)) };
 }
 
 /// Bytes that [`stream_blocks`] copies side by side: four pages.
@@ -450,11 +440,7 @@ pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "tests may panic"
-)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
     use super::{Cpu, avx, rep, sse, stream};
     use std::vec;
@@ -472,22 +458,13 @@ mod tests {
         }
         for (name, kernel) in kernels {
             for len in (160..450).chain([4095, 4096, 4097, 70_001]) {
-                for (from, to) in [
-                    (0usize, 0usize),
-                    (1, 0),
-                    (0, 1),
-                    (31, 33),
-                    (32, 63),
-                    (7, 64),
-                ] {
+                for (from, to) in [(0usize, 0usize), (1, 0), (0, 1), (31, 33), (32, 63), (7, 64)] {
                     let src: Vec<u8> = (0..len + 128)
                         .map(|i: usize| i.wrapping_mul(37).to_le_bytes()[0])
                         .collect();
                     let mut dst = vec![0xEEu8; len + 192];
-                    let (s, d) = (
-                        src.as_ptr().wrapping_add(from),
-                        dst.as_mut_ptr().wrapping_add(to),
-                    );
+                    let (s, d) =
+                        (src.as_ptr().wrapping_add(from), dst.as_mut_ptr().wrapping_add(to));
                     // SAFETY: `from <= 64` and `to <= 64` leave `len` bytes in both vectors, which are
                     // different allocations; `len > 128`; AVX kernels are listed only where there is AVX.
                     unsafe { kernel(d, s, len) };

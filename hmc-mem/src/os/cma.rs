@@ -141,9 +141,7 @@ unsafe fn run(
         if !go_on() {
             return Err(CmaError::Stopped { done });
         }
-        let (piece, _) = span
-            .split_at(done)
-            .map_or((span, span), |(_, rest)| rest.take(PIECE));
+        let (piece, _) = span.split_at(done).map_or((span, span), |(_, rest)| rest.take(PIECE));
         let (at, len) = bytes.locate(piece)?;
         // SAFETY: `at` and `len` are a span of a view, writable for `In` as `read` checked; the caller vouches for
         // the other side.
@@ -168,16 +166,10 @@ unsafe fn run(
 /// # Safety
 /// `len` bytes at `at` are mapped, and writable for `Way::In`; `address` as in [`read`] or [`write`].
 unsafe fn call(way: Way, pid: Pid, address: u64, at: *mut u8, len: usize) -> isize {
-    let here = libc::iovec {
-        iov_base: at.cast(),
-        iov_len: len,
-    };
+    let here = libc::iovec { iov_base: at.cast(), iov_len: len };
     // An address of the other process, as a number; on these machines a u64 fits.
     let there = usize::try_from(address).unwrap_or(usize::MAX);
-    let there = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(there),
-        iov_len: len,
-    };
+    let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(there), iov_len: len };
     let pid = pid.as_raw_nonzero().get();
     match way {
         // SAFETY: one iovec each, alive during the call. `here` is writable as the caller vouches;
@@ -226,10 +218,7 @@ pub fn probe() -> CmaStatus {
     let moved = unsafe { call(Way::In, me, address, &raw mut to, 1) };
     let works = moved == 1 && to == from;
     let scope = std::fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
-    CmaStatus {
-        works,
-        yama_scope: scope.ok().and_then(|s| s.trim().parse().ok()),
-    }
+    CmaStatus { works, yama_scope: scope.ok().and_then(|s| s.trim().parse().ok()) }
 }
 
 /// Lets process `pid` reach this process's memory under Yama's `ptrace_scope` 1 (PR_SET_PTRACER(2const)). One
@@ -241,9 +230,6 @@ pub fn allow(pid: Pid) -> Result<(), CmaError> {
     match rustix::process::set_ptracer(rustix::process::PTracer::ProcessID(pid)) {
         // EINVAL: a kernel without Yama.
         Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-        Err(e) => Err(CmaError::Os {
-            errno: e.raw_os_error(),
-            done: 0,
-        }),
+        Err(e) => Err(CmaError::Os { errno: e.raw_os_error(), done: 0 }),
     }
 }

@@ -85,10 +85,7 @@ pub enum Place<'a> {
     Shared(SharedBytes<'a>, Span),
 }
 
-const NONE: libc::iovec = libc::iovec {
-    iov_base: std::ptr::null_mut(),
-    iov_len: 0,
-};
+const NONE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// A table of ranges on the stack.
 struct Table {
@@ -98,10 +95,7 @@ struct Table {
 
 impl Table {
     const fn new() -> Self {
-        Self {
-            rows: [NONE; MAX_PARTS],
-            used: 0,
-        }
+        Self { rows: [NONE; MAX_PARTS], used: 0 }
     }
 
     /// Adds a range; `false` when the table is full. Empty ranges take no row.
@@ -112,10 +106,7 @@ impl Table {
         let Some(row) = self.rows.get_mut(self.used) else {
             return false;
         };
-        *row = libc::iovec {
-            iov_base: at.cast(),
-            iov_len: len,
-        };
+        *row = libc::iovec { iov_base: at.cast(), iov_len: len };
         self.used = self.used.saturating_add(1);
         true
     }
@@ -227,10 +218,7 @@ pub fn recv_into_then(
     span: Span,
     tail: &mut [u8],
 ) -> Result<Moved, IoError> {
-    recv_parts(
-        socket,
-        &mut [Place::Shared(*bytes, span), Place::Private(tail)],
-    )
+    recv_parts(socket, &mut [Place::Shared(*bytes, span), Place::Private(tail)])
 }
 
 /// Sends `span`.

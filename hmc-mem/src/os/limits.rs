@@ -20,10 +20,7 @@ impl Budget {
     /// A cap of the caller's own, in bytes.
     #[must_use]
     pub const fn of(have: u64) -> Self {
-        Self {
-            have,
-            limit: MemLimit::Caller,
-        }
+        Self { have, limit: MemLimit::Caller }
     }
 
     /// The least of MemAvailable and what each control group above this process leaves. What is unknown does
@@ -36,18 +33,12 @@ impl Budget {
     /// As [`Self::read`], with /proc and /sys looked up under `root`.
     #[must_use]
     pub fn read_under(root: &Path) -> Self {
-        let mut least = Self {
-            have: u64::MAX,
-            limit: MemLimit::MemAvailable,
-        };
+        let mut least = Self { have: u64::MAX, limit: MemLimit::MemAvailable };
         if let Some(have) = mem_available(root) {
             least.have = have;
         }
         if let Some(have) = cgroup_left(root).filter(|have| *have < least.have) {
-            least = Self {
-                have,
-                limit: MemLimit::Cgroup,
-            };
+            least = Self { have, limit: MemLimit::Cgroup };
         }
         least
     }
@@ -68,11 +59,7 @@ impl Budget {
     /// [`MemError::NoSpace`] when `need` is more than there is.
     pub const fn check(&self, need: u64) -> Result<(), MemError> {
         if need > self.have {
-            return Err(MemError::NoSpace {
-                need,
-                have: self.have,
-                limit: self.limit,
-            });
+            return Err(MemError::NoSpace { need, have: self.have, limit: self.limit });
         }
         Ok(())
     }
@@ -146,11 +133,8 @@ struct GroupFiles {
 }
 
 /// Documentation/admin-guide/cgroup-v2.rst.
-const V2: GroupFiles = GroupFiles {
-    max: "memory.max",
-    current: "memory.current",
-    reclaimable: "inactive_file",
-};
+const V2: GroupFiles =
+    GroupFiles { max: "memory.max", current: "memory.current", reclaimable: "inactive_file" };
 /// Documentation/admin-guide/cgroup-v1/memory.rst.
 const V1: GroupFiles = GroupFiles {
     max: "memory.limit_in_bytes",
@@ -163,9 +147,8 @@ impl GroupFiles {
     fn left(&self, dir: &Path) -> Option<u64> {
         let max = number(&dir.join(self.max)).filter(|max| *max < 1 << 62)?;
         let current = number(&dir.join(self.current))?;
-        let cache = read(&dir.join("memory.stat"))
-            .and_then(|t| field(&t, self.reclaimable))
-            .unwrap_or(0);
+        let cache =
+            read(&dir.join("memory.stat")).and_then(|t| field(&t, self.reclaimable)).unwrap_or(0);
         Some(max.saturating_sub(current.saturating_sub(cache)))
     }
 }
@@ -221,11 +204,7 @@ pub(crate) fn shmem_huge_granted() -> bool {
 /// The identity of this boot of this kernel: two processes with the same one are on one host.
 #[must_use]
 pub fn boot_id() -> Option<String> {
-    Some(
-        read(Path::new("/proc/sys/kernel/random/boot_id"))?
-            .trim()
-            .to_owned(),
-    )
+    Some(read(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned())
 }
 
 /// Bytes of the mapping that starts at `at` which huge pages hold (proc_pid_smaps(5): ShmemPmdMapped).
@@ -235,10 +214,7 @@ pub(crate) fn huge_mapped(at: u64) -> u64 {
     };
     let head = format!("{at:x}-");
     let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
-    lines
-        .find_map(|line| field(line, "ShmemPmdMapped"))
-        .unwrap_or(0)
-        .saturating_mul(1024)
+    lines.find_map(|line| field(line, "ShmemPmdMapped")).unwrap_or(0).saturating_mul(1024)
 }
 
 /// All that `doctor` shows about memory and descriptors.

@@ -47,11 +47,7 @@ pub struct Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        Self {
-            huge: true,
-            populate: false,
-            budget: None,
-        }
+        Self { huge: true, populate: false, budget: None }
     }
 }
 
@@ -87,10 +83,7 @@ impl Builder {
             return Ok(Mapping::empty(None, Access::READ | Access::WRITE));
         }
         if len > MAX_LEN {
-            return Err(MemError::TooLong {
-                len,
-                limit: MAX_LEN,
-            });
+            return Err(MemError::TooLong { len, limit: MAX_LEN });
         }
         match &self.budget {
             Some(budget) => budget.check(len)?,
@@ -104,14 +97,7 @@ impl Builder {
             }
         }
         let granted = huge && limits::shmem_huge_granted();
-        self.create_on(
-            len,
-            if granted {
-                Pages::Transparent
-            } else {
-                Pages::Small
-            },
-        )
+        self.create_on(len, if granted { Pages::Transparent } else { Pages::Small })
     }
 
     fn create_on(&self, len: u64, pages: Pages) -> Result<Mapping, MemError> {
@@ -124,13 +110,8 @@ impl Builder {
         }
         let fd = rustix::fs::memfd_create("hmc", flags).map_err(|e| os("memfd_create", e))?;
         rustix::fs::ftruncate(&fd, size).map_err(|e| os("ftruncate", e))?;
-        let mapped = map(
-            fd.as_fd(),
-            size,
-            0,
-            Access::READ | Access::WRITE,
-            self.huge && len >= HUGE_PAGE,
-        )?;
+        let mapped =
+            map(fd.as_fd(), size, 0, Access::READ | Access::WRITE, self.huge && len >= HUGE_PAGE)?;
         let mapping = Mapping {
             at: mapped.at,
             extent: Extent::new(len),
@@ -166,11 +147,7 @@ impl Builder {
 const MAX_LEN: u64 = 1 << 46;
 
 fn page_of(pages: Pages) -> u64 {
-    if pages == Pages::Reserved {
-        HUGE_PAGE
-    } else {
-        limits::page_size()
-    }
+    if pages == Pages::Reserved { HUGE_PAGE } else { limits::page_size() }
 }
 
 fn commit(fd: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
@@ -186,13 +163,8 @@ fn commit(fd: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
 #[cold]
 fn os(call: &'static str, e: Errno) -> MemError {
     match e {
-        Errno::MFILE | Errno::NFILE => MemError::NoFds {
-            limit: limits::nofile(),
-        },
-        _ => MemError::Os {
-            call,
-            errno: e.raw_os_error(),
-        },
+        Errno::MFILE | Errno::NFILE => MemError::NoFds { limit: limits::nofile() },
+        _ => MemError::Os { call, errno: e.raw_os_error() },
     }
 }
 
@@ -200,11 +172,9 @@ fn os(call: &'static str, e: Errno) -> MemError {
 fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
     match e {
         // madvise(2): EFAULT where the population would have raised SIGBUS.
-        Errno::NOSPC | Errno::NOMEM | Errno::FAULT => MemError::NoSpace {
-            need,
-            have: Budget::read().have(),
-            limit: MemLimit::Kernel,
-        },
+        Errno::NOSPC | Errno::NOMEM | Errno::FAULT => {
+            MemError::NoSpace { need, have: Budget::read().have(), limit: MemLimit::Kernel }
+        }
         _ => os(call, e),
     }
 }
@@ -232,21 +202,14 @@ fn map(
     access: Access,
     huge: bool,
 ) -> Result<Pins, MemError> {
-    let too_long = MemError::TooLong {
-        len: size,
-        limit: MAX_LEN,
-    };
+    let too_long = MemError::TooLong { len: size, limit: MAX_LEN };
     let len = usize::try_from(size).map_err(|_| too_long)?;
     let prot = if access.contains(Access::WRITE) {
         ProtFlags::READ | ProtFlags::WRITE
     } else {
         ProtFlags::READ
     };
-    let slack = if huge {
-        usize::try_from(HUGE_PAGE).map_err(|_| too_long)?
-    } else {
-        0
-    };
+    let slack = if huge { usize::try_from(HUGE_PAGE).map_err(|_| too_long)? } else { 0 };
     // Reserve first, so that the mapping can start where huge pages fit.
     let whole = len.checked_add(slack).ok_or(too_long)?;
     // SAFETY: no address is asked for, so no mapping is replaced.
@@ -264,23 +227,12 @@ fn map(
         return Err(os("mmap", Errno::NOMEM));
     };
     // `align_offset` of a byte pointer to a power of two is at most `slack - 1`.
-    let head = if huge {
-        base.align_offset(slack).min(slack)
-    } else {
-        0
-    };
+    let head = if huge { base.align_offset(slack).min(slack) } else { 0 };
     let start = base.wrapping_add(head);
     // SAFETY: `start` and the `len` bytes from it lie in the reservation, which this function owns and
     // nobody uses; MAP_FIXED replaces just those pages.
     let at = unsafe {
-        rustix::mm::mmap(
-            start.cast(),
-            len,
-            prot,
-            MapFlags::SHARED | MapFlags::FIXED,
-            fd,
-            offset,
-        )
+        rustix::mm::mmap(start.cast(), len, prot, MapFlags::SHARED | MapFlags::FIXED, fd, offset)
     }
     .map_err(|e| no_space(size, "mmap", e))?;
     std::mem::forget(reserved);
@@ -374,17 +326,11 @@ impl Mapping {
     pub fn map_peer(fd: OwnedFd, len: u64, offset: u64, access: Access) -> Result<Self, MemError> {
         let have = rustix::fs::fcntl_get_seals(&fd).map_err(|e| match e {
             // fcntl(2): EINVAL for a file that does not support seals.
-            Errno::INVAL => MemError::NotSealed {
-                have: 0,
-                need: SEALS.bits(),
-            },
+            Errno::INVAL => MemError::NotSealed { have: 0, need: SEALS.bits() },
             _ => os("fcntl(F_GET_SEALS)", e),
         })?;
         if !have.contains(SEALS) {
-            return Err(MemError::NotSealed {
-                have: have.bits(),
-                need: SEALS.bits(),
-            });
+            return Err(MemError::NotSealed { have: have.bits(), need: SEALS.bits() });
         }
         let stat = rustix::fs::fstat(&fd).map_err(|e| os("fstat", e))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -393,41 +339,25 @@ impl Mapping {
             return Err(MemError::ShortFile { claim, size });
         }
         // stat(2): st_blocks counts 512-byte units whatever the file system.
-        let committed = u64::try_from(stat.st_blocks)
-            .unwrap_or(0)
-            .saturating_mul(512);
+        let committed = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         if committed < size {
-            return Err(MemError::Sparse {
-                claim: size,
-                committed,
-            });
+            return Err(MemError::Sparse { claim: size, committed });
         }
         if len == 0 {
             return Ok(Self::empty(Some(fd), access));
         }
         if len > MAX_LEN {
-            return Err(MemError::TooLong {
-                len,
-                limit: MAX_LEN,
-            });
+            return Err(MemError::TooLong { len, limit: MAX_LEN });
         }
         let page = limits::page_size();
         let reserved = is_hugetlb(&fd);
         let align = if reserved { HUGE_PAGE } else { page };
         if !offset.is_multiple_of(align) {
-            return Err(MemError::Unaligned {
-                value: offset,
-                align,
-            });
+            return Err(MemError::Unaligned { value: offset, align });
         }
         let huge = len >= HUGE_PAGE && offset.is_multiple_of(HUGE_PAGE);
-        let mapped = map(
-            fd.as_fd(),
-            len.next_multiple_of(align),
-            offset,
-            access,
-            huge || reserved,
-        )?;
+        let mapped =
+            map(fd.as_fd(), len.next_multiple_of(align), offset, access, huge || reserved)?;
         let pages = if reserved {
             Pages::Reserved
         } else if huge && limits::shmem_huge_granted() {
@@ -457,11 +387,7 @@ impl Mapping {
         // the view is made read-only below. Slices exist only through `Owned` (which hides the `Mapping`) and
         // `borrow_private`, whose caller vouches. An empty mapping has no byte to access.
         let view = unsafe { SharedBytes::new(self.at, len) };
-        if self.access.contains(Access::WRITE) {
-            view
-        } else {
-            view.read_only()
-        }
+        if self.access.contains(Access::WRITE) { view } else { view.read_only() }
     }
 
     /// The size, in bytes, as asked for.
@@ -544,9 +470,7 @@ impl Mapping {
         if self.pages == Pages::Reserved {
             return self.extent.len();
         }
-        self.mapped
-            .as_ref()
-            .map_or(0, |m| limits::huge_mapped(widen(m.at.as_ptr().addr())))
+        self.mapped.as_ref().map_or(0, |m| limits::huge_mapped(widen(m.at.as_ptr().addr())))
     }
 
     /// Puts fresh private pages over a span, with the bytes that it has now: from here on this process's
@@ -576,10 +500,8 @@ impl Mapping {
             }
         }
         let size = end.saturating_sub(span.offset());
-        let len = usize::try_from(size).map_err(|_| MemError::TooLong {
-            len: size,
-            limit: MAX_LEN,
-        })?;
+        let len =
+            usize::try_from(size).map_err(|_| MemError::TooLong { len: size, limit: MAX_LEN })?;
         if len == 0 {
             return Ok(());
         }

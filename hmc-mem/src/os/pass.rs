@@ -26,25 +26,16 @@ const MAX_FDS: usize = 253;
 /// [`IoError`]; EINVAL for no bytes at all, since a stream carries descriptors only beside bytes.
 pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<Moved, IoError> {
     if bytes.is_empty() {
-        return Err(IoError::Os {
-            errno: Errno::INVAL.raw_os_error(),
-        });
+        return Err(IoError::Os { errno: Errno::INVAL.raw_os_error() });
     }
     let fds = [fd.as_fd()];
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(IoError::Os {
-                errno: Errno::NOMEM.raw_os_error(),
-            });
+            return Err(IoError::Os { errno: Errno::NOMEM.raw_os_error() });
         }
-        match sendmsg(
-            &socket,
-            &[IoSlice::new(bytes)],
-            &mut control,
-            SendFlags::NOSIGNAL,
-        ) {
+        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
             Ok(n) => return Ok(Moved::Bytes(n)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(Moved::WouldBlock),
@@ -64,12 +55,8 @@ pub fn recv_with_fd(
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        match recvmsg(
-            &socket,
-            &mut [IoSliceMut::new(bytes)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        ) {
+        match recvmsg(&socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+        {
             Ok(got) => {
                 let mut first = None;
                 for message in control.drain() {

@@ -23,10 +23,7 @@ struct Arena {
 
 impl Arena {
     fn new(bytes: &[u8]) -> Self {
-        let mut arena = Self {
-            words: vec![0; bytes.len().div_ceil(8)],
-            len: bytes.len(),
-        };
+        let mut arena = Self { words: vec![0; bytes.len().div_ceil(8)], len: bytes.len() };
         let view = arena.view();
         view.write_at(view.extent().whole(), bytes).unwrap();
         arena
@@ -47,18 +44,12 @@ impl Arena {
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len)
-        .map(|i| (i * 131 + seed * 17 + (i >> 8)).to_le_bytes()[0])
-        .collect()
+    (0..len).map(|i| (i * 131 + seed * 17 + (i >> 8)).to_le_bytes()[0]).collect()
 }
 
 fn whole(offset: usize, len: usize) -> Span {
     Extent::new(u64::MAX)
-        .span(
-            Side::Local,
-            offset.try_into().unwrap(),
-            len.try_into().unwrap(),
-        )
+        .span(Side::Local, offset.try_into().unwrap(), len.try_into().unwrap())
         .unwrap()
 }
 
@@ -93,24 +84,11 @@ fn reads_and_writes_hit_their_bytes_and_no_others() {
             let mut into = vec![0xEE; len + 128];
             arena
                 .view()
-                .read_at(
-                    whole(shared_at, len),
-                    &mut into[private_at..private_at + len],
-                )
+                .read_at(whole(shared_at, len), &mut into[private_at..private_at + len])
                 .unwrap();
-            assert!(
-                into[..private_at].iter().all(|b| *b == 0xEE),
-                "guard before, {len}"
-            );
-            assert_eq!(
-                &into[private_at..private_at + len],
-                new,
-                "read of {len} at {shared_at}"
-            );
-            assert!(
-                into[private_at + len..].iter().all(|b| *b == 0xEE),
-                "guard after, {len}"
-            );
+            assert!(into[..private_at].iter().all(|b| *b == 0xEE), "guard before, {len}");
+            assert_eq!(&into[private_at..private_at + len], new, "read of {len} at {shared_at}");
+            assert!(into[private_at + len..].iter().all(|b| *b == 0xEE), "guard after, {len}");
         }
     }
 }
@@ -144,19 +122,10 @@ fn a_wrong_range_length_or_right_changes_nothing() {
         assert!(matches!(view.fill(span, 1), Err(SharedError::Range(e)) if e.limit == 64));
         assert!(matches!(view.crc32c(span), Err(SharedError::Range(_))));
         assert!(matches!(view.part(span), Err(SharedError::Range(_))));
-        assert!(matches!(
-            view.copy_within(span, whole(0, 0)),
-            Err(SharedError::Range(_))
-        ));
-        assert!(matches!(
-            view.copy_within(whole(0, 0), span),
-            Err(SharedError::Range(_))
-        ));
+        assert!(matches!(view.copy_within(span, whole(0, 0)), Err(SharedError::Range(_))));
+        assert!(matches!(view.copy_within(whole(0, 0), span), Err(SharedError::Range(_))));
         if len <= 65 {
-            assert!(matches!(
-                view.write_at(span, &vec![0; len]),
-                Err(SharedError::Range(_))
-            ));
+            assert!(matches!(view.write_at(span, &vec![0; len]), Err(SharedError::Range(_))));
         }
     }
     let short = SharedError::Length { span: 8, other: 7 };
@@ -164,28 +133,13 @@ fn a_wrong_range_length_or_right_changes_nothing() {
     assert_eq!(view.read_at(whole(0, 8), &mut [0; 7]), Err(short));
     assert_eq!(view.copy_within(whole(0, 8), whole(0, 7)), Err(short));
     let fixed = view.read_only();
-    assert_eq!(
-        fixed.write_at(whole(0, 1), &[0]),
-        Err(SharedError::ReadOnly)
-    );
+    assert_eq!(fixed.write_at(whole(0, 1), &[0]), Err(SharedError::ReadOnly));
     assert_eq!(fixed.fill(whole(0, 1), 0), Err(SharedError::ReadOnly));
-    assert_eq!(
-        view.copy_to(whole(0, 1), &fixed, whole(1, 1)),
-        Err(SharedError::ReadOnly)
-    );
+    assert_eq!(view.copy_to(whole(0, 1), &fixed, whole(1, 1)), Err(SharedError::ReadOnly));
     assert!(matches!(fixed.flag(0), Err(SharedError::ReadOnly)));
-    assert!(matches!(
-        view.flag(4),
-        Err(SharedError::Misaligned {
-            offset: 4,
-            align: 8
-        })
-    ));
+    assert!(matches!(view.flag(4), Err(SharedError::Misaligned { offset: 4, align: 8 })));
     assert!(matches!(view.flag(60), Err(SharedError::Range(_))));
-    assert!(matches!(
-        view.flag(u64::MAX - 6),
-        Err(SharedError::Range(_))
-    ));
+    assert!(matches!(view.flag(u64::MAX - 6), Err(SharedError::Range(_))));
     let part = view.part(whole(8, 16)).unwrap();
     assert!(matches!(part.fill(whole(0, 17), 1), Err(SharedError::Range(e)) if e.limit == 16));
     assert_eq!(arena.bytes(), old);
@@ -194,21 +148,9 @@ fn a_wrong_range_length_or_right_changes_nothing() {
 #[test]
 fn a_flag_lies_at_its_offset() {
     let mut arena = Arena::new(&[0; 32]);
-    arena
-        .view()
-        .flag(16)
-        .unwrap()
-        .store_release(0x0102_0304_0506_0708);
-    assert_eq!(
-        arena.view().flag(16).unwrap().load_acquire(),
-        0x0102_0304_0506_0708
-    );
-    let want = [
-        vec![0; 16],
-        0x0102_0304_0506_0708u64.to_ne_bytes().to_vec(),
-        vec![0; 8],
-    ]
-    .concat();
+    arena.view().flag(16).unwrap().store_release(0x0102_0304_0506_0708);
+    assert_eq!(arena.view().flag(16).unwrap().load_acquire(), 0x0102_0304_0506_0708);
+    let want = [vec![0; 16], 0x0102_0304_0506_0708u64.to_ne_bytes().to_vec(), vec![0; 8]].concat();
     assert_eq!(arena.bytes(), want);
 }
 

@@ -20,10 +20,7 @@ pub(super) fn places(offset: u64, len: u64) -> core::ops::Range<usize> {
 impl Image {
     /// Fills the region and the window of a fresh subject with chance.
     pub(super) fn paint<S: Subject>(ledger: &mut Ledger<'_, S>) -> Self {
-        let sizes = (
-            ledger.subject.local().extent,
-            ledger.subject.remote().extent,
-        );
+        let sizes = (ledger.subject.local().extent, ledger.subject.remote().extent);
         let local = ledger.rng.bytes(places(0, sizes.0.len()).end);
         let remote = ledger.rng.bytes(places(0, sizes.1.len()).end);
         ledger.subject.write_local(0, &local);
@@ -84,10 +81,6 @@ fn same(when: &str, whose: &str, got: &[u8], want: &[u8]) -> Result<(), Stop> {
         return Ok(());
     }
     let wrong = got.iter().zip(want).filter(|(g, w)| g != w).count();
-    let first = got
-        .iter()
-        .zip(want)
-        .position(|(g, w)| g != w)
-        .unwrap_or(want.len());
+    let first = got.iter().zip(want).position(|(g, w)| g != w).unwrap_or(want.len());
     Err(format!("{when}: {wrong} {whose} bytes are wrong, the first at {first}").into())
 }

@@ -19,13 +19,8 @@ use crate::rng::Rng;
 pub(super) type Outcome = Result<u64, Failure>;
 
 /// Stands in the output array before a poll; no request has this name.
-const NOBODY: Completion = Completion {
-    op: OpId {
-        index: u16::MAX,
-        generation: u32::MAX,
-    },
-    result: Ok(u64::MAX),
-};
+const NOBODY: Completion =
+    Completion { op: OpId { index: u16::MAX, generation: u32::MAX }, result: Ok(u64::MAX) };
 
 #[derive(Debug)]
 pub(super) struct Ledger<'s, S: Subject> {
@@ -93,16 +88,8 @@ impl<'s, S: Subject> Ledger<'s, S> {
             op: self.name(),
             opcode,
             when: CompleteWhen::Visible,
-            local: self
-                .subject
-                .local()
-                .slice(local, len)
-                .expect("within the region"),
-            remote: self
-                .subject
-                .remote()
-                .slice(remote, len)
-                .expect("within the window"),
+            local: self.subject.local().slice(local, len).expect("within the region"),
+            remote: self.subject.remote().slice(remote, len).expect("within the window"),
         }
     }
 
@@ -110,10 +97,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
     pub(super) fn try_post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
         let posted = self.subject.transport().post(work);
         posted.map_err(|e| e.kind())?;
-        self.open
-            .entry(work.op)
-            .or_default()
-            .push(work.local.span.len());
+        self.open.entry(work.op).or_default().push(work.local.span.len());
         Ok(())
     }
 

@@ -24,11 +24,7 @@ where
 {
     /// A subject whose transport is what `wrap` makes of a plain one and its only pair.
     pub const fn new(wrap: F) -> Self {
-        Self {
-            wrap,
-            built: None,
-            tags: Vec::new(),
-        }
+        Self { wrap, built: None, tags: Vec::new() }
     }
 
     fn pair(&self) -> PlainPair {
@@ -46,9 +42,7 @@ fn margins(region: LocalRegion, mut read: impl FnMut(u64, &mut [u8])) -> Result<
         let mut margin = [0; 96];
         read(offset, &mut margin);
         if let Some(at) = margin.iter().position(|b| *b != PlainPair::MARGIN_BYTE) {
-            return Err(format!(
-                "byte {at} of the margin at {offset} of the target was written"
-            ));
+            return Err(format!("byte {at} of the margin at {offset} of the target was written"));
         }
     }
     Ok(())
@@ -67,9 +61,7 @@ where
 
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
         let mut plain = PlainTransport::default();
-        let pair = plain
-            .pair(local_len, window_len, access)
-            .ok_or("no memory")?;
+        let pair = plain.pair(local_len, window_len, access).ok_or("no memory")?;
         self.built = Some(((self.wrap)(plain, pair), pair));
         self.tags.clear();
         Ok(())
@@ -99,20 +91,12 @@ where
 
     fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
         let region = self.pair().target;
-        assert!(
-            self.plain()
-                .target_mut()
-                .write(region, PlainPair::MARGIN + offset, bytes)
-        );
+        assert!(self.plain().target_mut().write(region, PlainPair::MARGIN + offset, bytes));
     }
 
     fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
         let region = self.pair().target;
-        assert!(
-            self.plain()
-                .target_mut()
-                .read(region, PlainPair::MARGIN + offset, out)
-        );
+        assert!(self.plain().target_mut().read(region, PlainPair::MARGIN + offset, out));
     }
 
     fn drive(&mut self) {}
@@ -137,9 +121,7 @@ where
     fn check(&mut self) -> Result<(), String> {
         let region = self.pair().target;
         let plain = self.plain();
-        margins(region, |offset, out| {
-            assert!(plain.target_mut().read(region, offset, out))
-        })?;
+        margins(region, |offset, out| assert!(plain.target_mut().read(region, offset, out)))?;
         told(plain.local_mut().check())?;
         told(plain.target_mut().check())
     }
@@ -170,11 +152,7 @@ impl SimSubject {
     /// Pairs of that configuration; its seed is also the suite's.
     #[must_use]
     pub const fn new(config: Config) -> Self {
-        Self {
-            config,
-            built: None,
-            tags: Vec::new(),
-        }
+        Self { config, built: None, tags: Vec::new() }
     }
 
     fn built(&self) -> &Built {
@@ -189,13 +167,7 @@ impl Subject for SimSubject {
         let (near, far) = SimNic::pair(self.config);
         let local = near.register(local_len).ok_or("no memory")?;
         let (target, window) = far.expose_framed(window_len, access).ok_or("no memory")?;
-        self.built = Some(Built {
-            near,
-            far,
-            local,
-            target,
-            window,
-        });
+        self.built = Some(Built { near, far, local, target, window });
         self.tags.clear();
         Ok(())
     }
@@ -232,9 +204,7 @@ impl Subject for SimSubject {
 
     fn drive(&mut self) {
         // Slow weather passes in fewer turns, but never in one.
-        self.built()
-            .far
-            .advance(100 + (self.config.faults.delay_max_ns >> 5));
+        self.built().far.advance(100 + (self.config.faults.delay_max_ns >> 5));
     }
 
     fn notifications(&mut self) -> Vec<u64> {
@@ -255,12 +225,8 @@ impl Subject for SimSubject {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        let Built {
-            near, far, target, ..
-        } = self.built();
-        margins(*target, |offset, out| {
-            assert!(far.read(*target, offset, out))
-        })?;
+        let Built { near, far, target, .. } = self.built();
+        margins(*target, |offset, out| assert!(far.read(*target, offset, out)))?;
         told(near.check())?;
         told(far.check())
     }

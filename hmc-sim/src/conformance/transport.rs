@@ -36,17 +36,9 @@ pub struct Patience {
 
 impl Patience {
     /// For a transport whose peer is another thread or process.
-    pub const REAL: Self = Self {
-        turns: u64::MAX,
-        wall: Duration::from_secs(30),
-        settle: 2_000,
-    };
+    pub const REAL: Self = Self { turns: u64::MAX, wall: Duration::from_secs(30), settle: 2_000 };
     /// For a transport that runs only when it is driven.
-    pub const VIRTUAL: Self = Self {
-        turns: 20_000,
-        wall: Duration::from_secs(30),
-        settle: 200,
-    };
+    pub const VIRTUAL: Self = Self { turns: 20_000, wall: Duration::from_secs(30), settle: 200 };
 }
 
 /// A pair of ends of one transport: the initiator, whose [`Transport`] is tested, and its target.
@@ -140,10 +132,7 @@ pub struct Report {
 impl Report {
     /// The cases that passed.
     pub fn passed(&self) -> impl Iterator<Item = &'static str> {
-        self.lines
-            .iter()
-            .filter(|(_, end)| end.is_ok())
-            .map(|(name, _)| *name)
+        self.lines.iter().filter(|(_, end)| end.is_ok()).map(|(name, _)| *name)
     }
 
     /// The cases that failed, with the reason.
@@ -170,10 +159,7 @@ impl Report {
         for (name, why) in self.skipped() {
             eprintln!("skipped {name}: {why}");
         }
-        assert!(
-            self.failed().next().is_none(),
-            "the transport broke its promises\n{self}"
-        );
+        assert!(self.failed().next().is_none(), "the transport broke its promises\n{self}");
     }
 }
 
@@ -204,18 +190,12 @@ pub fn run_case<S: Subject>(case: &Case<S>, make: impl FnOnce() -> S) -> Result<
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Stop::Failed(format!(
-            "panicked: {}",
-            text.unwrap_or("(no message)")
-        )))
+        Err(Stop::Failed(format!("panicked: {}", text.unwrap_or("(no message)"))))
     })
 }
 
 /// Runs all cases, each on a fresh subject.
 pub fn run<S: Subject>(make: impl Fn() -> S) -> Report {
-    let lines = cases::all::<S>()
-        .iter()
-        .map(|case| (case.name, run_case(case, &make)))
-        .collect();
+    let lines = cases::all::<S>().iter().map(|case| (case.name, run_case(case, &make))).collect();
     Report { lines }
 }

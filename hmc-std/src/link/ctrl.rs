@@ -81,10 +81,7 @@ impl CtrlState {
 
     pub(crate) fn interest(&self) -> (bool, bool) {
         let open = self.ended.is_none();
-        (
-            open && !self.paused && !self.attended,
-            open && self.sent < self.unsent.len(),
-        )
+        (open && !self.paused && !self.attended, open && self.sent < self.unsent.len())
     }
 
     /// What a leader that parks has to wait for.
@@ -98,17 +95,12 @@ impl CtrlState {
 
     /// The registration, when it must change.
     pub(crate) fn registration(&mut self, read: bool, write: bool) -> Option<&mut Registered> {
-        self.registered
-            .differs(read, write)
-            .then_some(&mut self.registered)
+        self.registered.differs(read, write).then_some(&mut self.registered)
     }
 
     fn end(&mut self, eof: bool, text: impl Into<String>) {
         if self.ended.is_none() {
-            self.ended = Some(Ended {
-                eof,
-                text: text.into(),
-            });
+            self.ended = Some(Ended { eof, text: text.into() });
         }
     }
 
@@ -290,8 +282,7 @@ impl CtrlState {
                 return Ok(());
             }
         };
-        self.unsent
-            .extend_from_slice(bytes.get(n..).unwrap_or_default());
+        self.unsent.extend_from_slice(bytes.get(n..).unwrap_or_default());
         Ok(())
     }
 

@@ -131,9 +131,7 @@ impl DataState {
     }
 
     pub(crate) fn registration(&mut self, read: bool, write: bool) -> Option<&mut Registered> {
-        self.registered
-            .differs(read, write)
-            .then_some(&mut self.registered)
+        self.registered.differs(read, write).then_some(&mut self.registered)
     }
 
     /// Whether a mapping arrived since the last call.
@@ -172,10 +170,7 @@ impl DataState {
             Role::Named(label) => {
                 self.named.retain(|n| n.label != label);
                 if self.named.len() < hmc_core::limits::MAX_WINDOWS_PER_PEER {
-                    self.named.push(Named {
-                        label,
-                        region: advert.region,
-                    });
+                    self.named.push(Named { label, region: advert.region });
                 }
             }
         }
@@ -183,10 +178,7 @@ impl DataState {
 
     /// The peer's window of that label.
     pub(crate) fn named_remote(&self, label: u64) -> Option<RemoteRegion> {
-        self.named
-            .iter()
-            .find(|n| n.label == label)
-            .map(|n| n.region)
+        self.named.iter().find(|n| n.label == label).map(|n| n.region)
     }
 
     /// The peer takes a window back.
@@ -277,10 +269,7 @@ impl DataState {
         match self.lane.begin_batch(parts, deadline) {
             Ok(op) => {
                 if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
-                    *place = Hold {
-                        list: Some(Arc::clone(list)),
-                        ..hold
-                    };
+                    *place = Hold { list: Some(Arc::clone(list)), ..hold };
                 }
                 self.feeding.push_back(op);
                 self.feed();
@@ -375,10 +364,7 @@ impl DataState {
                 after.keep(freed);
             } else if event.done {
                 let waker = hold.waker.take();
-                after.keep(Hold {
-                    waker,
-                    ..Hold::default()
-                });
+                after.keep(Hold { waker, ..Hold::default() });
             }
         }
     }
@@ -391,10 +377,7 @@ impl DataState {
         if !outcome.fenced {
             return Ok(Some((outcome, Hold::default())));
         }
-        let hold = self
-            .holds
-            .get_mut(usize::from(op.index))
-            .map(std::mem::take);
+        let hold = self.holds.get_mut(usize::from(op.index)).map(std::mem::take);
         Ok(Some((outcome, hold.unwrap_or_default())))
     }
 

@@ -7,14 +7,16 @@
 
 pub(crate) mod ctrl;
 pub(crate) mod data;
+mod parts;
 mod wait;
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
-use hmc_core::time::Instant;
+use hmc_core::limits::FRAME_DEADLINE_NS;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::message::Message as Wire;
 use hmc_mem::baton::Baton;
 
@@ -26,54 +28,9 @@ use crate::transport::SharedInbox;
 use crate::transport::stream::Down;
 use ctrl::CtrlState;
 use data::{Aftermath, DataState};
+pub use parts::Choice;
+pub(crate) use parts::{Counters, Life, LinkParts, Owner, bump};
 pub(crate) use wait::Watch;
-
-/// Why a transport was chosen or not, for `explain`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The transport.
-    pub conn: ConnType,
-    /// Whether it was chosen.
-    pub chosen: bool,
-    /// Why, or why not.
-    pub why: String,
-}
-
-/// How far a link has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Life {
-    /// Connected, but the data plane or the peer's window is still missing.
-    Opening = 0,
-    /// Operations can be posted.
-    Ready = 1,
-    /// The peer said BYE, or we did: no new operations.
-    Leaving = 2,
-    /// Over.
-    Dead = 3,
-}
-
-/// What a link tells its session.
-pub(crate) trait Owner: Send + Sync {
-    /// The link became ready, or its peer started to leave, or messages came.
-    fn news(&self, link: &Link);
-    /// The link is over. Called once, without locks held.
-    fn over(&self, link: &Link);
-}
-
-/// Counters of one link; all monotonic.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) puts: AtomicU64,
-    pub(crate) gets: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    pub(crate) messages_out: AtomicU64,
-    pub(crate) messages_in: AtomicU64,
-}
-
-pub(crate) fn bump(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
 
 pub(crate) struct Link {
     pub(crate) serial: u32,
@@ -82,6 +39,9 @@ pub(crate) struct Link {
     conn: OnceLock<ConnType>,
     choices: Mutex<Vec<Choice>>,
     leaving: AtomicBool,
+    /// The peer said BYE: it waits for ours.
+    peer_left: AtomicBool,
+    born: Instant,
     pub(crate) spin: std::time::Duration,
     pub(crate) driver: Arc<Driver>,
     pub(crate) owner: Weak<dyn Owner>,
@@ -108,21 +68,6 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// What a new link is made of.
-pub(crate) struct LinkParts {
-    pub(crate) serial: u32,
-    pub(crate) peer: Rank,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) choices: Vec<Choice>,
-    pub(crate) spin: std::time::Duration,
-    pub(crate) driver: Arc<Driver>,
-    pub(crate) owner: Weak<dyn Owner>,
-    pub(crate) ctrl: CtrlState,
-    pub(crate) data: DataState,
-    pub(crate) data_fd: Option<Arc<OwnedFd>>,
-    pub(crate) inbox: SharedInbox,
-}
-
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -140,6 +85,8 @@ impl Link {
             conn: OnceLock::new(),
             choices: Mutex::new(parts.choices),
             leaving: AtomicBool::new(false),
+            peer_left: AtomicBool::new(false),
+            born: clock::now(),
             spin: parts.spin,
             driver: parts.driver,
             owner: parts.owner,
@@ -184,11 +131,7 @@ impl Link {
     /// Notes the transport and why it was chosen. Once.
     pub(crate) fn choose(&self, conn: ConnType, why: String) {
         if self.conn.set(conn).is_ok() && self.choices().is_empty() {
-            lock(&self.choices).push(Choice {
-                conn,
-                chosen: true,
-                why,
-            });
+            lock(&self.choices).push(Choice { conn, chosen: true, why });
         }
     }
 
@@ -202,9 +145,7 @@ impl Link {
     }
 
     pub(crate) fn reason(&self) -> &str {
-        self.reason
-            .get()
-            .map_or("the connection ended", String::as_str)
+        self.reason.get().map_or("the connection ended", String::as_str)
     }
 
     /// The error for using a link that is over or leaving.
@@ -212,11 +153,8 @@ impl Link {
         if self.life() == Life::Dead {
             Error::peer_dead(self.peer, self.reason())
         } else {
-            Error::new(
-                ErrorKind::Closed,
-                "the connection is closing: no new operations",
-            )
-            .with_peer(self.peer)
+            Error::new(ErrorKind::Closed, "the connection is closing: no new operations")
+                .with_peer(self.peer)
         }
     }
 
@@ -264,13 +202,17 @@ impl Link {
     /// Receives and executes on the data plane. Returns whether anything happened.
     pub(crate) fn turn_data(&self) -> bool {
         let mut after = Aftermath::default();
-        let (busy, down, opened) = {
+        let (busy, work, down, opened) = {
             let mut data = self.data();
             let busy = data.turn(clock::now(), &mut after);
             self.settle_data(&mut data);
-            (busy, data.port().down(), data.take_opened())
+            let work = data.has_work() && !data.is_attended();
+            (busy, work, data.port().down(), data.take_opened())
         };
         self.follow_up(after);
+        if work {
+            self.enqueue();
+        }
         if opened {
             self.check_ready();
         }
@@ -301,6 +243,11 @@ impl Link {
         if self.life() == Life::Dead {
             return;
         }
+        let patience = Duration::from_nanos(FRAME_DEADLINE_NS);
+        if self.life() == Life::Opening && now >= self.born.after(patience) {
+            self.die(false, "it connected but did not open its data plane in time");
+            return;
+        }
         let ended = {
             let mut ctrl = self.ctrl();
             ctrl.tick(now);
@@ -319,6 +266,14 @@ impl Link {
             self.settle_data(&mut data);
         }
         self.follow_up(after);
+        self.let_go();
+    }
+
+    /// Answers the peer's BYE once nothing of ours is under way.
+    fn let_go(&self) {
+        if self.peer_left.load(Ordering::Acquire) && self.data().lane().in_flight() == 0 {
+            self.bye(clock::now());
+        }
     }
 
     fn act_on(&self, heard: ctrl::Heard) {
@@ -330,11 +285,9 @@ impl Link {
         }
         if heard.bye {
             self.leaving.store(true, Ordering::Release);
+            self.peer_left.store(true, Ordering::Release);
             self.advance(Life::Leaving);
-            // Nothing of ours is under way: let the peer go at once.
-            if self.data().lane().in_flight() == 0 {
-                self.bye(clock::now());
-            }
+            self.let_go();
         }
         if (heard.messages || heard.bye || heard.revoked)
             && let Some(owner) = self.owner.upgrade()
@@ -379,8 +332,7 @@ impl Link {
         }
         let ended = {
             let mut ctrl = self.ctrl();
-            ctrl.send(m, clock::now())
-                .map_err(|e| e.with_peer(self.peer))?;
+            ctrl.send(m, clock::now()).map_err(|e| e.with_peer(self.peer))?;
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()
         };
@@ -408,11 +360,7 @@ impl Link {
             _ => return Ok(()),
         };
         let full = {
-            let bytes = if let Message::Struct(b) = &message {
-                b.len()
-            } else {
-                0
-            };
+            let bytes = if let Message::Struct(b) = &message { b.len() } else { 0 };
             !self.inbox().has_room(bytes)
         };
         if full {
@@ -431,11 +379,7 @@ impl Link {
     }
 
     fn check_not_dead(&self) -> Result<()> {
-        if self.life() == Life::Dead {
-            Err(self.gone())
-        } else {
-            Ok(())
-        }
+        if self.life() == Life::Dead { Err(self.gone()) } else { Ok(()) }
     }
 
     /// Says BYE; the peer has until `by` to say it too.
@@ -502,8 +446,20 @@ impl Link {
         }
     }
 
+    /// Whether some waiter drives this link.
+    pub(crate) fn is_led(&self) -> bool {
+        self.baton.is_led()
+    }
+
     pub(crate) fn dequeue(&self) {
         self.queued.store(false, Ordering::Release);
+    }
+
+    /// Asks the driver to run the data plane, if there is work and nobody is at it.
+    pub(crate) fn hand_over(&self) {
+        if self.data().has_work() {
+            self.enqueue();
+        }
     }
 
     /// Tells the driver what the data plane waits for now.
@@ -511,20 +467,15 @@ impl Link {
         let Some(fd) = self.data_fd.get() else { return };
         let interest = data.port().interest();
         let read = interest.read && !data.is_attended();
-        if interest.work && !data.is_attended() {
-            self.enqueue();
-        }
         if let Some(slot) = data.registration(read, interest.write) {
-            self.driver
-                .register(fd, self.serial, Channel::Data, slot, read, interest.write);
+            self.driver.register(fd, self.serial, Channel::Data, slot, read, interest.write);
         }
     }
 
     pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
         let (read, write) = ctrl.interest();
         if let Some(slot) = ctrl.registration(read, write) {
-            self.driver
-                .register(&self.ctrl_fd, self.serial, Channel::Ctrl, slot, read, write);
+            self.driver.register(&self.ctrl_fd, self.serial, Channel::Ctrl, slot, read, write);
         }
     }
 

@@ -40,8 +40,8 @@ impl Link {
                 self.attend(watch, true);
                 let r = self.lead(watch, deadline, &mut look);
                 self.attend(watch, false);
-                if lead.leave() == Handed::Nobody && self.data().has_work() {
-                    self.enqueue();
+                if lead.leave() == Handed::Nobody {
+                    self.hand_over();
                 }
                 return r;
             }

@@ -60,12 +60,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
-        Self {
-            queue: VecDeque::with_capacity(8),
-            bytes: 0,
-            max_messages,
-            max_bytes,
-        }
+        Self { queue: VecDeque::with_capacity(8), bytes: 0, max_messages, max_bytes }
     }
 
     /// Whether a message of `bytes` payload still fits. A full inbox makes the peer wait.
@@ -104,12 +99,8 @@ mod tests {
     #[test]
     fn a_receiver_takes_what_it_wants_and_leaves_the_rest_in_order() {
         let mut inbox = Inbox::new(8, 16);
-        for m in [
-            Message::Int(1),
-            Message::Tag(5),
-            Message::Struct(vec![1, 2]),
-            Message::Notify(9),
-        ] {
+        for m in [Message::Int(1), Message::Tag(5), Message::Struct(vec![1, 2]), Message::Notify(9)]
+        {
             inbox.push(m);
         }
         assert_eq!(inbox.take(Want::ThisTag(9)), Some(Message::Notify(9)));

@@ -12,27 +12,15 @@ use hmc_core::wire::hello::HostId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// A stranger said HELLO.
-    Hello {
-        rank: Rank,
-        incarnation: Incarnation,
-        host: HostId,
-    },
+    Hello { rank: Rank, incarnation: Incarnation, host: HostId },
     /// The application, or a timer, wants to dial.
     Dial { rank: Rank },
     /// A dial came to nothing.
     DialFailed { rank: Rank },
     /// The peer that was dialed accepted.
-    Welcome {
-        rank: Rank,
-        incarnation: Incarnation,
-        host: HostId,
-    },
+    Welcome { rank: Rank, incarnation: Incarnation, host: HostId },
     /// A link is over. `redial` says whether this end can and may dial that peer again.
-    Over {
-        rank: Rank,
-        incarnation: Incarnation,
-        redial: bool,
-    },
+    Over { rank: Rank, incarnation: Incarnation, redial: bool },
     /// Time passed.
     Tick,
 }
@@ -69,27 +57,16 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(own: Rank) -> Self {
         let places = usize::try_from(MAX_PEERS).unwrap_or(0);
-        Self {
-            roster: Roster::new(own, vec![Place::VACANT; places]),
-            redials: Vec::new(),
-        }
+        Self { roster: Roster::new(own, vec![Place::VACANT; places]), redials: Vec::new() }
     }
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
         match input {
-            Input::Hello {
-                rank,
-                incarnation,
-                host,
-            } => {
+            Input::Hello { rank, incarnation, host } => {
                 let verdict = self.roster.admit(rank, incarnation, Identity(host.0));
                 self.settled(rank, verdict)
             }
-            Input::Welcome {
-                rank,
-                incarnation,
-                host,
-            } => {
+            Input::Welcome { rank, incarnation, host } => {
                 let verdict = self.roster.greet(rank, incarnation, Identity(host.0));
                 self.settled(rank, verdict)
             }
@@ -107,11 +84,7 @@ impl Registry {
                 }
                 Output::Nothing
             }
-            Input::Over {
-                rank,
-                incarnation,
-                redial,
-            } => {
+            Input::Over { rank, incarnation, redial } => {
                 let ours = self.roster.died(rank, incarnation);
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
                     let mut backoff = Backoff::new();
@@ -152,11 +125,7 @@ impl Registry {
 
     /// When `Input::Tick` is due.
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.redials
-            .iter()
-            .map(|r| r.at)
-            .min()
-            .unwrap_or(Instant::NEVER)
+        self.redials.iter().map(|r| r.at).min().unwrap_or(Instant::NEVER)
     }
 }
 
@@ -173,41 +142,22 @@ mod tests {
     }
 
     fn hello(n: u64) -> Input {
-        Input::Hello {
-            rank: Rank(3),
-            incarnation: Incarnation(n),
-            host: HostId([1; 16]),
-        }
+        Input::Hello { rank: Rank(3), incarnation: Incarnation(n), host: HostId([1; 16]) }
     }
 
     #[test]
     fn a_lost_peer_is_dialed_again_with_growing_pauses_until_it_is_back() {
         let mut r = Registry::new(Rank(0));
         assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Verdict::Accept));
-        let over = Input::Over {
-            rank: Rank(3),
-            incarnation: Incarnation(1),
-            redial: true,
-        };
+        let over = Input::Over { rank: Rank(3), incarnation: Incarnation(1), redial: true };
         r.handle(over, at(0));
         assert_eq!(r.handle(Input::Tick, at(49)), Output::Nothing);
         assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(Rank(3)));
-        assert_eq!(
-            r.handle(Input::Tick, at(60)),
-            Output::Nothing,
-            "one dial at a time"
-        );
+        assert_eq!(r.handle(Input::Tick, at(60)), Output::Nothing, "one dial at a time");
         r.handle(Input::DialFailed { rank: Rank(3) }, at(60));
-        assert_eq!(
-            r.handle(Input::Tick, at(159)),
-            Output::Nothing,
-            "twice the pause"
-        );
+        assert_eq!(r.handle(Input::Tick, at(159)), Output::Nothing, "twice the pause");
         assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(Rank(3)));
-        assert_eq!(
-            r.handle(hello(2), at(161)),
-            Output::Judged(Verdict::Replace)
-        );
+        assert_eq!(r.handle(hello(2), at(161)), Output::Judged(Verdict::Replace));
         assert_eq!(r.next_deadline(), Instant::NEVER);
     }
 

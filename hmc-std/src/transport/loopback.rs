@@ -42,15 +42,8 @@ impl LoopbackPort {
     }
 
     fn execute(&mut self, work: &WorkRequest) -> Result<u64, Failure> {
-        let ours = self
-            .regions
-            .resolve(work.local)
-            .ok_or(Failure::UnknownRegion)?;
-        let access = if work.opcode == Opcode::Get {
-            Access::READ
-        } else {
-            Access::WRITE
-        };
+        let ours = self.regions.resolve(work.local).ok_or(Failure::UnknownRegion)?;
+        let access = if work.opcode == Opcode::Get { Access::READ } else { Access::WRITE };
         let r = work.remote;
         let theirs = self
             .windows
@@ -92,10 +85,7 @@ impl Transport for LoopbackPort {
         }
         let result = self.execute(work);
         self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
-        self.done.push_back(Completion {
-            op: work.op,
-            result,
-        });
+        self.done.push_back(Completion { op: work.op, result });
         Ok(())
     }
 

@@ -113,11 +113,7 @@ impl Port {
         match self {
             Self::Shm(p) => p.interest(),
             Self::Tcp(p) => p.interest(),
-            Self::Loopback(_) | Self::None => Interest {
-                read: false,
-                write: false,
-                work: false,
-            },
+            Self::Loopback(_) | Self::None => Interest { read: false, write: false, work: false },
         }
     }
 

@@ -31,17 +31,13 @@ impl RegionCache {
     /// The region of that key, if it was learned and not replaced.
     #[inline]
     pub(crate) fn get(&self, key: RegionKey) -> Option<&Region> {
-        self.places
-            .get(usize::from(key.index))?
-            .as_ref()
-            .filter(|r| r.key() == key)
+        self.places.get(usize::from(key.index))?.as_ref().filter(|r| r.key() == key)
     }
 
     /// The region of a slice, if the slice lies within it.
     #[inline]
     pub(crate) fn resolve(&self, slice: LocalSlice) -> Option<&Region> {
-        self.get(slice.key)
-            .filter(|r| r.local().extent.contains(slice.span))
+        self.get(slice.key).filter(|r| r.local().extent.contains(slice.span))
     }
 
     /// Lets go of regions that only caches still hold, so that their memory is freed.

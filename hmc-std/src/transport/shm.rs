@@ -130,10 +130,7 @@ impl ShmPort {
     }
 
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {
-        (
-            self.bytes.saturating_add(self.stream.bytes_out),
-            self.stream.bytes_in,
-        )
+        (self.bytes.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
     }
 
     pub(crate) fn bring_down(&mut self, why: Down) {
@@ -144,10 +141,7 @@ impl ShmPort {
             }
         }
         for p in self.queue.drain(..) {
-            self.done.push_back(Completion {
-                op: p.work.op,
-                result: Err(Failure::PeerDead),
-            });
+            self.done.push_back(Completion { op: p.work.op, result: Err(Failure::PeerDead) });
         }
         self.remote.clear();
         self.peer_page = None;
@@ -192,28 +186,17 @@ impl ShmPort {
         }
         let index = usize::from(a.window.index());
         if index >= hmc_core::limits::MAX_WINDOWS_PER_PEER {
-            return Err(Error::config(format!(
-                "window place {index} is out of range"
-            )));
+            return Err(Error::config(format!("window place {index} is out of range")));
         }
-        let access = if a.writable {
-            Access::all()
-        } else {
-            Access::READ
-        };
+        let access = if a.writable { Access::all() } else { Access::READ };
         let map = Mapping::map_peer(a.fd, a.total, 0, access)?;
         let range = Extent::new(a.total).span(Side::Remote, a.offset, a.len)?;
         if index >= self.remote.len() {
             self.remote.resize_with(index.saturating_add(1), || None);
         }
         if let Some(place) = self.remote.get_mut(index) {
-            *place = Some(Mapped {
-                id: a.window,
-                epoch: a.epoch,
-                map,
-                range,
-                writable: a.writable,
-            });
+            *place =
+                Some(Mapped { id: a.window, epoch: a.epoch, map, range, writable: a.writable });
         }
         Ok(())
     }
@@ -267,28 +250,20 @@ impl ShmPort {
         if word.is_drained() || self.stream.down() == Some(Down::Eof) {
             return None;
         }
-        Some(ShmFence {
-            page: Arc::clone(&self.page),
-            index: id.index(),
-        })
+        Some(ShmFence { page: Arc::clone(&self.page), index: id.index() })
     }
 
     pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
         let index = usize::from(id.index());
         if let Some(place) = self.remote.get_mut(index)
-            && place
-                .as_ref()
-                .is_some_and(|m| m.id == id && m.epoch == epoch)
+            && place.as_ref().is_some_and(|m| m.id == id && m.epoch == epoch)
         {
             *place = None;
         }
     }
 
     fn mapped(&self, id: WindowId) -> Option<&Mapped> {
-        self.remote
-            .get(usize::from(id.index()))?
-            .as_ref()
-            .filter(|m| m.id == id)
+        self.remote.get(usize::from(id.index()))?.as_ref().filter(|m| m.id == id)
     }
 
     /// Copies one piece. `None` when the window is not mapped: the stream must do it.
@@ -313,11 +288,7 @@ impl ShmPort {
         local: LocalSlice,
         remote: RemoteSlice,
     ) -> Result<(), Failure> {
-        let region = self
-            .stream
-            .region_cache()
-            .resolve(local)
-            .ok_or(Failure::UnknownRegion)?;
+        let region = self.stream.region_cache().resolve(local).ok_or(Failure::UnknownRegion)?;
         if m.epoch != remote.epoch {
             return Err(Failure::Window(WindowFault::StaleEpoch));
         }
@@ -330,8 +301,7 @@ impl ShmPort {
             .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
         let word = words.bytes().word(word_at(remote.window.index()));
         let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
-        word.enter(word_epoch(remote.epoch))
-            .map_err(|_| Failure::Window(WindowFault::Revoked))?;
+        word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
         let copied = if opcode == Opcode::Get {
             m.map.bytes().copy_to(there, &region.bytes(), local.span)
         } else {
@@ -365,14 +335,8 @@ impl ShmPort {
             // Stores before a system call are visible to whoever sees its effect, so the tag, sent
             // as an empty put, arrives after the bytes.
             let tag = WorkRequest {
-                local: LocalSlice {
-                    span: work.local.span.take(0).0,
-                    ..work.local
-                },
-                remote: RemoteSlice {
-                    span: work.remote.span.take(0).0,
-                    ..work.remote
-                },
+                local: LocalSlice { span: work.local.span.take(0).0, ..work.local },
+                remote: RemoteSlice { span: work.remote.span.take(0).0, ..work.remote },
                 ..*work
             };
             return match self.stream.submit(&tag, false, len) {
@@ -402,14 +366,8 @@ impl ShmPort {
         let result = self
             .copy(
                 p.work.opcode,
-                LocalSlice {
-                    span: local,
-                    ..p.work.local
-                },
-                RemoteSlice {
-                    span: remote,
-                    ..p.work.remote
-                },
+                LocalSlice { span: local, ..p.work.local },
+                RemoteSlice { span: remote, ..p.work.remote },
             )
             .unwrap_or(Err(Failure::Window(WindowFault::Revoked)));
         if let Err(why) = result {

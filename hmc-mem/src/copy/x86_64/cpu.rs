@@ -114,11 +114,7 @@ fn last_level_cache(max: u32) -> u64 {
         let parts = u64::from(cache.ebx >> 12 & 0x3ff).wrapping_add(1);
         let line = u64::from(cache.ebx & 0xfff).wrapping_add(1);
         let sets = u64::from(cache.ecx).wrapping_add(1);
-        largest = largest.max(
-            ways.wrapping_mul(parts)
-                .wrapping_mul(line)
-                .wrapping_mul(sets),
-        );
+        largest = largest.max(ways.wrapping_mul(parts).wrapping_mul(line).wrapping_mul(sets));
     }
     largest
 }

@@ -8,21 +8,8 @@ use super::super::image::Image;
 use super::super::transport::{Stop, Subject};
 use super::{Done, L};
 
-const SIZES: [u64; 13] = [
-    0,
-    1,
-    7,
-    8,
-    63,
-    64,
-    65,
-    4095,
-    4096,
-    4097,
-    (64 << 10) - 1,
-    64 << 10,
-    (64 << 10) + 1,
-];
+const SIZES: [u64; 13] =
+    [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, (64 << 10) - 1, 64 << 10, (64 << 10) + 1];
 const LARGE: [u64; 4] = [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 5];
 /// Bytes of region and window around what moves.
 const SLACK: u64 = 160;
@@ -51,21 +38,11 @@ fn sizes<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, sizes: &[u64], at: &[(u64,
 }
 
 pub(super) fn put_moves_exactly_the_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
-    sizes(
-        l,
-        Opcode::Put,
-        &SIZES,
-        &[(0, 0), (13, 29), (SLACK, 63), (1, SLACK)],
-    )
+    sizes(l, Opcode::Put, &SIZES, &[(0, 0), (13, 29), (SLACK, 63), (1, SLACK)])
 }
 
 pub(super) fn get_moves_exactly_the_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
-    sizes(
-        l,
-        Opcode::Get,
-        &SIZES,
-        &[(0, 0), (13, 29), (SLACK, 63), (1, SLACK)],
-    )
+    sizes(l, Opcode::Get, &SIZES, &[(0, 0), (13, 29), (SLACK, 63), (1, SLACK)])
 }
 
 pub(super) fn large_puts<S: Subject>(l: L<'_, '_, S>) -> Done {
@@ -79,13 +56,9 @@ pub(super) fn large_gets<S: Subject>(l: L<'_, '_, S>) -> Done {
 pub(super) fn overlapping_puts_in_sequence<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(20_000, 20_000, Access::WRITE)?;
     let mut image = Image::paint(l);
-    for (local, remote, len) in [
-        (0, 0, 9000),
-        (3000, 4500, 9000),
-        (11, 4499, 3),
-        (0, 2, 13_000),
-        (19_000, 8000, 1000),
-    ] {
+    for (local, remote, len) in
+        [(0, 0, 9000), (3000, 4500, 9000), (11, 4499, 3), (0, 2, 13_000), (19_000, 8000, 1000)]
+    {
         let work = l.request(Opcode::Put, local, remote, len);
         l.complete(&work)?;
         image.apply(&work);

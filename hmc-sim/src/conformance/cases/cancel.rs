@@ -27,15 +27,9 @@ fn reuse<S: Subject>(l: L<'_, '_, S>, image: &mut Image, work: &WorkRequest) {
 fn forget<S: Subject>(l: L<'_, '_, S>, image: &mut Image, work: &WorkRequest) {
     let (local, remote) = (work.local.span, work.remote.span);
     if work.opcode == Opcode::Get {
-        l.subject.read_local(
-            local.offset(),
-            &mut image.local[places(local.offset(), LEN)],
-        );
+        l.subject.read_local(local.offset(), &mut image.local[places(local.offset(), LEN)]);
     } else {
-        l.subject.read_remote(
-            remote.offset(),
-            &mut image.remote[places(remote.offset(), LEN)],
-        );
+        l.subject.read_remote(remote.offset(), &mut image.remote[places(remote.offset(), LEN)]);
     }
 }
 
@@ -69,17 +63,12 @@ fn cancels<S: Subject>(l: L<'_, '_, S>, opcode: Opcode) -> Done {
                 [Ok(_)] => image.apply(work),
                 [Err(Failure::Cancelled)] => forget(l, &mut image, work),
                 other => {
-                    return Err(Stop::Failed(format!(
-                        "a cancelled {opcode:?} gave {other:?}"
-                    )));
+                    return Err(Stop::Failed(format!("a cancelled {opcode:?} gave {other:?}")));
                 }
             }
         }
         l.settle()?;
-        image.compare(
-            l,
-            &format!("{opcode:?}, round {round}, {} withdrawn", withdrawn.len()),
-        )?;
+        image.compare(l, &format!("{opcode:?}, round {round}, {} withdrawn", withdrawn.len()))?;
     }
     l.finish()
 }

@@ -55,9 +55,7 @@ pub(super) fn death_completes_everything<S: Subject>(l: L<'_, '_, S>) -> Done {
         for op in ops {
             if !matches!(l.outcomes(op), [Ok(_) | Err(Failure::PeerDead)]) {
                 let got = l.outcomes(op);
-                return Err(Stop::Failed(format!(
-                    "after a death {op:?} completed as {got:?}"
-                )));
+                return Err(Stop::Failed(format!("after a death {op:?} completed as {got:?}")));
             }
         }
         let late = l.request(Opcode::Put, 0, 0, 8);
@@ -132,9 +130,7 @@ pub(super) fn revoked_window_refuses<S: Subject>(l: L<'_, '_, S>) -> Done {
     }
     l.finish()?;
     if !l.subject.notifications().is_empty() {
-        return Err(Stop::Failed(
-            "a notify on a revoked window told its tag".to_owned(),
-        ));
+        return Err(Stop::Failed("a notify on a revoked window told its tag".to_owned()));
     }
     image.compare(l, "long after accesses to a revoked window")
 }
@@ -158,10 +154,7 @@ pub(super) fn revoke_is_a_fence<S: Subject>(l: L<'_, '_, S>) -> Done {
                 }
             }
         }
-        image.compare(
-            l,
-            &format!("{turns} turns and a revocation after the posts"),
-        )?;
+        image.compare(l, &format!("{turns} turns and a revocation after the posts"))?;
     }
     Ok(())
 }

@@ -30,9 +30,7 @@ pub(super) fn notify_follows_its_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
         l.wait_all()?;
         l.all_ok(&[work.op])?;
         if l.subject.notifications().get(n) != Some(&tag) {
-            return Err(Stop::Failed(format!(
-                "tag {tag} was not the one that arrived"
-            )));
+            return Err(Stop::Failed(format!("tag {tag} was not the one that arrived")));
         }
     }
     l.finish()?;
@@ -54,17 +52,13 @@ pub(super) fn every_tag_once<S: Subject>(l: L<'_, '_, S>) -> Done {
         image.apply(&work);
     }
     l.wait_all()?;
-    l.turn_until("all tags arrive", |l| {
-        l.subject.notifications().len() >= sent.len()
-    })?;
+    l.turn_until("all tags arrive", |l| l.subject.notifications().len() >= sent.len())?;
     l.finish()?;
     let mut got = l.subject.notifications();
     got.sort_unstable();
     sent.sort_unstable();
     if got != sent {
-        return Err(Stop::Failed(format!(
-            "sent the tags {sent:?}, delivered {got:?}"
-        )));
+        return Err(Stop::Failed(format!("sent the tags {sent:?}, delivered {got:?}")));
     }
     image.compare(l, "after a hundred notifies")
 }
@@ -79,16 +73,12 @@ pub(super) fn refused_notify_is_silent<S: Subject>(l: L<'_, '_, S>) -> Done {
         l.post(&work)?;
         let end = l.wait(work.op)?;
         if end != Err(Failure::Window(WindowFault::Access)) {
-            return Err(Stop::Failed(format!(
-                "a notify of {len} bytes ended as {end:?}"
-            )));
+            return Err(Stop::Failed(format!("a notify of {len} bytes ended as {end:?}")));
         }
         l.finish()?;
         image.compare(l, "after a refused notify")?;
         if !l.subject.notifications().is_empty() {
-            return Err(Stop::Failed(format!(
-                "a refused notify of {len} bytes told its tag"
-            )));
+            return Err(Stop::Failed(format!("a refused notify of {len} bytes told its tag")));
         }
     }
     Ok(())
@@ -114,9 +104,7 @@ pub(super) fn zero_length<S: Subject>(l: L<'_, '_, S>) -> Done {
             tags += usize::from(matches!(opcode, Opcode::PutNotify { .. }));
         }
     }
-    l.turn_until("the tags arrive", |l| {
-        l.subject.notifications().len() >= tags
-    })?;
+    l.turn_until("the tags arrive", |l| l.subject.notifications().len() >= tags)?;
     l.finish()?;
     if l.subject.notifications() != vec![3; tags] {
         return Err(Stop::Failed(format!("not the {tags} tags that were sent")));

@@ -82,10 +82,7 @@ pub(super) fn busy_has_no_effect<S: Subject>(l: L<'_, '_, S>) -> Done {
         image.compare(l, "after a post was refused as busy")?;
     }
     if refused == 0 {
-        return Err(Stop::Skipped(format!(
-            "never busy with {} in flight",
-            many()
-        )));
+        return Err(Stop::Skipped(format!("never busy with {} in flight", many())));
     }
     Ok(())
 }

@@ -16,18 +16,10 @@ const STEPS: u64 = 400;
 /// Whether two requests may run at the same time and still have one result.
 fn clash(a: &WorkRequest, b: &WorkRequest) -> bool {
     let reads = |w: &WorkRequest| {
-        if w.opcode == Opcode::Get {
-            there(w)
-        } else {
-            here(w)
-        }
+        if w.opcode == Opcode::Get { there(w) } else { here(w) }
     };
     let writes = |w: &WorkRequest| {
-        if w.opcode == Opcode::Get {
-            here(w)
-        } else {
-            there(w)
-        }
+        if w.opcode == Opcode::Get { here(w) } else { there(w) }
     };
     fn here(w: &WorkRequest) -> (bool, Span) {
         (true, w.local.span)
@@ -47,9 +39,7 @@ fn choose<S: Subject>(l: L<'_, '_, S>, caps: Caps) -> WorkRequest {
         _ => l.rng.below(300),
     };
     let opcode = match l.rng.below(8) {
-        0 if caps.contains(Caps::NOTIFY) => Opcode::PutNotify {
-            tag: l.rng.next_u64(),
-        },
+        0 if caps.contains(Caps::NOTIFY) => Opcode::PutNotify { tag: l.rng.next_u64() },
         1..=3 if caps.contains(Caps::GET) => Opcode::Get,
         _ => Opcode::Put,
     };
@@ -86,20 +76,14 @@ fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
         ops.push(work.op);
     }
     l.wait_all()?;
-    l.turn_until("all tags arrive", |l| {
-        l.subject.notifications().len() >= tags.len()
-    })?;
+    l.turn_until("all tags arrive", |l| l.subject.notifications().len() >= tags.len())?;
     l.finish()?;
     l.all_ok(&ops)?;
     let mut got = l.subject.notifications();
     got.sort_unstable();
     tags.sort_unstable();
     if got != tags {
-        return Err(Stop::Failed(format!(
-            "{} tags sent, {} delivered",
-            tags.len(),
-            got.len()
-        )));
+        return Err(Stop::Failed(format!("{} tags sent, {} delivered", tags.len(), got.len())));
     }
     image.compare(l, "at the end")
 }

@@ -20,10 +20,7 @@ fn opcodes<S: Subject>(l: L<'_, '_, S>) -> Vec<Opcode> {
         (Caps::GET, Opcode::Get),
         (Caps::NOTIFY, Opcode::PutNotify { tag: 9 }),
     ];
-    all.into_iter()
-        .filter(|(caps, _)| l.need(*caps).is_ok())
-        .map(|(_, opcode)| opcode)
-        .collect()
+    all.into_iter().filter(|(caps, _)| l.need(*caps).is_ok()).map(|(_, opcode)| opcode).collect()
 }
 
 /// Each opcode, changed by `spoil`, on a pair of its own (a violation may cost the link).
@@ -82,12 +79,7 @@ pub(super) fn out_of_window<S: Subject>(l: L<'_, '_, S>) -> Done {
     for (offset, len) in ranges {
         let outside = Extent::new(u64::MAX).span(Side::Remote, offset, len);
         let outside = outside.map_err(|e| format!("{e}"))?;
-        let want = RangeError {
-            side: Side::Remote,
-            offset,
-            len,
-            limit: WINDOW,
-        };
+        let want = RangeError { side: Side::Remote, offset, len, limit: WINDOW };
         each(
             l,
             Access::all(),
@@ -146,10 +138,7 @@ pub(super) fn unknown_window<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 pub(super) fn unknown_local_region<S: Subject>(l: L<'_, '_, S>) -> Done {
     let known = |_: &WorkRequest, end| {
-        matches!(
-            end,
-            Err(ErrorKind::UnknownRegion) | Ok(Err(Failure::UnknownRegion))
-        )
+        matches!(end, Err(ErrorKind::UnknownRegion) | Ok(Err(Failure::UnknownRegion)))
     };
     for change in [1, u32::MAX, 1 << 16] {
         let spoil = |w: &mut WorkRequest| {
@@ -177,12 +166,7 @@ pub(super) fn foreign_local_span<S: Subject>(l: L<'_, '_, S>) -> Done {
             100,
             |_| true,
             |work| work.local.span = foreign,
-            |_, end| {
-                !matches!(
-                    end,
-                    Ok(Ok(_)) | Err(ErrorKind::Busy | ErrorKind::Disconnected)
-                )
-            },
+            |_, end| !matches!(end, Ok(Ok(_)) | Err(ErrorKind::Busy | ErrorKind::Disconnected)),
         )?;
     }
     Ok(())

@@ -24,7 +24,7 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{WindowEntry, WindowTable};
-use hmc_core::work::{Completion, Failure, WorkRequest};
+use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use rustix::io::Errno;
 
 use crate::node::inbox::Inbox;
@@ -180,11 +180,7 @@ impl StreamPort {
 
     pub(crate) fn interest(&mut self) -> Interest {
         if self.down.is_some() {
-            return Interest {
-                read: false,
-                write: false,
-                work: false,
-            };
+            return Interest { read: false, write: false, work: false };
         }
         Interest {
             read: !self.rx.is_paused(),
@@ -236,14 +232,8 @@ impl StreamPort {
             return true;
         };
         // pidfd_open(2): readable when the process has terminated.
-        let mut fds = [rustix::event::PollFd::new(
-            process,
-            rustix::event::PollFlags::IN,
-        )];
-        let now = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1))
     }
 
@@ -255,10 +245,7 @@ impl StreamPort {
         if r.phase == Phase::Finished {
             return;
         }
-        let completion = (!r.mute).then_some(Completion {
-            op: r.work.op,
-            result,
-        });
+        let completion = (!r.mute).then_some(Completion { op: r.work.op, result });
         self.requests.finish(seq);
         self.done.extend(completion);
     }
@@ -271,10 +258,7 @@ impl StreamPort {
         };
         if !r.mute {
             r.mute = true;
-            let completion = Completion {
-                op: r.work.op,
-                result,
-            };
+            let completion = Completion { op: r.work.op, result };
             self.done.push_back(completion);
         }
     }
@@ -315,10 +299,7 @@ impl StreamPort {
 
     /// Whether the pages of a window are about to be offered.
     pub(crate) fn offers(&self, window: WindowId, epoch: Epoch) -> bool {
-        self.tx
-            .offers
-            .iter()
-            .any(|o| o.frame.window == window && o.frame.epoch == epoch)
+        self.tx.offers.iter().any(|o| o.frame.window == window && o.frame.epoch == epoch)
     }
 
     /// Sends a descriptor and what it is.
@@ -354,9 +335,11 @@ impl Transport for StreamPort {
     }
 
     fn cancel(&mut self, op: OpId) -> CancelOutcome {
-        // What the peer has not been told, or only has to answer, can be let go at once: our memory
-        // is no longer read, and an answer will be received into nothing.
-        let mut running = false;
+        // What the peer has not been told can be let go at once. So can a get that only has to be
+        // answered: the answer will be received into nothing. The bytes of a put that was sent are on
+        // their way into the peer's memory; its answer is the fence. A completion that waits to be
+        // polled follows too.
+        let mut running = self.done.iter().any(|c| c.op == op);
         for seq in self.requests.seqs() {
             let Some(r) = self.requests.get_mut(seq) else {
                 continue;
@@ -365,22 +348,18 @@ impl Transport for StreamPort {
                 running |= match r.phase {
                     Phase::Queued | Phase::Finished => false,
                     Phase::Sending => true,
-                    Phase::Sent => r.by_ref || self.tx.body_of(seq),
+                    Phase::Sent => r.by_ref || r.work.opcode != Opcode::Get,
                 };
             }
         }
         self.let_go(op, running);
-        if running {
-            CancelOutcome::Running
-        } else {
-            CancelOutcome::Withdrawn
-        }
+        if running { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
     }
 }
 
 impl StreamPort {
-    /// Frees every request of `op` that does not use local memory any more. With `report`, each
-    /// gets a `Cancelled` completion; else none.
+    /// Frees every request of `op` that can be let go without an answer. With `report`, each gets a
+    /// `Cancelled` completion; else none.
     fn let_go(&mut self, op: OpId, report: bool) {
         for seq in self.requests.seqs() {
             let Some(r) = self.requests.get_mut(seq) else {
@@ -396,10 +375,7 @@ impl StreamPort {
                     }
                     self.answer(seq, Err(Failure::Cancelled));
                 }
-                Phase::Sent if !r.by_ref => {
-                    if self.tx.body_of(seq) {
-                        continue;
-                    }
+                Phase::Sent if !r.by_ref && r.work.opcode == Opcode::Get => {
                     if report {
                         self.answer_early(seq, Err(Failure::Cancelled));
                     } else {

@@ -42,12 +42,7 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            queue: VecDeque::with_capacity(limit),
-            base: 0,
-            next_to_send: 0,
-            limit,
-        }
+        Self { queue: VecDeque::with_capacity(limit), base: 0, next_to_send: 0, limit }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -92,11 +87,7 @@ impl Requests {
         if let Some(r) = self.get_mut(seq) {
             r.phase = Phase::Finished;
         }
-        while self
-            .queue
-            .front()
-            .is_some_and(|r| r.phase == Phase::Finished)
-        {
+        while self.queue.front().is_some_and(|r| r.phase == Phase::Finished) {
             self.queue.pop_front();
             if self.next_to_send == self.base {
                 self.next_to_send = self.base.wrapping_add(1);
@@ -125,24 +116,11 @@ mod tests {
         let span = Extent::new(8).whole();
         Request {
             work: WorkRequest {
-                op: OpId {
-                    index: 0,
-                    generation: 1,
-                },
+                op: OpId { index: 0, generation: 1 },
                 opcode: Opcode::Get,
                 when: CompleteWhen::Visible,
-                local: LocalSlice {
-                    key: RegionKey {
-                        index: 0,
-                        generation: 1,
-                    },
-                    span,
-                },
-                remote: RemoteSlice {
-                    window: WindowId(1),
-                    epoch: Epoch(1),
-                    span,
-                },
+                local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },
+                remote: RemoteSlice { window: WindowId(1), epoch: Epoch(1), span },
             },
             phase: Phase::Queued,
             moved: 0,

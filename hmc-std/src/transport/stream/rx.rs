@@ -26,18 +26,9 @@ const MAX_ARRIVALS: usize = 64;
 #[derive(Debug)]
 enum Dest {
     /// Into one of our windows, for the peer's put.
-    Window {
-        region: Region,
-        range: Range,
-        window: WindowId,
-        epoch: Epoch,
-    },
+    Window { region: Region, range: Range, window: WindowId, epoch: Epoch },
     /// Into our local memory, for our get of that number.
-    Answer {
-        region: Region,
-        range: Range,
-        seq: u32,
-    },
+    Answer { region: Region, range: Range, seq: u32 },
     /// Nowhere.
     Discard { left: u64 },
 }
@@ -174,13 +165,7 @@ impl StreamPort {
         }
         let tail = rx.buf.get_mut(rx.end..).unwrap_or_default();
         let (n, asked) = match &mut rx.body {
-            Some(Incoming {
-                dest: Dest::Discard { .. },
-                ..
-            })
-            | None
-                if self.local =>
-            {
+            Some(Incoming { dest: Dest::Discard { .. }, .. }) | None if self.local => {
                 let (n, fd) = socket::recv_with_fd(&*self.fd, tail)?;
                 if let Some(fd) = fd
                     && rx.descriptors.len() < MAX_DESCRIPTORS
@@ -189,15 +174,10 @@ impl StreamPort {
                 }
                 (n, tail.len())
             }
-            Some(Incoming {
-                dest: Dest::Discard { .. },
-                ..
-            })
-            | None => (socket::recv(&*self.fd, tail)?, tail.len()),
-            Some(Incoming {
-                dest: dest @ (Dest::Window { .. } | Dest::Answer { .. }),
-                ..
-            }) => {
+            Some(Incoming { dest: Dest::Discard { .. }, .. }) | None => {
+                (socket::recv(&*self.fd, tail)?, tail.len())
+            }
+            Some(Incoming { dest: dest @ (Dest::Window { .. } | Dest::Answer { .. }), .. }) => {
                 let (Dest::Window { region, range, .. } | Dest::Answer { region, range, .. }) =
                     &*dest
                 else {
@@ -212,9 +192,7 @@ impl StreamPort {
                 let body = n.min(want);
                 dest.advance(u64::try_from(body).unwrap_or(0));
                 rx.end = rx.end.saturating_add(n.saturating_sub(body));
-                self.bytes_in = self
-                    .bytes_in
-                    .saturating_add(u64::try_from(body).unwrap_or(0));
+                self.bytes_in = self.bytes_in.saturating_add(u64::try_from(body).unwrap_or(0));
                 return Ok((n, n < asked && !(self.local && n == want)));
             }
         };
@@ -276,17 +254,12 @@ impl StreamPort {
 
     /// Decides where the payload of a frame goes; executes frames without payload.
     fn begin_frame(&mut self, frame: &DataFrame) -> Result<Dest, Down> {
-        let nothing = Dest::Discard {
-            left: u64::from(frame.len),
-        };
+        let nothing = Dest::Discard { left: u64::from(frame.len) };
         match frame.kind {
             DataKind::Write => Ok(match self.accept_write(frame)? {
-                Some((region, range)) => Dest::Window {
-                    region,
-                    range,
-                    window: frame.window,
-                    epoch: frame.epoch,
-                },
+                Some((region, range)) => {
+                    Dest::Window { region, range, window: frame.window, epoch: frame.epoch }
+                }
                 None => nothing,
             }),
             DataKind::Read => self.accept_read(frame).map(|()| nothing),
@@ -340,9 +313,7 @@ impl StreamPort {
         };
         let len = u64::from(frame.len);
         let whole = r.work.local;
-        let part = whole
-            .span
-            .sub(hmc_core::span::Side::Local, frame.offset, len);
+        let part = whole.span.sub(hmc_core::span::Side::Local, frame.offset, len);
         let (Opcode::Get, Phase::Sent, Ok(part)) = (r.work.opcode, r.phase, part) else {
             return Err(Down::Protocol("an answer that does not fit its request"));
         };
@@ -357,11 +328,9 @@ impl StreamPort {
             return Ok(Dest::Discard { left: len });
         }
         match self.regions.resolve(whole) {
-            Some(region) => Ok(Dest::Answer {
-                region: region.clone(),
-                range: part,
-                seq: frame.seq,
-            }),
+            Some(region) => {
+                Ok(Dest::Answer { region: region.clone(), range: part, seq: frame.seq })
+            }
             None => Ok(Dest::Discard { left: len }),
         }
     }

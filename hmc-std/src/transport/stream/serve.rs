@@ -60,13 +60,9 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn new(cma_pid: Option<u32>) -> Self {
-        let pid = cma_pid
-            .and_then(|p| i32::try_from(p).ok())
-            .and_then(Pid::from_raw);
+        let pid = cma_pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
         let flags = rustix::process::PidfdFlags::empty();
-        let process = pid
-            .and_then(|p| rustix::process::pidfd_open(p, flags).ok())
-            .map(Arc::new);
+        let process = pid.and_then(|p| rustix::process::pidfd_open(p, flags).ok()).map(Arc::new);
         Self {
             writing: None,
             replies: VecDeque::with_capacity(MAX_REQUESTS),
@@ -105,11 +101,9 @@ impl Serve {
 
     /// The next acknowledgement or refusal to send.
     pub(super) fn next_answer(&mut self) -> Option<DataFrame> {
-        self.answers.pop_front().or_else(|| {
-            self.run
-                .take()
-                .map(|(seq, count)| DataFrame::ack(seq, count))
-        })
+        self.answers
+            .pop_front()
+            .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))
     }
 
     pub(super) fn front_reply(&self) -> Option<Reply> {
@@ -270,21 +264,13 @@ impl StreamPort {
         if self.serve.jobs.len() >= MAX_REQUESTS || !self.serve.has_room() {
             return Err(Down::Protocol("more requests than were agreed"));
         }
-        let access = if f.kind == DataKind::ReadRef {
-            Access::READ
-        } else {
-            Access::WRITE
-        };
+        let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };
         let checked = match self.serve.cma_pid {
             Some(_) => self.check(f, f.offset, f.total, access),
             None => Err(Failure::Unsupported),
         };
         match checked {
-            Ok(ours) => self.serve.jobs.push_back(Job {
-                frame: *f,
-                ours,
-                theirs: f.addr,
-            }),
+            Ok(ours) => self.serve.jobs.push_back(Job { frame: *f, ours, theirs: f.addr }),
             Err(why) => self.serve.refuse(f.seq, why),
         }
         Ok(())
@@ -313,18 +299,12 @@ impl StreamPort {
         let pid = self.serve.cma_pid.ok_or(Failure::Unsupported)?;
         let f = &job.frame;
         // Revoked since the last chunk?
-        let entry = self
-            .windows
-            .entry(f.window, f.epoch)
-            .map_err(Failure::Window)?;
+        let entry = self.windows.entry(f.window, f.epoch).map_err(Failure::Window)?;
         if entry.life() != Life::Exposed {
             return Err(Failure::Window(WindowFault::Revoked));
         }
         let (chunk, rest) = job.ours.span.take(MAX_CHUNK_BYTES);
-        let region = self
-            .regions
-            .resolve(job.ours)
-            .ok_or(Failure::UnknownRegion)?;
+        let region = self.regions.resolve(job.ours).ok_or(Failure::UnknownRegion)?;
         let moved = if f.kind == DataKind::WriteRef {
             // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is
             // this very process, the address came from `compose_request` of another session here:
@@ -344,10 +324,7 @@ impl StreamPort {
             return Ok(None);
         }
         Ok(Some(Job {
-            ours: LocalSlice {
-                span: rest,
-                ..job.ours
-            },
+            ours: LocalSlice { span: rest, ..job.ours },
             theirs: job.theirs.saturating_add(chunk.len()),
             ..job
         }))

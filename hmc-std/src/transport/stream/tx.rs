@@ -88,11 +88,7 @@ impl Tx {
     /// Appends payload: copied when small, else left in place to be sent after the stage.
     fn payload(&mut self, region: &Region, range: Range, owner: Owner) -> bool {
         if range.len() > SMALL_BYTES {
-            self.body = Some(Body {
-                region: Some(region.clone()),
-                range,
-                owner,
-            });
+            self.body = Some(Body { region: Some(region.clone()), range, owner });
             return false;
         }
         let from = self.stage.len();
@@ -107,9 +103,7 @@ impl Tx {
 
     /// Whether local memory of request `seq` is being sent from.
     pub(super) fn body_of(&self, seq: u32) -> bool {
-        self.body
-            .as_ref()
-            .is_some_and(|b| b.owner == Owner::Request(seq))
+        self.body.as_ref().is_some_and(|b| b.owner == Owner::Request(seq))
     }
 
     /// Stops reading from a window: the rest of its frame becomes zeros, which the peer discards.
@@ -145,19 +139,11 @@ impl StreamPort {
             let stage = self.tx.stage.get(self.tx.sent..).unwrap_or_default();
             let sent = match &self.tx.body {
                 None => socket::send(&*self.fd, stage),
-                Some(Body {
-                    region: Some(r),
-                    range,
-                    ..
-                }) => socket::send_vectored(&*self.fd, stage, &r.bytes(), *range),
-                Some(Body {
-                    region: None,
-                    range,
-                    ..
-                }) if stage.is_empty() => {
-                    let n = usize::try_from(range.len())
-                        .unwrap_or(usize::MAX)
-                        .min(ZEROS.len());
+                Some(Body { region: Some(r), range, .. }) => {
+                    socket::send_vectored(&*self.fd, stage, &r.bytes(), *range)
+                }
+                Some(Body { region: None, range, .. }) if stage.is_empty() => {
+                    let n = usize::try_from(range.len()).unwrap_or(usize::MAX).min(ZEROS.len());
                     socket::send(&*self.fd, ZEROS.get(..n).unwrap_or_default())
                 }
                 Some(Body { region: None, .. }) => socket::send(&*self.fd, stage),
@@ -263,15 +249,11 @@ impl StreamPort {
             frame.flags |= DataFlags::LAST;
         }
         self.tx.head(&frame);
-        let owner = Owner::Reply {
-            window: reply.window,
-            epoch: reply.epoch,
-        };
+        let owner = Owner::Reply { window: reply.window, epoch: reply.epoch };
         if self.tx.payload(region, part, owner) {
             self.bytes_out = self.bytes_out.saturating_add(part.len());
         }
-        self.serve
-            .advance_reply(rest, frame.flags.contains(DataFlags::LAST));
+        self.serve.advance_reply(rest, frame.flags.contains(DataFlags::LAST));
         true
     }
 

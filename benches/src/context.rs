@@ -1,0 +1,127 @@
+//! What every row is given: how thorough to be, which processors to use, a folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hmc_std::address::Address;
+use hmc_std::peer::Peer;
+use hmc_std::session::Session;
+use hmc_core::kinds::ConnType;
+use std::time::Duration;
+
+use crate::helper::Helper;
+use crate::measure::Delay;
+use crate::{Res, machine, text};
+
+/// Settings of one run.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Fewer samples and sizes.
+    pub(crate) quick: bool,
+    /// What is wasted on our side, for the self-test.
+    pub(crate) delay: Delay,
+    home: Option<usize>,
+    away: Option<usize>,
+}
+
+/// A folder that is removed with everything in it.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// A new private folder below `parent`.
+    pub(crate) fn new(parent: &Path) -> Res<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("hmc-bench-{}-{n}", std::process::id()));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| format!("cannot make {}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two connected sessions: ours here (rank 0) and one in a helper process (rank 1).
+pub(crate) struct Duo {
+    /// The peer, seen from here.
+    pub(crate) peer: Peer,
+    /// Ours.
+    pub(crate) session: Session,
+    /// The other process. It also serves the reference.
+    pub(crate) helper: Helper,
+    _folder: Folder,
+}
+
+impl Context {
+    /// Pins this process where there is more than one processor.
+    pub(crate) fn new(quick: bool) -> Res<Self> {
+        let cpus = machine::cpus();
+        let (home, away) = match cpus.as_slice() {
+            [first, second, ..] => (Some(*first), Some(*second)),
+            _ => (None, None),
+        };
+        if let Some(home) = home {
+            machine::pin(home)?;
+        }
+        Ok(Self { quick, delay: Delay(0.0), home, away })
+    }
+
+    /// The same, wasting `share` of our time.
+    pub(crate) fn delayed(&self, share: f64) -> Self {
+        Self { quick: self.quick, delay: Delay(share), home: self.home, away: self.away }
+    }
+
+    /// Whether two processes can run at the same time; spinning rows make no sense otherwise.
+    pub(crate) fn two_cpus(&self) -> Res<()> {
+        if self.away.is_some() {
+            return Ok(());
+        }
+        Err("two spinning processes need two processors, this one may use one only".to_owned())
+    }
+
+    /// `quick` or `thorough`, by what was asked.
+    pub(crate) fn pick<T>(&self, quick: T, thorough: T) -> T {
+        if self.quick { quick } else { thorough }
+    }
+
+    /// A helper process on the other processor.
+    pub(crate) fn helper(&self) -> Res<Helper> {
+        Helper::start(self.away)
+    }
+
+    /// A helper process that runs where it likes.
+    pub(crate) fn loose_helper() -> Res<Helper> {
+        Helper::start(None)
+    }
+
+    /// Two connected sessions with warm buffers of `bytes` each.
+    pub(crate) fn duo(&self, bytes: u64, via: ConnType) -> Res<Duo> {
+        let folder = Folder::new(&std::env::temp_dir())?;
+        let mut helper = self.helper()?;
+        let told = helper.ask(&format!("session 1 {} {bytes}", folder.path().display()))?;
+        let session = Session::builder(0).buffer(bytes).start().map_err(text)?;
+        session.buffer().fill(0, bytes, 7).map_err(text)?;
+        let address = if via == ConnType::Tcp {
+            Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?)
+        } else {
+            Address::Uds(folder.path().to_path_buf())
+        };
+        let peer = session.connect_with(1, &address, via, Duration::from_secs(10)).map_err(text)?;
+        if peer.conn() != Some(via) {
+            return Err(format!("asked for {via:?}, got {:?}", peer.conn()));
+        }
+        Ok(Duo { peer, session, helper, _folder: folder })
+    }
+}

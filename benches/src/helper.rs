@@ -1,0 +1,99 @@
+//! The other process, seen from here: started, told, heard, and always ended by its own handle.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::{Res, text};
+
+/// How long any one answer may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A passive process. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Helper {
+    /// Starts this program again as a passive process, on `cpu` if one is named.
+    pub(crate) fn start(cpu: Option<usize>) -> Res<Self> {
+        let exe = std::env::current_exe().map_err(text)?;
+        let mut command = Command::new(exe);
+        command.arg("--passive");
+        if let Some(cpu) = cpu {
+            command.arg("--cpu").arg(cpu.to_string());
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("cannot start a helper process: {e}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let Some((stdin, stdout)) = pipes else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("no pipes to the helper process".to_owned());
+        };
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut this = Self { child, stdin, lines };
+        this.hear()?;
+        Ok(this)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it something.
+    pub(crate) fn tell(&mut self, line: &str) -> Res<()> {
+        writeln!(self.stdin, "{line}").map_err(|e| format!("the helper process is gone: {e}"))
+    }
+
+    /// Its next line: `ok ...`, without the `ok`.
+    pub(crate) fn hear(&mut self) -> Res<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => match line.strip_prefix("ok") {
+                Some(rest) => Ok(rest.trim().to_owned()),
+                None => Err(format!("the helper process says: {line}")),
+            },
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("the helper process was silent for {} s", PATIENCE.as_secs()))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("the helper process ended".to_owned()),
+        }
+    }
+
+    /// Tells it something and hears the answer.
+    pub(crate) fn ask(&mut self, line: &str) -> Res<String> {
+        self.tell(line)?;
+        self.hear()
+    }
+
+    /// Lets `for_how_long` pass, in which it must say nothing.
+    pub(crate) fn stay_quiet(&mut self, for_how_long: Duration) -> Res<()> {
+        match self.lines.recv_timeout(for_how_long) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Ok(line) => Err(format!("the helper process says: {line}")),
+            Err(RecvTimeoutError::Disconnected) => Err("the helper process ended".to_owned()),
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

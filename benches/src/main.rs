@@ -1,0 +1,126 @@
+//! `hmc-bench`: HMC against plain references, in one run, on this machine.
+//!
+//! Every row measures ours and its reference alternately, with the same sizes, alignment, pinning and
+//! warmth, and gives the median of the ratios of neighbouring samples. The passive end is a process
+//! of its own: this program again, started with `--passive` and driven by lines on a pipe.
+//! Reading order: [`report`] (what a line is), [`measure`] (how samples are taken), [`helper`] and
+//! [`passive`] (the other process), [`rows`] (one file for each row of the table).
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "a measuring program: floats for the report, and a mistake may end it"
+)]
+
+mod allocations;
+mod context;
+mod helper;
+mod instructions;
+mod machine;
+mod measure;
+mod passive;
+mod reference;
+mod report;
+mod rows;
+mod self_test;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use context::Context;
+use report::Report;
+
+/// Errors of this program are sentences.
+type Res<T> = Result<T, String>;
+
+/// Any error as a sentence.
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+/// The options, as `cargo xtask bench` passes them on.
+#[derive(Parser)]
+#[command(name = "hmc-bench", version, about = "Measures HMC against plain references in the same run")]
+struct Arguments {
+    /// Fewer samples and sizes: about a minute
+    #[arg(long)]
+    quick: bool,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Write every line to FILE as one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+    /// End with status 1 when a target was missed
+    #[arg(long)]
+    strict: bool,
+    /// Check the measurement itself: a delay of 10 % must lower the ratio by about that
+    #[arg(long)]
+    self_test: bool,
+    /// Store the present count of instructions as the one to compare with
+    #[arg(long)]
+    store_instructions: bool,
+    /// List the rows
+    #[arg(long)]
+    list: bool,
+    #[arg(long, hide = true)]
+    passive: bool,
+    #[arg(long, hide = true)]
+    cpu: Option<usize>,
+    #[arg(long, hide = true, value_name = "COUNT")]
+    ops: Option<u32>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.passive {
+        return passive::main(arguments.cpu);
+    }
+    if let Some(count) = arguments.ops {
+        return instructions::run_ops(count);
+    }
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("hmc-bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Res<ExitCode> {
+    if arguments.list {
+        for row in rows::all() {
+            println!("{:<16} {:<8} against {}; to reach: {}", row.name(), row.unit(), row.reference(), row.target());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.store_instructions {
+        println!("{}", instructions::store()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    machine::raise_open_files();
+    let context = Context::new(arguments.quick)?;
+    println!("{}", machine::describe());
+    if arguments.self_test {
+        return self_test::run(&context).map(|()| ExitCode::SUCCESS);
+    }
+    let mut report = Report::new();
+    let mut chosen = 0;
+    for row in rows::all() {
+        if arguments.only.as_ref().is_some_and(|only| !row.name().contains(only.as_str())) {
+            continue;
+        }
+        chosen += 1;
+        report.row(row.as_ref(), &context);
+    }
+    if chosen == 0 {
+        let names: Vec<_> = rows::all().iter().map(|r| r.name()).collect();
+        return Err(format!("no row of that name; there are: {}", names.join(", ")));
+    }
+    if let Some(path) = &arguments.json {
+        report.write_json(path)?;
+    }
+    Ok(report.conclude(arguments.strict))
+}

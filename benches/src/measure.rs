@@ -1,0 +1,133 @@
+//! How samples are taken: ours and the reference alternately, medians at the end.
+
+use std::time::Instant;
+
+use crate::Res;
+
+/// A share of our own time that is wasted on purpose after each operation: 0 in a measurement, 0.1 in
+/// the self-test, which must see it in the ratio.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delay(pub(crate) f64);
+
+impl Delay {
+    /// Does `op` `times` times and gives nanoseconds for one, waste included.
+    pub(crate) fn timed(self, times: u32, mut op: impl FnMut() -> Res<()>) -> Res<f64> {
+        let begun = Instant::now();
+        if self.0 <= 0.0 {
+            for _ in 0..times {
+                op()?;
+            }
+        } else {
+            for _ in 0..times {
+                let start = Instant::now();
+                op()?;
+                self.waste(start.elapsed().as_nanos() as f64);
+            }
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / f64::from(times))
+    }
+
+    /// Spins for this share of `ns`.
+    pub(crate) fn waste(self, ns: f64) {
+        if self.0 <= 0.0 {
+            return;
+        }
+        let start = Instant::now();
+        while (start.elapsed().as_nanos() as f64) < ns * self.0 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Does `op` `times` times and gives nanoseconds for one.
+pub(crate) fn timed(times: u32, op: impl FnMut() -> Res<()>) -> Res<f64> {
+    Delay(0.0).timed(times, op)
+}
+
+/// The middle one.
+pub(crate) fn median(samples: &[f64]) -> f64 {
+    let mut all = samples.to_vec();
+    all.sort_by(f64::total_cmp);
+    let mid = all.len() / 2;
+    match all.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => all[mid],
+        _ => f64::midpoint(all[mid - 1], all[mid]),
+    }
+}
+
+/// Neighbouring samples of ours and of the reference, in nanoseconds for one operation.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    ours: Vec<f64>,
+    reference: Vec<f64>,
+}
+
+impl Pairs {
+    /// Median of ours.
+    pub(crate) fn ours_ns(&self) -> f64 {
+        median(&self.ours)
+    }
+
+    /// Median of the reference.
+    pub(crate) fn reference_ns(&self) -> f64 {
+        median(&self.reference)
+    }
+
+    /// Median of ours/reference over neighbours, as times: more is slower.
+    pub(crate) fn time_ratio(&self) -> f64 {
+        let ratios: Vec<f64> = self.ours.iter().zip(&self.reference).map(|(o, r)| o / r).collect();
+        median(&ratios)
+    }
+}
+
+/// Takes `count` pairs of samples after one that does not count. Who goes first alternates, so that
+/// neither always finds the caches that the other left.
+pub(crate) fn interleave(
+    count: usize,
+    mut ours: impl FnMut() -> Res<f64>,
+    mut reference: impl FnMut() -> Res<f64>,
+) -> Res<Pairs> {
+    reference()?;
+    ours()?;
+    let mut pairs = Pairs::default();
+    for i in 0..count {
+        if i % 2 == 0 {
+            pairs.ours.push(ours()?);
+            pairs.reference.push(reference()?);
+        } else {
+            pairs.reference.push(reference()?);
+            pairs.ours.push(ours()?);
+        }
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Delay, Pairs, median};
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn ratios_are_of_neighbours() {
+        // The machine got twice as slow half-way: the ratio of neighbours does not notice.
+        let pairs = Pairs { ours: vec![11.0, 11.0, 22.0, 22.0], reference: vec![10.0, 10.0, 20.0, 20.0] };
+        assert!((pairs.time_ratio() - 1.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn waste_takes_its_share() {
+        let start = std::time::Instant::now();
+        Delay(0.5).waste(2e6);
+        assert!(start.elapsed().as_nanos() >= 1_000_000);
+        let start = std::time::Instant::now();
+        Delay(0.0).waste(1e12);
+        assert!(start.elapsed().as_secs() < 60);
+    }
+}

@@ -1,0 +1,218 @@
+//! The dialer's side of a connection's first words: a socket, a machine, a deadline.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hmc_core::ctrl::framer::{Framer, Next};
+use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::output::{CloseReason, Event, Output};
+use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::time::{Duration, Instant};
+use hmc_core::wire::advert::Endpoint;
+use hmc_core::wire::hello::{HostId, LinkToken, Welcome};
+use hmc_core::wire::reject::RejectReason;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix};
+
+use crate::address::Address;
+use crate::clock;
+use crate::config::uds_path;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::ctrl::CtrlState;
+use crate::listen::{local_peer, new_socket, tune_tcp};
+use crate::transport::socket;
+
+/// What a WELCOME said, kept.
+pub(crate) struct Met {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) host: HostId,
+    pub(crate) token: LinkToken,
+    pub(crate) shm: Option<PathBuf>,
+    pub(crate) tcp: Option<u16>,
+}
+
+/// A connection whose first words are being exchanged.
+pub(crate) struct Handshake {
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) control: Control,
+    pub(crate) framer: Framer<Vec<u8>>,
+}
+
+/// Where a handshake came to.
+pub(crate) enum Reached {
+    Connected(Met),
+    Attached,
+    Refused(RejectReason),
+}
+
+impl Handshake {
+    pub(crate) fn new(fd: OwnedFd, control: Control) -> Self {
+        Self { fd: Arc::new(fd), control, framer: CtrlState::new_framer() }
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        while let Some(output) = self.control.poll_output() {
+            match output {
+                Output::Transmit(frame) => {
+                    // Half a kilobyte into an empty socket buffer.
+                    let n = socket::send(&*self.fd, frame.as_bytes())
+                        .map_err(|e| Error::io("cannot say hello", e))?;
+                    if n != frame.as_bytes().len() {
+                        return Err(Error::new(ErrorKind::Io, "the socket took half a hello"));
+                    }
+                }
+                Output::Close(CloseReason::Refused(_)) | Output::WakeAt(_) => {}
+                Output::Close(why) => return Err(closed(why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Talks until the machine says that the connection is up, or refused.
+    pub(crate) fn run(&mut self, deadline: Instant) -> Result<Reached> {
+        loop {
+            self.flush()?;
+            let now = clock::now();
+            match self.framer.next(self.control.frame_limit()) {
+                Ok(Next::Frame(header, payload)) => {
+                    let event = self.control.receive(header, payload, now);
+                    let event = event
+                        .map_err(|v| Error::new(ErrorKind::Protocol, format!("the peer: {v}")))?;
+                    match event {
+                        Some(Event::Connected(w)) => return Ok(Reached::Connected(Met::of(&w))),
+                        Some(Event::Attached) => return Ok(Reached::Attached),
+                        Some(Event::Refused(why)) => return Ok(Reached::Refused(why)),
+                        _ => {}
+                    }
+                }
+                Ok(Next::Need(n)) => {
+                    // No byte beyond the frame: what follows may carry descriptors.
+                    let space = self.framer.space();
+                    let n = n.min(space.len());
+                    match socket::recv(&*self.fd, space.get_mut(..n).unwrap_or_default()) {
+                        Ok(0) => return Err(closed(self.control.eof())),
+                        Ok(n) => self.framer.filled(n, now),
+                        Err(Errno::AGAIN) => {
+                            wait_for(&self.fd, PollFlags::IN, deadline)?;
+                        }
+                        Err(e) => return Err(Error::io("the peer hung up", e)),
+                    }
+                }
+                Ok(Next::Grow(n)) => {
+                    let _ = self.framer.grow(vec![0; n]);
+                }
+                Err(e) => {
+                    return Err(Error::new(
+                        ErrorKind::Protocol,
+                        format!("what answers there does not speak HMC: {e}"),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+impl Met {
+    fn of(w: &Welcome<'_>) -> Self {
+        let mut met = Self {
+            incarnation: w.hello.incarnation,
+            host: w.hello.host,
+            token: w.token,
+            shm: None,
+            tcp: None,
+        };
+        for blob in w.hello.endpoints.iter() {
+            match blob.typed() {
+                Ok(Endpoint::Shm { path }) => {
+                    met.shm = std::str::from_utf8(path).ok().map(PathBuf::from);
+                }
+                Ok(e @ Endpoint::Tcp { .. }) => met.tcp = e.port(),
+                _ => {}
+            }
+        }
+        met
+    }
+}
+
+fn closed(why: CloseReason) -> Error {
+    let kind = match why {
+        CloseReason::HelloDeadline | CloseReason::Silent => ErrorKind::DeadlineExceeded,
+        CloseReason::Eof | CloseReason::Orderly => ErrorKind::Refused,
+        _ => ErrorKind::Protocol,
+    };
+    Error::new(kind, format!("no connection: {why}"))
+}
+
+fn wait_for(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<()> {
+    loop {
+        let left = clock::left(deadline);
+        if left == Duration::ZERO {
+            return Err(Error::deadline("connecting"));
+        }
+        let timeout = clock::timespec(left);
+        match rustix::event::poll(&mut [PollFd::new(fd, flags)], timeout.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(e) => return Err(Error::io("poll", e)),
+        }
+    }
+}
+
+fn finish_connect(
+    fd: OwnedFd,
+    begun: std::result::Result<(), Errno>,
+    what: &dyn std::fmt::Display,
+    deadline: Instant,
+) -> Result<OwnedFd> {
+    let fail = |e| Error::io(format_args!("cannot connect to {what}"), e);
+    match begun {
+        Ok(()) => return Ok(fd),
+        Err(Errno::INPROGRESS) => {}
+        Err(e) => return Err(fail(e)),
+    }
+    wait_for(&fd, PollFlags::OUT, deadline)
+        .map_err(|_| Error::deadline(format_args!("connecting to {what}")))?;
+    match rustix::net::sockopt::socket_error(&fd) {
+        Ok(Ok(())) => Ok(fd),
+        Ok(Err(e)) | Err(e) => Err(fail(e)),
+    }
+}
+
+/// A connected socket to an address.
+pub(crate) fn open(address: &Address, rank: Rank, deadline: Instant) -> Result<OwnedFd> {
+    match address {
+        Address::Tcp(addr) => {
+            let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let fd = new_socket(family)?;
+            tune_tcp(fd.as_fd());
+            let begun = rustix::net::connect(&fd, addr);
+            finish_connect(fd, begun, address, deadline)
+        }
+        Address::Uds(dir) => open_path(&uds_path(dir, rank)?, deadline),
+    }
+}
+
+pub(crate) fn open_path(path: &std::path::Path, deadline: Instant) -> Result<OwnedFd> {
+    let fd = new_socket(AddressFamily::UNIX)?;
+    let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;
+    loop {
+        match rustix::net::connect(&fd, &to) {
+            // connect(2): the listener's queue is full.
+            Err(Errno::AGAIN) if clock::left(deadline) != Duration::ZERO => {
+                std::thread::yield_now();
+            }
+            begun => {
+                let fd = finish_connect(fd, begun, &path.display(), deadline)?;
+                if local_peer(fd.as_fd()).is_none() {
+                    return Err(Error::new(
+                        ErrorKind::Refused,
+                        format!("{} is served by another user's process", path.display()),
+                    ));
+                }
+                return Ok(fd);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a link is made of and what it tells: small types around it.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use hmc_core::kinds::{ConnType, Incarnation, Rank};
+
+use super::Link;
+use super::ctrl::CtrlState;
+use super::data::DataState;
+use crate::driver::Driver;
+use crate::transport::SharedInbox;
+
+/// Why a transport was chosen or not, for `explain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The transport.
+    pub conn: ConnType,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why, or why not.
+    pub why: String,
+}
+
+/// How far a link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Life {
+    /// Connected, but the data plane or the peer's window is still missing.
+    Opening = 0,
+    /// Operations can be posted.
+    Ready = 1,
+    /// The peer said BYE, or we did: no new operations.
+    Leaving = 2,
+    /// Over.
+    Dead = 3,
+}
+
+/// What a link tells its session.
+pub(crate) trait Owner: Send + Sync {
+    /// The link became ready, or its peer started to leave, or messages came.
+    fn news(&self, link: &Link);
+    /// The link is over. Called once, without locks held.
+    fn over(&self, link: &Link);
+}
+
+/// Counters of one link; all monotonic.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) puts: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) messages_out: AtomicU64,
+    pub(crate) messages_in: AtomicU64,
+}
+
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What a new link is made of.
+pub(crate) struct LinkParts {
+    pub(crate) serial: u32,
+    pub(crate) peer: Rank,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) spin: std::time::Duration,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) ctrl: CtrlState,
+    pub(crate) data: DataState,
+    pub(crate) data_fd: Option<Arc<OwnedFd>>,
+    pub(crate) inbox: SharedInbox,
+}

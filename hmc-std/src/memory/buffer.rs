@@ -1,0 +1,116 @@
+//! The staged path of the seeds: one region with offset-addressed copies in and out.
+
+use super::{Region, Span};
+use crate::error::Result;
+use hmc_core::span::{Side, Span as Range};
+use hmc_mem::error::MemError;
+use std::sync::Arc;
+
+/// One registered region with offset-addressed copies in and out: the seeds' ConnBuffer.
+///
+/// The whole buffer is exposed for reading and writing to every peer that connects, so its bytes may
+/// change at any time. Copies are safe against that; there is no way to borrow them.
+#[derive(Clone, Debug)]
+pub struct ConnBuffer {
+    region: Region,
+    /// Keeps the range from being taken as a private span.
+    _claim: Arc<Span>,
+}
+
+impl ConnBuffer {
+    pub(crate) fn new(region: Region) -> Result<Self> {
+        let claim = Arc::new(region.take_all()?);
+        Ok(Self { region, _claim: claim })
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty()
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    fn part(&self, offset: u64, len: usize) -> Result<Range> {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        Ok(self.region.local().extent.span(Side::Local, offset, len)?)
+    }
+
+    /// Copies `bytes` in at `offset`.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the buffer; nothing is written then.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let part = self.part(offset, bytes.len())?;
+        self.region.bytes().write_at(part, bytes).map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// Copies `out.len()` bytes at `offset` out.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the buffer.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let part = self.part(offset, out.len())?;
+        self.region.bytes().read_at(part, out).map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `src_offset` to `dst_offset` within the buffer. The two ranges may
+    /// overlap.
+    ///
+    /// # Errors
+    /// `Range` when either exceeds the buffer.
+    pub fn copy_within(&self, dst_offset: u64, src_offset: u64, len: u64) -> Result<()> {
+        let extent = self.region.local().extent;
+        let src = extent.span(Side::Local, src_offset, len)?;
+        let dst = extent.span(Side::Local, dst_offset, len)?;
+        self.region.bytes().copy_within(src, dst).map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// Sets `len` bytes at `offset` to `value`.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the buffer.
+    pub fn fill(&self, offset: u64, len: u64, value: u8) -> Result<()> {
+        let part = self.region.local().extent.span(Side::Local, offset, len)?;
+        self.region.bytes().fill(part, value).map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// The CRC-32C of `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the buffer.
+    pub fn crc32c(&self, offset: u64, len: u64) -> Result<u32> {
+        let part = self.region.local().extent.span(Side::Local, offset, len)?;
+        Ok(self.region.bytes().crc32c(part).map_err(MemError::from)?)
+    }
+
+    /// Reads the aligned 64-bit word at `offset` with acquire ordering: bytes put before a word that
+    /// this call sees are visible too, where the transport writes in order (shm, loopback).
+    ///
+    /// # Errors
+    /// `Range` when it exceeds the buffer or `offset` is not a multiple of 8.
+    pub fn load_flag(&self, offset: u64) -> Result<u64> {
+        Ok(self.region.bytes().flag(offset).map_err(MemError::from)?.load_acquire())
+    }
+
+    /// Writes the aligned 64-bit word at `offset` with release ordering.
+    ///
+    /// # Errors
+    /// `Range` when it exceeds the buffer or `offset` is not a multiple of 8.
+    pub fn store_flag(&self, offset: u64, value: u64) -> Result<()> {
+        self.region.bytes().flag(offset).map_err(MemError::from)?.store_release(value);
+        Ok(())
+    }
+}

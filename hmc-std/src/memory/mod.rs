@@ -1,0 +1,338 @@
+//! Registered memory: regions, the private ranges taken from them, and what keeps both alive.
+//!
+//! A [`Region`] is shared by everything that may touch its pages (operations, windows, peers'
+//! requests in progress) and is unmapped when the last of them let go. A [`Span`] is a linear token
+//! for a range of it: no two live spans of a region overlap, so the holder may treat the bytes as
+//! private. Exposing or transferring a span consumes it; it comes back through a fence.
+
+pub mod buffer;
+pub mod owner;
+pub mod span;
+
+pub use buffer::ConnBuffer;
+use hmc_core::kinds::MemoryKind;
+use hmc_core::limits::MAX_REGIONS;
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
+use hmc_core::span::{Extent, Side, Span as Range};
+use hmc_mem::os::memfd::Mapping;
+use hmc_mem::shared::SharedBytes;
+pub use owner::{HeapBytes, StableBytes};
+pub use span::Span;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, ErrorKind, Result};
+
+#[derive(Debug)]
+enum Backing {
+    /// Pages of a sealed memfd: peers on this host can map them.
+    Memfd(Mapping),
+    /// The application's own memory.
+    Adopted { start: NonNull<u8>, len: usize, _keep: Keep },
+}
+
+struct Keep(#[allow(dead_code, reason = "held for its drop")] Option<Box<dyn StableBytes>>);
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keep")
+    }
+}
+
+/// What is taken from a region, in order of offsets.
+#[derive(Debug, Default)]
+struct Taken {
+    ranges: Vec<Range>,
+    /// Some window of the region ever allowed writes (its memfd can no longer be sealed).
+    written: bool,
+    /// No writable mapping can be made any more.
+    sealed: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    local: LocalRegion,
+    backing: Backing,
+    taken: Mutex<Taken>,
+    table: Arc<RegionTable>,
+    /// How many of the strong references are ports' caches.
+    cached: AtomicUsize,
+}
+
+// SAFETY: `Adopted.start` is the only member that is not Send by itself. Its bytes are reached only
+// through `SharedBytes` copies, and `StableBytes` (or the caller of `adopt_raw`) vouches that they
+// may be touched from any thread until the region is gone.
+unsafe impl Send for Inner {}
+// SAFETY: as above; concurrent copies are what `SharedBytes` is for.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.table.give_back(self.local.key);
+    }
+}
+
+/// Memory registered for transfer. Clones share it; the pages go when the last clone, span, window
+/// and operation is gone.
+#[derive(Clone, Debug)]
+pub struct Region(Arc<Inner>);
+
+/// The keys of a communicator's regions.
+#[derive(Debug, Default)]
+pub(crate) struct RegionTable {
+    keys: Mutex<Keys>,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    free: Vec<RegionKey>,
+    used: u32,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RegionTable {
+    fn claim(&self) -> Result<RegionKey> {
+        let mut keys = lock(&self.keys);
+        if let Some(key) = keys.free.pop() {
+            return Ok(key);
+        }
+        let index = u16::try_from(keys.used).map_err(|_| {
+            Error::new(
+                ErrorKind::Full,
+                format!("{MAX_REGIONS} regions are registered, which is the limit; drop some"),
+            )
+        })?;
+        keys.used = keys.used.saturating_add(1);
+        Ok(RegionKey { index, generation: 1 })
+    }
+
+    fn give_back(&self, key: RegionKey) {
+        // A place whose generation is used up is never given out again.
+        if let Some(generation) = key.generation.checked_add(1) {
+            lock(&self.keys).free.push(RegionKey { index: key.index, generation });
+        }
+    }
+
+    fn register(self: &Arc<Self>, len: u64, backing: Backing) -> Result<Region> {
+        let key = self.claim()?;
+        Ok(Region(Arc::new(Inner {
+            local: LocalRegion { key, extent: Extent::new(len), kind: MemoryKind::Cpu },
+            backing,
+            taken: Mutex::default(),
+            table: Arc::clone(self),
+            cached: AtomicUsize::new(0),
+        })))
+    }
+
+    /// A new region of `len` zeroed bytes that peers of this host can map.
+    pub(crate) fn allocate(self: &Arc<Self>, len: u64) -> Result<Region> {
+        self.register(len, Backing::Memfd(Mapping::create(len)?))
+    }
+
+    /// The bytes of `owner`, in place.
+    pub(crate) fn adopt(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
+        let (start, len) = owner.as_bytes_ptr();
+        let start = NonNull::new(start).unwrap_or(NonNull::dangling());
+        let bytes = u64::try_from(len).unwrap_or(u64::MAX);
+        self.register(bytes, Backing::Adopted { start, len, _keep: Keep(Some(owner)) })
+    }
+
+    /// `len` bytes at `start`, in place.
+    ///
+    /// # Safety
+    /// The bytes stay valid for reads and writes from any thread, and are not touched through Rust
+    /// references, until the returned region and everything made from it is gone.
+    pub(crate) unsafe fn adopt_raw(
+        self: &Arc<Self>,
+        start: NonNull<u8>,
+        len: usize,
+    ) -> Result<Region> {
+        let bytes = u64::try_from(len).unwrap_or(u64::MAX);
+        self.register(bytes, Backing::Adopted { start, len, _keep: Keep(None) })
+    }
+}
+
+impl Region {
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.local.extent.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.local.extent.is_empty()
+    }
+
+    /// Where the bytes live.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.0.local.kind
+    }
+
+    /// Whether peers on this host can map it (it was allocated here, not adopted).
+    #[must_use]
+    pub fn is_mappable(&self) -> bool {
+        matches!(self.0.backing, Backing::Memfd(_))
+    }
+
+    pub(crate) fn local(&self) -> LocalRegion {
+        self.0.local
+    }
+
+    pub(crate) fn key(&self) -> RegionKey {
+        self.0.local.key
+    }
+
+    pub(crate) fn slice(&self, offset: u64, len: u64) -> Result<LocalSlice> {
+        Ok(self.0.local.slice(offset, len)?)
+    }
+
+    pub(crate) fn mapping(&self) -> Option<&Mapping> {
+        match &self.0.backing {
+            Backing::Memfd(m) => Some(m),
+            Backing::Adopted { .. } => None,
+        }
+    }
+
+    /// The bytes, for copies in and out.
+    pub(crate) fn bytes(&self) -> SharedBytes<'_> {
+        match &self.0.backing {
+            Backing::Memfd(m) => m.bytes(),
+            Backing::Adopted { start, len, .. } => {
+                // SAFETY: whoever registered the memory vouched that `start` is valid for the
+                // region's size, and the keeper (or the caller of `adopt_raw`) holds it for at
+                // least as long as this region, which the result borrows.
+                unsafe { SharedBytes::new(*start, *len) }
+            }
+        }
+    }
+
+    /// Takes `len` bytes at `offset` as a private span.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the region; `Busy` when part of them is taken already: by another
+    /// span, a window, or an operation that has not reached its fence.
+    pub fn take(&self, offset: u64, len: u64) -> Result<Span> {
+        let range = self.0.local.extent.span(Side::Local, offset, len)?;
+        let mut taken = lock(&self.0.taken);
+        if let Some(other) = taken.ranges.iter().find(|r| r.overlaps(range)) {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "bytes {} to {} of the region are in use: {} to {} are held by a span, a \
+                     window or an operation; wait for it or revoke it",
+                    range.offset(),
+                    range.end(),
+                    other.offset(),
+                    other.end()
+                ),
+            ));
+        }
+        let at = taken.ranges.partition_point(|r| r.offset() < range.offset());
+        taken.ranges.insert(at, range);
+        Ok(Span { region: self.clone(), range })
+    }
+
+    /// Takes the whole region as a private span.
+    ///
+    /// # Errors
+    /// As [`Region::take`].
+    pub fn take_all(&self) -> Result<Span> {
+        self.take(0, self.len())
+    }
+
+    fn release(&self, range: Range) {
+        let mut taken = lock(&self.0.taken);
+        if let Some(at) = taken.ranges.iter().position(|r| *r == range) {
+            taken.ranges.remove(at);
+        }
+    }
+
+    pub(crate) fn note_cached(&self, on: bool) {
+        if on {
+            self.0.cached.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.0.cached.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether nobody but ports' caches holds the region.
+    pub(crate) fn is_only_cached(&self) -> bool {
+        Arc::strong_count(&self.0) <= self.0.cached.load(Ordering::Acquire)
+    }
+
+    /// Notes that a peer may write.
+    pub(crate) fn note_writable(&self) {
+        lock(&self.0.taken).written = true;
+    }
+
+    /// Makes sure that no peer can map the pages for writing. `false` when one may have done so
+    /// already, or the pages cannot be sealed.
+    pub(crate) fn seal_writes(&self) -> bool {
+        let mut taken = lock(&self.0.taken);
+        if taken.written {
+            return false;
+        }
+        if !taken.sealed {
+            taken.sealed = self.mapping().is_some_and(|m| m.seal_future_write().is_ok());
+        }
+        taken.sealed
+    }
+
+    /// Whether the pages can no longer be mapped for writing.
+    pub(crate) fn is_write_sealed(&self) -> bool {
+        lock(&self.0.taken).sealed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HeapBytes, RegionTable};
+    use crate::error::ErrorKind;
+    use std::sync::Arc;
+
+    #[test]
+    fn spans_never_overlap_and_come_back() {
+        let table = Arc::new(RegionTable::default());
+        let region = table.allocate(4096).expect("memory");
+        let a = region.take(0, 100).expect("free");
+        let e = region.take(99, 2).expect_err("taken");
+        assert_eq!(e.kind(), ErrorKind::Busy);
+        let b = region.take(100, 28).expect("free");
+        let both = a.join(b).expect("neighbours");
+        assert_eq!(both.len(), 128);
+        let (x, y) = both.split_at(64).expect("long enough");
+        drop(x);
+        assert!(region.take(0, 64).is_ok());
+        assert!(region.take(64, 1).is_err());
+        drop(y);
+        assert!(region.take_all().is_ok());
+    }
+
+    #[test]
+    fn adopted_memory_is_used_in_place_and_freed_last() {
+        let table = Arc::new(RegionTable::default());
+        let region = table.adopt(Box::new(HeapBytes::from(vec![7u8; 64]))).expect("memory");
+        assert!(!region.is_mappable());
+        let mut span = region.take_all().expect("free");
+        drop(region);
+        span.write_at(8, b"in place").expect("fits");
+        assert_eq!(span.as_slice().get(8..16), Some(&b"in place"[..]));
+        assert_eq!(span.as_mut_slice().first(), Some(&7));
+    }
+
+    #[test]
+    fn a_key_is_never_reused() {
+        let table = Arc::new(RegionTable::default());
+        let first = table.allocate(16).expect("memory").key();
+        let second = table.allocate(16).expect("memory").key();
+        assert_eq!(first.index, second.index);
+        assert_ne!(first.generation, second.generation);
+    }
+}

@@ -1,0 +1,168 @@
+//! Private ranges of a region, as linear tokens.
+
+use super::{Region, lock};
+use crate::error::Result;
+use hmc_core::region::LocalSlice;
+use hmc_core::span::{Side, Span as Range};
+use hmc_mem::error::MemError;
+use std::ptr::NonNull;
+
+/// A private range of a region: a linear token, neither `Clone` nor `Copy`.
+///
+/// While it lives nobody else can take, expose or transfer any of its bytes. Dropping it gives the
+/// range back to the region.
+#[derive(Debug)]
+pub struct Span {
+    pub(super) region: Region,
+    pub(super) range: Range,
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        self.region.release(self.range);
+    }
+}
+
+impl Span {
+    /// Bytes in the range.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.range.len()
+    }
+
+    /// Whether the range is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// First byte, counted from the start of the region.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.range.offset()
+    }
+
+    /// The region it was taken from.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(crate) fn slice(&self) -> LocalSlice {
+        LocalSlice { key: self.region.key(), span: self.range }
+    }
+
+    fn part(&self, offset: u64, len: usize) -> Result<Range> {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        Ok(self.range.sub(Side::Local, offset, len)?)
+    }
+
+    /// Copies `out.len()` bytes at `offset` out.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the span.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let part = self.part(offset, out.len())?;
+        self.region.bytes().read_at(part, out).map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// Copies `bytes` in at `offset`.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the span.
+    pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let part = self.part(offset, bytes.len())?;
+        self.region.bytes().write_at(part, bytes).map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// Sets every byte to `value`.
+    pub fn fill(&mut self, value: u8) {
+        // A span lies within its region, so this cannot fail.
+        let _ = self.region.bytes().fill(self.range, value);
+    }
+
+    /// The CRC-32C of the bytes.
+    #[must_use]
+    pub fn crc32c(&self) -> u32 {
+        self.region.bytes().crc32c(self.range).unwrap_or(0)
+    }
+
+    /// The bytes. No transfer or window can touch them while this span is private.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        let (start, len) = self.raw();
+        // SAFETY: the range lies within the region, which `self` keeps mapped and initialised
+        // (fresh memfd pages are zero; adopted memory was vouched for). No other span overlaps it
+        // and a span in a window or an operation is owned by that, so nobody writes it meanwhile.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    /// The bytes, writable. No transfer or window can touch them while this span is private.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let (start, len) = self.raw();
+        // SAFETY: as in `as_slice`; `&mut self` excludes every other borrow of the same range.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    fn raw(&self) -> (*mut u8, usize) {
+        if self.range.is_empty() {
+            return (NonNull::dangling().as_ptr(), 0);
+        }
+        let offset = usize::try_from(self.range.offset()).unwrap_or(usize::MAX);
+        let start = self.region.bytes().as_ptr().wrapping_add(offset);
+        (start, usize::try_from(self.range.len()).unwrap_or(0))
+    }
+
+    /// Cuts after `at` bytes.
+    ///
+    /// # Errors
+    /// The span unchanged, when it is shorter.
+    pub fn split_at(self, at: u64) -> std::result::Result<(Self, Self), Self> {
+        let Some((a, b)) = self.range.split_at(at) else {
+            return Err(self);
+        };
+        let (region, whole) = self.into_parts();
+        {
+            let mut taken = lock(&region.0.taken);
+            if let Some(i) = taken.ranges.iter().position(|r| *r == whole) {
+                taken.ranges.splice(i..=i, [a, b]);
+            }
+        }
+        Ok((Self { region: region.clone(), range: a }, Self { region, range: b }))
+    }
+
+    /// Joins two neighbours of one region.
+    ///
+    /// # Errors
+    /// Both unchanged, when `other` does not start where this one ends.
+    pub fn join(self, other: Self) -> std::result::Result<Self, (Self, Self)> {
+        if self.region.key() != other.region.key() {
+            return Err((self, other));
+        }
+        let Some(both) = self.range.join(other.range) else {
+            return Err((self, other));
+        };
+        let (region, first) = self.into_parts();
+        let (_, second) = other.into_parts();
+        {
+            let mut taken = lock(&region.0.taken);
+            taken.ranges.retain(|r| *r != second);
+            if let Some(r) = taken.ranges.iter_mut().find(|r| **r == first) {
+                *r = both;
+            }
+        }
+        Ok(Self { region, range: both })
+    }
+
+    /// The parts, without giving the range back: it lives on under another token.
+    fn into_parts(self) -> (Region, Range) {
+        let me = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `me` is never dropped or used again, so the region is moved out exactly once; the
+        // reference it is read through is valid and aligned.
+        let region = unsafe { std::ptr::read(&raw const me.region) };
+        (region, me.range)
+    }
+}

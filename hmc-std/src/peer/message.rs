@@ -1,0 +1,130 @@
+//! Small messages to and from one peer.
+
+use super::Peer;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::{Life, Link, Watch};
+use crate::node::inbox::{Message, Want};
+use hmc_core::span::Side;
+use hmc_core::wire::message::Message as Wire;
+use std::time::Duration;
+
+impl Peer {
+    /// Sends a tag. It arrives in order with other messages; bytes of puts that were waited for
+    /// before can be read by whoever receives it.
+    ///
+    /// # Errors
+    /// `PeerDead`, `Closed`, `Full` when the peer does not receive.
+    pub fn send_tag(&self, tag: u64) -> Result<()> {
+        self.send(&Wire::Tag(tag))
+    }
+
+    /// Sends a 32-bit number.
+    ///
+    /// # Errors
+    /// As [`Peer::send_tag`].
+    pub fn send_int(&self, n: i32) -> Result<()> {
+        self.send(&Wire::Int32(n))
+    }
+
+    /// Sends opaque bytes, at most 1 MiB.
+    ///
+    /// # Errors
+    /// As [`Peer::send_tag`]; `Range` when they are too long.
+    pub fn send_struct(&self, bytes: &[u8]) -> Result<()> {
+        let limit = u64::from(hmc_core::limits::MAX_FRAME_BYTES);
+        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        hmc_core::span::Extent::new(limit).span(Side::Local, 0, len)?;
+        self.send(&Wire::Struct(bytes))
+    }
+
+    /// Sends a message, waiting for room when the peer does not read as fast as we send.
+    fn send(&self, m: &Wire<'_>) -> Result<()> {
+        let attempt = |link: &Link| match link.check_open().and_then(|()| link.send(m)) {
+            Err(e) if e.kind() == ErrorKind::Full => None,
+            r => Some(r),
+        };
+        attempt(&self.link).unwrap_or_else(|| {
+            self.link.drive(Watch::Both, self.deadline(), attempt).unwrap_or_else(|| {
+                Err(Error::deadline("sending: the peer does not receive").with_peer(self.rank()))
+            })
+        })
+    }
+
+    /// Receives the oldest message that is wanted, waiting for it up to `timeout`. Others stay.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`; `PeerDead` or `Closed` when the peer is gone and nothing is left.
+    pub fn recv(&self, want: Want, timeout: Duration) -> Result<Message> {
+        let deadline = clock::deadline_in(timeout);
+        let found = self.link.drive(Watch::Both, deadline, |link| {
+            if let Some(m) = take_message(link, want) {
+                return Some(Ok(m));
+            }
+            (link.life() == Life::Dead).then(|| Err(link.gone()))
+        });
+        found.unwrap_or_else(|| {
+            Err(Error::deadline(format_args!("waiting for a message ({want:?})"))
+                .with_peer(self.rank()))
+        })
+    }
+
+    /// Receives the oldest tag, within the session's deadline.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn recv_tag(&self) -> Result<u64> {
+        match self.recv(Want::Tag, self.shared.config.deadline)? {
+            Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
+            other => Err(Error::new(ErrorKind::Protocol, format!("not a tag: {other:?}"))),
+        }
+    }
+
+    /// Receives the oldest 32-bit number, within the session's deadline.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn recv_int(&self) -> Result<i32> {
+        match self.recv(Want::Int, self.shared.config.deadline)? {
+            Message::Int(n) => Ok(n),
+            other => Err(Error::new(ErrorKind::Protocol, format!("not a number: {other:?}"))),
+        }
+    }
+
+    /// Receives the oldest opaque bytes, within the session's deadline.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn recv_struct(&self) -> Result<Vec<u8>> {
+        match self.recv(Want::Struct, self.shared.config.deadline)? {
+            Message::Struct(bytes) => Ok(bytes),
+            other => Err(Error::new(ErrorKind::Protocol, format!("not bytes: {other:?}"))),
+        }
+    }
+
+    /// Receives the oldest tag of a `put_notify`, within the session's deadline. The bytes of that
+    /// put can be read.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`].
+    pub fn recv_notify(&self) -> Result<u64> {
+        match self.recv(Want::Notify, self.shared.config.deadline)? {
+            Message::Notify(tag) => Ok(tag),
+            other => Err(Error::new(ErrorKind::Protocol, format!("no notification: {other:?}"))),
+        }
+    }
+}
+
+/// Takes a message and, when the inbox had been full, lets the connection read on.
+pub(crate) fn take_message(link: &Link, want: Want) -> Option<Message> {
+    let (m, was_full) = {
+        let mut inbox = link.inbox();
+        let was_full = !inbox.has_room(0);
+        (inbox.take(want)?, was_full)
+    };
+    if was_full {
+        link.turn_ctrl();
+        link.turn_data();
+    }
+    Some(m)
+}

@@ -1,0 +1,123 @@
+//! One peer: everything that can be done with it.
+
+mod many;
+mod message;
+mod span;
+mod transfer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::region::RemoteRegion;
+use hmc_core::time::Instant;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::{Choice, Life, Link};
+use crate::shared::Shared;
+
+/// A connected peer. Cheap to clone; all methods may be called from any thread.
+///
+/// Offsets of `put` and `get` address the two ends' [`crate::memory::ConnBuffer`]s, in bytes. A
+/// handle belongs to one life of the peer: when that is over every call answers `PeerDead`, also
+/// after the peer came back; ask the session for a new handle then.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(crate) link: Arc<Link>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What `explain` tells.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The transport that moves the bytes; `None` for a peer of the upstream dialect.
+    pub conn: Option<ConnType>,
+    /// All that were considered, and why.
+    pub choices: Vec<Choice>,
+    /// Who checks accesses to exposed memory, and what that means.
+    pub trust: &'static str,
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.conn {
+            Some(conn) => writeln!(f, "{conn}")?,
+            None => writeln!(f, "control messages only")?,
+        }
+        for c in &self.choices {
+            let mark = if c.chosen { "chosen" } else { "not chosen" };
+            writeln!(f, "  {}: {mark}: {}", c.conn, c.why)?;
+        }
+        write!(f, "  trust: {}", self.trust)
+    }
+}
+
+impl Peer {
+    /// The peer's rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.link.peer
+    }
+
+    /// Whether the link can still be used.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.link.life() == Life::Ready
+    }
+
+    /// The transport that moves the bytes, as told by itself.
+    #[must_use]
+    pub fn conn(&self) -> Option<ConnType> {
+        self.link.data().port().kind()
+    }
+
+    /// Which transport was chosen, why, and why not the others.
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        let conn = self.conn();
+        let trust = match conn {
+            Some(ConnType::Shm) => {
+                "the kernel bounds mapped regions; offsets and revocation are checked by this \
+                 library in the peer's process (same user)"
+            }
+            Some(ConnType::Tcp) => "the target checks window, range and epoch of every frame",
+            Some(ConnType::Loopback) => "this process",
+            _ => "no memory is exposed",
+        };
+        Explanation { conn, choices: self.link.choices(), trust }
+    }
+
+    /// Bytes of the peer's buffer.
+    ///
+    /// # Errors
+    /// `NotFound` when it exposes none.
+    pub fn remote_len(&self) -> Result<u64> {
+        Ok(self.default_remote()?.extent.len())
+    }
+
+    fn default_remote(&self) -> Result<RemoteRegion> {
+        self.link.data().default_remote().ok_or_else(|| self.no_buffer())
+    }
+
+    fn no_buffer(&self) -> Error {
+        if self.link.life() == Life::Dead {
+            return self.link.gone();
+        }
+        Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())
+    }
+
+    fn deadline(&self) -> Instant {
+        clock::deadline_in(self.shared.config.deadline)
+    }
+
+    /// Ends the link in order: says BYE, lets both ends finish what was posted, closes.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded` when the peer did not agree in time; the link is over all the same.
+    pub fn disconnect(&self, timeout: Duration) -> Result<()> {
+        crate::session::leave(&self.shared, std::slice::from_ref(&self.link), timeout)
+    }
+}
+
+pub(crate) use message::take_message;

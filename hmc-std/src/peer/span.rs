@@ -1,0 +1,138 @@
+//! Transfers that own their memory, and windows.
+
+use super::Peer;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::future::Op;
+use crate::link::data::Hold;
+use crate::link::{Life, Watch};
+use crate::memory::Span;
+use crate::op::OpError;
+use crate::window::{RemoteWindow, Window};
+use hmc_core::kinds::Access;
+use hmc_core::lane::Transfer;
+use hmc_core::wire::advert::Role;
+use hmc_core::wire::message::Message as Wire;
+use hmc_core::work::{CompleteWhen, Opcode};
+use std::time::Duration;
+
+impl Peer {
+    /// Puts all of `src` to `offset` of one of the peer's windows. The span goes into the operation
+    /// and comes back with its result, or with its error once it is fenced.
+    ///
+    /// # Errors
+    /// The span and why it was not posted: `Range`, `Busy`, `PeerDead`, ...
+    pub fn put_span(
+        &self,
+        src: Span,
+        dst: &RemoteWindow,
+        offset: u64,
+    ) -> std::result::Result<Op, OpError> {
+        self.move_span(Opcode::Put, src, dst, offset)
+    }
+
+    /// Fills all of `dst` from `offset` of one of the peer's windows.
+    ///
+    /// # Errors
+    /// As [`Peer::put_span`].
+    pub fn get_span(
+        &self,
+        dst: Span,
+        src: &RemoteWindow,
+        offset: u64,
+    ) -> std::result::Result<Op, OpError> {
+        self.move_span(Opcode::Get, dst, src, offset)
+    }
+
+    fn move_span(
+        &self,
+        code: Opcode,
+        span: Span,
+        window: &RemoteWindow,
+        offset: u64,
+    ) -> std::result::Result<Op, OpError> {
+        let remote = match window.region.slice(offset, span.len()) {
+            Ok(r) => r,
+            Err(e) => {
+                return Err(OpError { error: e.into(), span: Some(span) });
+            }
+        };
+        if window.link != self.link.serial {
+            let e = Error::new(ErrorKind::Stale, "the window belongs to another peer or life");
+            return Err(OpError { error: e.with_peer(self.rank()), span: Some(span) });
+        }
+        let t = Transfer { opcode: code, when: CompleteWhen::Visible, local: span.slice(), remote };
+        let region = Some(span.region().clone());
+        // The span stays in `kept` until the operation is posted, and goes into its slot then.
+        let mut kept = Some(span);
+        let deadline = self.deadline();
+        let posted =
+            self.submit(code, deadline, Hold { region, ..Hold::default() }, |data, hold| {
+                let op = data.post(&t, deadline, hold)?;
+                data.keep_span(op, kept.take());
+                Ok(op)
+            });
+        match posted {
+            Ok(op) => {
+                self.link.hand_over();
+                Ok(Op::new(self.clone(), op))
+            }
+            Err(error) => Err(OpError { error, span: kept }),
+        }
+    }
+
+    /// Exposes a span to this peer until it is revoked. The peer finds it by `label`.
+    ///
+    /// # Errors
+    /// The span and why: `Full` when too many windows are open, `Quarantined` when too much memory
+    /// is, `PeerDead`.
+    pub fn expose(
+        &self,
+        span: Span,
+        access: Access,
+        label: u64,
+    ) -> std::result::Result<Window, (Error, Span)> {
+        let held = crate::window::quarantined_bytes(&self.shared);
+        if held > self.shared.config.max_quarantine {
+            let e = Error::new(
+                ErrorKind::Quarantined,
+                format!(
+                    "{held} bytes are quarantined because silent peers may still touch them, the \
+                     limit is {}; wait for their processes to end",
+                    self.shared.config.max_quarantine
+                ),
+            );
+            return Err((e, span));
+        }
+        let made = self.link.check_open().and_then(|()| {
+            let role = Role::Named(label);
+            let (region, at, len) = (span.region(), span.offset(), span.len());
+            let advert = self.shared.expose(&self.link, region, at, len, access, role)?;
+            self.link.send(&Wire::Advert(advert))?;
+            Ok(advert.region)
+        });
+        match made {
+            Ok(region) => Ok(Window::new(self.clone(), span, region)),
+            Err(e) => Err((e, span)),
+        }
+    }
+
+    /// The peer's window of that label, waiting for it up to `timeout`.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`, `PeerDead`.
+    pub fn remote_window(&self, label: u64, timeout: Duration) -> Result<RemoteWindow> {
+        let found = self.link.drive(Watch::Both, clock::deadline_in(timeout), |link| {
+            if let Some(region) = link.data().named_remote(label) {
+                return Some(Ok(region));
+            }
+            (link.life() == Life::Dead).then(|| Err(link.gone()))
+        });
+        match found {
+            Some(Ok(region)) => Ok(RemoteWindow { region, link: self.link.serial }),
+            Some(Err(e)) => Err(e),
+            None => Err(Error::deadline(format_args!("waiting for the window labelled {label}"))
+                .with_peer(self.rank())),
+        }
+    }
+}

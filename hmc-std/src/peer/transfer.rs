@@ -1,0 +1,343 @@
+//! Single transfers between the two buffers: put, get, wait.
+
+use super::Peer;
+use crate::batch::{Copy, Direction};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::data::{Aftermath, Hold};
+use crate::link::{Life, Link, Watch, bump};
+use crate::op::OpId;
+use hmc_core::lane::{LaneError, Transfer};
+use hmc_core::region::LocalSlice;
+use hmc_core::slots::{self, Outcome};
+use hmc_core::time::Instant;
+use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::work::{CompleteWhen, Opcode};
+use std::time::Duration;
+
+pub(super) fn opcode(direction: Direction) -> Opcode {
+    match direction {
+        Direction::Put => Opcode::Put,
+        Direction::Get => Opcode::Get,
+    }
+}
+
+impl Peer {
+    /// Puts `len` bytes from `local_offset` of our buffer to `remote_offset` of the peer's, and
+    /// returns when the peer can read them.
+    ///
+    /// # Errors
+    /// `Range` when either range exceeds its buffer (nothing is written), `PeerDead`,
+    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Revoked`. After a failure
+    /// the peer's bytes are old, new or mixed.
+    pub fn put(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
+        self.transfer(Opcode::Put, local_offset, remote_offset, len, self.shared.config.deadline)
+    }
+
+    /// Gets `len` bytes from `remote_offset` of the peer's buffer to `local_offset` of ours.
+    ///
+    /// # Errors
+    /// As [`Peer::put`]; after a failure our bytes are old, new or mixed.
+    pub fn get(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
+        self.transfer(Opcode::Get, local_offset, remote_offset, len, self.shared.config.deadline)
+    }
+
+    /// As [`Peer::put`] or [`Peer::get`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn transfer_within(
+        &self,
+        direction: Direction,
+        copy: Copy,
+        timeout: Duration,
+    ) -> Result<()> {
+        let code = opcode(direction);
+        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
+    }
+
+    /// Puts, then delivers `tag` to the peer's inbox after the bytes. Returns when both are there.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn put_notify(
+        &self,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+        tag: u64,
+    ) -> Result<()> {
+        let code = Opcode::PutNotify { tag };
+        self.transfer(code, local_offset, remote_offset, len, self.shared.config.deadline)
+    }
+
+    fn transfer(&self, code: Opcode, lo: u64, ro: u64, len: u64, timeout: Duration) -> Result<()> {
+        let region = self.shared.buffer.region();
+        let local = region.slice(lo, len)?;
+        {
+            let mut data = self.link.data();
+            let Some(remote) = data.default_remote() else {
+                drop(data);
+                return Err(self.no_buffer());
+            };
+            let remote = remote.slice(ro, len)?;
+            // A small copy into mapped memory needs neither clock nor operation.
+            if self.link.life() == Life::Ready
+                && let Some(done) = data.transfer_now(region, code, local, remote)
+            {
+                drop(data);
+                self.count(code);
+                return done.map(drop).map_err(|e| self.failed(e.into()));
+            }
+        }
+        let deadline = clock::deadline_in(timeout);
+        let t = self.describe(code, local, ro, len)?;
+        let hold = Hold { region: Some(region.clone()), ..Hold::default() };
+        let op = self.post(&t, deadline, hold)?;
+        if self.link.is_led() {
+            // Its leader may be parked on the sockets and not see this.
+            self.link.hand_over();
+        }
+        let (outcome, _) = self.finish(op, deadline)?;
+        outcome.result.map(drop).map_err(|e| self.failed(e.into()))
+    }
+
+    pub(super) fn failed(&self, e: Error) -> Error {
+        bump(&self.link.counters.failures);
+        if e.kind() == ErrorKind::PeerDead {
+            return self.link.gone();
+        }
+        e.with_peer(self.rank())
+    }
+
+    fn count(&self, code: Opcode) {
+        let c = &self.link.counters;
+        bump(if code == Opcode::Get { &c.gets } else { &c.puts });
+    }
+
+    pub(super) fn describe(
+        &self,
+        code: Opcode,
+        local: LocalSlice,
+        ro: u64,
+        len: u64,
+    ) -> Result<Transfer> {
+        let remote = self.default_remote()?.slice(ro, len)?;
+        Ok(Transfer { opcode: code, when: CompleteWhen::Visible, local, remote })
+    }
+
+    /// Posts one transfer, waiting for room if there is none.
+    pub(super) fn post(&self, t: &Transfer, deadline: Instant, hold: Hold) -> Result<slots::OpId> {
+        self.submit(t.opcode, deadline, hold, |data, hold| data.post(t, deadline, hold))
+    }
+
+    pub(super) fn submit(
+        &self,
+        code: Opcode,
+        deadline: Instant,
+        hold: Hold,
+        mut attempt: impl FnMut(
+            &mut crate::link::data::DataState,
+            Hold,
+        )
+            -> std::result::Result<slots::OpId, (LaneError<PostError>, Hold)>,
+    ) -> Result<slots::OpId> {
+        let mut hold = Some(hold);
+        let mut once = |link: &Link| {
+            if let Err(e) = link.check_open() {
+                return Some(Err(e));
+            }
+            let mut after = Aftermath::default();
+            let result = {
+                let mut data = link.data();
+                let r = attempt(&mut data, hold.take().unwrap_or_default());
+                if r.is_ok() {
+                    data.pump(&mut after);
+                    link.settle_data(&mut data);
+                }
+                r
+            };
+            link.follow_up(after);
+            match result {
+                Ok(op) => Some(Ok(op)),
+                Err((LaneError::Busy, back)) => {
+                    hold = Some(back);
+                    None
+                }
+                Err((e, _)) => Some(Err(self.refused(e))),
+            }
+        };
+        let op = self
+            .link
+            .drive(Watch::Data, deadline, &mut once)
+            .unwrap_or_else(|| Err(Error::deadline("waiting for room to post")))
+            .map_err(|e| e.with_peer(self.rank()))?;
+        self.count(code);
+        Ok(op)
+    }
+
+    fn refused(&self, e: LaneError<PostError>) -> Error {
+        match e {
+            LaneError::Full { limit } => Error::new(
+                ErrorKind::Full,
+                format!(
+                    "{limit} operations to this peer were posted and not waited for, which is the \
+                     limit; wait for some, or start the session with more slots (at most 1024)"
+                ),
+            ),
+            LaneError::Length { local, remote } => Error::new(
+                ErrorKind::Length,
+                format!("{local} local bytes against {remote} remote ones"),
+            ),
+            LaneError::Transport(PostError::Disconnected) => self.link.gone(),
+            LaneError::Transport(PostError::Unsupported) => Error::new(
+                ErrorKind::Unsupported,
+                "this peer has no data plane (upstream dialect); connect natively",
+            ),
+            other => Error::new(ErrorKind::Io, format!("the transport refused: {other}")),
+        }
+    }
+
+    pub(super) fn name(&self, op: slots::OpId) -> OpId {
+        OpId { peer: self.link.peer, link: self.link.serial, op }
+    }
+
+    /// Waits for an operation of this link to end, at `deadline` at the latest.
+    pub(crate) fn finish(&self, op: slots::OpId, deadline: Instant) -> Result<(Outcome, Hold)> {
+        let stale = || {
+            Error::new(ErrorKind::Stale, "the operation was already waited for")
+                .with_op(self.name(op))
+        };
+        let mut take = |link: &Link| link.data().take(op).transpose();
+        if let Some(r) = self.link.drive(Watch::Data, deadline, &mut take) {
+            return r.map_err(|_| stale());
+        }
+        // The deadline passed: end it, if it is its own deadline too.
+        let mut after = Aftermath::default();
+        let ended = {
+            let mut data = self.link.data();
+            data.expire(clock::now(), &mut after);
+            data.take(op)
+        };
+        self.link.follow_up(after);
+        match ended {
+            Ok(Some(r)) => Ok(r),
+            Ok(None) => {
+                Err(Error::deadline("waiting").with_op(self.name(op)).with_peer(self.rank()))
+            }
+            Err(_) => Err(stale()),
+        }
+    }
+
+    /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
+    /// until it is done. Waits for room when the transport has none.
+    ///
+    /// # Errors
+    /// `Range`; `Full` when too many operations were posted and not waited for; `PeerDead`.
+    pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
+        self.begin(Opcode::Put, local_offset, remote_offset, len)
+    }
+
+    /// Begins a get and returns at once, with its name.
+    ///
+    /// # Errors
+    /// As [`Peer::put_nb`].
+    pub fn get_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
+        self.begin(Opcode::Get, local_offset, remote_offset, len)
+    }
+
+    /// Begins a put with a tag that follows its bytes; see [`Peer::put_notify`].
+    ///
+    /// # Errors
+    /// As [`Peer::put_nb`].
+    pub fn put_notify_nb(
+        &self,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+        tag: u64,
+    ) -> Result<OpId> {
+        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len)
+    }
+
+    fn begin(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpId> {
+        let region = self.shared.buffer.region();
+        let t = self.describe(code, region.slice(lo, len)?, ro, len)?;
+        let hold = Hold { region: Some(region.clone()), ..Hold::default() };
+        let op = self.post(&t, self.deadline(), hold)?;
+        // Nobody waits yet: what this thread did not finish goes on in the background.
+        self.link.hand_over();
+        Ok(self.name(op))
+    }
+
+    /// Waits until an operation ended, within the session's deadline. Gives the bytes moved.
+    ///
+    /// # Errors
+    /// The operation's own failure; `Stale` for one that was waited for before; `DeadlineExceeded`
+    /// when it has not ended yet: it can be waited for again.
+    pub fn wait(&self, op: OpId) -> Result<u64> {
+        self.wait_within(op, self.shared.config.deadline)
+    }
+
+    /// As [`Peer::wait`], within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Peer::wait`].
+    pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
+        self.check_name(op)?;
+        let (outcome, _) = self.finish(op.op, clock::deadline_in(timeout))?;
+        outcome.result.map_err(|e| self.failed(Error::from(e).with_op(op)))
+    }
+
+    /// Whether an operation has ended. It still has to be waited for.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn test(&self, op: OpId) -> Result<bool> {
+        self.check_name(op)?;
+        let ended = |link: &Link| link.data().lane().test(op.op);
+        let stale = |_| Error::new(ErrorKind::Stale, "already waited for").with_op(op);
+        if ended(&self.link).map_err(stale)? {
+            return Ok(true);
+        }
+        self.link.turn_data();
+        ended(&self.link).map_err(stale)
+    }
+
+    /// Asks for an operation to end. It still has to be waited for; it ends as `Cancelled` unless it
+    /// had ended already.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn cancel(&self, op: OpId) -> Result<()> {
+        self.check_name(op)?;
+        let mut after = Aftermath::default();
+        let r = {
+            let mut data = self.link.data();
+            let r = data.lane().cancel(op.op);
+            data.pump(&mut after);
+            self.link.settle_data(&mut data);
+            r
+        };
+        self.link.follow_up(after);
+        r.map_err(|_| Error::new(ErrorKind::Stale, "already waited for").with_op(op))
+    }
+
+    pub(crate) fn abandon(&self, op: slots::OpId) {
+        let mut after = Aftermath::default();
+        {
+            let mut data = self.link.data();
+            let _ = data.lane().abandon(op);
+            data.pump(&mut after);
+        }
+        self.link.follow_up(after);
+    }
+
+    fn check_name(&self, op: OpId) -> Result<()> {
+        if op.peer == self.link.peer && op.link == self.link.serial {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Stale, "the operation belongs to another peer or life")
+            .with_op(op))
+    }
+}

@@ -1,0 +1,263 @@
+//! Pairs of connected ports for tests of the transports themselves. Not for applications: no
+//! session, no thread, no deadline stands behind them, and nothing here is stable.
+//!
+//! [`pair`] gives two [`End`]s in one process over the real sockets and mappings of each transport.
+//! Whoever holds both drives both, by [`End::service`] and [`Transport::poll`].
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::{Access, Caps, Rank};
+use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::slots::OpId;
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::work::{Completion, WorkRequest};
+use hmc_mem::error::MemError;
+
+use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::listen::tune_tcp;
+use crate::memory::{HeapBytes, Region, RegionTable};
+use crate::node::inbox::{Inbox, Message, Want};
+use crate::shared::random;
+use crate::transport::loopback::LoopbackPort;
+use crate::transport::shm::ShmPort;
+use crate::transport::stream::{Down, StreamPort, StreamSetup};
+use crate::transport::{Fence, Port, SharedInbox};
+
+/// Windows that each end can expose.
+const WINDOWS: usize = 64;
+/// How long two ends may take to get to know each other's memory.
+const SETUP: Duration = Duration::from_secs(10);
+
+/// What connects two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Nothing: one end is both.
+    Loopback,
+    /// A TCP connection over 127.0.0.1.
+    Tcp,
+    /// The stream transport over a local socket pair.
+    TcpOverUds,
+    /// Shared memory, with process_vm_readv(2) for what cannot be mapped when `cma`.
+    Shm {
+        /// Whether copies by process_vm_readv(2) are allowed.
+        cma: bool,
+    },
+}
+
+/// One end of a transport, with regions of its own.
+#[derive(Debug)]
+pub struct End {
+    port: Port,
+    inbox: SharedInbox,
+    table: Arc<RegionTable>,
+}
+
+fn inbox() -> SharedInbox {
+    Arc::new(Mutex::new(Inbox::new(4096, 4 << 20)))
+}
+
+fn system(what: &str) -> impl FnOnce(std::io::Error) -> Error + '_ {
+    move |e| Error::new(Kind::Io, format!("{what}: {e}"))
+}
+
+/// A connected pair of sockets.
+fn sockets(wire: Wire) -> Result<(OwnedFd, OwnedFd)> {
+    if wire != Wire::Tcp {
+        let (a, b) = UnixStream::pair().map_err(system("no socket pair"))?;
+        for s in [&a, &b] {
+            s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
+        }
+        return Ok((a.into(), b.into()));
+    }
+    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("no listener"))?;
+    let at = door.local_addr().map_err(system("no address"))?;
+    let a = TcpStream::connect(at).map_err(system("not connected"))?;
+    let (b, _) = door.accept().map_err(system("not accepted"))?;
+    for s in [&a, &b] {
+        s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
+        tune_tcp(s.as_fd());
+    }
+    Ok((a.into(), b.into()))
+}
+
+/// An initiator and its target. Over [`Wire::Loopback`] the first end is both, and there is no
+/// second.
+///
+/// # Errors
+/// What the system refused.
+pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
+    if wire == Wire::Loopback {
+        let inbox = inbox();
+        let port = Port::Loopback(LoopbackPort::new(WINDOWS, Arc::clone(&inbox)));
+        return Ok((End { port, inbox, table: Arc::default() }, None));
+    }
+    let (a, b) = sockets(wire)?;
+    let (mut near, mut far) = (end(wire, a, 1)?, end(wire, b, 0)?);
+    let limit = Instant::now().checked_add(SETUP);
+    while !(near.is_ready() && far.is_ready()) {
+        near.service();
+        far.service();
+        if limit.is_some_and(|l| Instant::now() > l) {
+            return Err(Error::deadline("exchanging the pages of window words"));
+        }
+    }
+    Ok((near, Some(far)))
+}
+
+fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
+    let inbox = inbox();
+    let stream = StreamPort::new(StreamSetup {
+        fd: Arc::new(fd),
+        peer: Rank(peer),
+        local: matches!(wire, Wire::Shm { .. }),
+        cma_pid: (wire == Wire::Shm { cma: true }).then(std::process::id),
+        windows: WINDOWS,
+        inbox: Arc::clone(&inbox),
+    });
+    let port = match wire {
+        Wire::Shm { .. } => Port::Shm(Box::new(ShmPort::new(stream)?)),
+        Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => Port::Tcp(Box::new(stream)),
+    };
+    Ok(End { port, inbox, table: Arc::default() })
+}
+
+impl End {
+    fn is_ready(&self) -> bool {
+        match &self.port {
+            Port::Shm(p) => p.is_ready(),
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
+        }
+    }
+
+    /// A region that a peer can map; zeros.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn allocate(&self, len: u64) -> Result<Region> {
+        self.table.allocate(len)
+    }
+
+    /// A region of ordinary memory, adopted in place; zeros.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub fn adopt(&self, len: usize) -> Result<Region> {
+        self.table.adopt(Box::new(HeapBytes::from(vec![0; len])))
+    }
+
+    /// Makes a region known to the port, as posting an operation on it does.
+    pub fn learn(&mut self, region: &Region) -> LocalRegion {
+        if let Some(regions) = self.port.regions() {
+            regions.learn(region);
+        }
+        region.local()
+    }
+
+    /// Exposes a range of a region. The peer can use the result when it [`End::has_settled`].
+    ///
+    /// # Errors
+    /// `Range`, `Full`.
+    pub fn expose(
+        &mut self,
+        region: &Region,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<RemoteRegion> {
+        let slice = region.slice(offset, len)?;
+        let entropy = u64::from_le_bytes(random()?);
+        let exposed = self.port.expose(region, slice, access, entropy)?;
+        if let Some(s) = self.port.stream() {
+            s.flush();
+        }
+        Ok(exposed)
+    }
+
+    /// Whether the peer's window was mapped here (or found to be none that can be).
+    #[must_use]
+    pub fn has_settled(&self, window: &RemoteRegion) -> bool {
+        match &self.port {
+            Port::Shm(p) => p.is_settled(window.window, window.epoch),
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
+        }
+    }
+
+    /// Takes a window back and waits for its fence, up to `timeout`. Whether the fence was reached.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn revoke(&mut self, window: &RemoteRegion, timeout: Duration) -> Result<bool> {
+        let fence = self.port.revoke(window.window, window.epoch)?;
+        let passed = match fence {
+            Fence::Passed => true,
+            Fence::Shm(fence) => fence.wait(timeout),
+        };
+        if passed {
+            self.port.fenced(window.window, window.epoch);
+        }
+        Ok(passed)
+    }
+
+    /// Receives and executes what the peer asked. Returns whether anything happened.
+    pub fn service(&mut self) -> bool {
+        self.port.service()
+    }
+
+    /// Ends the data plane, as a link that dies does.
+    pub fn kill(&mut self) {
+        self.port.bring_down(Down::Silent);
+    }
+
+    /// The tags that were delivered here since the last call.
+    #[must_use]
+    pub fn take_tags(&mut self) -> Vec<u64> {
+        let mut tags = Vec::new();
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(Message::Notify(tag)) = inbox.take(Want::Notify) {
+            tags.push(tag);
+        }
+        tags
+    }
+}
+
+/// Copies out of a region, whoever may be writing it.
+///
+/// # Errors
+/// `Range`.
+pub fn read(region: &Region, offset: u64, out: &mut [u8]) -> Result<()> {
+    let part = region.slice(offset, u64::try_from(out.len()).unwrap_or(u64::MAX))?;
+    Ok(region.bytes().read_at(part.span, out).map_err(MemError::from)?)
+}
+
+/// Copies into a region, whoever may be reading or writing it.
+///
+/// # Errors
+/// `Range`.
+pub fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<()> {
+    let part = region.slice(offset, u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+    Ok(region.bytes().write_at(part.span, bytes).map_err(MemError::from)?)
+}
+
+impl Transport for End {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        self.port.caps()
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+        self.port.post(work)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.port.poll(out)
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        self.port.cancel(op)
+    }
+}

@@ -1,0 +1,207 @@
+//! Every transport of hmc-std keeps the promises of the suite that the simulated one keeps.
+
+#![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
+
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::Access;
+use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_sim::conformance::transport::{Patience, Subject, Support, run};
+use hmc_std::Region;
+use hmc_std::testing::{self, End, Wire};
+
+/// Bytes around the window within its region, which nobody may touch.
+const MARGIN: u64 = 96;
+const MARGIN_BYTE: u8 = 0xA7;
+
+/// Two ends of a transport of hmc-std in this process.
+#[derive(Debug)]
+struct Pair {
+    wire: Wire,
+    /// Whether the target's memory is adopted instead of allocated, which cannot be mapped.
+    adopted: bool,
+    built: Option<Built>,
+    tags: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Built {
+    near: End,
+    far: Option<End>,
+    near_region: Region,
+    far_region: Region,
+    local: LocalRegion,
+    window: RemoteRegion,
+}
+
+impl Pair {
+    const fn new(wire: Wire, adopted: bool) -> Self {
+        Self { wire, adopted, built: None, tags: Vec::new() }
+    }
+
+    fn built(&self) -> &Built {
+        self.built.as_ref().expect("fresh was called")
+    }
+
+    fn built_mut(&mut self) -> &mut Built {
+        self.built.as_mut().expect("fresh was called")
+    }
+
+    fn build(&self, local_len: u64, window_len: u64, access: Access) -> hmc_std::Result<Built> {
+        let (mut near, mut far) = testing::pair(self.wire)?;
+        let near_region = near.allocate(local_len)?;
+        let local = near.learn(&near_region);
+        let owner = far.as_mut().unwrap_or(&mut near);
+        let all = window_len + 2 * MARGIN;
+        let far_region = if self.adopted {
+            owner.adopt(usize::try_from(all).expect("small"))?
+        } else {
+            owner.allocate(all)?
+        };
+        let paint = vec![MARGIN_BYTE; usize::try_from(MARGIN).expect("small")];
+        testing::write(&far_region, 0, &paint)?;
+        testing::write(&far_region, all - MARGIN, &paint)?;
+        let window = owner.expose(&far_region, MARGIN, window_len, access)?;
+        let limit = Instant::now() + Duration::from_secs(5);
+        let mappable = matches!(self.wire, Wire::Shm { .. }) && !self.adopted;
+        while mappable && !near.has_settled(&window) {
+            near.service();
+            if let Some(far) = &mut far {
+                far.service();
+            }
+            assert!(Instant::now() < limit, "the window was not mapped");
+        }
+        Ok(Built { near, far, near_region, far_region, local, window })
+    }
+}
+
+impl Subject for Pair {
+    type T = End;
+
+    fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
+        self.built = None;
+        self.tags.clear();
+        self.built = Some(self.build(local_len, window_len, access).map_err(|e| e.to_string())?);
+        Ok(())
+    }
+
+    fn transport(&mut self) -> &mut End {
+        &mut self.built_mut().near
+    }
+
+    fn local(&self) -> LocalRegion {
+        self.built().local
+    }
+
+    fn remote(&self) -> RemoteRegion {
+        self.built().window
+    }
+
+    fn write_local(&mut self, offset: u64, bytes: &[u8]) {
+        testing::write(&self.built().near_region, offset, bytes).expect("in range");
+    }
+
+    fn read_local(&mut self, offset: u64, out: &mut [u8]) {
+        testing::read(&self.built().near_region, offset, out).expect("in range");
+    }
+
+    fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
+        testing::write(&self.built().far_region, MARGIN + offset, bytes).expect("in range");
+    }
+
+    fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
+        testing::read(&self.built().far_region, MARGIN + offset, out).expect("in range");
+    }
+
+    fn drive(&mut self) {
+        let built = self.built_mut();
+        if let Some(far) = &mut built.far {
+            far.service();
+        }
+        built.near.service();
+    }
+
+    fn notifications(&mut self) -> Vec<u64> {
+        let built = self.built_mut();
+        let more = built.far.as_mut().unwrap_or(&mut built.near).take_tags();
+        self.tags.extend(more);
+        self.tags.clone()
+    }
+
+    fn revoke(&mut self) -> Support {
+        let built = self.built_mut();
+        let window = built.window;
+        let owner = built.far.as_mut().unwrap_or(&mut built.near);
+        let passed = owner.revoke(&window, Duration::from_secs(5)).expect("the window is open");
+        assert!(passed, "no fence");
+        Support::Done
+    }
+
+    fn kill_peer(&mut self) -> Support {
+        // Dropping the end closes its socket, as the kernel does for a process that died.
+        match self.built_mut().far.take() {
+            Some(_) => Support::Done,
+            None => Support::Unsupported("one process cannot outlive itself"),
+        }
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let region = &self.built().far_region;
+        for offset in [0, region.len() - MARGIN] {
+            let mut margin = [0; 96];
+            testing::read(region, offset, &mut margin).map_err(|e| e.to_string())?;
+            if let Some(at) = margin.iter().position(|b| *b != MARGIN_BYTE) {
+                return Err(format!("byte {at} of the margin at {offset} was written"));
+            }
+        }
+        Ok(())
+    }
+
+    fn patience(&self) -> Patience {
+        Patience { turns: u64::MAX, wall: Duration::from_secs(10), settle: 200 }
+    }
+
+    fn seed(&self) -> u64 {
+        7
+    }
+}
+
+fn passes(wire: Wire, adopted: bool, may_skip: &[&str]) {
+    let report = run(|| Pair::new(wire, adopted));
+    report.assert_all_passed();
+    for (name, why) in report.skipped() {
+        println!("SKIPPED: {name}: {why}");
+        assert!(may_skip.contains(&name), "{name} was skipped: {why}");
+    }
+}
+
+#[test]
+fn loopback_passes() {
+    let mortal = ["death_completes_everything", "no_touch_after_death"];
+    passes(Wire::Loopback, false, &mortal);
+}
+
+#[test]
+fn tcp_passes() {
+    passes(Wire::Tcp, false, &[]);
+}
+
+#[test]
+fn tcp_over_a_local_socket_passes() {
+    passes(Wire::TcpOverUds, true, &[]);
+}
+
+#[test]
+fn shm_passes() {
+    passes(Wire::Shm { cma: true }, false, &[]);
+}
+
+#[test]
+fn shm_into_adopted_memory_passes() {
+    passes(Wire::Shm { cma: true }, true, &[]);
+}
+
+#[test]
+fn shm_into_adopted_memory_without_cma_passes() {
+    passes(Wire::Shm { cma: false }, true, &[]);
+}
