@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use hmc_core::kinds::ConnType;
 use hmc_std::address::Address;
 use hmc_std::peer::Peer;
 use hmc_std::session::Session;
-use hmc_core::kinds::ConnType;
 use std::time::Duration;
 
 use crate::helper::Helper;

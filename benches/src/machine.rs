@@ -18,7 +18,8 @@ pub(crate) fn cpus() -> Vec<usize> {
 pub(crate) fn pin(cpu: usize) -> Res<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("cannot pin to processor {cpu}: {e}"))
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|e| format!("cannot pin to processor {cpu}: {e}"))
 }
 
 /// Lets this process and its children open as many files as the hard limit allows.
@@ -47,12 +48,16 @@ pub(crate) fn cpu_ns() -> f64 {
 
 fn first_line(path: &str, key: &str) -> Option<String> {
     let all = std::fs::read_to_string(path).ok()?;
-    all.lines().find(|l| l.starts_with(key)).and_then(|l| l.split_once(':')).map(|(_, v)| v.trim().to_owned())
+    all.lines()
+        .find(|l| l.starts_with(key))
+        .and_then(|l| l.split_once(':'))
+        .map(|(_, v)| v.trim().to_owned())
 }
 
 /// One line about the machine, for reports.
 pub(crate) fn describe() -> String {
-    let model = first_line("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let model = first_line("/proc/cpuinfo", "model name")
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: Vec<_> = load.split_whitespace().take(1).collect();

@@ -41,7 +41,11 @@ fn text(e: impl std::fmt::Display) -> String {
 
 /// The options, as `cargo xtask bench` passes them on.
 #[derive(Parser)]
-#[command(name = "hmc-bench", version, about = "Measures HMC against plain references in the same run")]
+#[command(
+    name = "hmc-bench",
+    version,
+    about = "Measures HMC against plain references in the same run"
+)]
 struct Arguments {
     /// Fewer samples and sizes: about a minute
     #[arg(long)]
@@ -92,7 +96,13 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Res<ExitCode> {
     if arguments.list {
         for row in rows::all() {
-            println!("{:<16} {:<8} against {}; to reach: {}", row.name(), row.unit(), row.reference(), row.target());
+            println!(
+                "{:<16} {:<8} against {}; to reach: {}",
+                row.name(),
+                row.unit(),
+                row.reference(),
+                row.target()
+            );
         }
         return Ok(ExitCode::SUCCESS);
     }

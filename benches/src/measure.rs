@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn ratios_are_of_neighbours() {
         // The machine got twice as slow half-way: the ratio of neighbours does not notice.
-        let pairs = Pairs { ours: vec![11.0, 11.0, 22.0, 22.0], reference: vec![10.0, 10.0, 20.0, 20.0] };
+        let pairs =
+            Pairs { ours: vec![11.0, 11.0, 22.0, 22.0], reference: vec![10.0, 10.0, 20.0, 20.0] };
         assert!((pairs.time_ratio() - 1.1).abs() < 1e-9);
     }
 

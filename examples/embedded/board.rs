@@ -21,21 +21,12 @@ pub const FRAME_BYTES: usize = 640;
 pub const LINE_BYTES: usize = 640;
 
 /// The key of the memory of the node that initiates.
-pub const KEY_HERE: RegionKey = RegionKey {
-    index: 0,
-    generation: 1,
-};
+pub const KEY_HERE: RegionKey = RegionKey { index: 0, generation: 1 };
 /// The key of the memory of the node that is accessed.
-pub const KEY_THERE: RegionKey = RegionKey {
-    index: 1,
-    generation: 1,
-};
+pub const KEY_THERE: RegionKey = RegionKey { index: 1, generation: 1 };
 
 const MEMORY: usize = 256;
-const _: () = assert!(
-    MEMORY_BYTES == 256,
-    "MEMORY says the same as an array's length"
-);
+const _: () = assert!(MEMORY_BYTES == 256, "MEMORY says the same as an array's length");
 
 /// All memory that the embedding needs. Put it into a `static`; it is about 4 KiB.
 #[derive(Debug)]
@@ -85,12 +76,7 @@ pub struct Bus<'s> {
 impl<'s> Bus<'s> {
     /// A bus with nothing under way.
     pub fn new(here: &'s mut [u8], there: &'s mut [u8], windows: &'s mut [WindowEntry]) -> Self {
-        Self {
-            here,
-            there,
-            windows: WindowTable::new(windows),
-            queue: [None; SLOTS],
-        }
+        Self { here, there, windows: WindowTable::new(windows), queue: [None; SLOTS] }
     }
 
     /// The windows of the node that is accessed.
@@ -102,11 +88,7 @@ impl<'s> Bus<'s> {
     #[must_use]
     pub fn memory_there(&self) -> LocalRegion {
         let len = u64::try_from(self.there.len()).unwrap_or(0);
-        LocalRegion {
-            key: KEY_THERE,
-            extent: Extent::new(len),
-            kind: MemoryKind::Cpu,
-        }
+        LocalRegion { key: KEY_THERE, extent: Extent::new(len), kind: MemoryKind::Cpu }
     }
 
     /// Copies bytes to the front of this node's memory; what does not fit is left out.
@@ -193,10 +175,7 @@ impl Transport for Bus<'_> {
             let Some(work) = self.queue.get_mut(place).and_then(Option::take) else {
                 break;
             };
-            *out = Completion {
-                op: work.op,
-                result: self.execute(&work),
-            };
+            *out = Completion { op: work.op, result: self.execute(&work) };
             done = done.saturating_add(1);
         }
         // The waiting ones move up, so that the oldest is always first.

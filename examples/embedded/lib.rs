@@ -117,12 +117,8 @@ impl Link<'_> {
         if self.turns > MAX_TURNS {
             return Err(Fault::TooManyTurns);
         }
-        self.here
-            .work(&mut self.to_here, &mut self.to_there, self.now)
-            .map_err(Fault::Control)?;
-        self.there
-            .work(&mut self.to_there, &mut self.to_here, self.now)
-            .map_err(Fault::Control)
+        self.here.work(&mut self.to_here, &mut self.to_there, self.now).map_err(Fault::Control)?;
+        self.there.work(&mut self.to_there, &mut self.to_here, self.now).map_err(Fault::Control)
     }
 
     fn turn_until(&mut self, ready: impl Fn(&Self) -> bool) -> Result<(), Fault> {
@@ -153,25 +149,16 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
     // The other node opens its memory for writing and reading, and says so over the control line:
     // the name of a window travels nowhere else.
     let mut bus = Bus::new(&mut storage.here, &mut storage.there, &mut storage.windows);
-    let all = bus
-        .memory_there()
-        .slice(0, MEMORY_BYTES)
-        .map_err(Fault::Range)?;
+    let all = bus.memory_there().slice(0, MEMORY_BYTES).map_err(Fault::Range)?;
     // A real board takes these bits from its entropy source: names must not be guessable.
     let entropy = 0x5EED_0123_4567_89AB;
     let region = bus
         .windows()
         .expose(all, MemoryKind::Cpu, Access::WRITE | Access::READ, entropy)
         .map_err(Fault::Expose)?;
-    let advert = RegionAdvert {
-        region,
-        backing: Backing::Process,
-        role: Role::Default,
-    };
+    let advert = RegionAdvert { region, backing: Backing::Process, role: Role::Default };
     let now = link.now;
-    link.there
-        .send(&Message::Advert(advert), &mut link.to_here, now)
-        .map_err(Fault::Control)?;
+    link.there.send(&Message::Advert(advert), &mut link.to_here, now).map_err(Fault::Control)?;
     link.turn_until(|l| l.here.advert().is_some())?;
     let Some(advert) = link.here.advert() else {
         return Err(Fault::TooManyTurns);
@@ -182,9 +169,7 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
 
     // The bytes are visible at the target, so whoever gets the tag may read them.
     let now = link.now;
-    link.here
-        .send(&Message::Tag(TAG), &mut link.to_there, now)
-        .map_err(Fault::Control)?;
+    link.here.send(&Message::Tag(TAG), &mut link.to_there, now).map_err(Fault::Control)?;
     link.turn_until(|l| l.there.last_tag() == Some(TAG))?;
     if !lane.transport().memory_there_starts_with(CARGO) {
         return Err(Fault::WrongBytes);
@@ -200,11 +185,7 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
     link.turn_until(|l| l.there.heard_bye())?;
     link.there.bye(by, link.now).map_err(Fault::Control)?;
     link.turn_until(|l| l.here.is_closed() && l.there.is_closed())?;
-    Ok(Report {
-        bytes,
-        beats,
-        turns: link.turns,
-    })
+    Ok(Report { bytes, beats, turns: link.turns })
 }
 
 type BoardLane<'s> = Lane<Bus<'s>, &'s mut [hmc_core::slots::Slot]>;
@@ -215,11 +196,8 @@ fn transfer(
     link: &mut Link<'_>,
     window: &RemoteRegion,
 ) -> Result<u64, Fault> {
-    let here = LocalRegion {
-        key: KEY_HERE,
-        extent: Extent::new(MEMORY_BYTES),
-        kind: MemoryKind::Cpu,
-    };
+    let here =
+        LocalRegion { key: KEY_HERE, extent: Extent::new(MEMORY_BYTES), kind: MemoryKind::Cpu };
     let len = u64::try_from(CARGO.len()).unwrap_or(u64::MAX);
     lane.transport_mut().load(CARGO);
     let put = Transfer {
@@ -259,8 +237,7 @@ fn transfer(
 }
 
 fn post(lane: &mut BoardLane<'_>, t: &Transfer, now: Instant) -> Result<OpId, Fault> {
-    lane.post(t, now.after(Duration::from_millis(100)))
-        .map_err(Fault::Lane)
+    lane.post(t, now.after(Duration::from_millis(100))).map_err(Fault::Lane)
 }
 
 /// The wait of a program without threads: progress, deadlines, and the other business, in turns.

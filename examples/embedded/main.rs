@@ -10,12 +10,10 @@ use std::process::ExitCode;
 const STACK_BYTES: usize = 64 * 1024;
 
 fn main() -> ExitCode {
-    let thread = std::thread::Builder::new()
-        .stack_size(STACK_BYTES)
-        .spawn(|| {
-            let mut storage = Storage::new();
-            embedded::run(&mut storage)
-        });
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(|| {
+        let mut storage = Storage::new();
+        embedded::run(&mut storage)
+    });
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(Ok(report))) => {
             println!(

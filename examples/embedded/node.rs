@@ -144,23 +144,12 @@ impl<'s> Node<'s> {
 
     /// The end that waits for a stranger.
     pub fn accept(own: Rank, storage: &'s mut [u8], now: Instant) -> Self {
-        let acceptor = Acceptor {
-            rank: own,
-            job: JOB,
-            upstream: Upstream::Refused,
-        };
+        let acceptor = Acceptor { rank: own, job: JOB, upstream: Upstream::Refused };
         Self::new(own, Control::accepted(&acceptor, now), storage)
     }
 
     fn new(rank: Rank, control: Control, storage: &'s mut [u8]) -> Self {
-        Self {
-            control,
-            framer: Framer::new(storage),
-            notes: Notes {
-                rank,
-                ..Notes::default()
-            },
-        }
+        Self { control, framer: Framer::new(storage), notes: Notes { rank, ..Notes::default() } }
     }
 
     /// Whether HELLO was said and accepted.
@@ -254,20 +243,13 @@ impl<'s> Node<'s> {
 
     /// Hands one frame to the machine. False when there is no whole one.
     fn receive(&mut self, now: Instant) -> Result<bool, LinkFault> {
-        let Self {
-            control,
-            framer,
-            notes,
-        } = self;
+        let Self { control, framer, notes } = self;
         match framer.next(control.frame_limit()) {
             Ok(Next::Frame(header, payload)) => {
-                if let Some(event) = control
-                    .receive(header, payload, now)
-                    .map_err(LinkFault::Violation)?
+                if let Some(event) =
+                    control.receive(header, payload, now).map_err(LinkFault::Violation)?
                 {
-                    notes
-                        .take(control, event, now)
-                        .map_err(LinkFault::Command)?;
+                    notes.take(control, event, now).map_err(LinkFault::Command)?;
                 }
                 Ok(true)
             }

@@ -1,6 +1,8 @@
 //! How fast the copies of hmc-mem are against libc's `memcpy`, by size.
 //!
-//! `cargo run --release -p hmc-mem --example copy_speed [-- MAX_MIB]`. Both run interleaved on the same two
+//! `cargo run --release -p hmc-mem --example copy_speed [-- MAX_MIB [OFFSET]]`; OFFSET, the destination's place in
+//! its page against the source's, is 0 unless said (64 is the worst for a forward copy: each load then looks like
+//! one of a store just made). Both run interleaved on the same two
 //! buffers; each line is the median over the rounds, in ns per copy, and ours/memcpy by speed (above 1: we
 //! are faster). The bounds in `copy/x86_64.rs` come from this table.
 #![allow(
@@ -43,10 +45,10 @@ fn median(mut all: Vec<f64>) -> f64 {
 fn main() {
     let max_mib: usize = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(256);
     let max = max_mib << 20;
-    // Page offsets differ, as they do between a staging buffer and a window.
+    let offset: usize = std::env::args().nth(2).and_then(|a| a.parse().ok()).unwrap_or(0);
     let src = vec![1u8; max + 4096];
-    let mut dst = vec![2u8; max + 4096];
-    let (s, d) = (src.as_ptr(), dst.as_mut_ptr().wrapping_add(64));
+    let mut dst = vec![2u8; max + 4096 + offset];
+    let (s, d) = (src.as_ptr(), dst.as_mut_ptr().wrapping_add(offset));
     println!("{:>12} {:>12} {:>12} {:>8}", "bytes", "ours ns", "memcpy ns", "ratio");
     let small =
         [8usize, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072];

@@ -3,7 +3,9 @@
 //! Everything here is `std` on Linux, x86-64 or aarch64. Failures are typed; nothing is printed or logged.
 
 pub mod cma;
+pub mod file;
 pub mod io;
 pub mod limits;
 pub mod memfd;
+mod pages;
 pub mod pass;

@@ -183,7 +183,9 @@ impl<'a> WindowWord<'a> {
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
     use super::{Drain, MAX_EPOCH, Refused, WindowWord};
-    use crate::sync::{AtomicU32, Ordering, Word64};
+    #[cfg(feature = "std")]
+    use crate::sync::AtomicU32;
+    use crate::sync::{Ordering, Word64};
     use core::time::Duration;
 
     #[test]

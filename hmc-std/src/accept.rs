@@ -245,7 +245,7 @@ impl Shared {
         if let Some(old) = self.link(rank)
             && old.incarnation < incarnation
         {
-            old.turn_ctrl();
+            old.turn_ctrl(false);
         }
         self.judge(Input::Hello { rank, incarnation, host })?;
         let serial = self.next_serial();

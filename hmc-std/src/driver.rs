@@ -135,6 +135,9 @@ impl Driver {
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, read);
         flags.set(epoll::EventFlags::OUT, write);
+        // epoll(7) reports a hang-up whatever was asked for. Nobody may be able to act on it now (a
+        // waiter attends the socket, or the inbox is full): once is enough then.
+        flags.set(epoll::EventFlags::ONESHOT, !read && !write);
         let data = epoll::EventData::new_u64(Token::Link(serial, channel).encode());
         let at = self.instance(channel);
         let told = if slot.added {

@@ -80,8 +80,8 @@ impl Engine {
                 Token::Link(serial, channel) => {
                     if let Some(link) = s.link_by_serial(serial) {
                         busy |= match channel {
-                            Channel::Ctrl => link.turn_ctrl(),
-                            Channel::Data => link.turn_data(),
+                            Channel::Ctrl => link.turn_ctrl(false),
+                            Channel::Data => link.turn_data(false),
                         };
                     }
                 }
@@ -103,7 +103,7 @@ impl Engine {
             while let Some(serial) = s.driver.next_queued() {
                 if let Some(link) = s.link_by_serial(serial) {
                     link.dequeue();
-                    busy |= link.turn_data();
+                    busy |= link.turn_data(false);
                 }
             }
         }

@@ -44,6 +44,7 @@ mod dial;
 mod driver;
 mod engine;
 pub mod error;
+pub mod file;
 pub mod future;
 mod handshake;
 mod link;
@@ -53,6 +54,7 @@ pub mod metrics;
 mod node;
 pub mod op;
 pub mod peer;
+pub mod probe;
 pub mod session;
 mod shared;
 #[cfg(feature = "testing")]
@@ -76,3 +78,8 @@ pub use op::{OpError, OpId};
 pub use peer::{Explanation, Peer};
 pub use session::{Session, SessionBuilder};
 pub use window::{RemoteWindow, Window};
+
+/// The program of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

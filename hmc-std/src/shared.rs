@@ -368,7 +368,7 @@ impl Shared {
         let mut busy = false;
         for link in self.links() {
             link.dequeue();
-            busy |= link.turn_data();
+            busy |= link.turn_data(false);
         }
         busy
     }

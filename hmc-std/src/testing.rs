@@ -207,6 +207,12 @@ impl End {
         self.port.service()
     }
 
+    /// Whether the data plane has ended.
+    #[must_use]
+    pub fn is_down(&mut self) -> bool {
+        self.port.down().is_some()
+    }
+
     /// Ends the data plane, as a link that dies does.
     pub fn kill(&mut self) {
         self.port.bring_down(Down::Silent);

@@ -56,6 +56,11 @@ impl Window {
         Self { peer, span: Some(span), region }
     }
 
+    /// The span, unless it was taken back.
+    pub(crate) fn span(&self) -> Option<&Span> {
+        self.span.as_ref()
+    }
+
     /// Copies `out.len()` bytes at `offset` out; the peer may be changing them.
     ///
     /// # Errors

@@ -1,1 +1,12 @@
-//! Shared parts of the tests.
+//! Shared parts of the tests: processes to kill, places to put sockets, and patience.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "only tests use this crate; they may panic"
+)]
+
+pub mod actor;
+pub mod raw;
+pub mod scene;

@@ -3,14 +3,7 @@
 //! One file of [`cmd`] for each command; the rooms beside it are what they share. Nothing here is
 //! part of a release, and no crate may depend on it. Start with `cmd/test_sim.rs`, which runs the
 //! others in order.
-#![cfg_attr(
-    test,
-    allow(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        reason = "tests may panic"
-    )
-)]
+#![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic"))]
 
 mod cmd;
 mod manifest;

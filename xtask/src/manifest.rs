@@ -39,20 +39,12 @@ impl Manifest {
         for line in text.lines() {
             let line = without_comment(line).trim();
             if let Some(name) = line.strip_prefix('[') {
-                section = name
-                    .trim_start_matches('[')
-                    .trim_end_matches(']')
-                    .trim()
-                    .to_owned();
+                section = name.trim_start_matches('[').trim_end_matches(']').trim().to_owned();
                 out.sections.push(section.clone());
             } else if let Some((key, value)) = line.split_once('=') {
                 let plain = value.trim().trim_matches('"').to_owned();
                 let key = key.trim().trim_matches('"').to_owned();
-                out.entries.push(Entry {
-                    section: section.clone(),
-                    key,
-                    value: plain,
-                });
+                out.entries.push(Entry { section: section.clone(), key, value: plain });
             }
         }
         out
@@ -60,10 +52,7 @@ impl Manifest {
 
     /// The value of a key, without quotes.
     pub(crate) fn get(&self, section: &str, key: &str) -> Option<&str> {
-        self.entries
-            .iter()
-            .find(|e| e.section == section && e.key == key)
-            .map(|e| e.value.as_str())
+        self.entries.iter().find(|e| e.section == section && e.key == key).map(|e| e.value.as_str())
     }
 
     /// Whether there is such a section.
@@ -93,12 +82,7 @@ impl Manifest {
                     d.from_workspace |= from_workspace;
                     d.path |= path;
                 }
-                None => out.push(Dependency {
-                    name: name.to_owned(),
-                    dev,
-                    from_workspace,
-                    path,
-                }),
+                None => out.push(Dependency { name: name.to_owned(), dev, from_workspace, path }),
             }
         }
         out
@@ -115,11 +99,9 @@ fn kind_of(section: &str) -> Option<(bool, Option<&str>)> {
         }
         None => section,
     };
-    for (word, dev) in [
-        ("dependencies", false),
-        ("dev-dependencies", true),
-        ("build-dependencies", true),
-    ] {
+    for (word, dev) in
+        [("dependencies", false), ("dev-dependencies", true), ("build-dependencies", true)]
+    {
         if tail == word {
             return Some((dev, None));
         }
@@ -165,12 +147,7 @@ f = { path = "f" }
 "##;
 
     fn dep(name: &str, dev: bool, from_workspace: bool, path: bool) -> Dependency {
-        Dependency {
-            name: name.to_owned(),
-            dev,
-            from_workspace,
-            path,
-        }
+        Dependency { name: name.to_owned(), dev, from_workspace, path }
     }
 
     #[test]

@@ -46,13 +46,7 @@ pub(crate) fn cargo() -> Command {
 pub(crate) fn cargo_of(toolchain: &str) -> Command {
     let mut command = Command::new("cargo");
     command.arg(format!("+{toolchain}"));
-    for name in [
-        "CARGO",
-        "RUSTC",
-        "RUSTDOC",
-        "RUSTUP_TOOLCHAIN",
-        "RUSTC_WRAPPER",
-    ] {
+    for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER"] {
         command.env_remove(name);
     }
     // A question whether a toolchain is there must not bring it.
@@ -63,13 +57,7 @@ pub(crate) fn cargo_of(toolchain: &str) -> Command {
 /// The program and its arguments as one would type them.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
-    let mut words = vec![
-        program
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-    ];
+    let mut words = vec![program.file_name().unwrap_or_default().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     words.join(" ")
 }
@@ -133,19 +121,13 @@ pub(crate) fn stream(command: &mut Command, deadline: Duration) -> Result<Outcom
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 timed_out = true;
-                println!(
-                    "killed after {} s: `{}`",
-                    deadline.as_secs(),
-                    shown(command)
-                );
+                println!("killed after {} s: `{}`", deadline.as_secs(), shown(command));
                 kill_tree(pid);
                 break;
             }
         }
     }
-    let status = child
-        .wait()
-        .map_err(|e| format!("cannot wait for `{}`: {e}", shown(command)))?;
+    let status = child.wait().map_err(|e| format!("cannot wait for `{}`: {e}", shown(command)))?;
     // After a kill some descendant may hold the pipe open for a moment more: the thread is left
     // to end by itself then.
     if !timed_out && reader.join().is_err() {
@@ -190,11 +172,7 @@ fn children_of(pid: u32) -> Vec<u32> {
     tasks
         .flatten()
         .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|text| {
-            text.split_whitespace()
-                .filter_map(|w| w.parse().ok())
-                .collect::<Vec<_>>()
-        })
+        .flat_map(|text| text.split_whitespace().filter_map(|w| w.parse().ok()).collect::<Vec<_>>())
         .collect()
 }
 
@@ -212,10 +190,7 @@ mod tests {
             Duration::from_secs(30),
         );
         let out = out.unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(
-            (out.success, out.code, out.stdout.as_str()),
-            (false, Some(3), "one\ntwo\n")
-        );
+        assert_eq!((out.success, out.code, out.stdout.as_str()), (false, Some(3), "one\ntwo\n"));
         assert_eq!(out.why(), "exit status 3");
     }
 
@@ -230,17 +205,12 @@ mod tests {
         drop(command);
         assert!(out.timed_out && !out.success);
         assert_eq!(held.read(&mut [0]).unwrap(), 0);
-        assert!(
-            begun.elapsed() < Duration::from_secs(50),
-            "the grandchild lived on"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(50), "the grandchild lived on");
     }
 
     #[test]
     fn a_missing_program_is_an_error_with_its_name() {
-        let why = capture(&mut Command::new("no-such-program-of-hmc"))
-            .err()
-            .unwrap_or_default();
+        let why = capture(&mut Command::new("no-such-program-of-hmc")).err().unwrap_or_default();
         assert!(why.contains("no-such-program-of-hmc"), "{why}");
     }
 }

@@ -75,9 +75,7 @@ impl Source {
                     ('r', '"' | '#')
                         if !ends_in_word(&line.code) || ends_in_literal_prefix(&line.code) =>
                     {
-                        let hashes = (1..)
-                            .take_while(|k| at(i.saturating_add(*k)) == '#')
-                            .count();
+                        let hashes = (1..).take_while(|k| at(i.saturating_add(*k)) == '#').count();
                         let quote = i.saturating_add(hashes).saturating_add(1);
                         if at(quote) == '"' {
                             mode = Mode::RawText(hashes);
@@ -158,16 +156,10 @@ impl Source {
                     continue;
                 }
                 if !word.is_empty() {
-                    out.push(Token {
-                        text: std::mem::take(&mut word),
-                        line: number,
-                    });
+                    out.push(Token { text: std::mem::take(&mut word), line: number });
                 }
                 if !c.is_whitespace() {
-                    out.push(Token {
-                        text: c.to_string(),
-                        line: number,
-                    });
+                    out.push(Token { text: c.to_string(), line: number });
                 }
             }
         }
@@ -176,11 +168,7 @@ impl Source {
 
     /// The code alone, one line after the other.
     pub(crate) fn code(&self) -> String {
-        self.lines
-            .iter()
-            .map(|l| l.code.as_str())
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.lines.iter().map(|l| l.code.as_str()).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -218,11 +206,7 @@ mod tests {
     fn a_text_over_lines_keeps_the_count_of_lines() {
         let s = Source::split("let a = \"one \\\n two\n three\";\nunsafe {}");
         assert_eq!(s.lines.len(), 4);
-        let unsafe_at = s
-            .tokens()
-            .iter()
-            .find(|t| t.text == "unsafe")
-            .map(|t| t.line);
+        let unsafe_at = s.tokens().iter().find(|t| t.text == "unsafe").map(|t| t.line);
         assert_eq!(unsafe_at, Some(4));
     }
 

@@ -18,8 +18,7 @@ pub(crate) fn has_target(target: &str) -> bool {
     };
     out.success
         && std::fs::read_dir(out.stdout.trim()).is_ok_and(|dir| {
-            dir.flatten()
-                .any(|e| e.file_name().to_string_lossy().starts_with("libcore-"))
+            dir.flatten().any(|e| e.file_name().to_string_lossy().starts_with("libcore-"))
         })
 }
 

@@ -68,10 +68,7 @@ impl Tree {
                     .map_err(|e| format!("{}: {e}", path.display()))?
                     .to_string_lossy()
                     .replace('\\', "/");
-                if [".rs", ".toml", ".md"]
-                    .iter()
-                    .any(|end| short.ends_with(end))
-                {
+                if [".rs", ".toml", ".md"].iter().any(|end| short.ends_with(end)) {
                     let text =
                         std::fs::read_to_string(&path).map_err(|e| format!("{short}: {e}"))?;
                     tree.files.push(File { path: short, text });
@@ -90,15 +87,9 @@ impl Tree {
     pub(crate) fn planted(files: &[(&str, &str)]) -> Self {
         let files = files
             .iter()
-            .map(|(path, text)| File {
-                path: (*path).to_owned(),
-                text: (*text).to_owned(),
-            })
+            .map(|(path, text)| File { path: (*path).to_owned(), text: (*text).to_owned() })
             .collect();
-        Self {
-            files,
-            others: Vec::new(),
-        }
+        Self { files, others: Vec::new() }
     }
 
     /// All Rust files.
@@ -133,16 +124,8 @@ impl Tree {
             .filter_map(|f| {
                 let manifest = Manifest::parse(&f.text);
                 let name = manifest.get("package", "name")?.to_owned();
-                let folder = f
-                    .path
-                    .strip_suffix("Cargo.toml")?
-                    .trim_end_matches('/')
-                    .to_owned();
-                Some(Crate {
-                    name,
-                    folder,
-                    manifest,
-                })
+                let folder = f.path.strip_suffix("Cargo.toml")?.trim_end_matches('/').to_owned();
+                Some(Crate { name, folder, manifest })
             })
             .collect()
     }
@@ -180,12 +163,7 @@ mod tests {
         let all = tree.crates();
         let files: Vec<Vec<&str>> = all
             .iter()
-            .map(|c| {
-                c.rust(&tree, &all)
-                    .iter()
-                    .map(|f| f.path.as_str())
-                    .collect()
-            })
+            .map(|c| c.rust(&tree, &all).iter().map(|f| f.path.as_str()).collect())
             .collect();
         assert_eq!(files, [["a/src/lib.rs"], ["a/b/src/lib.rs"]]);
         assert!(tree.exists("a/b/src") && tree.exists("a/src/lib.rs") && !tree.exists("a/sr"));

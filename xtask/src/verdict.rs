@@ -31,10 +31,7 @@ impl Verdict {
 
     /// A visible skip.
     pub(crate) fn skipped(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::Skipped {
-            reason: reason.into(),
-            remedy: remedy.into(),
-        }
+        Self::Skipped { reason: reason.into(), remedy: remedy.into() }
     }
 
     /// `Passed` for `Ok`, `Failed` for the error.

@@ -5,22 +5,21 @@
 //! fcntl(2) F_ADD_SEALS). A peer's: mapped only after its seals, its size and its committed pages are checked.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Access;
 use hmc_core::span::{Extent, Span};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
 use super::limits::{self, Budget};
-use crate::error::{MemError, MemLimit};
+pub use super::pages::HUGE_PAGE;
+use super::pages::{self, MAX_LEN, Pins, advise, commit, map, no_space, os};
+use crate::error::MemError;
 use crate::owned::{Backing, Owned};
 use crate::shared::{SharedBytes, SharedError, widen};
-
-/// The huge page of x86-64 and of aarch64 with 4 KiB pages, in bytes. Regions from here on ask for them.
-pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// The seals that a mapped memfd must have.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -143,126 +142,8 @@ impl Builder {
     }
 }
 
-/// The longest mapping, in bytes: 2^46, the user half of a 47-bit address space, less rounding.
-const MAX_LEN: u64 = 1 << 46;
-
 fn page_of(pages: Pages) -> u64 {
     if pages == Pages::Reserved { HUGE_PAGE } else { limits::page_size() }
-}
-
-fn commit(fd: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
-    loop {
-        match rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size) {
-            // fallocate(2) starts again from what it has committed.
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
-}
-
-#[cold]
-fn os(call: &'static str, e: Errno) -> MemError {
-    match e {
-        Errno::MFILE | Errno::NFILE => MemError::NoFds { limit: limits::nofile() },
-        _ => MemError::Os { call, errno: e.raw_os_error() },
-    }
-}
-
-#[cold]
-fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
-    match e {
-        // madvise(2): EFAULT where the population would have raised SIGBUS.
-        Errno::NOSPC | Errno::NOMEM | Errno::FAULT => {
-            MemError::NoSpace { need, have: Budget::read().have(), limit: MemLimit::Kernel }
-        }
-        _ => os(call, e),
-    }
-}
-
-/// Mapped address space, given back on drop.
-#[derive(Debug)]
-struct Pins {
-    at: NonNull<u8>,
-    len: usize,
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        // SAFETY: `at` and `len` are what `map` mapped, whole pages that nothing else unmaps; views of them
-        // borrow the `Mapping` that is being dropped. The call cannot fail for such a range.
-        let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
-    }
-}
-
-/// Maps `size` bytes, whole pages, of `fd` from `offset`, at a multiple of 2 MiB when `huge`.
-fn map(
-    fd: BorrowedFd<'_>,
-    size: u64,
-    offset: u64,
-    access: Access,
-    huge: bool,
-) -> Result<Pins, MemError> {
-    let too_long = MemError::TooLong { len: size, limit: MAX_LEN };
-    let len = usize::try_from(size).map_err(|_| too_long)?;
-    let prot = if access.contains(Access::WRITE) {
-        ProtFlags::READ | ProtFlags::WRITE
-    } else {
-        ProtFlags::READ
-    };
-    let slack = if huge { usize::try_from(HUGE_PAGE).map_err(|_| too_long)? } else { 0 };
-    // Reserve first, so that the mapping can start where huge pages fit.
-    let whole = len.checked_add(slack).ok_or(too_long)?;
-    // SAFETY: no address is asked for, so no mapping is replaced.
-    let base = unsafe {
-        rustix::mm::mmap_anonymous(
-            ptr::null_mut(),
-            whole,
-            ProtFlags::empty(),
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )
-    }
-    .map_err(|e| no_space(size, "mmap", e))?;
-    let base = base.cast::<u8>();
-    let Some(reserved) = NonNull::new(base).map(|at| Pins { at, len: whole }) else {
-        return Err(os("mmap", Errno::NOMEM));
-    };
-    // `align_offset` of a byte pointer to a power of two is at most `slack - 1`.
-    let head = if huge { base.align_offset(slack).min(slack) } else { 0 };
-    let start = base.wrapping_add(head);
-    // SAFETY: `start` and the `len` bytes from it lie in the reservation, which this function owns and
-    // nobody uses; MAP_FIXED replaces just those pages.
-    let at = unsafe {
-        rustix::mm::mmap(start.cast(), len, prot, MapFlags::SHARED | MapFlags::FIXED, fd, offset)
-    }
-    .map_err(|e| no_space(size, "mmap", e))?;
-    std::mem::forget(reserved);
-    give_back(base, head);
-    give_back(start.wrapping_add(len), slack.saturating_sub(head));
-    // Never null: mmap(2) succeeded above the lowest page.
-    let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-    let pins = Pins { at, len };
-    // Row "fork" of the fault table: a child that touched these pages would break the parent's windows.
-    advise(&pins, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
-    Ok(pins)
-}
-
-/// Unmaps a rest of a reservation.
-fn give_back(at: *mut u8, len: usize) {
-    if let Some(at) = NonNull::new(at).filter(|_| len > 0) {
-        drop(Pins { at, len });
-    }
-}
-
-fn advise(pins: &Pins, advice: Advice) -> Result<(), Errno> {
-    loop {
-        // SAFETY: the range is mapped and owned by `pins`. The advices used here (huge page, dontfork,
-        // populate) leave the contents as they are.
-        match unsafe { rustix::mm::madvise(pins.at.as_ptr().cast(), pins.len, advice) } {
-            // madvise(2), MADV_POPULATE: EINTR and EAGAIN ask for another go.
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            other => return other,
-        }
-    }
 }
 
 /// Pages of a sealed memfd in this process, unmapped on drop.
@@ -505,23 +386,8 @@ impl Mapping {
         if len == 0 {
             return Ok(());
         }
-        // SAFETY: no address is asked for, so no mapping is replaced.
-        let fresh = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }
-        .map_err(|e| no_space(size, "mmap", e))?;
-        let fresh = NonNull::new(fresh.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-        let fresh = Pins { at: fresh, len };
-        match advise(&fresh, Advice::LinuxPopulateWrite) {
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(e) => return Err(no_space(size, "madvise", e)),
-        }
-        advise(&fresh, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
+        let fresh = pages::anonymous(size)?;
+        let len = fresh.len;
         // SAFETY: `len` bytes from `at` are mapped, as the span rounded up to whole pages lies in the mapping;
         // `fresh` has as many, new and disjoint.
         unsafe { crate::copy::copy(fresh.at.as_ptr(), at, len) };

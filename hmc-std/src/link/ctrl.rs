@@ -89,6 +89,10 @@ impl CtrlState {
         (!self.paused, self.sent < self.unsent.len())
     }
 
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended
+    }
+
     pub(crate) fn attend(&mut self, on: bool) {
         self.attended = on;
     }
@@ -110,7 +114,7 @@ impl CtrlState {
         self.paused = false;
         for _ in 0..BUDGET_READS {
             // What was received before a pause comes first.
-            self.digest(now, link, heard);
+            self.digest(now, link, heard, busy);
             if self.ended.is_some() || self.paused {
                 break;
             }
@@ -118,7 +122,7 @@ impl CtrlState {
                 Ok(drained) => {
                     busy = true;
                     if drained {
-                        self.digest(now, link, heard);
+                        self.digest(now, link, heard, true);
                         break;
                     }
                 }
@@ -152,7 +156,9 @@ impl CtrlState {
         Ok(n < room)
     }
 
-    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+    /// Consumes what was received. `came` says whether anything was just now: looking at what lies
+    /// there already is no sign of life.
+    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard, came: bool) {
         while self.ended.is_none() {
             match self.framer.next(self.control.frame_limit()) {
                 Ok(Next::Frame(header, payload)) => {
@@ -171,8 +177,10 @@ impl CtrlState {
                     self.obey(now);
                 }
                 Ok(Next::Need(_)) => {
-                    let began = self.framer.began();
-                    self.control.note_received(began, now);
+                    if came {
+                        let began = self.framer.began();
+                        self.control.note_received(began, now);
+                    }
                     return;
                 }
                 Ok(Next::Grow(bytes)) => {

@@ -200,11 +200,19 @@ impl Link {
     }
 
     /// Receives and executes on the data plane. Returns whether anything happened.
-    pub(crate) fn turn_data(&self) -> bool {
+    ///
+    /// Only the leader receives while there is one: it may be about to park on the socket, and would
+    /// miss what another thread took from it. Others merely move copies and batches on.
+    pub(crate) fn turn_data(&self, as_leader: bool) -> bool {
         let mut after = Aftermath::default();
         let (busy, work, down, opened) = {
             let mut data = self.data();
-            let busy = data.turn(clock::now(), &mut after);
+            let busy = if as_leader || !data.is_attended() {
+                data.turn(clock::now(), &mut after)
+            } else {
+                data.pump(&mut after);
+                false
+            };
             self.settle_data(&mut data);
             let work = data.has_work() && !data.is_attended();
             (busy, work, data.port().down(), data.take_opened())
@@ -223,10 +231,14 @@ impl Link {
     }
 
     /// Receives and executes on the control connection. Returns whether anything happened.
-    pub(crate) fn turn_ctrl(&self) -> bool {
+    /// As for the data plane, only the leader receives while there is one.
+    pub(crate) fn turn_ctrl(&self, as_leader: bool) -> bool {
         let mut heard = ctrl::Heard::default();
         let (busy, ended) = {
             let mut ctrl = self.ctrl();
+            if ctrl.is_attended() && !as_leader {
+                return false;
+            }
             let busy = ctrl.turn(clock::now(), self, &mut heard);
             self.settle_ctrl(&mut ctrl);
             (busy, ctrl.ended())

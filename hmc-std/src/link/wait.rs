@@ -7,12 +7,15 @@
 
 use std::time::Duration as StdDuration;
 
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration, Instant};
 use hmc_mem::baton::Handed;
 use rustix::event::{PollFd, PollFlags};
 
 use super::Link;
 use crate::clock;
+
+/// The longest sleep of a leader between two looks at what it waits for.
+const LONGEST_NAP_NS: u64 = 50_000_000;
 
 /// Which halves of a link a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +69,9 @@ impl Link {
     ) -> Option<R> {
         let mut spin_until = clock::now().after(clock::from_std(self.spin));
         loop {
-            let mut busy = self.turn_data();
+            let mut busy = self.turn_data(true);
             if watch == Watch::Both {
-                busy |= self.turn_ctrl();
+                busy |= self.turn_ctrl(true);
             }
             if let Some(r) = look(self) {
                 return Some(r);
@@ -102,7 +105,9 @@ impl Link {
             let i = data.port().interest();
             (i.read, i.write, data.lane().next_deadline())
         };
-        let timeout = clock::timespec(clock::left(deadline.min(earlier)));
+        // What another thread ends while we sleep (a cancellation) no socket tells of.
+        let soon = clock::now().after(Duration::from_nanos(LONGEST_NAP_NS));
+        let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         let data = self.data_fd().map(|fd| PollFd::new(fd, flags(read, write)));
         let result = match (watch, data) {
             (Watch::Data, Some(data)) => rustix::event::poll(&mut [data], timeout.as_ref()),

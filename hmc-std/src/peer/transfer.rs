@@ -300,7 +300,7 @@ impl Peer {
         if ended(&self.link).map_err(stale)? {
             return Ok(true);
         }
-        self.link.turn_data();
+        self.link.turn_data(false);
         ended(&self.link).map_err(stale)
     }
 

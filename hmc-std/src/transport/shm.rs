@@ -39,7 +39,7 @@ struct Mapped {
     epoch: Epoch,
     map: Mapping,
     range: Range,
-    writable: bool,
+    access: Access,
 }
 
 /// A transfer that is copied piece by piece.
@@ -188,15 +188,17 @@ impl ShmPort {
         if index >= hmc_core::limits::MAX_WINDOWS_PER_PEER {
             return Err(Error::config(format!("window place {index} is out of range")));
         }
-        let access = if a.writable { Access::all() } else { Access::READ };
-        let map = Mapping::map_peer(a.fd, a.total, 0, access)?;
+        // Pages that may be written are always readable to the CPU; `copy` judges the access.
+        let writable = a.access.contains(Access::WRITE);
+        let pages = if writable { Access::all() } else { Access::READ };
+        let map = Mapping::map_peer(a.fd, a.total, 0, pages)?;
         let range = Extent::new(a.total).span(Side::Remote, a.offset, a.len)?;
         if index >= self.remote.len() {
             self.remote.resize_with(index.saturating_add(1), || None);
         }
         if let Some(place) = self.remote.get_mut(index) {
             *place =
-                Some(Mapped { id: a.window, epoch: a.epoch, map, range, writable: a.writable });
+                Some(Mapped { id: a.window, epoch: a.epoch, map, range, access: a.access });
         }
         Ok(())
     }
@@ -292,7 +294,8 @@ impl ShmPort {
         if m.epoch != remote.epoch {
             return Err(Failure::Window(WindowFault::StaleEpoch));
         }
-        if opcode != Opcode::Get && !m.writable {
+        let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+        if !m.access.contains(needed) {
             return Err(Failure::Window(WindowFault::Access));
         }
         let there = m

@@ -49,11 +49,7 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut
     let backward = from.addr() < to.addr();
     for k in 0..n {
         // From the end when the target lies behind the source. Cannot wrap: `k < n`.
-        let i = if backward {
-            n.wrapping_sub(k).wrapping_sub(1)
-        } else {
-            k
-        };
+        let i = if backward { n.wrapping_sub(k).wrapping_sub(1) } else { k };
         // SAFETY: the caller vouches for `n` bytes at `from`, and `i < n`.
         let source = unsafe { from.add(i) };
         // SAFETY: as above; a `u8` has no alignment.

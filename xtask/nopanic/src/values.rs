@@ -64,10 +64,7 @@ pub(crate) fn side() -> Side {
 }
 
 pub(crate) fn key() -> RegionKey {
-    any(RegionKey {
-        index: 0,
-        generation: 0,
-    })
+    any(RegionKey { index: 0, generation: 0 })
 }
 
 pub(crate) fn window() -> WindowId {
@@ -79,25 +76,15 @@ pub(crate) fn epoch() -> Epoch {
 }
 
 pub(crate) fn local() -> LocalSlice {
-    LocalSlice {
-        key: key(),
-        span: span(),
-    }
+    LocalSlice { key: key(), span: span() }
 }
 
 pub(crate) fn remote() -> RemoteSlice {
-    RemoteSlice {
-        window: window(),
-        epoch: epoch(),
-        span: span(),
-    }
+    RemoteSlice { window: window(), epoch: epoch(), span: span() }
 }
 
 pub(crate) fn op() -> OpId {
-    any(OpId {
-        index: 0,
-        generation: 0,
-    })
+    any(OpId { index: 0, generation: 0 })
 }
 
 pub(crate) fn opcode() -> Opcode {
@@ -161,11 +148,7 @@ pub(crate) fn token() -> LinkToken {
 
 /// A control connection in an unknown state.
 pub(crate) fn control() -> Control {
-    let acceptor = Acceptor {
-        rank: rank(),
-        job: number(),
-        upstream: any(Upstream::Allowed),
-    };
+    let acceptor = Acceptor { rank: rank(), job: number(), upstream: any(Upstream::Allowed) };
     any(Control::accepted(&acceptor, now()))
 }
 
@@ -186,10 +169,7 @@ impl Transport for Opaque {
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         for c in out {
-            *c = any(Completion {
-                op: op(),
-                result: result(),
-            });
+            *c = any(Completion { op: op(), result: result() });
         }
         size()
     }

@@ -63,10 +63,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
             .arg(format!("-max_total_time={}", options.secs))
             // One second for one input, and memory that grows only with the input.
             .args(["-timeout=1", "-rss_limit_mb=512", "-print_final_stats=1"]);
-        match shell::stream(
-            &mut command,
-            BUILD.saturating_add(Duration::from_secs(options.secs)),
-        ) {
+        match shell::stream(&mut command, BUILD.saturating_add(Duration::from_secs(options.secs))) {
             Ok(out) if out.success => {}
             Ok(out) => crashed.push(format!("{target} ({})", out.why())),
             Err(why) => return Verdict::Failed(why),
@@ -75,10 +72,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
     if crashed.is_empty() {
         return Verdict::Passed;
     }
-    Verdict::failed(format!(
-        "{}; the input lies in fuzz/artifacts",
-        crashed.join(", ")
-    ))
+    Verdict::failed(format!("{}; the input lies in fuzz/artifacts", crashed.join(", ")))
 }
 
 /// The names of the targets, from the files of `fuzz/fuzz_targets`.

@@ -56,10 +56,7 @@ fn agreed(tree: &Tree) -> Result<String, String> {
         let inherits = c.manifest.get("package", "rust-version.workspace") == Some("true");
         let own = c.manifest.get("package", "rust-version");
         if !inherits && own != Some(&stated) {
-            return Err(format!(
-                "{}/Cargo.toml states {own:?}, the workspace {stated}",
-                c.folder
-            ));
+            return Err(format!("{}/Cargo.toml states {own:?}, the workspace {stated}", c.folder));
         }
     }
     // Without `msrv` clippy takes rust-version of the manifest.
@@ -67,10 +64,7 @@ fn agreed(tree: &Tree) -> Result<String, String> {
         let Some(file) = tree.file(name) else {
             continue;
         };
-        if let Some(other) = Manifest::parse(&file.text)
-            .get("", "msrv")
-            .filter(|v| *v != stated)
-        {
+        if let Some(other) = Manifest::parse(&file.text).get("", "msrv").filter(|v| *v != stated) {
             return Err(format!("{name} states {other}, the workspace {stated}"));
         }
     }
@@ -85,10 +79,7 @@ mod tests {
     fn verdict(member: &str, clippy: &str) -> Result<String, String> {
         let member = format!("[package]\nname = \"a\"\n{member}");
         agreed(&Tree::planted(&[
-            (
-                "Cargo.toml",
-                "[workspace.package]\nrust-version = \"1.88\"\n",
-            ),
+            ("Cargo.toml", "[workspace.package]\nrust-version = \"1.88\"\n"),
             ("a/Cargo.toml", &member),
             ("clippy.toml", clippy),
         ]))
@@ -96,10 +87,7 @@ mod tests {
 
     #[test]
     fn agreement_passes_and_planted_differences_do_not() {
-        assert_eq!(
-            verdict("rust-version.workspace = true\n", ""),
-            Ok("1.88".to_owned())
-        );
+        assert_eq!(verdict("rust-version.workspace = true\n", ""), Ok("1.88".to_owned()));
         assert_eq!(
             verdict("rust-version = \"1.88\"\n", "msrv = \"1.88\"\n"),
             Ok("1.88".to_owned())

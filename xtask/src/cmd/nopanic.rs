@@ -28,10 +28,7 @@ pub(crate) struct Options {
 
 /// Runs the three parts.
 pub(crate) fn run(options: &Options) -> Verdict {
-    if cfg!(not(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    ))) {
+    if cfg!(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))) {
         return Verdict::skipped(
             "the driver links for Linux on x86-64 or aarch64 only",
             "run it there",
@@ -47,10 +44,7 @@ fn prove(root: &Path, options: &Options) -> Result<(), String> {
     for what in &missing {
         println!("not called by the driver: {what}");
     }
-    println!(
-        "{called} public functions and texts in {} rooms are called",
-        rooms.len()
-    );
+    println!("{called} public functions and texts in {} rooms are called", rooms.len());
     if let Some(room) = &options.room {
         if !rooms.contains(room) {
             return Err(format!("no room {room}; there are: {}", rooms.join(", ")));
@@ -101,13 +95,7 @@ fn link(root: &Path, room: Option<&str>, seeded: bool) -> Result<Outcome, String
     let mut command = shell::cargo();
     command
         .current_dir(root)
-        .args([
-            "rustc",
-            "--quiet",
-            "--release",
-            "--locked",
-            "--manifest-path",
-        ])
+        .args(["rustc", "--quiet", "--release", "--locked", "--manifest-path"])
         .arg(format!("{DRIVER}/Cargo.toml"))
         .arg("--target-dir")
         .arg(root.join("target/nopanic"))
@@ -120,8 +108,6 @@ fn link(root: &Path, room: Option<&str>, seeded: bool) -> Result<Outcome, String
         command.args(["--cfg", "seeded_panic"]);
     }
     // Flags of the caller's (a sanitizer, coverage) would bring code that is not the core's.
-    command
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     shell::capture(&mut command)
 }

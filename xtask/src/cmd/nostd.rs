@@ -69,10 +69,7 @@ fn dependencies(root: &Path) -> Result<(), String> {
         println!("hmc-core depends on known crates only");
         return Ok(());
     }
-    Err(format!(
-        "hmc-core must not depend on: {}",
-        strangers.join(", ")
-    ))
+    Err(format!("hmc-core must not depend on: {}", strangers.join(", ")))
 }
 
 /// The crates of cargo's list that are not known.
@@ -133,9 +130,8 @@ fn host_program(root: &Path) -> Result<(), String> {
         return Err("the program without std does not link".to_owned());
     }
     let program = target_dir.join("release/hmc-bare");
-    let bytes = std::fs::metadata(&program)
-        .map_err(|e| format!("{}: {e}", program.display()))?
-        .len();
+    let bytes =
+        std::fs::metadata(&program).map_err(|e| format!("{}: {e}", program.display()))?.len();
     let ran = shell::capture(&mut Command::new(&program))?;
     if ran.success {
         println!("a static program of {bytes} bytes without libc ran the embedding");
@@ -153,9 +149,6 @@ mod tests {
         assert!(
             strangers("hmc-core v0.1.0 (/x)\nbitflags v2.13.2\nzerocopy v0.8.1 (*)\n").is_empty()
         );
-        assert_eq!(
-            strangers("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"),
-            ["log"]
-        );
+        assert_eq!(strangers("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"), ["log"]);
     }
 }

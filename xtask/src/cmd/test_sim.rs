@@ -46,10 +46,7 @@ struct Answer {
 
 impl From<Verdict> for Answer {
     fn from(verdict: Verdict) -> Self {
-        Self {
-            verdict,
-            counts: Counts::default(),
-        }
+        Self { verdict, counts: Counts::default() }
     }
 }
 
@@ -61,54 +58,23 @@ struct Step {
 }
 
 const STEPS: [Step; 10] = [
-    Step {
-        name: "tidy",
-        slow: false,
-        run: |_| cmd::tidy::run().into(),
-    },
-    Step {
-        name: "msrv",
-        slow: true,
-        run: |_| cmd::msrv::run().into(),
-    },
-    Step {
-        name: "workspace tests",
-        slow: false,
-        run: workspace,
-    },
-    Step {
-        name: "process tests (release)",
-        slow: true,
-        run: processes,
-    },
-    Step {
-        name: "loom models",
-        slow: true,
-        run: loom,
-    },
+    Step { name: "tidy", slow: false, run: |_| cmd::tidy::run().into() },
+    Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
+    Step { name: "workspace tests", slow: false, run: workspace },
+    Step { name: "process tests (release)", slow: true, run: processes },
+    Step { name: "loom models", slow: true, run: loom },
     Step {
         name: "nopanic",
         slow: false,
         run: |_| cmd::nopanic::run(&cmd::nopanic::Options::default()).into(),
     },
-    Step {
-        name: "nostd",
-        slow: false,
-        run: |_| cmd::nostd::run().into(),
-    },
+    Step { name: "nostd", slow: false, run: |_| cmd::nostd::run().into() },
     Step {
         name: "Miri: wire, big-endian",
         slow: true,
         run: |root| {
             // The core has no unsafe code to check; a machine of the other byte order is the point.
-            let what = [
-                "-p",
-                "hmc-core",
-                "--test",
-                "wire_golden",
-                "--target",
-                BIG_ENDIAN,
-            ];
+            let what = ["-p", "hmc-core", "--test", "wire_golden", "--target", BIG_ENDIAN];
             miri(root, &what)
         },
     },
@@ -120,13 +86,7 @@ const STEPS: [Step; 10] = [
     Step {
         name: "fuzz, short",
         slow: true,
-        run: |_| {
-            cmd::fuzz::run(&cmd::fuzz::Options {
-                secs: FUZZ_SECS,
-                target: None,
-            })
-            .into()
-        },
+        run: |_| cmd::fuzz::run(&cmd::fuzz::Options { secs: FUZZ_SECS, target: None }).into(),
     },
 ];
 
@@ -142,12 +102,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
         } else {
             (step.run)(&root)
         };
-        println!(
-            "--- {}: {} {}",
-            step.name,
-            answer.verdict.word(),
-            answer.verdict.detail()
-        );
+        println!("--- {}: {} {}", step.name, answer.verdict.word(), answer.verdict.detail());
         table.push((step.name, answer, begun.elapsed()));
     }
     println!(
@@ -167,23 +122,12 @@ pub(crate) fn run(options: &Options) -> Verdict {
     }
     for (name, answer, _) in &table {
         if answer.verdict != Verdict::Passed {
-            println!(
-                "{name}: {} {}",
-                answer.verdict.word(),
-                answer.verdict.detail()
-            );
+            println!("{name}: {} {}", answer.verdict.word(), answer.verdict.detail());
         }
     }
     let total = sum(table.iter().map(|(_, answer, _)| answer));
-    println!(
-        "{} passed, {} failed, {} skipped",
-        total.passed, total.failed, total.skipped
-    );
-    if total.failed == 0 {
-        Verdict::Passed
-    } else {
-        Verdict::failed("some steps failed")
-    }
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    if total.failed == 0 { Verdict::Passed } else { Verdict::failed("some steps failed") }
 }
 
 /// The numbers of all steps. A step that failed or was skipped as a whole counts as one.
@@ -205,13 +149,7 @@ fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
 /// Everything but the process tests, which want a release build, with the documents' examples.
 fn workspace(root: &Path) -> Answer {
     let mut command = shell::cargo();
-    command.args([
-        "test",
-        "--workspace",
-        "--exclude",
-        "tests",
-        "--no-fail-fast",
-    ]);
+    command.args(["test", "--workspace", "--exclude", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root))
 }
 
@@ -233,7 +171,7 @@ fn processes(root: &Path) -> Answer {
         Ok(out) => return Verdict::failed(format!("hmc-cli does not build: {}", out.why())).into(),
         Err(why) => return Verdict::Failed(why).into(),
     }
-    command.args(["test", "--release", "--package", "tests", "--no-fail-fast"]);
+    command.args(["test", "--release", "--package", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root))
 }
 
@@ -273,10 +211,7 @@ fn miri(root: &Path, what: &[&str]) -> Answer {
         .env("PROPTEST_CASES", "4")
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
         // The tests read stored texts; nothing else of the machine is touched.
-        .env(
-            "MIRIFLAGS",
-            "-Zmiri-strict-provenance -Zmiri-disable-isolation",
-        );
+        .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation");
     tests(command.current_dir(root))
 }
 
@@ -312,9 +247,7 @@ fn count(text: &str) -> Counts {
         };
         total.passed = total.passed.saturating_add(number(" passed").unwrap_or(0));
         total.failed = total.failed.saturating_add(number(" failed").unwrap_or(0));
-        total.skipped = total
-            .skipped
-            .saturating_add(number(" ignored").unwrap_or(0));
+        total.skipped = total.skipped.saturating_add(number(" ignored").unwrap_or(0));
     }
     total
 }
@@ -328,14 +261,7 @@ mod tests {
     fn results_are_added_up() {
         let text = "running 3 tests\ntest result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
-        assert_eq!(
-            count(text),
-            Counts {
-                passed: 13,
-                failed: 2,
-                skipped: 1
-            }
-        );
+        assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });
         assert_eq!(count("nothing"), Counts::default());
     }
 
@@ -345,20 +271,9 @@ mod tests {
         let missing = Answer::from(Verdict::skipped("a", "b"));
         let red = Answer {
             verdict: Verdict::failed("x"),
-            counts: Counts {
-                passed: 5,
-                failed: 2,
-                skipped: 0,
-            },
+            counts: Counts { passed: 5, failed: 2, skipped: 0 },
         };
         let total = sum([&broken, &missing, &red].into_iter());
-        assert_eq!(
-            total,
-            Counts {
-                passed: 5,
-                failed: 3,
-                skipped: 1
-            }
-        );
+        assert_eq!(total, Counts { passed: 5, failed: 3, skipped: 1 });
     }
 }

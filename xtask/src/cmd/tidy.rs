@@ -28,11 +28,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            what: what.into(),
-        }
+        Self { path: path.to_owned(), line, what: what.into() }
     }
 }
 
@@ -60,10 +56,7 @@ fn judge(tree: &Tree) -> Verdict {
     let mut total = 0_usize;
     for (name, rule) in RULES {
         let findings = rule(tree);
-        println!(
-            "{}: {name}",
-            if findings.is_empty() { "ok" } else { "BROKEN" }
-        );
+        println!("{}: {name}", if findings.is_empty() { "ok" } else { "BROKEN" });
         for f in &findings {
             println!("  {}:{}: {}", f.path, f.line, f.what);
         }

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::kinds::{Caps, Rank};
+use hmc_core::kinds::{Access, Caps, Rank};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -75,8 +75,8 @@ pub(crate) struct Arrival {
     pub(crate) offset: u64,
     /// Size of the window, in bytes.
     pub(crate) len: u64,
-    /// Whether it may be written.
-    pub(crate) writable: bool,
+    /// What may be done with it.
+    pub(crate) access: Access,
     /// Size of the memfd, in bytes.
     pub(crate) total: u64,
     pub(crate) fd: OwnedFd,

@@ -278,7 +278,9 @@ impl StreamPort {
                     epoch: frame.epoch,
                     offset: frame.offset,
                     len: frame.addr,
-                    writable: frame.tag & u64::from(Access::WRITE.bits()) != 0,
+                    access: Access::from_bits_truncate(
+                        u8::try_from(frame.tag & 0xFF).unwrap_or(0),
+                    ),
                     total: frame.total,
                     fd,
                 });

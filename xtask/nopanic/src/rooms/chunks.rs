@@ -18,11 +18,7 @@ pub(crate) fn call() {
     done(Pair::is_empty(&pair));
     done(Pair::take(pair, number()));
     pieces(Pair::chunks(pair, any(NonZeroU64::MIN)));
-    pieces(Pair::stripes(
-        pair,
-        any(NonZeroU32::MIN),
-        any(NonZeroU64::MIN),
-    ));
+    pieces(Pair::stripes(pair, any(NonZeroU32::MIN), any(NonZeroU64::MIN)));
 }
 
 fn pieces(chunks: Chunks) {

@@ -22,10 +22,7 @@ pub(crate) fn call() {
     done(&mut c);
     done(Control::eof(&mut c));
     done(&mut c);
-    let error = WireError {
-        at: small(),
-        kind: any(WireErrorKind::UnknownType(0)),
-    };
+    let error = WireError { at: small(), kind: any(WireErrorKind::UnknownType(0)) };
     done(Control::malformed(&mut c, error));
     done(&mut c);
     Control::tick(&mut c, now());

@@ -11,9 +11,6 @@ pub(crate) fn call() {
     }
     show::<CloseReason>(&any(CloseReason::Eof));
     show::<Violation>(&any(Violation::WrongJob { theirs: 0, ours: 0 }));
-    let misuse = Misuse {
-        state: State::Ready,
-        command: Command::Bye,
-    };
+    let misuse = Misuse { state: State::Ready, command: Command::Bye };
     show::<CommandError>(&any(CommandError::Misuse(misuse)));
 }

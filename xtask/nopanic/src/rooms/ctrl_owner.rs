@@ -8,11 +8,7 @@ pub(crate) fn call() {
     done(Control::dial(&hello(), now()));
     done(Control::dial_upstream(rank(), rank(), now()));
     done(Control::attach(rank(), token(), any(0), now()));
-    let acceptor = Acceptor {
-        rank: rank(),
-        job: number(),
-        upstream: any(Upstream::Allowed),
-    };
+    let acceptor = Acceptor { rank: rank(), job: number(), upstream: any(Upstream::Allowed) };
     done(Control::accepted(&acceptor, now()));
     let mut c = control();
     done(Control::accept(&mut c, &hello(), token(), now()));

@@ -19,10 +19,7 @@ fn forward<D: Device<Error = DeviceErrorKind>>(mut d: D) {
     done(d.alloc(number()));
     done(d.free(key()));
     done(d.copy(stream, local(), local()));
-    done(d.passed(any(Mark {
-        stream,
-        number: number(),
-    })));
+    done(d.passed(any(Mark { stream, number: number() })));
 }
 
 struct Opaque;
@@ -39,11 +36,7 @@ impl Device for Opaque {
     }
 
     fn alloc(&mut self, len_bytes: u64) -> Result<LocalRegion, DeviceErrorKind> {
-        any(Ok(LocalRegion {
-            key: key(),
-            extent: Extent::new(len_bytes),
-            kind: kind(),
-        }))
+        any(Ok(LocalRegion { key: key(), extent: Extent::new(len_bytes), kind: kind() }))
     }
 
     fn free(&mut self, key: RegionKey) -> Result<(), DeviceErrorKind> {
@@ -52,11 +45,7 @@ impl Device for Opaque {
     }
 
     fn region(&self, key: RegionKey) -> Option<LocalRegion> {
-        any(Some(LocalRegion {
-            key,
-            extent: Extent::new(number()),
-            kind: kind(),
-        }))
+        any(Some(LocalRegion { key, extent: Extent::new(number()), kind: kind() }))
     }
 
     fn copy(
@@ -66,10 +55,7 @@ impl Device for Opaque {
         to: LocalSlice,
     ) -> Result<Mark, DeviceErrorKind> {
         done((from, to));
-        any(Ok(Mark {
-            stream,
-            number: number(),
-        }))
+        any(Ok(Mark { stream, number: number() }))
     }
 
     fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {

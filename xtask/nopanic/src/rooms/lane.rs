@@ -15,12 +15,8 @@ pub(crate) fn call() {
 }
 
 fn lane<T: Transport<Error = ErrorKind>, S: AsRef<[Slot]> + AsMut<[Slot]>>(mut l: Lane<T, S>) {
-    let transfer = any(Transfer {
-        opcode: opcode(),
-        when: when(),
-        local: local(),
-        remote: remote(),
-    });
+    let transfer =
+        any(Transfer { opcode: opcode(), when: when(), local: local(), remote: remote() });
     done(&mut l);
     done(Lane::transport(&l).caps());
     done(Lane::transport_mut(&mut l));

@@ -9,12 +9,7 @@ use hmc_core::slots::Slot;
 pub(crate) fn call() {
     let mut storage = [Slot::FREE; 8];
     let mut lane = Lane::new(Opaque, any(&mut storage[..]));
-    let transfer = Transfer {
-        opcode: opcode(),
-        when: when(),
-        local: local(),
-        remote: remote(),
-    };
+    let transfer = Transfer { opcode: opcode(), when: when(), local: local(), remote: remote() };
     let Ok(mut p) = Pipeline::new(&transfer, any(NonZeroU64::MIN), size(), now()) else {
         return;
     };

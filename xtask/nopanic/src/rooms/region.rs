@@ -8,18 +8,9 @@ pub(crate) fn call() {
     done(WindowId::new(any(0), number()));
     done(WindowId::index(window()));
     let extent = Extent::new(number());
-    let local = LocalRegion {
-        key: key(),
-        extent,
-        kind: kind(),
-    };
+    let local = LocalRegion { key: key(), extent, kind: kind() };
     done(LocalRegion::slice(&local, number(), number()));
-    let remote = RemoteRegion {
-        window: window(),
-        epoch: epoch(),
-        extent,
-        access: access(),
-        kind: kind(),
-    };
+    let remote =
+        RemoteRegion { window: window(), epoch: epoch(), extent, access: access(), kind: kind() };
     done(RemoteRegion::slice(&remote, number(), number()));
 }

@@ -10,21 +10,11 @@ pub(crate) fn call() {
 
 fn forward<T: Transport<Error = ErrorKind>>(mut t: T) {
     done(t.caps());
-    let work = WorkRequest {
-        op: op(),
-        opcode: opcode(),
-        when: when(),
-        local: local(),
-        remote: remote(),
-    };
+    let work =
+        WorkRequest { op: op(), opcode: opcode(), when: when(), local: local(), remote: remote() };
     if let Err(e) = t.post(&work) {
         done(e.kind());
     }
-    done(t.poll(
-        &mut [Completion {
-            op: op(),
-            result: result(),
-        }; 4],
-    ));
+    done(t.poll(&mut [Completion { op: op(), result: result() }; 4]));
     done(t.cancel(op()));
 }

@@ -19,29 +19,11 @@ pub(crate) fn call() {
 
 fn table<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>>(mut t: WindowTable<S>) {
     done(&mut t);
-    done(WindowTable::expose(
-        &mut t,
-        local(),
-        kind(),
-        access(),
-        number(),
-    ));
+    done(WindowTable::expose(&mut t, local(), kind(), access(), number()));
     done(&mut t);
     done(WindowTable::entry(&t, window(), epoch()));
-    done(WindowTable::check(
-        &t,
-        window(),
-        epoch(),
-        number(),
-        number(),
-        access(),
-    ));
-    done(WindowTable::step(
-        &mut t,
-        window(),
-        epoch(),
-        any(Step::Revoke),
-    ));
+    done(WindowTable::check(&t, window(), epoch(), number(), number(), access()));
+    done(WindowTable::step(&mut t, window(), epoch(), any(Step::Revoke)));
     done(&mut t);
     WindowTable::in_use(&t).for_each(done);
 }

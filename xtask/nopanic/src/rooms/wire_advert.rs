@@ -14,13 +14,7 @@ pub(crate) fn call() {
     let blob = any(Endpoint::blob(&endpoint));
     done(EndpointBlob::typed(&blob));
     done(EndpointBlob::emitted_len(&blob));
-    done(EndpointBlob::parse(&mut Reader::new(
-        bytes(&storage),
-        small(),
-    )));
+    done(EndpointBlob::parse(&mut Reader::new(bytes(&storage), small())));
     let mut target = [0; 64];
-    done(EndpointBlob::emit(
-        &blob,
-        &mut Writer::new(any(&mut target[..])),
-    ));
+    done(EndpointBlob::emit(&blob, &mut Writer::new(any(&mut target[..]))));
 }

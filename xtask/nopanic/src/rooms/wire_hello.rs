@@ -7,13 +7,7 @@ use hmc_core::wire::hello::{EndpointList, Endpoints, Hello};
 pub(crate) fn call() {
     let mut list = any(EndpointList::new());
     let storage = [0; 64];
-    done(EndpointList::push(
-        &mut list,
-        EndpointBlob {
-            kind: any(0),
-            bytes: bytes(&storage),
-        },
-    ));
+    done(EndpointList::push(&mut list, EndpointBlob { kind: any(0), bytes: bytes(&storage) }));
     let mut list = any(list);
     done(&mut list);
     let endpoints = any(EndpointList::endpoints(&list));

@@ -1,12 +1,13 @@
 //! `hmc_core::wire::message`.
 
-use crate::values::{any, bytes, done, number, small};
+use crate::values::{any, bytes, done, number, small, window};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::header::{FrameKind, Header};
-use hmc_core::wire::message::{Message, tag_frame};
+use hmc_core::wire::message::{Message, notify_frame, tag_frame};
 
 pub(crate) fn call() {
     done(tag_frame(number()));
+    done(notify_frame(number(), window()));
     let storage = [0; 600];
     let header = any(Header::new(FrameKind::Int, small()));
     done(Message::parse(header, bytes(&storage)));
@@ -15,8 +16,5 @@ pub(crate) fn call() {
     done(Message::payload_len(&message));
     done(Message::emitted_len(&message));
     let mut target = [0; 600];
-    done(Message::emit(
-        &message,
-        &mut Writer::new(any(&mut target[..])),
-    ));
+    done(Message::emit(&message, &mut Writer::new(any(&mut target[..]))));
 }

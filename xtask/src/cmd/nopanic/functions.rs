@@ -10,10 +10,7 @@ const CORE: &str = "hmc-core/src/";
 
 /// The rooms of the core that have functions to call.
 pub(super) fn rooms(tree: &Tree) -> Vec<String> {
-    core_files(tree)
-        .filter(|(_, text)| !public(text).is_empty())
-        .map(|(room, _)| room)
-        .collect()
+    core_files(tree).filter(|(_, text)| !public(text).is_empty()).map(|(room, _)| room).collect()
 }
 
 /// How many functions the driver calls, and those that it does not.
@@ -45,10 +42,7 @@ fn core_files(tree: &Tree) -> impl Iterator<Item = (String, &str)> {
 /// The tokens of a file without its test modules.
 fn tokens_of(text: &str) -> Vec<Token> {
     let mut source = Source::split(text);
-    let cut = source
-        .lines
-        .iter()
-        .position(|l| l.code.contains("#[cfg(test)]"));
+    let cut = source.lines.iter().position(|l| l.code.contains("#[cfg(test)]"));
     if let Some(cut) = cut {
         source.lines.truncate(cut);
     }
@@ -117,9 +111,7 @@ fn header(tokens: &[Token], at: usize) -> (String, bool, usize) {
     let mut end = at.saturating_add(1);
     let mut bounds = false;
     while let Some(t) = tokens.get(end) {
-        let arrow = tokens
-            .get(end.saturating_sub(1))
-            .is_some_and(|p| p.text == "-");
+        let arrow = tokens.get(end.saturating_sub(1)).is_some_and(|p| p.text == "-");
         match t.text.as_str() {
             "{" if angle == 0 => break,
             "<" => angle = angle.saturating_add(1),
@@ -157,10 +149,7 @@ fn calls(text: &str) -> Vec<String> {
         out.push(t.text.clone());
         // Back over `::` and over the `<..>` of a turbofish to the type.
         let mut back = i;
-        if [1, 2]
-            .iter()
-            .all(|k| back.checked_sub(*k).is_some_and(|b| word(b) == ":"))
-        {
+        if [1, 2].iter().all(|k| back.checked_sub(*k).is_some_and(|b| word(b) == ":")) {
             back = back.saturating_sub(3);
             if word(back) == ">" {
                 let mut angle = 0_usize;
@@ -208,10 +197,7 @@ mod tests {
 
     #[test]
     fn public_functions_are_found_under_their_types() {
-        assert_eq!(
-            public(ROOM),
-            ["free", "Table::new", "Table::last", "Bad as Display"]
-        );
+        assert_eq!(public(ROOM), ["free", "Table::new", "Table::last", "Bad as Display"]);
     }
 
     #[test]
@@ -225,13 +211,7 @@ mod tests {
     #[test]
     fn a_new_public_function_is_missing_until_it_is_called() {
         let driver = "fn go() { free(1); Table::new(); show::<Bad>(&b); }";
-        let tree = Tree::planted(&[
-            ("hmc-core/src/a/b.rs", ROOM),
-            ("d/src/rooms/a_b.rs", driver),
-        ]);
-        assert_eq!(
-            compare(&tree, "d"),
-            (3, vec!["a/b: Table::last".to_owned()])
-        );
+        let tree = Tree::planted(&[("hmc-core/src/a/b.rs", ROOM), ("d/src/rooms/a_b.rs", driver)]);
+        assert_eq!(compare(&tree, "d"), (3, vec!["a/b: Table::last".to_owned()]));
     }
 }

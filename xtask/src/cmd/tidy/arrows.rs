@@ -14,15 +14,8 @@ const ALLOWED: [(&str, &[&str]); 5] = [
 ];
 
 /// Crates for development only: they look at every floor, and nothing may depend on them.
-const APART: [&str; 7] = [
-    "tests",
-    "benches",
-    "examples",
-    "xtask",
-    "hmc-fuzz",
-    "hmc-nopanic",
-    "hmc-bare",
-];
+const APART: [&str; 7] =
+    ["hmc-tests", "hmc-benches", "examples", "xtask", "hmc-fuzz", "hmc-nopanic", "hmc-bare"];
 
 /// Of the crates apart, those that a crate apart may depend on.
 const SHARED_APART: [&str; 1] = ["examples"];
@@ -37,10 +30,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for c in &crates {
         let path = format!("{}/Cargo.toml", c.folder);
         let apart = APART.contains(&c.name.as_str());
-        let row = ALLOWED
-            .iter()
-            .find(|(name, _)| *name == c.name)
-            .map(|(_, may)| *may);
+        let row = ALLOWED.iter().find(|(name, _)| *name == c.name).map(|(_, may)| *may);
         if row.is_none() && !apart {
             out.push(Finding::new(
                 &path,
@@ -58,11 +48,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 None => !APART.contains(&name) || SHARED_APART.contains(&name),
             };
             if ours.contains(&name) && !allowed {
-                out.push(Finding::new(
-                    &path,
-                    0,
-                    format!("{} must not depend on {name}", c.name),
-                ));
+                out.push(Finding::new(&path, 0, format!("{} must not depend on {name}", c.name)));
             }
             if c.name == "hmc-core"
                 && !d.dev
@@ -101,7 +87,7 @@ mod tests {
             ("hmc-core/Cargo.toml", &core),
             ("hmc-std/Cargo.toml", &std),
             ("hmc-sim/Cargo.toml", "[package]\nname = \"hmc-sim\"\n"),
-            ("tests/Cargo.toml", "[package]\nname = \"tests\"\n"),
+            ("tests/Cargo.toml", "[package]\nname = \"hmc-tests\"\n"),
         ]);
         check(&tree).into_iter().map(|f| f.what).collect()
     }
@@ -120,22 +106,10 @@ mod tests {
 
     #[test]
     fn planted_violations_are_found() {
-        assert_eq!(
-            findings("[dependencies]\nhmc-std.workspace = true\n", "").len(),
-            1
-        );
-        assert_eq!(
-            findings("[dependencies]\nrand.workspace = true\n", "").len(),
-            1
-        );
-        assert_eq!(
-            findings("", "[dependencies]\nhmc-sim.workspace = true\n").len(),
-            1
-        );
-        assert_eq!(
-            findings("", "[dev-dependencies]\ntests.workspace = true\n").len(),
-            1
-        );
+        assert_eq!(findings("[dependencies]\nhmc-std.workspace = true\n", "").len(), 1);
+        assert_eq!(findings("[dependencies]\nrand.workspace = true\n", "").len(), 1);
+        assert_eq!(findings("", "[dependencies]\nhmc-sim.workspace = true\n").len(), 1);
+        assert_eq!(findings("", "[dev-dependencies]\nhmc-tests.workspace = true\n").len(), 1);
         assert_eq!(findings("", "[dependencies]\nlog = \"1\"\n").len(), 1);
         let stray = Tree::planted(&[("x/Cargo.toml", "[package]\nname = \"hmc-x\"\n")]);
         assert_eq!(check(&stray).len(), 1);

@@ -14,10 +14,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     }
     dependencies(tree, &mut out);
     for file in tree.rust() {
-        let head = file
-            .text
-            .lines()
-            .find(|l| !l.trim().is_empty() && !l.starts_with("#!"));
+        let head = file.text.lines().find(|l| !l.trim().is_empty() && !l.starts_with("#!"));
         if !head.is_some_and(|l| l.starts_with("//!")) {
             out.push(Finding::new(
                 &file.path,
@@ -58,28 +55,14 @@ fn links(tree: &Tree, file: &File, out: &mut Vec<Finding>) {
         }
         let (path, anchor) = target.split_once('#').unwrap_or((target.as_str(), ""));
         let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let full = if path.is_empty() {
-            Some(file.path.clone())
-        } else {
-            join(folder, path)
-        };
+        let full = if path.is_empty() { Some(file.path.clone()) } else { join(folder, path) };
         let Some(full) = full.filter(|f| tree.exists(f)) else {
-            out.push(Finding::new(
-                &file.path,
-                number,
-                format!("`{target}` leads nowhere"),
-            ));
+            out.push(Finding::new(&file.path, number, format!("`{target}` leads nowhere")));
             continue;
         };
-        let page = tree
-            .file(&full)
-            .filter(|f| f.path.ends_with(".md") && !anchor.is_empty());
+        let page = tree.file(&full).filter(|f| f.path.ends_with(".md") && !anchor.is_empty());
         if page.is_some_and(|page| !anchors(&page.text).iter().any(|a| a == anchor)) {
-            out.push(Finding::new(
-                &file.path,
-                number,
-                format!("`{target}`: no such heading"),
-            ));
+            out.push(Finding::new(&file.path, number, format!("`{target}`: no such heading")));
         }
     }
 }
@@ -102,10 +85,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
             let rest = line.get(at.saturating_add(2)..).unwrap_or("");
             if let Some((target, _)) = rest.split_once(')') {
                 // A title may follow the target.
-                out.push((
-                    number,
-                    target.split_whitespace().next().unwrap_or("").to_owned(),
-                ));
+                out.push((number, target.split_whitespace().next().unwrap_or("").to_owned()));
             }
         }
         if let Some((_, target)) = line.strip_prefix('[').and_then(|l| l.split_once("]: ")) {
@@ -162,14 +142,8 @@ mod tests {
 
     #[test]
     fn links_that_lead_somewhere_pass() {
-        assert_eq!(
-            findings("[b](B.md) [c](../src/lib.rs) [d](https://x.y/z) [e](../src/)"),
-            0
-        );
-        assert_eq!(
-            findings("# Top\n[b](B.md#one-thing--another) [t](#top)\n```\n[x](y)\n```"),
-            0
-        );
+        assert_eq!(findings("[b](B.md) [c](../src/lib.rs) [d](https://x.y/z) [e](../src/)"), 0);
+        assert_eq!(findings("# Top\n[b](B.md#one-thing--another) [t](#top)\n```\n[x](y)\n```"), 0);
     }
 
     #[test]

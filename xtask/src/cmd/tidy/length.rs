@@ -27,11 +27,7 @@ fn with_excuses(tree: &Tree, excused: &str) -> Vec<Finding> {
                 out.push(Finding::new(&file.path, lines, format!("{lines} lines; at most {LIMIT_LINES}: split it, or list it in long_files.txt with a reason")));
             }
             Some((_, reason)) if reason.trim().is_empty() => {
-                out.push(Finding::new(
-                    &file.path,
-                    0,
-                    "listed in long_files.txt without a reason",
-                ));
+                out.push(Finding::new(&file.path, 0, "listed in long_files.txt without a reason"));
             }
             Some(_) if lines <= LIMIT_LINES => {
                 out.push(Finding::new(
@@ -45,11 +41,7 @@ fn with_excuses(tree: &Tree, excused: &str) -> Vec<Finding> {
     }
     for (path, _) in table {
         if tree.file(path).is_none() {
-            out.push(Finding::new(
-                path,
-                0,
-                "listed in long_files.txt but not there",
-            ));
+            out.push(Finding::new(path, 0, "listed in long_files.txt but not there"));
         }
     }
     out
@@ -68,15 +60,7 @@ mod tests {
         assert_eq!(with_excuses(&tree, "").len(), 1);
         assert_eq!(with_excuses(&tree, "# why\nb.rs: one table\n").len(), 0);
         assert_eq!(with_excuses(&tree, "b.rs\n").len(), 1, "no reason");
-        assert_eq!(
-            with_excuses(&tree, "b.rs: x\na.rs: x\n").len(),
-            1,
-            "no need"
-        );
-        assert_eq!(
-            with_excuses(&tree, "b.rs: x\nc.rs: x\n").len(),
-            1,
-            "no file"
-        );
+        assert_eq!(with_excuses(&tree, "b.rs: x\na.rs: x\n").len(), 1, "no need");
+        assert_eq!(with_excuses(&tree, "b.rs: x\nc.rs: x\n").len(), 1, "no file");
     }
 }

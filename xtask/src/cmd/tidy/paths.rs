@@ -76,11 +76,7 @@ fn expand(
             at = at.saturating_add(1);
             break;
         }
-        if !word
-            .chars()
-            .all(|c| c.is_alphanumeric() || c == '_' || c == '*')
-            || word.is_empty()
-        {
+        if !word.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '*') || word.is_empty() {
             break;
         }
         head.push(word.to_owned());
@@ -120,13 +116,7 @@ mod tests {
         let s = Source::split("use crate::{a::{B, c::D as E}, f::*};\nlet x = crate::g::H::new();");
         let got: Vec<String> = below(&s, "crate")
             .iter()
-            .map(|p| {
-                format!(
-                    "{}{}",
-                    p.segments.join("/"),
-                    if p.imported { "" } else { " inline" }
-                )
-            })
+            .map(|p| format!("{}{}", p.segments.join("/"), if p.imported { "" } else { " inline" }))
             .collect();
         assert_eq!(got, ["a/B", "a/c/D", "f/*", "g/H/new inline"]);
     }

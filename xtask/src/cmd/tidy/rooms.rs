@@ -35,11 +35,7 @@ const ROOMS: [(&str, Wing, &[&str]); 28] = [
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),
     ("lane", Data, &["region", "slots", "transport", "work"]),
-    (
-        "pipeline",
-        Data,
-        &["chunks", "lane", "region", "slots", "transport", "work"],
-    ),
+    ("pipeline", Data, &["chunks", "lane", "region", "slots", "transport", "work"]),
     ("wire/cursor", Control, &[]),
     ("wire/header", Control, &["wire/cursor"]),
     ("wire/reject", Control, &["wire/cursor"]),
@@ -50,49 +46,22 @@ const ROOMS: [(&str, Wing, &[&str]); 28] = [
     (
         "wire/message",
         Control,
-        &[
-            "region",
-            "wire/advert",
-            "wire/cursor",
-            "wire/header",
-            "wire/hello",
-            "wire/reject",
-        ],
+        &["region", "wire/advert", "wire/cursor", "wire/header", "wire/hello", "wire/reject"],
     ),
-    (
-        "wire/data",
-        Control,
-        &["region", "window", "wire/cursor", "work"],
-    ),
+    ("wire/data", Control, &["region", "window", "wire/cursor", "work"]),
     ("ctrl/framer", Control, &["wire/*"]),
     ("ctrl/state", Control, &["wire/*"]),
     ("ctrl/output", Control, &["ctrl/state", "wire/*"]),
-    (
-        "ctrl/timers",
-        Control,
-        &["ctrl/output", "ctrl/state", "wire/*"],
-    ),
+    ("ctrl/timers", Control, &["ctrl/output", "ctrl/state", "wire/*"]),
     (
         "ctrl/machine",
         Control,
-        &[
-            "ctrl/framer",
-            "ctrl/output",
-            "ctrl/state",
-            "ctrl/timers",
-            "wire/*",
-        ],
+        &["ctrl/framer", "ctrl/output", "ctrl/state", "ctrl/timers", "wire/*"],
     ),
     (
         "ctrl/owner",
         Control,
-        &[
-            "ctrl/machine",
-            "ctrl/output",
-            "ctrl/state",
-            "ctrl/timers",
-            "wire/*",
-        ],
+        &["ctrl/machine", "ctrl/output", "ctrl/state", "ctrl/timers", "wire/*"],
     ),
     ("ctrl/roster", Control, &["ctrl/state", "wire/*"]),
 ];
@@ -133,18 +102,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         let Some((_, wing, may)) = room(&name) else {
-            out.push(Finding::new(
-                &file.path,
-                0,
-                "this room is in no row of the table of rooms",
-            ));
+            out.push(Finding::new(&file.path, 0, "this room is in no row of the table of rooms"));
             continue;
         };
         let source = without_tests(Source::split(&file.text));
-        for path in siblings(&source, &name)
-            .into_iter()
-            .chain(below(&source, "crate"))
-        {
+        for path in siblings(&source, &name).into_iter().chain(below(&source, "crate")) {
             let Some(to) = target(&path.segments).filter(|to| *to != name) else {
                 continue;
             };
@@ -156,9 +118,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 ));
                 continue;
             };
-            let bridge = BRIDGES
-                .iter()
-                .any(|(b, to_rooms)| *b == name && to_rooms.contains(&to.as_str()));
+            let bridge =
+                BRIDGES.iter().any(|(b, to_rooms)| *b == name && to_rooms.contains(&to.as_str()));
             let within =
                 may.contains(&to.as_str()) || (to.starts_with("wire/") && may.contains(&"wire/*"));
             let crosses = *to_wing != Ground && to_wing != wing && !bridge;
@@ -198,60 +159,29 @@ mod tests {
     use crate::tree::Tree;
 
     fn findings(room: &str, text: &str) -> usize {
-        check(&Tree::planted(&[(
-            &format!("hmc-core/src/{room}.rs"),
-            text,
-        )]))
-        .len()
+        check(&Tree::planted(&[(&format!("hmc-core/src/{room}.rs"), text)])).len()
     }
 
     #[test]
     fn listed_arrows_pass() {
+        assert_eq!(findings("lane", "use crate::work::Failure;\nuse crate::limits::MAX_SLOTS;"), 0);
         assert_eq!(
-            findings(
-                "lane",
-                "use crate::work::Failure;\nuse crate::limits::MAX_SLOTS;"
-            ),
-            0
-        );
-        assert_eq!(
-            findings(
-                "wire/advert",
-                "use crate::region::Epoch;\nuse super::cursor::Reader;"
-            ),
+            findings("wire/advert", "use crate::region::Epoch;\nuse super::cursor::Reader;"),
             0
         );
         assert_eq!(findings("wire/data", "use crate::window::WindowFault;"), 0);
-        assert_eq!(
-            findings(
-                "span",
-                "#[cfg(test)]\nmod tests {\n use crate::lane::Lane;\n}"
-            ),
-            0
-        );
+        assert_eq!(findings("span", "#[cfg(test)]\nmod tests {\n use crate::lane::Lane;\n}"), 0);
         assert_eq!(findings("lib", "pub mod span;"), 0);
-        assert_eq!(
-            findings(
-                "slots/fail",
-                "use crate::slots::Slots;\nuse super::list::List;"
-            ),
-            0
-        );
+        assert_eq!(findings("slots/fail", "use crate::slots::Slots;\nuse super::list::List;"), 0);
     }
 
     #[test]
     fn planted_violations_are_found() {
         assert_eq!(findings("lane", "use crate::wire::cursor::Reader;"), 1);
         assert_eq!(findings("ctrl/state", "use crate::work::Failure;"), 1);
-        assert_eq!(
-            findings("wire/header", "fn f(x: crate::window::Life) {}"),
-            1
-        );
+        assert_eq!(findings("wire/header", "fn f(x: crate::window::Life) {}"), 1);
         assert_eq!(findings("span", "use crate::region::Epoch;"), 1);
-        assert_eq!(
-            findings("region", "use crate::{window::Life, span::Span};"),
-            1
-        );
+        assert_eq!(findings("region", "use crate::{window::Life, span::Span};"), 1);
         assert_eq!(findings("wire/cursor", "use super::message::Message;"), 1);
         assert_eq!(findings("slots/fail", "use crate::lane::Lane;"), 1);
         assert_eq!(findings("brand_new", ""), 1);

@@ -11,7 +11,7 @@ use crate::tree::Tree;
 const FACADE: &str = "hmc-std";
 
 /// Who may use the facade: faces, and code that stands for an application.
-const APPLICATIONS: [&str; 5] = ["hmc-cli", "tests", "benches", "examples", "xtask"];
+const APPLICATIONS: [&str; 5] = ["hmc-cli", "hmc-tests", "hmc-benches", "examples", "xtask"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let crates = tree.crates();
@@ -20,11 +20,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         .filter_map(|c| {
             let lib = c.manifest.get("lib", "path").unwrap_or("src/lib.rs");
             let file = tree.file(&format!("{}/{lib}", c.folder))?;
-            let word = c
-                .manifest
-                .get("lib", "name")
-                .unwrap_or(&c.name)
-                .replace('-', "_");
+            let word = c.manifest.get("lib", "name").unwrap_or(&c.name).replace('-', "_");
             Some((c.name.as_str(), word, modules(&file.text)))
         })
         .collect();
@@ -87,10 +83,7 @@ mod tests {
             ("hmc-core/Cargo.toml", "[package]\nname = \"hmc-core\"\n"),
             ("hmc-core/src/lib.rs", "pub mod span;\nmod inner;\n"),
             ("hmc-std/Cargo.toml", "[package]\nname = \"hmc-std\"\n"),
-            (
-                "hmc-std/src/lib.rs",
-                "pub mod session;\npub use crate::session::Session;\n",
-            ),
+            ("hmc-std/src/lib.rs", "pub mod session;\npub use crate::session::Session;\n"),
             ("hmc-cli/Cargo.toml", "[package]\nname = \"hmc-cli\"\n"),
             (path, text),
         ]))
@@ -99,13 +92,7 @@ mod tests {
 
     #[test]
     fn imports_from_modules_and_the_facade_pass() {
-        assert_eq!(
-            findings(
-                "hmc-core/src/span.rs",
-                "use crate::inner::X;\nuse core::fmt;"
-            ),
-            0
-        );
+        assert_eq!(findings("hmc-core/src/span.rs", "use crate::inner::X;\nuse core::fmt;"), 0);
         assert_eq!(
             findings(
                 "hmc-cli/src/main.rs",
@@ -113,25 +100,13 @@ mod tests {
             ),
             0
         );
-        assert_eq!(
-            findings(
-                "hmc-std/src/session.rs",
-                "use hmc_core::span::{Extent, Span};"
-            ),
-            0
-        );
+        assert_eq!(findings("hmc-std/src/session.rs", "use hmc_core::span::{Extent, Span};"), 0);
         assert_eq!(findings("hmc-std/tests/a.rs", "use hmc_std::Session;"), 0);
     }
 
     #[test]
     fn planted_violations_are_found() {
-        assert_eq!(
-            findings(
-                "hmc-std/src/session.rs",
-                "use hmc_core::{Extent, span::Span};"
-            ),
-            1
-        );
+        assert_eq!(findings("hmc-std/src/session.rs", "use hmc_core::{Extent, span::Span};"), 1);
         assert_eq!(findings("hmc-std/src/session.rs", "use crate::Session;"), 1);
         assert_eq!(findings("hmc-std/src/session.rs", "use hmc_core::*;"), 1);
         assert_eq!(findings("hmc-core/tests/a.rs", "use hmc_core::Extent;"), 1);

@@ -41,11 +41,7 @@ fn uses(source: &Source) -> Vec<Use> {
         if t.text != "unsafe" {
             continue;
         }
-        let next = |k: usize| {
-            tokens
-                .get(i.saturating_add(k))
-                .map_or("", |t| t.text.as_str())
-        };
+        let next = |k: usize| tokens.get(i.saturating_add(k)).map_or("", |t| t.text.as_str());
         let kind = match next(1) {
             "{" => Kind::Block,
             "impl" => Kind::Implementation,
@@ -70,10 +66,7 @@ fn uses(source: &Source) -> Vec<Use> {
         };
         let function = (1..4).any(|k| next(k) == "fn");
         let inherited = kind == Kind::Declaration && function && implements(&tokens, i);
-        out.push(Use {
-            kind: if inherited { Kind::Inherited } else { kind },
-            line: t.line,
-        });
+        out.push(Use { kind: if inherited { Kind::Inherited } else { kind }, line: t.line });
     }
     out
 }
@@ -105,11 +98,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let source = Source::split(&file.text);
         if file.path == "hmc-core/src/lib.rs" && !source.code().contains("#![forbid(unsafe_code)]")
         {
-            out.push(Finding::new(
-                &file.path,
-                1,
-                "hmc-core must say `#![forbid(unsafe_code)]`",
-            ));
+            out.push(Finding::new(&file.path, 1, "hmc-core must say `#![forbid(unsafe_code)]`"));
         }
         for u in uses(&source) {
             judge(file, &source, u, &mut out);
@@ -142,16 +131,8 @@ fn judge(file: &File, source: &Source, u: Use, out: &mut Vec<Finding>) {
         Kind::Pointer | Kind::Inherited => return,
     };
     if !above(source, u.line, needs) {
-        let what = format!(
-            "this unsafe {:?} has no comment with {}",
-            u.kind,
-            needs.join(" or ")
-        );
-        out.push(Finding::new(
-            &file.path,
-            u.line,
-            what.to_lowercase().replace("safety", "SAFETY"),
-        ));
+        let what = format!("this unsafe {:?} has no comment with {}", u.kind, needs.join(" or "));
+        out.push(Finding::new(&file.path, u.line, what.to_lowercase().replace("safety", "SAFETY")));
     }
 }
 
@@ -189,11 +170,7 @@ pub(super) fn summary(tree: &Tree) -> String {
             .count();
         counts.insert(&c.name, n);
     }
-    counts
-        .iter()
-        .map(|(name, n)| format!("{name} {n}"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    counts.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -251,10 +228,7 @@ mod tests {
     fn blocks_are_counted_per_crate() {
         let tree = Tree::planted(&[
             ("a/Cargo.toml", "[package]\nname = \"a\"\n"),
-            (
-                "a/src/lib.rs",
-                "unsafe { f() };\nunsafe impl Send for X {}\nunsafe fn f() {}",
-            ),
+            ("a/src/lib.rs", "unsafe { f() };\nunsafe impl Send for X {}\nunsafe fn f() {}"),
         ]);
         assert_eq!(summary(&tree), "a 2");
     }

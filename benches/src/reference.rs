@@ -1,0 +1,5 @@
+//! What ours is compared with: the shortest honest code for the same job, without this library.
+
+pub(crate) mod cma;
+pub(crate) mod pages;
+pub(crate) mod socket;

@@ -1,0 +1,321 @@
+//! Lines: a figure, its reference, their ratio, what is to be reached; as a table and as JSON.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::context::Context;
+use crate::measure::Pairs;
+use crate::rows::Row;
+use crate::{Res, text};
+
+/// A bound, and on what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Target {
+    /// The ratio must be at least this.
+    RatioAtLeast(f64),
+    /// The ratio must be at most this.
+    RatioAtMost(f64),
+    /// The value must be at most this; there is no reference.
+    ValueAtMost(f64),
+    /// The value must not differ from the reference by more than this share.
+    Within(f64),
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::RatioAtLeast(b) => write!(f, "ratio >= {b}"),
+            Self::RatioAtMost(b) => write!(f, "ratio <= {b}"),
+            Self::ValueAtMost(b) => write!(f, "<= {b}"),
+            Self::Within(b) => write!(f, "+-{} %", b * 100.0),
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    name: String,
+    value: Option<f64>,
+    unit: &'static str,
+    reference: Option<f64>,
+    ratio: Option<f64>,
+    target: Option<Target>,
+    note: String,
+}
+
+impl Line {
+    /// A bandwidth in GB/s from times for `bytes`; the ratio is ours/reference, more is faster.
+    pub(crate) fn bandwidth(
+        name: impl Into<String>,
+        bytes: u64,
+        pairs: &Pairs,
+        bound: Option<f64>,
+    ) -> Self {
+        let rate = |ns: f64| Some(bytes as f64 / ns);
+        Self {
+            name: name.into(),
+            value: rate(pairs.ours_ns()),
+            unit: "GB/s",
+            reference: rate(pairs.reference_ns()),
+            ratio: Some(1.0 / pairs.time_ratio()),
+            target: bound.map(Target::RatioAtLeast),
+            note: String::new(),
+        }
+    }
+
+    /// A latency in microseconds; the ratio is ours/reference, less is faster. `per_ns` converts the
+    /// samples: 2 where a sample is a round trip and half of it is wanted.
+    pub(crate) fn latency(
+        name: impl Into<String>,
+        halves: f64,
+        pairs: &Pairs,
+        bound: Option<f64>,
+    ) -> Self {
+        let time = |ns: f64| Some(ns / halves / 1000.0);
+        Self {
+            name: name.into(),
+            value: time(pairs.ours_ns()),
+            unit: "us",
+            reference: time(pairs.reference_ns()),
+            ratio: Some(pairs.time_ratio()),
+            target: bound.map(Target::RatioAtMost),
+            note: String::new(),
+        }
+    }
+
+    /// A figure without a reference; `bound` is the most that it may be.
+    pub(crate) fn value(
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        bound: Option<f64>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            value: Some(value),
+            unit,
+            reference: None,
+            ratio: None,
+            target: bound.map(Target::ValueAtMost),
+            note: String::new(),
+        }
+    }
+
+    /// A figure beside a stored one.
+    pub(crate) fn stored(
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        stored: f64,
+        within: f64,
+    ) -> Self {
+        Self {
+            reference: Some(stored),
+            ratio: Some(value / stored),
+            target: Some(Target::Within(within)),
+            ..Self::value(name, value, unit, None)
+        }
+    }
+
+    /// A ratio of two figures that were taken one after the other.
+    pub(crate) fn ratio(
+        name: impl Into<String>,
+        value: f64,
+        reference: f64,
+        unit: &'static str,
+        target: Option<Target>,
+    ) -> Self {
+        Self {
+            reference: Some(reference),
+            ratio: Some(value / reference),
+            target,
+            ..Self::value(name, value, unit, None)
+        }
+    }
+
+    /// A row that could not be measured, and why. Where a target was set it counts as missed.
+    pub(crate) fn missing(
+        name: impl Into<String>,
+        unit: &'static str,
+        why: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            value: None,
+            unit,
+            reference: None,
+            ratio: None,
+            target: None,
+            note: format!("not measured: {}", why.into()),
+        }
+    }
+
+    /// The same, with a remark.
+    #[must_use]
+    pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// The ratio, for the self-test.
+    pub(crate) fn ratio_value(&self) -> Option<f64> {
+        self.ratio
+    }
+
+    /// Whether the target was reached; `None` where there is none, or nothing was measured.
+    pub(crate) fn met(&self) -> Option<bool> {
+        Some(match self.target? {
+            Target::RatioAtLeast(b) => self.ratio? >= b,
+            Target::RatioAtMost(b) => self.ratio? <= b,
+            Target::ValueAtMost(b) => self.value? <= b,
+            Target::Within(b) => (self.ratio? - 1.0).abs() <= b,
+        })
+    }
+
+    fn was_measured(&self) -> bool {
+        self.value.is_some()
+    }
+
+    fn json(&self, row: &str) -> serde_json::Value {
+        json!({
+            "row": row,
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "reference": self.reference,
+            "ratio": self.ratio,
+            "target": self.target.map(|t| t.to_string()),
+            "met": self.met(),
+            "note": self.note,
+        })
+    }
+}
+
+/// Three significant digits, without exponents.
+fn short(v: Option<f64>) -> String {
+    match v {
+        None => "-".to_owned(),
+        Some(v) if v == 0.0 => "0".to_owned(),
+        Some(v) => {
+            let digits = (2.0 - v.abs().log10().floor()).clamp(0.0, 4.0);
+            format!("{v:.*}", digits as usize)
+        }
+    }
+}
+
+/// All lines of a run.
+#[derive(Debug)]
+pub(crate) struct Report {
+    lines: Vec<(&'static str, Line)>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        println!(
+            "{:<52} {:>9} {:>9} {:<6} {:>7}  {:<14} met",
+            "what", "value", "reference", "unit", "ratio", "target"
+        );
+        Self { lines: Vec::new() }
+    }
+
+    /// Runs a row and prints its lines. A row that fails is a line that says why.
+    pub(crate) fn row(&mut self, row: &dyn Row, context: &Context) {
+        let lines =
+            row.run(context).unwrap_or_else(|why| vec![Line::missing(row.name(), row.unit(), why)]);
+        for line in lines {
+            let met = match line.met() {
+                Some(true) => "yes",
+                Some(false) => "NO",
+                None => "",
+            };
+            println!(
+                "{:<52} {:>9} {:>9} {:<6} {:>7}  {:<14} {:<3} {}",
+                line.name,
+                short(line.value),
+                short(line.reference),
+                line.unit,
+                short(line.ratio),
+                line.target.map(|t| t.to_string()).unwrap_or_default(),
+                met,
+                line.note
+            );
+            self.lines.push((row.name(), line));
+        }
+    }
+
+    /// Writes one JSON object a line.
+    pub(crate) fn write_json(&self, path: &Path) -> Res<()> {
+        let mut file =
+            std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        for (row, line) in &self.lines {
+            writeln!(file, "{}", line.json(row)).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Says how many targets were met.
+    pub(crate) fn conclude(&self, strict: bool) -> ExitCode {
+        let judged: Vec<bool> = self.lines.iter().filter_map(|(_, l)| l.met()).collect();
+        let met = judged.iter().filter(|m| **m).count();
+        let missing = self.lines.iter().filter(|(_, l)| !l.was_measured()).count();
+        println!("{met} of {} targets met, {missing} rows not measured", judged.len());
+        if strict && (met < judged.len() || missing > 0) {
+            return ExitCode::FAILURE;
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, Report, Target, short};
+    use std::process::ExitCode;
+
+    #[test]
+    fn a_target_is_judged_on_what_it_names() {
+        let at = |t, value, reference| Line::ratio("x", value, reference, "us", Some(t)).met();
+        assert_eq!(at(Target::RatioAtLeast(0.95), 95.0, 100.0), Some(true));
+        assert_eq!(at(Target::RatioAtLeast(0.95), 94.0, 100.0), Some(false));
+        assert_eq!(at(Target::RatioAtMost(1.2), 121.0, 100.0), Some(false));
+        assert_eq!(at(Target::Within(0.02), 103.0, 100.0), Some(false));
+        assert_eq!(at(Target::Within(0.02), 99.0, 100.0), Some(true));
+        assert_eq!(Line::value("x", 41.0, "ns", Some(40.0)).met(), Some(false));
+        assert_eq!(Line::value("x", 41.0, "ns", None).met(), None);
+        assert_eq!(Line::missing("x", "ns", "no reason").met(), None);
+    }
+
+    #[test]
+    fn strict_fails_on_a_miss_and_on_a_gap() {
+        let code = |lines: Vec<Line>| {
+            let report = Report { lines: lines.into_iter().map(|l| ("row", l)).collect() };
+            (report.conclude(true), report.conclude(false))
+        };
+        let good = Line::value("x", 1.0, "ns", Some(2.0));
+        let (strict, lax) = code(vec![good.clone()]);
+        assert_eq!((strict, lax), (ExitCode::SUCCESS, ExitCode::SUCCESS));
+        let (strict, lax) = code(vec![good.clone(), Line::value("y", 3.0, "ns", Some(2.0))]);
+        assert_eq!((strict, lax), (ExitCode::FAILURE, ExitCode::SUCCESS));
+        let (strict, _) = code(vec![good, Line::missing("z", "ns", "why")]);
+        assert_eq!(strict, ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!(short(Some(12.345)), "12.3");
+        assert_eq!(short(Some(0.0512)), "0.0512");
+        assert_eq!(short(Some(1234.5)), "1234");
+        assert_eq!(short(None), "-");
+    }
+
+    #[test]
+    fn json_has_the_fields_of_the_report() {
+        let v = Line::ratio("x", 1.0, 2.0, "us", Some(Target::RatioAtMost(1.0))).json("row");
+        for key in ["name", "value", "unit", "reference", "ratio", "target", "met"] {
+            assert!(v.get(key).is_some_and(|v| !v.is_null()), "{key}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Bulk puts and gets over shared memory against `memcpy` between two mappings, one thread.
+
+use std::time::Duration;
+
+use hmc_core::kinds::ConnType;
+
+use super::{Row, size};
+use crate::context::{Context, Duo};
+use crate::measure::{Pairs, interleave, timed};
+use crate::reference::pages::SharedPages;
+use crate::report::Line;
+use crate::{Res, text};
+
+const MIB: u64 = 1 << 20;
+/// Bytes that one sample moves at least.
+const SAMPLE_BYTES: u64 = 64 * MIB;
+/// Bytes of the line about fresh memory.
+const FRESH_BYTES: u64 = 64 * MIB;
+
+/// The row. The self-test uses its first line alone.
+pub(crate) struct ShmBandwidth {
+    pub(crate) first_size_only: bool,
+}
+
+impl Row for ShmBandwidth {
+    fn name(&self) -> &'static str {
+        "shm-bandwidth"
+    }
+
+    fn unit(&self) -> &'static str {
+        "GB/s"
+    }
+
+    fn reference(&self) -> &'static str {
+        "memcpy of the same size between two mappings, one thread"
+    }
+
+    fn target(&self) -> &'static str {
+        ">= 0.95"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let sizes = context
+            .pick(vec![MIB, 16 * MIB, 64 * MIB], vec![MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]);
+        let count = context.pick(7, 15);
+        let most = sizes.last().copied().unwrap_or(MIB);
+        let sizes = if self.first_size_only { vec![MIB] } else { sizes };
+        let most = if self.first_size_only { MIB } else { most };
+        let mut duo = context.duo(most, ConnType::Shm)?;
+        let fd = duo.helper.ask(&format!("share {most} warm"))?;
+        let there = SharedPages::of_process(duo.helper.pid(), fd.parse().map_err(text)?, most)?;
+        let here = SharedPages::create(most)?;
+        here.warm()?;
+        let mut lines = Vec::new();
+        for len in sizes {
+            let times = u32::try_from((SAMPLE_BYTES / len).clamp(1, 64)).map_err(text)?;
+            let n = usize::try_from(len).map_err(text)?;
+            let puts = interleave(
+                count,
+                || context.delay.timed(times, || duo.peer.put(0, 0, len).map_err(text)),
+                || {
+                    timed(times, || {
+                        there.copy_from(0, &here, 0, n);
+                        Ok(())
+                    })
+                },
+            )?;
+            lines.push(Line::bandwidth(format!("shm put {}", size(len)), len, &puts, Some(0.95)));
+            if self.first_size_only {
+                return Ok(lines);
+            }
+            let gets = interleave(
+                count,
+                || context.delay.timed(times, || duo.peer.get(0, 0, len).map_err(text)),
+                || {
+                    timed(times, || {
+                        here.copy_from(0, &there, 0, n);
+                        Ok(())
+                    })
+                },
+            )?;
+            lines.push(Line::bandwidth(format!("shm get {}", size(len)), len, &gets, Some(0.95)));
+        }
+        let pairs = fresh(&mut duo, context.pick(3, 7))?;
+        lines.push(
+            Line::bandwidth(
+                format!("shm put {} of fresh memory to fresh memory", size(FRESH_BYTES)),
+                FRESH_BYTES,
+                &pairs,
+                None,
+            )
+            .noted("first touch of both ends' pages by this process"),
+        );
+        Ok(lines)
+    }
+}
+
+/// First touch: the source was never touched, the target never by this process.
+fn fresh(duo: &mut Duo, count: usize) -> Res<Pairs> {
+    let mut label = 100u64;
+    let cell = std::cell::RefCell::new(duo);
+    interleave(
+        count,
+        || {
+            let duo = &mut *cell.borrow_mut();
+            label += 1;
+            duo.helper.ask(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
+            let window = duo.peer.remote_window(label, Duration::from_secs(10)).map_err(text)?;
+            let region = duo.session.allocate(FRESH_BYTES).map_err(text)?;
+            let span = region.take_all().map_err(text)?;
+            let mut span = Some(span);
+            let ns = timed(1, || {
+                let span = span.take().ok_or("put twice")?;
+                let op = duo.peer.put_span(span, &window, 0).map_err(text)?;
+                op.wait(Duration::from_secs(30)).map(drop).map_err(text)
+            })?;
+            duo.helper.ask("unwindow")?;
+            Ok(ns)
+        },
+        || {
+            let duo = &mut *cell.borrow_mut();
+            let fd = duo.helper.ask(&format!("share {FRESH_BYTES} cold"))?;
+            let fd = fd.parse().map_err(text)?;
+            let there = SharedPages::of_process(duo.helper.pid(), fd, FRESH_BYTES)?;
+            let here = SharedPages::create(FRESH_BYTES)?;
+            let n = usize::try_from(FRESH_BYTES).map_err(text)?;
+            timed(1, || {
+                there.copy_from(0, &here, 0, n);
+                Ok(())
+            })
+        },
+    )
+}

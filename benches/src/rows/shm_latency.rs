@@ -1,0 +1,123 @@
+//! Small puts over shared memory until the target sees them, against a bare flag ping-pong.
+
+use std::cell::RefCell;
+
+use hmc_core::kinds::ConnType;
+
+use super::{Row, size};
+use crate::context::{Context, Duo};
+use crate::measure::{interleave, median, timed};
+use crate::reference::pages::{SharedPages, spin};
+use crate::report::Line;
+use crate::{Res, text};
+
+const WARM_ROUNDS: u64 = 100;
+const ROUNDS: u64 = 2_000;
+/// Bytes of the shared pages of the reference; the layout is that of `passive`.
+const PAGES_BYTES: u64 = 65_536;
+
+/// The row.
+pub(crate) struct ShmLatency {
+    pub(crate) first_size_only: bool,
+}
+
+impl Row for ShmLatency {
+    fn name(&self) -> &'static str {
+        "shm-latency"
+    }
+
+    fn unit(&self) -> &'static str {
+        "us"
+    }
+
+    fn reference(&self) -> &'static str {
+        "bare shared-memory flag ping-pong with the same bytes, half a round trip"
+    }
+
+    fn target(&self) -> &'static str {
+        "<= 1.5"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        context.two_cpus()?;
+        let mut duo = context.duo(1 << 20, ConnType::Shm)?;
+        let fd = duo.helper.ask(&format!("share {PAGES_BYTES} warm"))?;
+        let pages =
+            SharedPages::of_process(duo.helper.pid(), fd.parse().map_err(text)?, PAGES_BYTES)?;
+        let sizes: &[u64] = if self.first_size_only { &[8] } else { &[8, 64, 512, 4096] };
+        let mut lines = Vec::new();
+        let seq = RefCell::new(1u64);
+        let duo = RefCell::new(&mut duo);
+        for &len in sizes {
+            let pairs = interleave(
+                context.pick(15, 51),
+                || ours(context, *duo.borrow_mut(), &mut seq.borrow_mut(), len),
+                || reference(*duo.borrow_mut(), &pages, &mut seq.borrow_mut(), len),
+            )?;
+            lines.push(Line::latency(
+                format!("shm put {} until seen", size(len)),
+                2.0,
+                &pairs,
+                Some(1.5),
+            ));
+        }
+        let mut calls = Vec::new();
+        for _ in 0..context.pick(9, 31) {
+            calls.push(timed(10_000, || duo.borrow().peer.put(0, 0, 8).map_err(text))?);
+        }
+        lines.push(
+            Line::value("shm put 8 B, the call alone", median(&calls), "ns", None)
+                .noted("nobody reads what is written"),
+        );
+        Ok(lines)
+    }
+}
+
+fn ours(context: &Context, duo: &mut Duo, seq: &mut u64, len: u64) -> Res<f64> {
+    let first = *seq;
+    *seq += WARM_ROUNDS + ROUNDS;
+    duo.helper.tell(&format!("flags 1 0 {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    let buffer = duo.session.buffer();
+    let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
+    let mut n = first;
+    let mut round = || {
+        buffer.store_flag(0, n).map_err(text)?;
+        if len > 8 {
+            buffer.store_flag(len - 8, n).map_err(text)?;
+        }
+        duo.peer.put(0, 0, len).map_err(text)?;
+        spin(|| seen(8192 + len - 8, n) && seen(8192, n))?;
+        n += 1;
+        Ok(())
+    };
+    for _ in 0..WARM_ROUNDS {
+        round()?;
+    }
+    let ns = context.delay.timed(ROUNDS as u32, round)?;
+    duo.helper.hear()?;
+    Ok(ns)
+}
+
+fn reference(duo: &mut Duo, pages: &SharedPages, seq: &mut u64, len: u64) -> Res<f64> {
+    let first = *seq;
+    *seq += WARM_ROUNDS + ROUNDS;
+    let len = usize::try_from(len).map_err(text)?;
+    duo.helper.tell(&format!("flagref {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    let body = vec![9u8; len - 8];
+    let mut n = first;
+    let mut round = || {
+        if !body.is_empty() {
+            pages.copy_in(0, &body);
+        }
+        pages.store(len - 8, n);
+        pages.wait(8192 + len - 8, n)?;
+        n += 1;
+        Ok(())
+    };
+    for _ in 0..WARM_ROUNDS {
+        round()?;
+    }
+    let ns = timed(ROUNDS as u32, round)?;
+    duo.helper.hear()?;
+    Ok(ns)
+}

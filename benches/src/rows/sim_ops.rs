@@ -1,0 +1,121 @@
+//! put + progress + wait over the simulated NIC: what our own logic costs without any machine.
+
+use hmc_core::lane::{Lane, Transfer};
+use hmc_core::slots::Slot;
+use hmc_core::time::Instant;
+use hmc_core::work::{CompleteWhen, Opcode};
+use hmc_sim::nic::{Bytes, SimNic};
+
+use super::Row;
+use crate::context::Context;
+use crate::measure::median;
+use crate::report::Line;
+use crate::{Res, allocations, instructions, text};
+
+/// Operations in one sample.
+const OPS: u32 = 100_000;
+/// What an instruction count may differ from the stored one.
+const WITHIN: f64 = 0.02;
+
+/// A lane over an instant NIC.
+pub(crate) struct Rig {
+    lane: Lane<SimNic, [Slot; 64]>,
+    transfer: Transfer,
+    _far: SimNic,
+}
+
+impl Rig {
+    pub(crate) fn new(bytes: Bytes) -> Res<Self> {
+        let pair = SimNic::pair_fast(4096, 4096, bytes).ok_or("no simulated NIC")?;
+        Ok(Self {
+            lane: Lane::new(pair.near, [Slot::FREE; 64]),
+            transfer: Transfer {
+                opcode: Opcode::Put,
+                when: CompleteWhen::Visible,
+                local: pair.local.slice(64, 8).map_err(text)?,
+                remote: pair.remote.slice(128, 8).map_err(text)?,
+            },
+            _far: pair.far,
+        })
+    }
+
+    /// Puts, progresses and waits `count` times.
+    pub(crate) fn rounds(&mut self, count: u32) -> Res<()> {
+        for _ in 0..count {
+            let op = self
+                .lane
+                .post(std::hint::black_box(&self.transfer), Instant::NEVER)
+                .map_err(text)?;
+            self.lane.progress();
+            let outcome = self.lane.try_wait(op).map_err(text)?.ok_or("not done")?;
+            if outcome.result != Ok(8) {
+                return Err("the put failed".to_owned());
+            }
+            while self.lane.next_event().is_some() {}
+        }
+        Ok(())
+    }
+}
+
+/// The row.
+pub(crate) struct SimOps;
+
+impl Row for SimOps {
+    fn name(&self) -> &'static str {
+        "sim-ops"
+    }
+
+    fn unit(&self) -> &'static str {
+        "ns"
+    }
+
+    fn reference(&self) -> &'static str {
+        "nothing; the stored count of instructions"
+    }
+
+    fn target(&self) -> &'static str {
+        "<= 40 ns, instructions within 2 %, 0 allocations"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let mut lines = Vec::new();
+        let mut allocated = 0;
+        for (bytes, name) in [
+            (Bytes::Move, "put + progress + wait, 8 B"),
+            (Bytes::Skip, "the same without the copy"),
+        ] {
+            let mut rig = Rig::new(bytes)?;
+            rig.rounds(OPS)?;
+            let mut samples = Vec::new();
+            for _ in 0..context.pick(9, 51) {
+                let before = allocations::so_far();
+                let begun = std::time::Instant::now();
+                rig.rounds(OPS)?;
+                samples.push(begun.elapsed().as_nanos() as f64 / f64::from(OPS));
+                allocated += allocations::so_far() - before;
+            }
+            let bound = (bytes == Bytes::Move).then_some(40.0);
+            lines.push(Line::value(
+                format!("simulated NIC: {name}"),
+                median(&samples),
+                "ns",
+                bound,
+            ));
+        }
+        lines.push(Line::value(
+            "simulated NIC: allocations in all of these",
+            allocated as f64,
+            "",
+            Some(0.0),
+        ));
+        let name = "simulated NIC: instructions for one";
+        lines.push(match (instructions::measure(), instructions::stored()) {
+            (Ok(count), Ok(stored)) => Line::stored(name, count, "", stored, WITHIN),
+            (Ok(count), Err(why)) => {
+                Line::value(name, count, "", None).noted(format!("not compared: {why}"))
+            }
+            (Err(why), _) => Line::missing(name, "", why),
+        });
+        Ok(lines)
+    }
+}

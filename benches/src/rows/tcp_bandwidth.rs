@@ -1,0 +1,98 @@
+//! Puts over TCP, several in flight, against a bare socket stream between the same two processes.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use hmc_core::kinds::ConnType;
+
+use super::{Row, size};
+use crate::context::{Context, Duo};
+use crate::measure::{Delay, interleave, timed};
+use crate::reference::socket::{PageBytes, Stream};
+use crate::report::Line;
+use crate::{Res, text};
+
+const MIB: u64 = 1 << 20;
+/// Bytes on their way at a time, at the least two puts.
+const IN_FLIGHT_BYTES: u64 = 16 * MIB;
+
+/// The row.
+pub(crate) struct TcpBandwidth;
+
+impl Row for TcpBandwidth {
+    fn name(&self) -> &'static str {
+        "tcp-bandwidth"
+    }
+
+    fn unit(&self) -> &'static str {
+        "GB/s"
+    }
+
+    fn reference(&self) -> &'static str {
+        "bare socket stream between two processes, messages of the same size, one acknowledgement"
+    }
+
+    fn target(&self) -> &'static str {
+        ">= 0.95"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let sizes = context.pick(vec![MIB, 16 * MIB], vec![MIB, 4 * MIB, 16 * MIB, 64 * MIB]);
+        let total = context.pick(128 * MIB, 256 * MIB);
+        let most = sizes.last().copied().unwrap_or(MIB);
+        let mut duo = context.duo(most, ConnType::Tcp)?;
+        let address = duo.helper.ask("door tcp")?;
+        let stream = RefCell::new(Stream::connect(&address)?);
+        duo.helper.ask("accept")?;
+        let mut source = PageBytes::new(usize::try_from(most).map_err(text)?);
+        let duo = RefCell::new(&mut duo);
+        let mut lines = Vec::new();
+        for len in sizes {
+            let count = total / len;
+            let bytes = source.bytes();
+            let pairs = interleave(
+                context.pick(5, 11),
+                || Ok(ours(*duo.borrow_mut(), len, count, context.delay)? / count as f64),
+                || {
+                    duo.borrow_mut().helper.tell(&format!("sink {len} {count}"))?;
+                    let mut stream = stream.borrow_mut();
+                    let message = &bytes[..usize::try_from(len).map_err(text)?];
+                    let ns = timed(1, || {
+                        for _ in 0..count {
+                            stream.send(message)?;
+                        }
+                        stream.recv(&mut [0])
+                    })?;
+                    duo.borrow_mut().helper.hear()?;
+                    Ok(ns / count as f64)
+                },
+            )?;
+            lines.push(Line::bandwidth(
+                format!("tcp put {}, pipelined", size(len)),
+                len,
+                &pairs,
+                Some(0.95),
+            ));
+        }
+        Ok(lines)
+    }
+}
+
+/// Nanoseconds for `count` puts, as many in flight as fit the limit.
+fn ours(duo: &Duo, len: u64, count: u64, delay: Delay) -> Res<f64> {
+    let depth = usize::try_from((IN_FLIGHT_BYTES / len).max(2)).map_err(text)?;
+    let mut flying = VecDeque::with_capacity(depth);
+    delay.timed(1, || {
+        for _ in 0..count {
+            if flying.len() == depth {
+                let op = flying.pop_front().ok_or("nothing in flight")?;
+                duo.peer.wait(op).map_err(text)?;
+            }
+            flying.push_back(duo.peer.put_nb(0, 0, len).map_err(text)?);
+        }
+        for op in flying.drain(..) {
+            duo.peer.wait(op).map_err(text)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,171 @@
+//! The ring of slots in the receiver's window. A slot is a page with a note at its end, then bytes of
+//! the file: note and bytes arrive by one put, and the bytes start at a page.
+
+use hmc_std::{Access, Peer, Region, Session, Window};
+use serde::{Deserialize, Serialize};
+
+use crate::fail::{Failure, Result};
+
+/// Bytes of a slot before those of the file.
+pub(crate) const HEAD: u64 = 4096;
+/// The end of the head that holds the note.
+pub(crate) const NOTE: u64 = 64;
+/// The smallest slot.
+const MIN_SLOT: u64 = 2 * HEAD;
+/// The largest slot: a put of it is one copy (limits.rs of the core, MAX_CHUNK_BYTES).
+const MAX_SLOT: u64 = 1 << 20;
+/// The most slots.
+const MAX_SLOTS: u32 = 256;
+/// The slot of a ring that has room for several.
+pub(crate) const USUAL_SLOT: u64 = 512 << 10;
+/// Bytes of a ring unless the user says otherwise.
+pub(crate) const USUAL_RING: u64 = 8 << 20;
+
+/// How a window is cut into slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    /// Number of slots.
+    pub(crate) slots: u32,
+    /// Bytes of each, head included: a multiple of 4096.
+    pub(crate) slot_bytes: u64,
+}
+
+impl Layout {
+    /// A ring of about `ring` bytes, no larger than a file of `size` bytes needs.
+    pub(crate) fn for_file(ring: u64, size: u64) -> Self {
+        let whole = size.div_ceil(HEAD).saturating_mul(HEAD).saturating_add(HEAD);
+        // At least two slots, so that both ends work at once.
+        let usual = USUAL_SLOT.min(ring / 2 / HEAD * HEAD);
+        let slot_bytes = usual.min(whole).clamp(MIN_SLOT, MAX_SLOT);
+        let needed = size.div_ceil(slot_bytes - HEAD).max(1);
+        let slots = (ring / slot_bytes).max(2).min(needed).min(u64::from(MAX_SLOTS));
+        Self { slots: u32::try_from(slots).unwrap_or(MAX_SLOTS), slot_bytes }
+    }
+
+    /// Refuses a layout that this program would not make.
+    pub(crate) fn check(self) -> Result<Self> {
+        let sizes = MIN_SLOT..=MAX_SLOT;
+        if self.slots == 0
+            || self.slots > MAX_SLOTS
+            || !sizes.contains(&self.slot_bytes)
+            || !self.slot_bytes.is_multiple_of(HEAD)
+        {
+            return Err(Failure::new(format!(
+                "the peer's ring of {} slots of {} bytes is not one (1 to {MAX_SLOTS} slots of \
+                 {MIN_SLOT} to {MAX_SLOT} bytes)",
+                self.slots, self.slot_bytes
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Bytes of the file that a slot holds.
+    pub(crate) fn data_bytes(self) -> u64 {
+        self.slot_bytes - HEAD
+    }
+
+    /// Bytes of all slots.
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.slots) * self.slot_bytes
+    }
+
+    /// Where the note of a sequence number's slot starts.
+    pub(crate) fn note_at(self, seq: u64) -> u64 {
+        seq % u64::from(self.slots) * self.slot_bytes + HEAD - NOTE
+    }
+
+    /// Where the bytes of a sequence number's slot start.
+    pub(crate) fn data_at(self, seq: u64) -> u64 {
+        self.note_at(seq) + NOTE
+    }
+}
+
+/// What the sender writes before the bytes of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// Where they belong in the file.
+    pub(crate) offset: u64,
+    /// How many they are.
+    pub(crate) len: u64,
+    /// Their CRC-32C, computed in the sender's memory.
+    pub(crate) crc: u32,
+}
+
+impl Note {
+    pub(crate) fn to_bytes(self) -> [u8; 20] {
+        let mut out = [0; 20];
+        let fields = [&self.offset.to_le_bytes()[..], &self.len.to_le_bytes(), &self.crc.to_le_bytes()];
+        for (to, from) in out.iter_mut().zip(fields.concat()) {
+            *to = from;
+        }
+        out
+    }
+
+    pub(crate) fn from_bytes(b: [u8; 20]) -> Self {
+        let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, l4, l5, l6, l7, c0, c1, c2, c3] = b;
+        Self {
+            offset: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            len: u64::from_le_bytes([l0, l1, l2, l3, l4, l5, l6, l7]),
+            crc: u32::from_le_bytes([c0, c1, c2, c3]),
+        }
+    }
+}
+
+/// A ring of ours, exposed to one peer.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    window: Window,
+    layout: Layout,
+    _region: Region,
+}
+
+impl Ring {
+    /// Allocates a ring and lets `peer` write into it.
+    pub(crate) fn expose(session: &Session, peer: &Peer, layout: Layout, label: u64) -> Result<Self> {
+        let region = session.allocate(layout.bytes())?;
+        let window = peer.expose(region.take_all()?, Access::WRITE, label).map_err(|(e, _)| e)?;
+        Ok(Self { window, layout, _region: region })
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEAD, Layout, Note, USUAL_RING, USUAL_SLOT};
+
+    #[test]
+    fn rings_fit_their_files_and_pass_their_own_check() {
+        for ring in [1, 8192, 100_000, USUAL_RING, 1 << 30, u64::MAX] {
+            for size in [0, 1, 4095, 4096, 1 << 20, 5 << 30, u64::MAX] {
+                let l = Layout::for_file(ring, size).check().expect("our own");
+                let last = l.data_at(u64::from(l.slots) - 1) + l.data_bytes();
+                assert_eq!(last, l.bytes(), "ring {ring}, file {size}: {l:?}");
+            }
+        }
+        let small = Layout::for_file(USUAL_RING, 10);
+        assert_eq!((small.slots, small.slot_bytes), (1, 2 * HEAD));
+        let large = Layout::for_file(USUAL_RING, 1 << 30);
+        assert_eq!(large.bytes(), USUAL_RING);
+        assert_eq!(large.slot_bytes, USUAL_SLOT);
+    }
+
+    #[test]
+    fn foreign_layouts_are_refused() {
+        for (slots, slot_bytes) in [(0, 8192), (257, 8192), (1, 4096), (1, 8193), (1, 1 << 40)] {
+            Layout { slots, slot_bytes }.check().expect_err("no ring of ours");
+        }
+    }
+
+    #[test]
+    fn notes_survive_the_wire() {
+        let note = Note { offset: u64::MAX - 1, len: 1 << 40, crc: 0xdead_beef };
+        assert_eq!(Note::from_bytes(note.to_bytes()), note);
+    }
+}

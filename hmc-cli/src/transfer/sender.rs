@@ -1,0 +1,243 @@
+//! The sending end: file, registered memory, put, tag; as far ahead as the receiver has slots.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hmc_std::future::{Op, WaitError};
+use hmc_std::window::RemoteWindow;
+use hmc_std::{Peer, Session, Span};
+
+use crate::crc::Sum;
+use crate::fail::{Failure, Result};
+use crate::transfer::meter::Meter;
+use crate::transfer::ring::{Layout, NOTE, Note};
+use crate::transfer::source::Source;
+use crate::transfer::talk::{self, RingAt, Step, Why};
+
+/// Puts that may be under way at once: enough for a socket to stay busy.
+const IN_FLIGHT: usize = 4;
+
+/// How a transfer ended early.
+#[derive(Debug)]
+enum Early {
+    /// Here.
+    Ours(Why),
+    /// There.
+    Theirs(Why),
+    /// The link failed.
+    Link(hmc_std::Error),
+}
+
+impl From<hmc_std::Error> for Early {
+    fn from(e: hmc_std::Error) -> Self {
+        Self::Link(e)
+    }
+}
+
+impl From<Why> for Early {
+    fn from(why: Why) -> Self {
+        Self::Ours(why)
+    }
+}
+
+/// Memory of ours for one slot: the note, and the bytes after it.
+#[derive(Debug)]
+struct Slot {
+    note: Span,
+    data: Span,
+}
+
+#[derive(Debug)]
+struct Flying {
+    seq: u64,
+    op: Op,
+    /// What of the slot's bytes is not in the put.
+    rest: Span,
+}
+
+struct Sender<'a> {
+    peer: &'a Peer,
+    window: RemoteWindow,
+    layout: Layout,
+    timeout: Duration,
+    slots: Vec<Option<Slot>>,
+    flying: VecDeque<Flying>,
+    /// Slots that the receiver has emptied.
+    emptied: u64,
+    next: u64,
+}
+
+/// Sends a file into the ring that the peer exposes, up to the last word of both ends. Gives the
+/// CRC-32C of the file.
+pub(crate) fn send(
+    session: &Session,
+    peer: &Peer,
+    source: &Source,
+    ring: RingAt,
+    meter: &mut Meter,
+    timeout: Duration,
+) -> Result<u32> {
+    let prepared = Sender::new(session, peer, ring, timeout);
+    let result = match prepared {
+        Ok(mut sender) => sender.run(source, meter),
+        // The receiver waits for our last word.
+        Err(f) => {
+            talk::say(peer, Step::Abort(Why::Other))?;
+            let _ = last_word(peer, timeout);
+            return Err(f);
+        }
+    };
+    match result {
+        Ok(crc) => Ok(crc),
+        Err(Early::Link(e)) => Err(e.into()),
+        Err(Early::Ours(why)) => {
+            talk::say(peer, Step::Abort(why))?;
+            last_word(peer, timeout)?;
+            Err(Failure::new(format!("gave up: {why}")))
+        }
+        Err(Early::Theirs(why)) => Err(Failure::new(format!("the receiver gave up: {why}"))),
+    }
+}
+
+/// Waits for the receiver's last word, whatever it is.
+fn last_word(peer: &Peer, timeout: Duration) -> hmc_std::Result<()> {
+    while !matches!(talk::hear(peer, timeout)?, Some(Step::Done(_) | Step::Abort(_))) {}
+    Ok(())
+}
+
+fn is_over(size: u64, window: &RemoteWindow) -> Failure {
+    Failure::new(format!("the peer's ring needs {size} bytes, its window has {}", window.len()))
+}
+
+impl<'a> Sender<'a> {
+    fn new(session: &Session, peer: &'a Peer, ring: RingAt, timeout: Duration) -> Result<Self> {
+        let layout = ring.layout.check()?;
+        let window = peer.remote_window(ring.label, timeout)?;
+        if layout.bytes() > window.len() {
+            return Err(is_over(layout.bytes(), &window));
+        }
+        let region = session.allocate(layout.bytes())?;
+        let slot = |i: u32| -> hmc_std::Result<Option<Slot>> {
+            let seq = u64::from(i);
+            let note = region.take(layout.note_at(seq), NOTE)?;
+            let data = region.take(layout.data_at(seq), layout.data_bytes())?;
+            Ok(Some(Slot { note, data }))
+        };
+        let slots = (0..layout.slots).map(slot).collect::<hmc_std::Result<_>>()?;
+        let flying = VecDeque::with_capacity(IN_FLIGHT);
+        Ok(Self { peer, window, layout, timeout, slots, flying, emptied: 0, next: 0 })
+    }
+
+    fn run(&mut self, source: &Source, meter: &mut Meter) -> std::result::Result<u32, Early> {
+        let mut sum = Sum::default();
+        let mut at = 0;
+        while let Some((start, end)) = source.next_data(at)? {
+            sum.zeros(start - at);
+            at = start;
+            while at < end {
+                let len = self.layout.data_bytes().min(end - at);
+                let crc = self.chunk(source, at, len)?;
+                sum.part(crc, len);
+                at += len;
+                meter.reached(at);
+            }
+        }
+        let size = source.meta().size;
+        sum.zeros(size - at);
+        meter.reached(size);
+        while !self.flying.is_empty() {
+            self.land(self.timeout)?;
+        }
+        talk::say(self.peer, Step::End(sum.get()))?;
+        loop {
+            match talk::hear(self.peer, self.timeout)? {
+                Some(Step::Emptied(n)) => self.emptied = n,
+                Some(Step::Done(crc)) if crc == sum.get() => return Ok(crc),
+                Some(Step::Done(_)) => return Err(Early::Theirs(Why::Checksum)),
+                // The receiver takes END as our last word.
+                Some(Step::Abort(why)) => return Err(Early::Theirs(why)),
+                _ => return Err(Early::Theirs(Why::Protocol)),
+            }
+        }
+    }
+
+    /// Reads `len` bytes at `at` of the file and begins to put them. Gives their sum.
+    fn chunk(&mut self, source: &Source, at: u64, len: u64) -> std::result::Result<u32, Early> {
+        let seq = self.next;
+        self.land_ready()?;
+        while self.flying.len() >= IN_FLIGHT.min(self.slots.len()) {
+            self.land(self.timeout)?;
+        }
+        while seq - self.emptied >= u64::from(self.layout.slots) {
+            // The receiver empties only what it was told of.
+            while !self.flying.is_empty() {
+                self.land(self.timeout)?;
+            }
+            self.hear_emptied()?;
+        }
+        let Slot { mut note, data } = self.slot(seq)?.take().ok_or(Why::Protocol)?;
+        let (mut data, rest) = data.split_at(len).map_err(|_| Why::Protocol)?;
+        source.read(at, data.as_mut_slice())?;
+        let crc = data.crc32c();
+        note.write_at(0, &Note { offset: at, len, crc }.to_bytes())?;
+        let both = note.join(data).map_err(|_| Why::Protocol)?;
+        let op = self
+            .peer
+            .put_span(both, &self.window, self.layout.note_at(seq))
+            .map_err(|e| Early::Link(e.into()))?;
+        self.flying.push_back(Flying { seq, op, rest });
+        self.next += 1;
+        self.land_ready()?;
+        Ok(crc)
+    }
+
+    fn slot(&mut self, seq: u64) -> std::result::Result<&mut Option<Slot>, Why> {
+        let i = usize::try_from(seq % u64::from(self.layout.slots)).unwrap_or(usize::MAX);
+        self.slots.get_mut(i).ok_or(Why::Protocol)
+    }
+
+    /// Announces all puts that have ended.
+    fn land_ready(&mut self) -> std::result::Result<(), Early> {
+        while !self.flying.is_empty() && self.land(Duration::ZERO)? {}
+        Ok(())
+    }
+
+    /// Waits for the oldest put and announces it. `false` when it has not ended and `timeout` is zero.
+    fn land(&mut self, timeout: Duration) -> std::result::Result<bool, Early> {
+        let Some(Flying { seq, op, rest }) = self.flying.pop_front() else { return Ok(true) };
+        match op.wait(timeout) {
+            Ok((_, both)) => {
+                let (note, data) = both.split_at(NOTE).map_err(|_| Why::Protocol)?;
+                let data = data.join(rest).map_err(|_| Why::Protocol)?;
+                *self.slot(seq)? = Some(Slot { note, data });
+                talk::say(self.peer, Step::Full(seq))?;
+                Ok(true)
+            }
+            Err(WaitError::Running(op)) if timeout.is_zero() => {
+                self.flying.push_front(Flying { seq, op, rest });
+                Ok(false)
+            }
+            Err(WaitError::Running(op)) => {
+                op.cancel();
+                let text = "a put was not done in time; wait longer (--timeout) or look at the peer";
+                Err(hmc_std::Error::new(hmc_std::ErrorKind::DeadlineExceeded, text).into())
+            }
+            Err(WaitError::Failed(e)) => Err(Early::Link(e.into())),
+        }
+    }
+
+    fn hear_emptied(&mut self) -> std::result::Result<(), Early> {
+        match talk::hear(self.peer, self.timeout)? {
+            Some(Step::Emptied(n)) if n > self.emptied && n <= self.next => {
+                self.emptied = n;
+                Ok(())
+            }
+            Some(Step::Abort(why)) => {
+                // Our last word, so that the receiver stops listening.
+                talk::say(self.peer, Step::Abort(why))?;
+                Err(Early::Theirs(why))
+            }
+            _ => Err(Early::Ours(Why::Protocol)),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The file that is sent: opened once, known to be a regular file, read by its data extents so that
+//! holes stay holes.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use rustix::fs::{Advice, CWD, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::fail::{Failure, Result};
+use crate::transfer::talk::{Meta, Why};
+
+/// A file to send.
+#[derive(Debug)]
+pub(crate) struct Source {
+    file: File,
+    meta: Meta,
+}
+
+/// Checks that a name is one that a folder can hold, and no way out of it.
+pub(crate) fn base_name(bytes: &[u8]) -> Result<&OsStr> {
+    let why = match bytes {
+        b"" => "it is empty",
+        b"." | b".." => "it names a folder",
+        _ if bytes.contains(&b'/') => "it contains a slash; only base names are taken",
+        _ if bytes.contains(&0) => "it contains a zero byte",
+        _ if bytes.len() > 255 => "it is longer than 255 bytes",
+        _ => return Ok(OsStr::from_bytes(bytes)),
+    };
+    Err(Failure::new(format!("`{}` is no name for a file: {why}", String::from_utf8_lossy(bytes))))
+}
+
+impl Source {
+    /// Opens a file that the user named.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        Self::open_in(CWD, path.as_os_str(), OFlags::empty())
+            .map_err(|f| f.during(path.display()))
+    }
+
+    /// Opens a file that a peer asked for: a base name in `dir`, no link.
+    pub(crate) fn open_shared(dir: &OwnedFd, name: &OsStr) -> Result<Self> {
+        Self::open_in(dir, base_name(name.as_bytes())?, OFlags::NOFOLLOW)
+    }
+
+    fn open_in(dir: impl AsFd, name: &OsStr, more: OFlags) -> Result<Self> {
+        // NONBLOCK: the open of a pipe would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
+        let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(|e| match e {
+            Errno::NOENT => Failure::new("there is no such file"),
+            Errno::LOOP if more.contains(OFlags::NOFOLLOW) => {
+                Failure::new("it is a symbolic link, which is not followed")
+            }
+            e => Failure::new(format!("cannot open it for reading: {}", std::io::Error::from(e))),
+        })?;
+        let file = File::from(fd);
+        let stat = file
+            .metadata()
+            .map_err(|e| Failure::new(format!("cannot look at it: {e}")))?;
+        if !stat.is_file() {
+            return Err(Failure::new("it is not a regular file; only those can be sent"));
+        }
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
+        let meta = Meta {
+            size: stat.len(),
+            mode: stat.mode() & 0o777,
+            mtime_s: stat.mtime(),
+            mtime_ns: u32::try_from(stat.mtime_nsec()).unwrap_or(0),
+        };
+        Ok(Self { file, meta })
+    }
+
+    /// What is told about it.
+    pub(crate) fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    /// The next range that holds data at or after `at`: its start and its end.
+    pub(crate) fn next_data(&self, at: u64) -> std::result::Result<Option<(u64, u64)>, Why> {
+        let size = self.meta.size;
+        if at >= size {
+            return Ok(None);
+        }
+        let whole = Ok(Some((at, size)));
+        // lseek(2): ENXIO when there is only a hole up to the end; EINVAL where holes are unknown.
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return whole,
+            Err(e) => return Err(Why::Os(e.raw_os_error())),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+        Ok((start < end).then_some((start, end)))
+    }
+
+    /// Fills `into` from `at` on.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> std::result::Result<(), Why> {
+        self.file.read_exact_at(into, at).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => Why::Shrank,
+            _ => Why::of(&e),
+        })
+    }
+}
+
+/// The base name under which a path's file is sent.
+pub(crate) fn name_of(path: &Path) -> Result<Vec<u8>> {
+    let name: OsString = path.file_name().unwrap_or_default().to_owned();
+    let bytes = name.into_vec();
+    base_name(&bytes).map_err(|f| f.during(path.display()))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base_name, name_of};
+    use std::path::Path;
+
+    #[test]
+    fn only_base_names_are_names() {
+        for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"../x", b"a\0b", &[b'x'; 256]] {
+            base_name(bad).expect_err("no base name");
+        }
+        for good in [&b"a"[..], b"...", b".hidden", b"with space", &[0xff, 0xfe], &[b'x'; 255]] {
+            base_name(good).expect("a base name");
+        }
+        assert_eq!(name_of(Path::new("/tmp/x.bin")).expect("a name"), b"x.bin");
+        name_of(Path::new("/tmp/..")).expect_err("a folder");
+        name_of(Path::new("/")).expect_err("a folder");
+    }
+}

@@ -1,0 +1,216 @@
+//! The file that is received: written under a temporary name in its folder, renamed when whole,
+//! removed when not. Nothing outside that folder is touched, and no link is followed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hmc_std::Window;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::fail::{Failure, Result};
+use crate::transfer::source::base_name;
+use crate::transfer::talk::{Meta, Why};
+
+/// How names of partial files start. Such names are taken from nobody.
+const PART: &str = ".hmc-part-";
+
+/// Numbers the partial files of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A folder that receives files.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens a folder.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| {
+            let e = std::io::Error::from(e);
+            Failure::new(format!("cannot open the folder {}: {e}", path.display()))
+        })?;
+        Ok(Self { fd, path: path.to_path_buf() })
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn has(&self, name: &OsStr) -> bool {
+        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+}
+
+/// A file that is being received.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    folder: &'a Folder,
+    name: OsString,
+    temp: OsString,
+    file: File,
+    meta: Meta,
+    overwrite: bool,
+    whole: bool,
+}
+
+impl<'a> Target<'a> {
+    /// Makes the partial file, of its full size and all holes.
+    pub(crate) fn create(
+        folder: &'a Folder,
+        name: &[u8],
+        meta: Meta,
+        overwrite: bool,
+    ) -> Result<Self> {
+        let name = base_name(name)?;
+        if name.as_bytes().starts_with(PART.as_bytes()) {
+            return Err(Failure::new(format!("names that start with {PART} are for partial files")));
+        }
+        let shown = folder.path.join(name);
+        if !overwrite && folder.has(name) {
+            return Err(Failure::new(format!(
+                "{} exists; remove it, or allow --overwrite where it is received",
+                shown.display()
+            )));
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temp = OsString::from(format!("{PART}{}-{number}", std::process::id()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(meta.mode & 0o777);
+        let fd = rustix::fs::openat(&folder.fd, &temp, flags, mode).map_err(|e| {
+            let e = std::io::Error::from(e);
+            Failure::new(format!("cannot make a file in {}: {e}", folder.path.display()))
+        })?;
+        let target = Self {
+            folder,
+            name: name.to_owned(),
+            temp,
+            file: File::from(fd),
+            meta,
+            overwrite,
+            whole: false,
+        };
+        target.file.set_len(meta.size).map_err(|e| {
+            Failure::new(format!("cannot make {} of {} bytes: {e}", shown.display(), meta.size))
+        })?;
+        Ok(target)
+    }
+
+    /// Bytes that the file will have.
+    pub(crate) fn size(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// Writes `len` bytes of a window to `at`.
+    pub(crate) fn write(
+        &self,
+        window: &Window,
+        offset: u64,
+        len: u64,
+        at: u64,
+    ) -> std::result::Result<(), Why> {
+        window.write_to(offset, len, &self.file, at).map_err(|e| Why::of(&e))
+    }
+
+    /// Gives the file its time and its name.
+    pub(crate) fn commit(mut self) -> std::result::Result<PathBuf, Why> {
+        let os = |e: Errno| Why::Os(e.raw_os_error());
+        let time = Timespec { tv_sec: self.meta.mtime_s, tv_nsec: i64::from(self.meta.mtime_ns) };
+        // A time that this file system cannot keep is no reason to lose the file.
+        let _ = rustix::fs::futimens(&self.file, &Timestamps { last_access: time, last_modification: time });
+        let dir = &self.folder.fd;
+        if self.overwrite {
+            rustix::fs::renameat(dir, &self.temp, dir, &self.name).map_err(os)?;
+        } else {
+            self.rename_new()?;
+        }
+        self.whole = true;
+        Ok(self.folder.path.join(&self.name))
+    }
+
+    /// Renames unless the name is taken.
+    fn rename_new(&self) -> std::result::Result<(), Why> {
+        let dir = &self.folder.fd;
+        match rustix::fs::renameat_with(dir, &self.temp, dir, &self.name, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => Err(Why::Exists),
+            // rename(2): the file system does not know the flag. link(2) never replaces either.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                let link = rustix::fs::linkat(dir, &self.temp, dir, &self.name, AtFlags::empty());
+                link.map_err(|e| match e {
+                    Errno::EXIST => Why::Exists,
+                    e => Why::Os(e.raw_os_error()),
+                })?;
+                let _ = rustix::fs::unlinkat(dir, &self.temp, AtFlags::empty());
+                Ok(())
+            }
+            Err(e) => Err(Why::Os(e.raw_os_error())),
+        }
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if !self.whole {
+            let _ = rustix::fs::unlinkat(&self.folder.fd, &self.temp, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Folder, Target};
+    use crate::transfer::talk::{Meta, Why};
+
+    const META: Meta = Meta { size: 3, mode: 0o640, mtime_s: 1_000_000, mtime_ns: 5 };
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("hmc-target-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).expect("a folder");
+        dir
+    }
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let dir = scratch("whole");
+        let folder = Folder::open(&dir).expect("there");
+        drop(Target::create(&folder, b"a", META, false).expect("made"));
+        assert_eq!(std::fs::read_dir(&dir).expect("there").count(), 0, "a partial file is left");
+        let target = Target::create(&folder, b"a", META, false).expect("made");
+        let path = target.commit().expect("renamed");
+        let stat = std::fs::metadata(&path).expect("there");
+        assert_eq!(stat.len(), 3);
+        let time = stat.modified().expect("known").duration_since(std::time::UNIX_EPOCH);
+        assert_eq!(time.expect("after 1970").as_nanos(), 1_000_000_000_000_005);
+        assert_eq!(std::fs::read_dir(&dir).expect("there").count(), 1);
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn nothing_is_overwritten_without_leave() {
+        let dir = scratch("over");
+        let folder = Folder::open(&dir).expect("there");
+        let late = Target::create(&folder, b"a", META, false).expect("free");
+        std::fs::write(dir.join("a"), b"first").expect("writable");
+        assert_eq!(late.commit().expect_err("taken meanwhile"), Why::Exists);
+        Target::create(&folder, b"a", META, false).expect_err("taken");
+        assert_eq!(std::fs::read(dir.join("a")).expect("there"), b"first");
+        let over = Target::create(&folder, b"a", META, true).expect("allowed");
+        over.commit().expect("replaced");
+        assert_eq!(std::fs::read(dir.join("a")).expect("there"), [0; 3]);
+        Target::create(&folder, b".hmc-part-1-1", META, true).expect_err("reserved");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+}

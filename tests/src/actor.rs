@@ -1,0 +1,172 @@
+//! A process with a session of its own, told what to do line by line; to be killed and stopped.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// A child process that ends with this value.
+#[derive(Debug)]
+pub struct Actor {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Where its TCP listener is, if it has one.
+    pub tcp: Option<std::net::SocketAddr>,
+}
+
+impl Actor {
+    /// Starts the program of actors, `env!("CARGO_BIN_EXE_actor")` in a test.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn(program: &str) -> Self {
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the actor was built");
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().expect("piped");
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, stdin, lines, tcp: None }
+    }
+
+    /// Starts an actor with a session; `settings` as its `start` command has them.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn session(program: &str, settings: &str) -> Self {
+        let mut actor = Self::spawn(program);
+        let answer = actor.ask(&format!("start {settings}"));
+        actor.tcp = answer.split_whitespace().next().and_then(|a| a.parse().ok());
+        actor
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The address of its TCP listener.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn address(&self) -> hmc_std::Address {
+        hmc_std::Address::Tcp(self.tcp.expect("it listens on TCP"))
+    }
+
+    /// Tells it to do something, without waiting for the answer.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("not dismissed");
+        writeln!(stdin, "{line}").expect("the actor lives");
+        stdin.flush().expect("the actor lives");
+    }
+
+    /// Its next answer: `Ok` with what it says, `Err` with the kind of its error and the text.
+    ///
+    /// # Errors
+    /// What the actor's session answered.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub fn answer(&mut self) -> Result<String, String> {
+        match self.lines.recv_timeout(ANSWER) {
+            Ok(line) => match line.split_once(' ') {
+                Some(("ok", rest)) => Ok(rest.to_owned()),
+                Some(("err", rest)) => Err(rest.to_owned()),
+                _ => panic!("the actor said `{line}`"),
+            },
+            Err(RecvTimeoutError::Timeout) => panic!("the actor said nothing for {ANSWER:?}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the actor is gone"),
+        }
+    }
+
+    /// Tells it to do something and gives its answer.
+    ///
+    /// # Errors
+    /// What its session answered.
+    pub fn try_ask(&mut self, line: &str) -> Result<String, String> {
+        self.tell(line);
+        self.answer()
+    }
+
+    /// Tells it to do something that has to succeed.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.try_ask(line).unwrap_or_else(|e| panic!("`{line}` failed: {e}"))
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a process number");
+        // SAFETY: kill(2) takes numbers only. The child was not waited for (only `kill` and `drop`
+        // do that, and they consume it or come last), so the number still names it.
+        let r = unsafe { libc::kill(pid, signal) };
+        assert_eq!(r, 0, "signal {signal} was not sent");
+    }
+
+    /// SIGSTOP; returns when it has stopped.
+    ///
+    /// # Panics
+    /// When it does not stop.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let path = format!("/proc/{}/stat", self.pid());
+        super::scene::until("the actor has stopped", Duration::from_secs(10), || {
+            let stat = std::fs::read_to_string(&path).ok()?;
+            let (_, rest) = stat.rsplit_once(") ")?;
+            rest.starts_with('T').then_some(())
+        });
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// SIGKILL, without waiting: it stays a zombie until this value goes. Says when.
+    #[must_use]
+    pub fn kill(&self) -> Instant {
+        let now = Instant::now();
+        self.signal(libc::SIGKILL);
+        now
+    }
+
+    /// Closes its standard input, which ends it in order, and gives its exit status.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn dismiss(mut self) -> std::process::ExitStatus {
+        self.stdin = None;
+        super::scene::until("the actor ends", Duration::from_secs(20), || {
+            self.child.try_wait().expect("a child")
+        })
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        // By its own handle: std never signals a child that was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,288 @@
+//! A process for tests: it holds sessions and does what it is told, one line at a time.
+//!
+//! Answers are `ok ...` or `err KIND text`. It ends when its standard input does. It never decides
+//! anything by itself.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "only tests use this program; it may panic"
+)]
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, Write as _};
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::Access;
+use hmc_std::{
+    Address, ConnType, Error, ErrorKind, Message, OpId, Peer, Progress, RemoteWindow, Result,
+    Session, SessionBuilder, Want, Window,
+};
+
+#[derive(Default)]
+struct Actor {
+    sessions: HashMap<u32, Session>,
+    /// The session that commands are for.
+    at: u32,
+    ops: Vec<OpId>,
+    windows: HashMap<u64, Window>,
+    remote: HashMap<u64, RemoteWindow>,
+    peers: HashMap<u32, Peer>,
+}
+
+fn bad(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, format!("bad command: {what}"))
+}
+
+fn number(text: Option<&&str>) -> Result<u64> {
+    text.and_then(|t| t.parse().ok()).ok_or_else(|| bad("a number is missing"))
+}
+
+fn rank(text: Option<&&str>) -> Result<u32> {
+    number(text).map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+fn millis(text: Option<&&str>) -> Result<Duration> {
+    Ok(Duration::from_millis(number(text)?))
+}
+
+/// A session as `key=value` settings describe it.
+fn build(words: &[&str]) -> Result<(u32, SessionBuilder)> {
+    let mut rank = 0;
+    let mut b = Session::builder(0);
+    for word in words {
+        if let ("rank", n) = word.split_once('=').unwrap_or((word, "")) {
+            rank = n.parse().map_err(|_| bad(word))?;
+            b = Session::builder(rank);
+        }
+    }
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let n: u64 = value.parse().unwrap_or(0);
+        b = match key {
+            "rank" => b,
+            "uds" => b.uds(value),
+            "tcp" => b.tcp(value),
+            "buffer" => b.buffer(n),
+            "slots" => b.slots(usize::try_from(n).unwrap_or(0)),
+            "job" => b.job(n),
+            "deadline" => b.deadline(Duration::from_millis(n)),
+            "heartbeat" => b.heartbeat((n > 0).then_some(Duration::from_millis(n))),
+            "manual" => b.progress(Progress::Manual),
+            "upstream" => b.accept_upstream(),
+            "redial" => b.redial(n != 0),
+            "cma" => b.cma(n != 0),
+            _ => return Err(bad(word)),
+        };
+    }
+    Ok((rank, b))
+}
+
+fn conn(name: Option<&&str>) -> Result<ConnType> {
+    Ok(match name.copied() {
+        Some("shm") => ConnType::Shm,
+        Some("tcp") => ConnType::Tcp,
+        Some("auto") => ConnType::Auto,
+        _ => return Err(bad("auto, shm or tcp")),
+    })
+}
+
+impl Actor {
+    fn session(&self) -> Result<&Session> {
+        self.sessions.get(&self.at).ok_or_else(|| bad("no session"))
+    }
+
+    /// The peer of that rank: the same life of it until `connect` or `meet` gives another.
+    fn peer(&mut self, rank: u32) -> Result<Peer> {
+        if let Some(p) = self.peers.get(&rank) {
+            return Ok(p.clone());
+        }
+        let p = self.session()?.peer(rank)?;
+        self.peers.insert(rank, p.clone());
+        Ok(p)
+    }
+
+    fn meet(&mut self, peer: Peer) -> String {
+        let conn = peer.conn().map_or("none", |c| c.name()).to_owned();
+        self.peers.insert(peer.rank().0, peer);
+        conn
+    }
+
+    /// `count` operations of `len` bytes each, all at once.
+    fn begin(&mut self, put: bool, w: &[&str]) -> Result<String> {
+        let peer = self.peer(rank(w.first())?)?;
+        let (lo, ro, len) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
+        let count = number(w.get(4)).unwrap_or(1);
+        for _ in 0..count {
+            let op = if put { peer.put_nb(lo, ro, len)? } else { peer.get_nb(lo, ro, len)? };
+            self.ops.push(op);
+        }
+        Ok(self.ops.len().to_string())
+    }
+
+    /// Waits for all operations. Says how each ended and how long all took, in microseconds.
+    fn wait(&mut self, timeout: Duration) -> Result<String> {
+        let start = Instant::now();
+        let mut said = Vec::new();
+        for op in std::mem::take(&mut self.ops) {
+            let peer = self.peers.get(&op.peer().0).ok_or_else(|| bad("no such peer"))?;
+            said.push(match peer.wait_within(op, timeout) {
+                Ok(_) => "Ok".to_owned(),
+                Err(e) => format!("{:?}", e.kind()),
+            });
+        }
+        Ok(format!("{} {}", start.elapsed().as_micros(), said.join(" ")))
+    }
+
+    fn obey(&mut self, words: &[&str]) -> Result<String> {
+        let (verb, w) = words.split_first().ok_or_else(|| bad("nothing"))?;
+        match *verb {
+            "start" => {
+                let (rank, builder) = build(w)?;
+                let session = builder.start()?;
+                let at = session.tcp_addr().map_or("-".to_owned(), |a| a.to_string());
+                self.at = rank;
+                self.sessions.insert(rank, session);
+                Ok(at)
+            }
+            "use" => {
+                self.at = rank(w.first())?;
+                self.peers.clear();
+                self.session().map(|_| String::new())
+            }
+            "end" => {
+                let timeout = millis(w.first())?;
+                self.windows.clear();
+                self.peers.clear();
+                match self.sessions.remove(&self.at) {
+                    Some(s) => s.shutdown(timeout).map(|()| String::new()),
+                    None => Err(bad("no session")),
+                }
+            }
+            "connect" => {
+                let address: Address = w.get(1).ok_or_else(|| bad("an address"))?.parse()?;
+                let timeout = millis(w.get(3))?;
+                let to = rank(w.first())?;
+                let peer =
+                    self.session()?.connect_with(to, &address, conn(w.get(2))?, timeout)?;
+                Ok(self.meet(peer))
+            }
+            "meet" => {
+                let peer = self.session()?.wait_peer(rank(w.first())?, millis(w.get(1))?)?;
+                Ok(self.meet(peer))
+            }
+            "fill" => {
+                let value = u8::try_from(number(w.get(2))? & 0xFF).unwrap_or(0);
+                self.session()?.buffer().fill(number(w.first())?, number(w.get(1))?, value)?;
+                Ok(String::new())
+            }
+            "crc" => {
+                let crc = self.session()?.buffer().crc32c(number(w.first())?, number(w.get(1))?)?;
+                Ok(crc.to_string())
+            }
+            "put" | "get" => {
+                let peer = self.peer(rank(w.first())?)?;
+                let (lo, ro, len) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
+                if *verb == "put" { peer.put(lo, ro, len)? } else { peer.get(lo, ro, len)? }
+                Ok(String::new())
+            }
+            "put_nb" => self.begin(true, w),
+            "get_nb" => self.begin(false, w),
+            "wait" => self.wait(millis(w.first())?),
+            "send" => {
+                self.peer(rank(w.first())?)?.send_tag(number(w.get(1))?)?;
+                Ok(String::new())
+            }
+            "recv" => {
+                let peer = self.peer(rank(w.first())?)?;
+                match peer.recv(Want::Any, millis(w.get(1))?)? {
+                    Message::Tag(n) | Message::Notify(n) => Ok(n.to_string()),
+                    Message::Int(n) => Ok(n.to_string()),
+                    Message::Struct(bytes) => Ok(format!("{} bytes", bytes.len())),
+                }
+            }
+            "expose" => {
+                // expose RANK LABEL LEN VALUE adopted|own
+                let peer = self.peer(rank(w.first())?)?;
+                let (label, len, value) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
+                let fill = u8::try_from(value & 0xFF).unwrap_or(0);
+                let region = if w.get(4) == Some(&"adopted") {
+                    let len = usize::try_from(len).unwrap_or(0);
+                    self.session()?.register_vec(vec![fill; len])?
+                } else {
+                    self.session()?.allocate(len)?
+                };
+                let mut span = region.take_all()?;
+                span.fill(fill);
+                let window = peer.expose(span, Access::all(), label).map_err(|(e, _)| e)?;
+                self.windows.insert(label, window);
+                Ok(String::new())
+            }
+            "revoke" => {
+                let window = self.windows.remove(&number(w.first())?);
+                let span = window.ok_or_else(|| bad("no window"))?.revoke(millis(w.get(1))?)?;
+                Ok(span.crc32c().to_string())
+            }
+            "find" => {
+                let peer = self.peer(rank(w.first())?)?;
+                let label = number(w.get(1))?;
+                let window = peer.remote_window(label, millis(w.get(2))?)?;
+                self.remote.insert(label, window);
+                Ok(window.len().to_string())
+            }
+            "put_window" => {
+                // put_window RANK LABEL LEN VALUE: blocks
+                let peer = self.peer(rank(w.first())?)?;
+                let (label, len, value) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
+                let window = *self.remote.get(&label).ok_or_else(|| bad("no window"))?;
+                let mut span = self.session()?.allocate(len)?.take_all()?;
+                span.fill(u8::try_from(value & 0xFF).unwrap_or(0));
+                let op = peer.put_span(span, &window, 0).map_err(|e| e.error)?;
+                match op.wait(Duration::from_secs(20)) {
+                    Ok(_) => Ok(String::new()),
+                    Err(hmc_std::future::WaitError::Failed(e)) => Err(e.error),
+                    Err(hmc_std::future::WaitError::Running(_)) => Err(bad("it runs for ever")),
+                }
+            }
+            "progress" => Ok(self.session()?.progress().to_string()),
+            "connected" => Ok(self.session()?.check_conn(rank(w.first())?).to_string()),
+            "peers" => Ok(self.session()?.peers().len().to_string()),
+            "stats" => {
+                let s = self.session()?.stats();
+                Ok(format!("{} {}", s.peers_lost, s.strangers_refused))
+            }
+            "files" => {
+                set_file_limit(number(w.first())?);
+                Ok(String::new())
+            }
+            "echo" => Ok(w.join(" ")),
+            other => Err(bad(other)),
+        }
+    }
+}
+
+/// Lowers how many descriptors this process may open, or raises it to the hard limit again.
+fn set_file_limit(files: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let old = getrlimit(Resource::Nofile);
+    let current = old.maximum.map_or(files, |m| m.min(files));
+    let new = Rlimit { current: Some(current), maximum: old.maximum };
+    setrlimit(Resource::Nofile, new).expect("below the hard limit");
+}
+
+fn main() {
+    let mut actor = Actor::default();
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { return };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answer = match actor.obey(&words) {
+            Ok(said) => format!("ok {said}"),
+            Err(e) => format!("err {:?} {}", e.kind(), e.to_string().replace('\n', " ")),
+        };
+        let mut out = std::io::stdout().lock();
+        if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
+}

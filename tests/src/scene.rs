@@ -1,0 +1,123 @@
+//! Where and how long a test runs: folders that go away, bounds that grow with the machine's load.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Which sessions of a test are connected how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Shared memory.
+    Shm,
+    /// TCP over 127.0.0.1.
+    Tcp,
+}
+
+impl Via {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Shm, Self::Tcp];
+
+    /// As `connect_with` wants it.
+    #[must_use]
+    pub const fn conn(self) -> hmc_std::ConnType {
+        match self {
+            Self::Shm => hmc_std::ConnType::Shm,
+            Self::Tcp => hmc_std::ConnType::Tcp,
+        }
+    }
+}
+
+/// A folder of its own, private to this user, that goes with the value.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Makes one.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[must_use]
+    pub fn new() -> Self {
+        use std::os::unix::fs::DirBuilderExt as _;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hmc-t{}-{n}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::DirBuilder::new().mode(0o700).create(&path).expect("a new folder");
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// As an address of peers that listen in it.
+    #[must_use]
+    pub fn address(&self) -> hmc_std::Address {
+        hmc_std::Address::Uds(self.0.clone())
+    }
+}
+
+impl Default for TempDir {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The bound that a time has to keep: three times as long on a machine that is busy with other
+/// things, as /proc/loadavg says.
+#[must_use]
+pub fn bound(time: Duration) -> Duration {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = text.split(' ').next().and_then(|t| t.parse().ok()).unwrap_or(0.0);
+    if load > 4.0 { time * 3 } else { time }
+}
+
+/// Looks until `look` finds something.
+///
+/// # Panics
+/// When it does not in `limit`.
+pub fn until<R>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<R>) -> R {
+    let start = Instant::now();
+    loop {
+        if let Some(r) = look() {
+            return r;
+        }
+        assert!(start.elapsed() < limit, "waited {limit:?} until {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Says, where people and scripts can see it, that something was not tested and why.
+pub fn skipped(why: &str) {
+    println!("SKIPPED: {why}");
+}
+
+/// A number that /proc/PID/status names, as in `VmRSS` or `Threads`.
+///
+/// # Panics
+/// When the process or the line is not there.
+#[must_use]
+pub fn status_of(pid: u32, name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+    let number = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok());
+    number.expect("a number")
+}
+
+/// The seed of a test's chance: `HMC_TEST_SEED`, or `default`. Printed, so that a failure can be
+/// played again.
+#[must_use]
+pub fn seed(default: u64) -> u64 {
+    let seed = std::env::var("HMC_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
+    println!("HMC_TEST_SEED={seed}");
+    seed
+}

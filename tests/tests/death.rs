@@ -1,0 +1,277 @@
+//! Peers that are killed or stopped in the middle of a transfer: everything ends, in time, and the
+//! next connection works.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::Access;
+use hmc_std::{Error, ErrorKind, Peer, Session, Want};
+use hmc_tests::actor::Actor;
+use hmc_tests::scene::{TempDir, Via, bound, until};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const MIB: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(20);
+/// The survivor's bound for every operation after a kill.
+const DEAD_BY: Duration = Duration::from_secs(1);
+
+/// A session here (rank 0) and one in another process (rank 1), connected.
+struct Scene {
+    session: Session,
+    actor: Actor,
+    peer: Peer,
+    dir: TempDir,
+    via: Via,
+    settings: String,
+}
+
+impl Scene {
+    fn new(via: Via, buffer: u64, we_dial: bool) -> Self {
+        let dir = TempDir::new();
+        let path = dir.path().display().to_string();
+        let session = Session::builder(0)
+            .uds(dir.path())
+            .tcp("127.0.0.1:0")
+            .buffer(buffer)
+            .start()
+            .expect("a session");
+        let settings = format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer={buffer}");
+        let mut actor = Actor::session(ACTOR, &settings);
+        if we_dial {
+            session.connect_with(1, &dir.address(), via.conn(), LONG).expect("connected");
+        } else {
+            let via = if via == Via::Shm { "shm" } else { "tcp" };
+            actor.ask(&format!("connect 0 uds://{path} {via} 20000"));
+        }
+        let peer = session.wait_peer(1, LONG).expect("it came");
+        assert_eq!(peer.conn(), Some(via.conn()));
+        Self { session, actor, peer, dir, via, settings }
+    }
+
+    /// The other process starts again and is connected; data moves both ways.
+    fn again(mut self) {
+        self.actor = Actor::session(ACTOR, &self.settings);
+        let peer = self
+            .session
+            .connect_with(1, &self.dir.address(), self.via.conn(), LONG)
+            .expect("the next connection works");
+        assert_eq!(peer.conn(), Some(self.via.conn()));
+        self.session.buffer().fill(0, 4096, 0x5C).unwrap();
+        peer.put(0, 4096, 4096).expect("the next put works");
+        let crc = self.session.buffer().crc32c(0, 4096).unwrap();
+        assert_eq!(self.actor.ask("crc 4096 4096"), crc.to_string());
+        assert!(!self.peer.is_connected(), "the old life stays over");
+        let e = self.peer.put(0, 0, 8).expect_err("the old life stays over");
+        assert_eq!(e.kind(), ErrorKind::PeerDead);
+    }
+}
+
+fn assert_dead(what: &str, e: &Error) {
+    assert_eq!(e.kind(), ErrorKind::PeerDead, "{what}: {e}");
+}
+
+/// A thread that waits for a message which never comes, until the peer is dead.
+fn listener(peer: &Peer) -> std::thread::JoinHandle<(Error, Instant)> {
+    let peer = peer.clone();
+    std::thread::spawn(move || {
+        let e = peer.recv(Want::Any, LONG).expect_err("nobody sends");
+        (e, Instant::now())
+    })
+}
+
+/// Mapped memory: this end copies by itself, so the peer dies under a copy.
+fn killed_under_a_copy(we_dial: bool) {
+    let s = Scene::new(Via::Shm, 256 * MIB, we_dial);
+    let waiter = listener(&s.peer);
+    let ops: Vec<_> =
+        (0..96).map(|_| s.peer.put_nb(0, 0, 256 * MIB).expect("posted")).collect();
+    // Far from done: most of what was posted waits behind the first.
+    assert!(!s.peer.test(ops[95]).unwrap());
+    let killed = s.actor.kill();
+    let ends: Vec<_> = ops.iter().map(|op| s.peer.wait_within(*op, LONG)).collect();
+    let took = killed.elapsed();
+    assert!(took < bound(DEAD_BY), "the survivor's operations took {took:?}");
+    assert_dead("the last put", ends[95].as_ref().expect_err("it was in flight"));
+    for e in ends.iter().filter_map(|r| r.as_ref().err()) {
+        assert_dead("a put", e);
+    }
+    let (e, at) = waiter.join().unwrap();
+    assert_dead("a receive", &e);
+    assert!(at - killed < bound(DEAD_BY), "a receiver woke after {:?}", at - killed);
+    s.again();
+}
+
+#[test]
+fn shm_the_listener_is_killed_under_a_copy() {
+    killed_under_a_copy(true);
+}
+
+#[test]
+fn shm_the_dialer_is_killed_under_a_copy() {
+    killed_under_a_copy(false);
+}
+
+/// The peer is stopped first, so that what it has to do for an operation cannot be done; then it is
+/// killed.
+fn killed_while_stopped(via: Via, we_dial: bool) {
+    let mut s = Scene::new(via, 64 * MIB, we_dial);
+    let adopted = s.session.register_vec(vec![3; 1 << 20]).unwrap();
+    let lent = s.session.allocate(MIB).unwrap();
+    let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
+    s.actor.ask("expose 0 5 1048576 0 adopted");
+    let remote = s.peer.remote_window(5, LONG).expect("told");
+    s.actor.stop();
+    let mut ops = Vec::new();
+    if via == Via::Tcp {
+        // More than the kernel's buffers take.
+        for _ in 0..4 {
+            ops.push(s.peer.put_nb(0, 0, 64 * MIB).expect("posted"));
+            ops.push(s.peer.get_nb(0, 0, 64 * MIB).expect("posted"));
+        }
+    }
+    let span = adopted.take_all().unwrap();
+    let by_target = s.peer.put_span(span, &remote, 0).expect("posted");
+    let waiter = listener(&s.peer);
+    for op in &ops {
+        assert!(!s.peer.test(*op).unwrap(), "an operation on a stopped peer ended");
+    }
+    let killed = s.actor.kill();
+    for op in ops {
+        assert_dead("an operation", &s.peer.wait_within(op, LONG).expect_err("in flight"));
+    }
+    match by_target.wait(LONG) {
+        Err(hmc_std::future::WaitError::Failed(e)) => {
+            assert_dead("a put of a span", &e.error);
+            assert!(e.span.is_some(), "the dead cannot touch it: {e}");
+        }
+        other => panic!("a put of a span to the dead gave {other:?}"),
+    }
+    let took = killed.elapsed();
+    assert!(took < bound(DEAD_BY), "the survivor's operations took {took:?}");
+    let (e, at) = waiter.join().unwrap();
+    assert_dead("a receive", &e);
+    assert!(at - killed < bound(DEAD_BY), "a receiver woke after {:?}", at - killed);
+    // What was lent to the dead comes back.
+    let span = window.revoke(Duration::from_secs(1)).expect("the dead hold nothing");
+    assert_eq!(span.len(), MIB);
+    s.again();
+}
+
+#[test]
+fn shm_the_listener_is_killed_before_it_copies() {
+    killed_while_stopped(Via::Shm, true);
+}
+
+#[test]
+fn shm_the_dialer_is_killed_before_it_copies() {
+    killed_while_stopped(Via::Shm, false);
+}
+
+#[test]
+fn tcp_the_listener_is_killed_with_its_buffers_full() {
+    killed_while_stopped(Via::Tcp, true);
+}
+
+#[test]
+fn tcp_the_dialer_is_killed_with_its_buffers_full() {
+    killed_while_stopped(Via::Tcp, false);
+}
+
+/// The initiator dies in the middle of its put: the target goes on, and its memory is its own.
+#[test]
+fn the_target_survives_the_death_of_an_initiator() {
+    for via in Via::ALL {
+        let mut s = Scene::new(via, 64 * MIB, false);
+        s.actor.ask("fill 0 67108864 170");
+        for round in 0..5 {
+            let waiter = listener(&s.peer);
+            s.actor.tell("put_nb 0 0 0 67108864 64");
+            // Its first bytes are here: it is in the middle of its puts.
+            let mut seen = [0; 1];
+            until("bytes arrive", LONG, || {
+                s.session.buffer().read_at(0, &mut seen).unwrap();
+                (seen[0] == 170).then_some(())
+            });
+            let killed = s.actor.kill();
+            let (e, at) = waiter.join().unwrap();
+            assert_dead("a receive", &e);
+            assert!(at - killed < bound(DEAD_BY), "{via:?} round {round}: {:?}", at - killed);
+            assert_dead("a put", &s.peer.put(0, 0, 8).expect_err("dead"));
+            // Nobody writes any more.
+            s.session.buffer().fill(0, 64 * MIB, 1).unwrap();
+            let crc = s.session.buffer().crc32c(0, 64 * MIB).unwrap();
+            s.actor = Actor::session(ACTOR, &s.settings);
+            let (name, path) = (via.conn().name(), s.dir.path().display().to_string());
+            s.actor.ask(&format!("connect 0 uds://{path} {name} 20000"));
+            s.peer = s.session.wait_peer(1, LONG).expect("it came back");
+            assert_eq!(s.session.buffer().crc32c(0, 64 * MIB).unwrap(), crc);
+            s.actor.ask("fill 0 67108864 170");
+        }
+    }
+}
+
+/// A lost peer is dialed again by itself, and is found under a new life.
+#[test]
+fn the_lower_rank_dials_again() {
+    for via in Via::ALL {
+        let mut s = Scene::new(via, MIB, true);
+        drop(std::mem::replace(&mut s.actor, Actor::spawn(ACTOR)));
+        until("the death is known", bound(DEAD_BY), || (!s.peer.is_connected()).then_some(()));
+        let lost = s.session.stats().peers_lost;
+        assert_eq!(lost, 1, "{via:?}");
+        // On the same socket path; the TCP port is learned again from its HELLO.
+        let answer = s.actor.ask(&format!("start {}", s.settings));
+        assert!(!answer.is_empty());
+        let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
+        s.session.buffer().fill(0, 100, 9).unwrap();
+        peer.put(0, 0, 100).expect("a put over the new link");
+        assert_eq!(peer.conn(), Some(via.conn()));
+    }
+}
+
+fn stopped(via: Via) {
+    let mut s = Scene::new(via, 64 * MIB, true);
+    s.actor.ask("expose 0 5 1048576 0 adopted");
+    let remote = s.peer.remote_window(5, LONG).expect("told");
+    let span = s.session.allocate(MIB).unwrap().take_all().unwrap();
+    let start = Instant::now();
+    s.actor.stop();
+    let op = s.peer.put_span(span, &remote, 0).expect("posted");
+    let waiter = listener(&s.peer);
+    let (e, at) = waiter.join().unwrap();
+    assert_dead("a receive", &e);
+    match op.wait(LONG) {
+        Err(hmc_std::future::WaitError::Failed(e)) => assert_dead("a put", &e.error),
+        other => panic!("a put to a stopped peer gave {other:?}"),
+    }
+    let (took, all) = (at - start, start.elapsed());
+    assert!(took > Duration::from_millis(1500), "dead after only {took:?} of silence");
+    assert!(all < bound(Duration::from_secs(3)), "dead after {all:?}");
+    s.actor.resume();
+    // The stopped process learns that its link is over; a new one comes by redial (this end has the
+    // lower rank), and the old names stay dead.
+    let peer = s.session.wait_peer(1, bound(Duration::from_secs(12))).expect("a new link");
+    s.session.buffer().fill(0, 4096, 0x77).unwrap();
+    peer.put(0, 0, 4096).expect("a put over the new link");
+    let crc = s.session.buffer().crc32c(0, 4096).unwrap();
+    assert_eq!(s.actor.ask("crc 0 4096"), crc.to_string());
+    assert_dead("the old life", &s.peer.put(0, 0, 8).expect_err("over"));
+    let old = s.actor.try_ask("send 0 1").expect_err("its old life is over too");
+    assert!(old.starts_with("PeerDead"), "{old}");
+}
+
+#[test]
+fn a_stopped_peer_is_dead_by_its_silence_on_shm() {
+    stopped(Via::Shm);
+}
+
+#[test]
+fn a_stopped_peer_is_dead_by_its_silence_on_tcp() {
+    stopped(Via::Tcp);
+}
