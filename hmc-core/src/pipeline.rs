@@ -6,6 +6,8 @@
 
 use core::num::NonZeroU64;
 
+use heapless::Vec;
+
 use crate::chunks::{Chunks, LengthMismatch, Pair};
 use crate::lane::{Lane, LaneError, Transfer, failure_of};
 use crate::slots::{OpId, Slot};
@@ -44,7 +46,7 @@ pub struct Pipeline {
     /// The piece that carries the tag of a notify, posted when all others are done: pieces are
     /// unordered among each other.
     last: Option<(Opcode, Pair)>,
-    ops: [Option<OpId>; MAX_PIECES],
+    ops: Vec<OpId, MAX_PIECES>,
     window: usize,
     bytes: u64,
     failure: Option<Failure>,
@@ -85,7 +87,7 @@ impl Pipeline {
             deadline,
             bulk: bulk.chunks(chunk_bytes),
             last,
-            ops: [None; MAX_PIECES],
+            ops: Vec::new(),
             window: max_inflight.clamp(1, MAX_PIECES),
             bytes: 0,
             failure: None,
@@ -131,7 +133,7 @@ impl Pipeline {
     /// Gives it up: the pieces in flight run on, and the lane's events tell when their memory is
     /// free.
     pub fn abandon<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(self, lane: &mut Lane<T, S>) {
-        for op in self.ops.into_iter().flatten() {
+        for op in self.ops {
             // A stale piece was taken by somebody else, who knows.
             let _ = lane.abandon(op);
         }
@@ -140,7 +142,7 @@ impl Pipeline {
     /// Pieces in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.ops.iter().flatten().count()
+        self.ops.len()
     }
 
     /// Bytes that have moved so far.
@@ -156,36 +158,31 @@ impl Pipeline {
     /// Takes the pieces whose memory is free. Others stay, for their fence, even when their outcome
     /// is known.
     fn collect<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
-        for place in &mut self.ops {
-            let Some(op) = *place else { continue };
-            match lane.outcome(op) {
-                Ok(None) => {}
-                Ok(Some(outcome)) => {
-                    match outcome.result {
-                        Ok(bytes) => self.bytes = self.bytes.saturating_add(bytes),
-                        Err(failure) => self.failure = self.failure.or(Some(failure)),
-                    }
-                    if outcome.fenced {
-                        // Cannot be stale: its outcome was just read.
-                        let _ = lane.try_wait(op);
-                        *place = None;
-                    }
+        let Self { ops, bytes, failure, lost, .. } = self;
+        ops.retain(|op| match lane.outcome(*op) {
+            Ok(None) => true,
+            Ok(Some(outcome)) => {
+                if let Err(why) = outcome.result {
+                    *failure = failure.or(Some(why));
                 }
-                Err(_) => {
-                    self.failure = self.failure.or(Some(Failure::Cancelled));
-                    self.lost = true;
-                    *place = None;
+                if outcome.fenced {
+                    *bytes = bytes.saturating_add(outcome.result.unwrap_or(0));
+                    // Cannot be stale: its outcome was just read.
+                    let _ = lane.try_wait(*op);
                 }
+                !outcome.fenced
             }
-        }
+            Err(_) => {
+                *failure = failure.or(Some(Failure::Cancelled));
+                *lost = true;
+                false
+            }
+        });
     }
 
     fn post<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
-        let mut idle = self.in_flight() == 0;
-        for place in self.ops.iter_mut().take(self.window) {
-            if place.is_some() {
-                continue;
-            }
+        while self.ops.len() < self.window {
+            let idle = self.ops.is_empty();
             let mut bulk = self.bulk;
             let (opcode, when, piece, is_last) = match (bulk.next(), self.last) {
                 (Some(piece), _) => (self.opcode, self.when, piece, false),
@@ -194,7 +191,10 @@ impl Pipeline {
             };
             let transfer = Transfer { opcode, when, local: piece.local(), remote: piece.remote() };
             match lane.post(&transfer, self.deadline) {
-                Ok(op) => *place = Some(op),
+                // There is room: the window is no wider than the list.
+                Ok(op) => {
+                    let _ = self.ops.push(op);
+                }
                 Err(LaneError::Busy | LaneError::Full { .. }) => return,
                 Err(LaneError::Transport(e)) => {
                     self.failure = Some(failure_of(e.kind()));
@@ -211,7 +211,6 @@ impl Pipeline {
                 return;
             }
             self.bulk = bulk;
-            idle = false;
         }
     }
 
@@ -220,7 +219,7 @@ impl Pipeline {
             return;
         }
         self.withdrawn = true;
-        for op in self.ops.iter().flatten() {
+        for op in &self.ops {
             // A stale piece is found by `collect`.
             let _ = lane.cancel(*op);
         }

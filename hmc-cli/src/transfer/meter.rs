@@ -25,6 +25,11 @@ impl Meter {
         Self { begun: Instant::now(), size, name: name.to_owned(), wanted, bar: None }
     }
 
+    /// The size, when it was not known at the start.
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// All before `at` is done.
     pub(crate) fn reached(&mut self, at: u64) {
         if !self.wanted {

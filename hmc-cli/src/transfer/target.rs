@@ -44,12 +44,20 @@ impl Folder {
         &self.fd
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn has(&self, name: &OsStr) -> bool {
-        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    /// Checks that a file of that name may be made here.
+    pub(crate) fn check_free(&self, name: &[u8], overwrite: bool) -> Result<&Self> {
+        let name = base_name(name)?;
+        if name.as_bytes().starts_with(PART.as_bytes()) {
+            return Err(Failure::new(format!("names that start with {PART} are for partial files")));
+        }
+        let taken = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        if taken && !overwrite {
+            return Err(Failure::new(format!(
+                "{} exists; remove it, or allow --overwrite where it is received",
+                self.path.join(name).display()
+            )));
+        }
+        Ok(self)
     }
 }
 
@@ -73,17 +81,9 @@ impl<'a> Target<'a> {
         meta: Meta,
         overwrite: bool,
     ) -> Result<Self> {
-        let name = base_name(name)?;
-        if name.as_bytes().starts_with(PART.as_bytes()) {
-            return Err(Failure::new(format!("names that start with {PART} are for partial files")));
-        }
+        folder.check_free(name, overwrite)?;
+        let name = OsStr::from_bytes(name);
         let shown = folder.path.join(name);
-        if !overwrite && folder.has(name) {
-            return Err(Failure::new(format!(
-                "{} exists; remove it, or allow --overwrite where it is received",
-                shown.display()
-            )));
-        }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temp = OsString::from(format!("{PART}{}-{number}", std::process::id()));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

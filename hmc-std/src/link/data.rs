@@ -209,6 +209,13 @@ impl DataState {
         (exposed, held)
     }
 
+    /// Makes a region known to the port.
+    pub(crate) fn learn(&mut self, region: &Region) {
+        if let Some(regions) = self.port().regions() {
+            regions.learn(region);
+        }
+    }
+
     /// Posts one transfer that holds `hold` until its fence.
     pub(crate) fn post(
         &mut self,
@@ -216,8 +223,8 @@ impl DataState {
         deadline: Instant,
         hold: Hold,
     ) -> Result<OpId, (LaneError<PostError>, Hold)> {
-        if let (Some(regions), Some(region)) = (self.port().regions(), &hold.region) {
-            regions.learn(region);
+        if let Some(region) = &hold.region {
+            self.learn(region);
         }
         match self.lane.post(t, deadline) {
             Ok(op) => {
@@ -262,8 +269,8 @@ impl DataState {
         deadline: Instant,
         hold: Hold,
     ) -> Result<OpId, (LaneError<PostError>, Hold)> {
-        if let (Some(regions), Some(region)) = (self.port().regions(), &hold.region) {
-            regions.learn(region);
+        if let Some(region) = &hold.region {
+            self.learn(region);
         }
         let parts = u32::try_from(list.len()).unwrap_or(u32::MAX);
         match self.lane.begin_batch(parts, deadline) {

@@ -3,13 +3,20 @@
 use super::Peer;
 use super::transfer::opcode;
 use crate::batch::{Batch, Copy, Direction};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::OpFuture;
-use crate::link::data::Hold;
+use crate::link::data::{Aftermath, Hold};
+use crate::link::{Link, Watch};
 use crate::op::OpId;
 use hmc_core::lane::Transfer;
-use hmc_core::region::{LocalSlice, RemoteSlice};
+use hmc_core::pipeline::{Advance, Pipeline};
+use hmc_core::time::Duration;
 use hmc_core::work::{CompleteWhen, Opcode};
+use std::num::NonZeroU64;
+
+/// How long a pipeline whose time is up waits for its pieces to let go of the buffer.
+const FENCE_MS: u64 = 200;
 
 impl Peer {
     /// A put as a future. Any executor will do; dropping it abandons the operation, which runs on.
@@ -105,48 +112,45 @@ impl Peer {
     }
 
     fn pipeline(&self, code: Opcode, copy: Copy, chunk: u64, max_inflight: usize) -> Result<()> {
-        if chunk == 0 || max_inflight == 0 {
+        let Some(chunk) = NonZeroU64::new(chunk).filter(|_| max_inflight > 0) else {
             return Err(Error::config(
                 "a pipeline needs chunks of at least 1 byte, and at least one in flight",
             ));
-        }
+        };
         let region = self.shared.buffer.region();
         let deadline = self.deadline();
-        let mut rest = self.describe(
-            code,
-            region.slice(copy.local_offset, copy.len)?,
-            copy.remote_offset,
-            copy.len,
-        )?;
-        let limit = max_inflight.min(self.shared.config.slots);
-        let mut flying = std::collections::VecDeque::with_capacity(limit);
-        let mut failure = None;
-        while !rest.local.span.is_empty() || !flying.is_empty() {
-            let room = failure.is_none() && flying.len() < limit;
-            if room && !rest.local.span.is_empty() {
-                let (local, local_rest) = rest.local.span.take(chunk);
-                let (remote, remote_rest) = rest.remote.span.take(chunk);
-                let t = Transfer {
-                    local: LocalSlice { span: local, ..rest.local },
-                    remote: RemoteSlice { span: remote, ..rest.remote },
-                    ..rest
-                };
-                let hold = Hold { region: Some(region.clone()), ..Hold::default() };
-                match self.post(&t, deadline, hold) {
-                    Ok(op) => flying.push_back(op),
-                    Err(e) => failure = Some(e),
-                }
-                rest.local.span = local_rest;
-                rest.remote.span = remote_rest;
-                continue;
+        let local = region.slice(copy.local_offset, copy.len)?;
+        let whole = self.describe(code, local, copy.remote_offset, copy.len)?;
+        let mut pipe = Pipeline::new(&whole, chunk, max_inflight, deadline)
+            .map_err(|e| Error::new(ErrorKind::Length, e.to_string()))?;
+        self.link.check_open()?;
+        self.link.data().learn(region);
+        let mut step = |link: &Link| {
+            let mut after = Aftermath::default();
+            let advance = {
+                let mut data = link.data();
+                let advance = pipe.advance(data.lane(), clock::now());
+                data.pump(&mut after);
+                link.settle_data(&mut data);
+                advance
+            };
+            link.follow_up(after);
+            match advance {
+                Advance::Pending | Advance::Failed { fenced: false, .. } => None,
+                Advance::Done(_) => Some(Ok(())),
+                Advance::Failed { failure, fenced: true } => Some(Err(failure)),
             }
-            let Some(op) = flying.pop_front() else { break };
-            match self.finish(op, deadline).map(|(o, _)| o.result) {
-                Ok(Ok(_)) => {}
-                Ok(Err(e)) => failure = failure.or(Some(self.failed(e.into()))),
-                Err(e) => failure = failure.or(Some(e)),
+        };
+        // A little longer than the pieces' own deadline, for their fences.
+        let patience = deadline.after(Duration::from_millis(FENCE_MS));
+        match self.link.drive(Watch::Data, patience, &mut step) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(failure)) => Err(self.failed(failure.into())),
+            None => {
+                // The buffer's pages live as long as the session; what still runs is harmless.
+                pipe.abandon(self.link.data().lane());
+                Err(Error::deadline("a pipeline").with_peer(self.rank()))
             }
         }
-        failure.map_or(Ok(()), Err)
     }
 }

@@ -197,8 +197,7 @@ impl ShmPort {
             self.remote.resize_with(index.saturating_add(1), || None);
         }
         if let Some(place) = self.remote.get_mut(index) {
-            *place =
-                Some(Mapped { id: a.window, epoch: a.epoch, map, range, access: a.access });
+            *place = Some(Mapped { id: a.window, epoch: a.epoch, map, range, access: a.access });
         }
         Ok(())
     }

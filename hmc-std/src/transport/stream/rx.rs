@@ -278,9 +278,7 @@ impl StreamPort {
                     epoch: frame.epoch,
                     offset: frame.offset,
                     len: frame.addr,
-                    access: Access::from_bits_truncate(
-                        u8::try_from(frame.tag & 0xFF).unwrap_or(0),
-                    ),
+                    access: Access::from_bits_truncate(u8::try_from(frame.tag & 0xFF).unwrap_or(0)),
                     total: frame.total,
                     fd,
                 });

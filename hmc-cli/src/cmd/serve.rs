@@ -1,0 +1,369 @@
+//! `hmc serve`: receives files, offers files. One thread for each client that is being served; the
+//! main thread only hears requests.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hmc_std::config::Environment;
+use hmc_std::{ErrorKind, Message, Peer, Session, Want};
+use serde::Serialize;
+
+use crate::connect;
+use crate::fail::{Failure, Result};
+use crate::say;
+use crate::signal::Stop;
+use crate::transfer::meter::Meter;
+use crate::transfer::receiver;
+use crate::transfer::ring::{Layout, Ring, USUAL_RING};
+use crate::transfer::sender;
+use crate::transfer::source::{Source, base_name};
+use crate::transfer::talk::{self, Ask, Meta, Reply, Request, RingAt};
+use crate::transfer::target::{Folder, Target};
+use crate::units;
+
+/// How often the main thread looks whether it should end.
+const LOOK: Duration = Duration::from_millis(200);
+/// Requests of one client that may wait while it is being served.
+const MAX_WAITING: usize = 16;
+
+/// What `hmc serve` is told.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Listen on this TCP address, IP:PORT; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Folder of the control socket, private to this user; needed for shared memory [default, without
+    /// --listen: $HMC_UDS_DIR, $XDG_RUNTIME_DIR/hmc or /tmp/hmc-UID]
+    #[arg(long, value_name = "DIR")]
+    uds: Option<PathBuf>,
+    /// Rank of this process, 0 to 4095
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rank: u32,
+    /// Folder that receives files, by base name
+    #[arg(long, value_name = "DIR", required_unless_present = "share")]
+    into: Option<PathBuf>,
+    /// Let a received file replace one that exists
+    #[arg(long, requires = "into")]
+    overwrite: bool,
+    /// Folder whose files `hmc get` may fetch: regular files by base name, no links
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// Bytes of memory for each transfer (16K to 256M); it limits how far a sender runs ahead
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = units::size)]
+    buffer: u64,
+    /// Seconds that a client may keep silent in the middle of a transfer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+    /// Allow an address beyond loopback although nothing proves who connects
+    #[arg(long)]
+    insecure: bool,
+    /// End after one transfer, with its status
+    #[arg(long)]
+    once: bool,
+    /// Print events as lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event {
+    Listening {
+        pid: u32,
+        rank: u32,
+        tcp: Option<String>,
+        uds: Option<String>,
+    },
+    Received {
+        name: String,
+        path: String,
+        bytes: u64,
+        seconds: f64,
+        gb_per_s: f64,
+        transport: &'static str,
+        /// Computed from this process's own region.
+        crc32c: String,
+        from: u32,
+    },
+    Sent {
+        name: String,
+        bytes: u64,
+        seconds: f64,
+        gb_per_s: f64,
+        transport: &'static str,
+        crc32c: String,
+        to: u32,
+    },
+    Failed {
+        name: String,
+        peer: u32,
+        why: String,
+    },
+}
+
+impl Event {
+    fn text(&self) -> String {
+        match self {
+            Self::Listening { pid, rank, tcp, uds } => {
+                let doors = [uds.as_ref().map(|d| format!("uds://{d}")), tcp.as_ref().map(|a| format!("tcp://{a}"))];
+                let doors: Vec<String> = doors.into_iter().flatten().collect();
+                format!("rank {rank} (process {pid}) listens at {}", doors.join(" and "))
+            }
+            Self::Received { path, bytes, seconds, gb_per_s, transport, crc32c, from, .. } => format!(
+                "received {path} from rank {from}: {bytes} bytes in {seconds:.3} s, {gb_per_s:.2} GB/s over {transport}, crc32c {crc32c}"
+            ),
+            Self::Sent { name, bytes, seconds, gb_per_s, transport, crc32c, to } => format!(
+                "sent {name} to rank {to}: {bytes} bytes in {seconds:.3} s, {gb_per_s:.2} GB/s over {transport}, crc32c {crc32c}"
+            ),
+            Self::Failed { name, peer, why } => format!("{name} (rank {peer}): {why}"),
+        }
+    }
+}
+
+/// The server, as its threads share it.
+struct Server<'a> {
+    options: &'a Options,
+    stop: &'a Stop,
+    session: &'a Session,
+    into: Option<Folder>,
+    share: Option<Folder>,
+    /// Clients that are being served, and what else they asked for.
+    busy: Mutex<HashMap<u32, VecDeque<Vec<u8>>>>,
+    labels: AtomicU64,
+    /// With --once: how the transfer ended.
+    outcome: Mutex<Option<Result<()>>>,
+}
+
+/// Serves until interrupted, or once.
+pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
+    let into = options.into.as_deref().map(Folder::open).transpose()?;
+    let share = options.share.as_deref().map(Folder::open).transpose()?;
+    let timeout = Duration::from_secs(options.timeout);
+    let mut builder = Session::builder(options.rank).redial(false).deadline(timeout);
+    if let Some(addr) = &options.listen {
+        builder = builder.tcp(addr);
+    }
+    let uds = match (&options.uds, &options.listen) {
+        (Some(dir), _) => Some(dir.clone()),
+        (None, None) => Some(Environment::read().default_uds_dir()),
+        (None, Some(_)) => None,
+    };
+    if let Some(dir) = &uds {
+        builder = builder.uds(dir);
+    }
+    if options.insecure {
+        builder = builder.insecure();
+    }
+    let session = builder.start()?;
+    stop.tidy_first();
+    let server = Server {
+        options,
+        stop,
+        session: &session,
+        into,
+        share,
+        busy: Mutex::default(),
+        labels: AtomicU64::new(1),
+        outcome: Mutex::default(),
+    };
+    server.tell(&Event::Listening {
+        pid: std::process::id(),
+        rank: options.rank,
+        tcp: session.tcp_addr().map(|a| a.to_string()),
+        uds: uds.map(|d| d.display().to_string()),
+    })?;
+    let result = server.hear_requests();
+    drop(server);
+    let _ = session.shutdown(Duration::from_secs(1));
+    if stop.is_set() { Err(Failure::interrupted()) } else { result }
+}
+
+impl Server<'_> {
+    fn tell(&self, event: &Event) -> Result<()> {
+        if self.options.json { say::json(event) } else { say::text(&event.text()) }
+    }
+
+    fn outcome(&self) -> Option<Result<()>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn hear_requests(&self) -> Result<()> {
+        std::thread::scope(|scope| {
+            let result = loop {
+                if self.stop.is_set() {
+                    break Ok(());
+                }
+                if let Some(outcome) = self.outcome() {
+                    break outcome;
+                }
+                let (rank, bytes) = match self.session.control().recv_any(Want::Struct, LOOK) {
+                    Ok((rank, Message::Struct(bytes))) => (rank.0, bytes),
+                    Ok(_) => continue,
+                    Err(e) if e.kind() == ErrorKind::DeadlineExceeded => continue,
+                    Err(e) => break Err(e.into()),
+                };
+                // A client that is gone already wants nothing.
+                let Ok(peer) = self.session.peer(rank) else { continue };
+                if !self.queue(rank, &bytes) {
+                    continue;
+                }
+                self.stop.watch(&peer);
+                let spawned = std::thread::Builder::new()
+                    .name(format!("rank {rank}"))
+                    .spawn_scoped(scope, move || self.attend(&peer, bytes));
+                if let Err(e) = spawned {
+                    self.busy().remove(&rank);
+                    say::note(&format!("cannot serve rank {rank}: no thread: {e}"));
+                }
+            };
+            // Those that are being served wake, and their threads end, before the scope does.
+            for peer in self.session.peers() {
+                let _ = peer.disconnect(LOOK);
+            }
+            result
+        })
+    }
+
+    fn busy(&self) -> std::sync::MutexGuard<'_, HashMap<u32, VecDeque<Vec<u8>>>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a thread has to be started for this request; else the client's own takes it.
+    fn queue(&self, rank: u32, bytes: &[u8]) -> bool {
+        let mut busy = self.busy();
+        match busy.get_mut(&rank) {
+            None => {
+                busy.insert(rank, VecDeque::new());
+                true
+            }
+            Some(waiting) => {
+                if waiting.len() < MAX_WAITING {
+                    waiting.push_back(bytes.to_vec());
+                }
+                false
+            }
+        }
+    }
+
+    /// Serves a client until nothing of it waits.
+    fn attend(&self, peer: &Peer, first: Vec<u8>) {
+        let rank = peer.rank().0;
+        let mut next = Some(first);
+        while let Some(bytes) = next {
+            let (name, result) = match talk::parse::<Request>(&bytes) {
+                Ok(request) => {
+                    (String::from_utf8_lossy(&request.name).into_owned(), self.serve(peer, &request))
+                }
+                Err(f) => ("request".to_owned(), Err(self.refuse(peer, f))),
+            };
+            let outcome = match result {
+                Ok(event) => self.tell(&event),
+                Err(f) => {
+                    let why = f.to_string();
+                    let told = self.tell(&Event::Failed { name, peer: rank, why });
+                    told.and(Err(f))
+                }
+            };
+            if self.options.once {
+                *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            }
+            let mut busy = self.busy();
+            next = busy.get_mut(&rank).and_then(VecDeque::pop_front);
+            if next.is_none() {
+                busy.remove(&rank);
+            }
+        }
+    }
+
+    /// Tells the client no.
+    fn refuse(&self, peer: &Peer, why: Failure) -> Failure {
+        let _ = talk::send(peer, &Reply::Refused(why.to_string()));
+        why.during("refused")
+    }
+
+    fn serve(&self, peer: &Peer, request: &Request) -> Result<Event> {
+        if request.hmc_file != talk::VERSION {
+            let text = format!(
+                "version {} of the file protocol is not spoken here, {} is; use the same hmc at both ends",
+                request.hmc_file,
+                talk::VERSION
+            );
+            return Err(self.refuse(peer, Failure::new(text)));
+        }
+        match request.ask {
+            Ask::Put(meta) => self.take(peer, &request.name, meta),
+            Ask::Get(ring) => self.give(peer, &request.name, ring),
+        }
+    }
+
+    fn take(&self, peer: &Peer, name: &[u8], meta: Meta) -> Result<Event> {
+        let timeout = Duration::from_secs(self.options.timeout);
+        let shown = String::from_utf8_lossy(name).into_owned();
+        let label = self.labels.fetch_add(1, Ordering::Relaxed);
+        let prepared = self
+            .into
+            .as_ref()
+            .ok_or_else(|| Failure::new("this server only shares files (it was started without --into)"))
+            .and_then(|folder| Target::create(folder, name, meta, self.options.overwrite))
+            .and_then(|target| {
+                let layout = Layout::for_file(self.options.buffer.min(32 * USUAL_RING), meta.size);
+                Ok((target, Ring::expose(self.session, peer, layout, label)?))
+            });
+        let (target, ring) = match prepared {
+            Ok(both) => both,
+            Err(f) => return Err(self.refuse(peer, f)),
+        };
+        let mut meter = Meter::new(&shown, meta.size, false);
+        talk::send(peer, &Reply::Ready(RingAt { label, layout: ring.layout() }))?;
+        let (result, done) = receiver::receive(peer, ring, target, &mut meter, timeout);
+        let seconds = meter.seconds();
+        let transport = connect::transport(peer);
+        done.say(peer);
+        let received = result?;
+        Ok(Event::Received {
+            name: shown,
+            path: received.path.display().to_string(),
+            bytes: meta.size,
+            seconds,
+            gb_per_s: units::gb_per_s(meta.size, seconds),
+            transport,
+            crc32c: format!("{:08x}", received.crc),
+            from: peer.rank().0,
+        })
+    }
+
+    fn give(&self, peer: &Peer, name: &[u8], ring: RingAt) -> Result<Event> {
+        let timeout = Duration::from_secs(self.options.timeout);
+        let shown = String::from_utf8_lossy(name).into_owned();
+        let opened = self
+            .share
+            .as_ref()
+            .ok_or_else(|| Failure::new("this server shares no files (it was started without --share)"))
+            .and_then(|folder| {
+                let source = Source::open_shared(folder.fd(), base_name(name)?);
+                source.map_err(|f| f.during(format_args!("`{shown}`")))
+            });
+        let source = match opened {
+            Ok(source) => source,
+            Err(f) => return Err(self.refuse(peer, f)),
+        };
+        let meta = source.meta();
+        let mut meter = Meter::new(&shown, meta.size, false);
+        talk::send(peer, &Reply::Sending(meta))?;
+        let crc = sender::send(self.session, peer, &source, ring, &mut meter, timeout)?;
+        let seconds = meter.seconds();
+        Ok(Event::Sent {
+            name: shown,
+            bytes: meta.size,
+            seconds,
+            gb_per_s: units::gb_per_s(meta.size, seconds),
+            transport: connect::transport(peer),
+            crc32c: format!("{crc:08x}"),
+            to: peer.rank().0,
+        })
+    }
+}
