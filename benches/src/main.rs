@@ -111,8 +111,8 @@ fn run(arguments: &Arguments) -> Res<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     machine::raise_open_files();
-    let context = Context::new(arguments.quick)?;
     println!("{}", machine::describe());
+    let context = Context::new(arguments.quick)?;
     if arguments.self_test {
         return self_test::run(&context).map(|()| ExitCode::SUCCESS);
     }

@@ -86,8 +86,11 @@ impl Passive {
             "door" => return self.open_door(w),
             "accept" => self.stream = Some(self.door.as_ref().ok_or("no door")?.accept()?),
             "echo" => {
-                let (size, rounds) = (w.number()?, w.number()?);
-                self.stream()?.echo(size, rounds)?;
+                let (size, rounds, spin) = (w.number()?, w.number()?, w.word()? == "spin");
+                let stream = self.stream()?;
+                stream.spin(spin)?;
+                stream.echo(size, rounds)?;
+                stream.spin(false)?;
             }
             "sink" => self.sink(w)?,
             "cma" => return self.cma(w),

@@ -199,7 +199,7 @@ impl Line {
 fn short(v: Option<f64>) -> String {
     match v {
         None => "-".to_owned(),
-        Some(v) if v == 0.0 => "0".to_owned(),
+        Some(0.0) => "0".to_owned(),
         Some(v) => {
             let digits = (2.0 - v.abs().log10().floor()).clamp(0.0, 4.0);
             format!("{v:.*}", digits as usize)

@@ -58,6 +58,9 @@ pub(crate) fn self_test_rows() -> Vec<Box<dyn Row>> {
     ]
 }
 
+/// Remark on lines whose reference spins: the table asks for the one that blocks.
+const SPINNING: &str = "a waiter of ours spins 20 us before it sleeps";
+
 /// A size in words.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hmc_core::limits::MAX_PEERS;
+use hmc_core::limits::{MAX_PEERS, MAX_SLOTS};
 use hmc_std::config::Environment;
 use hmc_std::{Address, ConnType, ErrorKind, Peer, Session};
 use serde::Serialize;
@@ -83,15 +83,20 @@ impl Reach {
         let mut tries = TRIES;
         loop {
             let rank = self.rank.unwrap_or_else(free_rank);
-            let mut builder =
-                Session::builder(rank).buffer(buffer).redial(false).deadline(self.timeout());
+            let mut builder = Session::builder(rank)
+                .buffer(buffer)
+                .redial(false)
+                .slots(MAX_SLOTS)
+                .deadline(self.timeout());
             if self.insecure {
                 builder = builder.insecure();
             }
             let session = builder.start()?;
             match session.connect_with(self.peer, &address, self.via.conn(), self.timeout()) {
                 Ok(peer) => return Ok((session, peer)),
-                Err(e) if e.kind() == ErrorKind::DuplicateRank && self.rank.is_none() && tries > 0 => {
+                Err(e)
+                    if e.kind() == ErrorKind::DuplicateRank && self.rank.is_none() && tries > 0 =>
+                {
                     tries -= 1;
                 }
                 Err(e) => return Err(Failure::from(e).during(what())),

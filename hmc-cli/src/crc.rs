@@ -66,9 +66,12 @@ mod tests {
     /// Bit by bit, as RFC 3720 defines it.
     fn plain(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0u32, |crc, byte| {
-            (0..8).fold(crc ^ u32::from(*byte), |c, _| {
-                if c & 1 == 1 { c >> 1 ^ POLY } else { c >> 1 }
-            })
+            (0..8).fold(
+                crc ^ u32::from(*byte),
+                |c, _| {
+                    if c & 1 == 1 { c >> 1 ^ POLY } else { c >> 1 }
+                },
+            )
         })
     }
 

@@ -4,6 +4,7 @@
 
 pub mod cma;
 pub mod file;
+pub mod fork;
 pub mod io;
 pub mod limits;
 pub mod memfd;

@@ -418,7 +418,7 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if std::process::id() != self.shared.owner_pid {
+        if self.shared.fork.is_child() {
             // A forked child: the threads and sockets are the parent's.
             std::mem::forget(self.engine.take());
             return;

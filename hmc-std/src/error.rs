@@ -280,7 +280,7 @@ impl From<MemError> for Error {
         let kind = match &e {
             MemError::Shared(SharedError::Range(range)) => return (*range).into(),
             MemError::Shared(_) => ErrorKind::InvalidConfig,
-            MemError::NoSpace { .. } => ErrorKind::NoSpace,
+            MemError::NoSpace { .. } | MemError::TooLong { .. } => ErrorKind::NoSpace,
             MemError::MemlockLimit { .. } | MemError::NoFds { .. } => ErrorKind::SystemLimit,
             _ => ErrorKind::Io,
         };

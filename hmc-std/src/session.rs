@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::wire::hello::HostId;
+use hmc_mem::os::fork::ForkGuard;
 use hmc_mem::os::limits;
 
 use crate::clock;
@@ -225,6 +226,7 @@ impl SessionBuilder {
             listeners,
             host: host_id(),
             incarnation: Incarnation(wall_nanos()),
+            fork: ForkGuard::new()?,
         });
         let weak = Arc::downgrade(&shared);
         let engine = std::thread::Builder::new()

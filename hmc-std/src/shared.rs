@@ -12,6 +12,8 @@ use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
+use hmc_mem::os::fork::ForkGuard;
+
 use crate::accept::Pending;
 use crate::address::Address;
 use crate::clock;
@@ -62,7 +64,7 @@ pub(crate) struct Shared {
     waiting: AtomicU32,
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
-    pub(crate) owner_pid: u32,
+    pub(crate) fork: ForkGuard,
     pub(crate) me: Weak<Shared>,
 }
 
@@ -79,6 +81,7 @@ pub(crate) struct Parts {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
+    pub(crate) fork: ForkGuard,
 }
 
 /// Random bytes of the system, for names and tokens that must not be guessed.
@@ -125,7 +128,7 @@ impl Shared {
             waiting: AtomicU32::new(0),
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            owner_pid: std::process::id(),
+            fork: parts.fork,
             me: me.clone(),
         })
     }
@@ -150,7 +153,7 @@ impl Shared {
 
     /// The child of a fork may not use its parent's session.
     pub(crate) fn check_process(&self) -> Result<()> {
-        if std::process::id() == self.owner_pid {
+        if !self.fork.is_child() {
             return Ok(());
         }
         Err(Error::new(

@@ -35,6 +35,8 @@ enum Command {
     Nostd,
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),
+    /// Measure against references in the same run
+    Bench(cmd::bench::Options),
     /// Check the stated minimum Rust version
     Msrv,
 }
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Nopanic(options) => cmd::nopanic::run(&options),
         Command::Nostd => cmd::nostd::run(),
         Command::Fuzz(options) => cmd::fuzz::run(&options),
+        Command::Bench(options) => cmd::bench::run(&options),
         Command::Msrv => cmd::msrv::run(),
     };
     verdict.report()

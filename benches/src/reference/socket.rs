@@ -1,11 +1,13 @@
 //! Blocking sockets as one would write them in ten lines.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::helper::Helper;
+use crate::measure::timed;
 use crate::{Res, text};
 
 /// How long a call may block.
@@ -69,18 +71,35 @@ impl Stream {
 
     /// Sends all of `bytes`.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Res<()> {
-        match self {
-            Self::Tcp(s) => s.write_all(bytes),
-            Self::Unix(s) => s.write_all(bytes),
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = &bytes[done..];
+            done += again(|| match self {
+                Self::Tcp(s) => s.write(rest),
+                Self::Unix(s) => s.write(rest),
+            })?;
         }
-        .map_err(text)
+        Ok(())
     }
 
     /// Fills `into`.
     pub(crate) fn recv(&mut self, into: &mut [u8]) -> Res<()> {
+        let mut done = 0;
+        while done < into.len() {
+            let rest = &mut into[done..];
+            done += again(|| match self {
+                Self::Tcp(s) => s.read(rest),
+                Self::Unix(s) => s.read(rest),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether calls spin instead of sleeping in the kernel.
+    pub(crate) fn spin(&mut self, on: bool) -> Res<()> {
         match self {
-            Self::Tcp(s) => s.read_exact(into),
-            Self::Unix(s) => s.read_exact(into),
+            Self::Tcp(s) => s.set_nonblocking(on),
+            Self::Unix(s) => s.set_nonblocking(on),
         }
         .map_err(text)
     }
@@ -93,6 +112,67 @@ impl Stream {
             self.send(&bytes)?;
         }
         Ok(())
+    }
+}
+
+/// A ping-pong with the helper process, which has accepted the other end.
+pub(crate) struct PingPong {
+    stream: Stream,
+    size: usize,
+}
+
+impl PingPong {
+    /// Connects to the helper: at `path`, or over TCP. Messages have `size` bytes.
+    pub(crate) fn open(helper: &mut Helper, path: Option<&Path>, size: usize) -> Res<Self> {
+        let door = path.map_or_else(|| "tcp".to_owned(), |p| p.display().to_string());
+        let address = helper.ask(&format!("door {door}"))?;
+        let stream = Stream::connect(&address)?;
+        helper.ask("accept")?;
+        Ok(Self { stream, size })
+    }
+
+    /// Nanoseconds of a round trip, the mean of `rounds` after `warm` that do not count.
+    pub(crate) fn sample(
+        &mut self,
+        helper: &mut Helper,
+        spin: bool,
+        warm: u32,
+        rounds: u32,
+    ) -> Res<f64> {
+        let how = if spin { "spin" } else { "block" };
+        helper.tell(&format!("echo {} {} {how}", self.size, warm + rounds))?;
+        let mut bytes = vec![1; self.size];
+        self.stream.spin(spin)?;
+        let mut round = || {
+            self.stream.send(&bytes)?;
+            self.stream.recv(&mut bytes)
+        };
+        timed(warm, &mut round)?;
+        let ns = timed(rounds, round)?;
+        self.stream.spin(false)?;
+        helper.hear()?;
+        Ok(ns)
+    }
+}
+
+/// Repeats a call that would block or was interrupted; the other end's closing is an error.
+#[inline]
+fn again(mut call: impl FnMut() -> std::io::Result<usize>) -> Res<usize> {
+    let begun = Instant::now();
+    loop {
+        match call() {
+            Ok(0) => return Err("the other end closed".to_owned()),
+            Ok(n) => return Ok(n),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            // A blocking socket says this after its time-out.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                if begun.elapsed() >= PATIENCE {
+                    return Err(format!("nothing moved for {} s", PATIENCE.as_secs()));
+                }
+                std::hint::spin_loop();
+            }
+            Err(e) => return Err(text(e)),
+        }
     }
 }
 

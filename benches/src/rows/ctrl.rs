@@ -4,10 +4,10 @@ use std::cell::RefCell;
 
 use hmc_core::kinds::ConnType;
 
-use super::Row;
+use super::{Row, SPINNING};
 use crate::context::{Context, Folder};
 use crate::measure::{interleave, timed};
-use crate::reference::socket::Stream;
+use crate::reference::socket::PingPong;
 use crate::report::Line;
 use crate::{Res, text};
 
@@ -28,7 +28,7 @@ impl Row for Ctrl {
     }
 
     fn reference(&self) -> &'static str {
-        "bare ping-pong of 16 bytes on the same kind of socket, blocking, a round trip"
+        "bare ping-pong of 16 bytes on the same kind of socket, blocking (and spinning), a round trip"
     }
 
     fn target(&self) -> &'static str {
@@ -36,55 +36,37 @@ impl Row for Ctrl {
     }
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
-        Ok(vec![
-            one(context, ConnType::Shm, "control tag ping-pong over UDS")?,
-            one(context, ConnType::Tcp, "control tag ping-pong over TCP")?,
-        ])
+        let mut lines = one(context, ConnType::Shm, "UDS")?;
+        lines.extend(one(context, ConnType::Tcp, "TCP")?);
+        Ok(lines)
     }
 }
 
-fn one(context: &Context, via: ConnType, name: &str) -> Res<Line> {
+fn one(context: &Context, via: ConnType, socket: &str) -> Res<Vec<Line>> {
     let mut duo = context.duo(4096, via)?;
     let folder = Folder::new(&std::env::temp_dir())?;
-    let door = match via {
-        ConnType::Tcp => "tcp".to_owned(),
-        _ => folder.path().join("s").display().to_string(),
-    };
-    let address = duo.helper.ask(&format!("door {door}"))?;
-    let mut stream = Stream::connect(&address)?;
-    duo.helper.ask("accept")?;
+    let path = (via == ConnType::Shm).then(|| folder.path().join("s"));
+    let mut bare = PingPong::open(&mut duo.helper, path.as_deref(), BYTES)?;
     let peer = duo.peer.clone();
     let helper = RefCell::new(&mut duo.helper);
-    let all = WARM_ROUNDS + ROUNDS;
-    let pairs = interleave(
-        context.pick(15, 31),
-        || {
-            helper.borrow_mut().tell(&format!("tags 1 0 {all}"))?;
-            let round = || {
-                peer.send_tag(5).map_err(text)?;
-                peer.recv_tag().map(drop).map_err(text)
-            };
-            for _ in 0..WARM_ROUNDS {
-                round()?;
-            }
-            let ns = context.delay.timed(ROUNDS, round)?;
-            helper.borrow_mut().hear()?;
-            Ok(ns)
-        },
-        || {
-            helper.borrow_mut().tell(&format!("echo {BYTES} {all}"))?;
-            let mut bytes = [1; BYTES];
-            let mut round = || {
-                stream.send(&bytes)?;
-                stream.recv(&mut bytes)
-            };
-            for _ in 0..WARM_ROUNDS {
-                round()?;
-            }
-            let ns = timed(ROUNDS, round)?;
-            helper.borrow_mut().hear()?;
-            Ok(ns)
-        },
-    )?;
-    Ok(Line::latency(name, 1.0, &pairs, Some(1.2)))
+    let tags = || {
+        helper.borrow_mut().tell(&format!("tags 1 0 {}", WARM_ROUNDS + ROUNDS))?;
+        let round = || {
+            peer.send_tag(5).map_err(text)?;
+            peer.recv_tag().map(drop).map_err(text)
+        };
+        timed(WARM_ROUNDS, round)?;
+        let ns = context.delay.timed(ROUNDS, round)?;
+        helper.borrow_mut().hear()?;
+        Ok(ns)
+    };
+    let count = context.pick(15, 31);
+    let mut sample = |spin| bare.sample(*helper.borrow_mut(), spin, WARM_ROUNDS, ROUNDS);
+    let blocking = interleave(count, tags, || sample(false))?;
+    let spinning = interleave(count, tags, || sample(true))?;
+    Ok(vec![
+        Line::latency(format!("control tag ping-pong over {socket}"), 1.0, &blocking, Some(1.2)),
+        Line::latency(format!("the same against {socket} sockets that spin"), 1.0, &spinning, None)
+            .noted(SPINNING),
+    ])
 }

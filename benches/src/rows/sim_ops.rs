@@ -91,8 +91,9 @@ impl Row for SimOps {
                 let before = allocations::so_far();
                 let begun = std::time::Instant::now();
                 rig.rounds(OPS)?;
-                samples.push(begun.elapsed().as_nanos() as f64 / f64::from(OPS));
+                let ns = begun.elapsed().as_nanos() as f64;
                 allocated += allocations::so_far() - before;
+                samples.push(ns / f64::from(OPS));
             }
             let bound = (bytes == Bytes::Move).then_some(40.0);
             lines.push(Line::value(

@@ -1,13 +1,11 @@
 //! A small put over TCP until it is acknowledged, against a bare blocking ping-pong.
 
-use std::cell::RefCell;
-
 use hmc_core::kinds::ConnType;
 
-use super::Row;
+use super::{Row, SPINNING};
 use crate::context::Context;
 use crate::measure::{interleave, timed};
-use crate::reference::socket::Stream;
+use crate::reference::socket::PingPong;
 use crate::report::Line;
 use crate::{Res, text};
 
@@ -28,7 +26,7 @@ impl Row for TcpLatency {
     }
 
     fn reference(&self) -> &'static str {
-        "bare socket ping-pong of 64 bytes, blocking, a round trip"
+        "bare socket ping-pong of 64 bytes, blocking (and spinning), a round trip"
     }
 
     fn target(&self) -> &'static str {
@@ -37,34 +35,21 @@ impl Row for TcpLatency {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let mut duo = context.duo(4096, ConnType::Tcp)?;
-        let address = duo.helper.ask("door tcp")?;
-        let mut stream = Stream::connect(&address)?;
-        duo.helper.ask("accept")?;
+        let mut bare = PingPong::open(&mut duo.helper, None, BYTES)?;
         let peer = duo.peer.clone();
-        let helper = RefCell::new(&mut duo.helper);
-        let pairs = interleave(
-            context.pick(15, 31),
-            || {
-                for _ in 0..WARM_ROUNDS {
-                    peer.put(0, 0, BYTES as u64).map_err(text)?;
-                }
-                context.delay.timed(ROUNDS, || peer.put(0, 0, BYTES as u64).map_err(text))
-            },
-            || {
-                helper.borrow_mut().tell(&format!("echo {BYTES} {}", WARM_ROUNDS + ROUNDS))?;
-                let mut bytes = [1; BYTES];
-                let mut round = || {
-                    stream.send(&bytes)?;
-                    stream.recv(&mut bytes)
-                };
-                for _ in 0..WARM_ROUNDS {
-                    round()?;
-                }
-                let ns = timed(ROUNDS, round)?;
-                helper.borrow_mut().hear()?;
-                Ok(ns)
-            },
-        )?;
-        Ok(vec![Line::latency("tcp put 64 B, acknowledged", 1.0, &pairs, Some(1.2))])
+        let put = || {
+            let once = || peer.put(0, 0, BYTES as u64).map_err(text);
+            timed(WARM_ROUNDS, once)?;
+            context.delay.timed(ROUNDS, once)
+        };
+        let count = context.pick(15, 31);
+        let mut sample = |spin| bare.sample(&mut duo.helper, spin, WARM_ROUNDS, ROUNDS);
+        let blocking = interleave(count, put, || sample(false))?;
+        let spinning = interleave(count, put, || sample(true))?;
+        Ok(vec![
+            Line::latency("tcp put 64 B, acknowledged", 1.0, &blocking, Some(1.2)),
+            Line::latency("the same against sockets that spin", 1.0, &spinning, None)
+                .noted(SPINNING),
+        ])
     }
 }

@@ -10,9 +10,9 @@ use crate::fail::{Failure, Result};
 use crate::say;
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
+use crate::transfer::sender;
 use crate::transfer::source::{Source, name_of};
 use crate::transfer::talk::{self, Ask, Reply, Request};
-use crate::transfer::sender;
 use crate::units;
 
 /// What `hmc put` is told.
@@ -65,7 +65,13 @@ impl Moved {
         }
         say::text(&format!(
             "{} {}: {} bytes in {:.3} s, {:.2} GB/s over {}, crc32c {}",
-            self.op, self.name, self.bytes, self.seconds, self.gb_per_s, self.transport, self.crc32c
+            self.op,
+            self.name,
+            self.bytes,
+            self.seconds,
+            self.gb_per_s,
+            self.transport,
+            self.crc32c
         ))?;
         if explain {
             say::text(&peer.explain().to_string())?;

@@ -109,13 +109,18 @@ impl Event {
     fn text(&self) -> String {
         match self {
             Self::Listening { pid, rank, tcp, uds } => {
-                let doors = [uds.as_ref().map(|d| format!("uds://{d}")), tcp.as_ref().map(|a| format!("tcp://{a}"))];
+                let doors = [
+                    uds.as_ref().map(|d| format!("uds://{d}")),
+                    tcp.as_ref().map(|a| format!("tcp://{a}")),
+                ];
                 let doors: Vec<String> = doors.into_iter().flatten().collect();
                 format!("rank {rank} (process {pid}) listens at {}", doors.join(" and "))
             }
-            Self::Received { path, bytes, seconds, gb_per_s, transport, crc32c, from, .. } => format!(
-                "received {path} from rank {from}: {bytes} bytes in {seconds:.3} s, {gb_per_s:.2} GB/s over {transport}, crc32c {crc32c}"
-            ),
+            Self::Received { path, bytes, seconds, gb_per_s, transport, crc32c, from, .. } => {
+                format!(
+                    "received {path} from rank {from}: {bytes} bytes in {seconds:.3} s, {gb_per_s:.2} GB/s over {transport}, crc32c {crc32c}"
+                )
+            }
             Self::Sent { name, bytes, seconds, gb_per_s, transport, crc32c, to } => format!(
                 "sent {name} to rank {to}: {bytes} bytes in {seconds:.3} s, {gb_per_s:.2} GB/s over {transport}, crc32c {crc32c}"
             ),
@@ -255,9 +260,10 @@ impl Server<'_> {
         let mut next = Some(first);
         while let Some(bytes) = next {
             let (name, result) = match talk::parse::<Request>(&bytes) {
-                Ok(request) => {
-                    (String::from_utf8_lossy(&request.name).into_owned(), self.serve(peer, &request))
-                }
+                Ok(request) => (
+                    String::from_utf8_lossy(&request.name).into_owned(),
+                    self.serve(peer, &request),
+                ),
                 Err(f) => ("request".to_owned(), Err(self.refuse(peer, f))),
             };
             let outcome = match result {
@@ -307,7 +313,9 @@ impl Server<'_> {
         let prepared = self
             .into
             .as_ref()
-            .ok_or_else(|| Failure::new("this server only shares files (it was started without --into)"))
+            .ok_or_else(|| {
+                Failure::new("this server only shares files (it was started without --into)")
+            })
             .and_then(|folder| Target::create(folder, name, meta, self.options.overwrite))
             .and_then(|target| {
                 let layout = Layout::for_file(self.options.buffer.min(32 * USUAL_RING), meta.size);
@@ -342,7 +350,9 @@ impl Server<'_> {
         let opened = self
             .share
             .as_ref()
-            .ok_or_else(|| Failure::new("this server shares no files (it was started without --share)"))
+            .ok_or_else(|| {
+                Failure::new("this server shares no files (it was started without --share)")
+            })
             .and_then(|folder| {
                 let source = Source::open_shared(folder.fd(), base_name(name)?);
                 source.map_err(|f| f.during(format_args!("`{shown}`")))

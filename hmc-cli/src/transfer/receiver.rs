@@ -138,12 +138,7 @@ fn run(
 }
 
 /// Checks and writes the bytes of a full slot.
-fn empty(
-    ring: &Ring,
-    target: &Target<'_>,
-    seq: u64,
-    at: u64,
-) -> std::result::Result<Note, Early> {
+fn empty(ring: &Ring, target: &Target<'_>, seq: u64, at: u64) -> std::result::Result<Note, Early> {
     let layout = ring.layout();
     let window = ring.window();
     let mut bytes = [0; 20];

@@ -94,7 +94,8 @@ pub(crate) struct Note {
 impl Note {
     pub(crate) fn to_bytes(self) -> [u8; 20] {
         let mut out = [0; 20];
-        let fields = [&self.offset.to_le_bytes()[..], &self.len.to_le_bytes(), &self.crc.to_le_bytes()];
+        let fields =
+            [&self.offset.to_le_bytes()[..], &self.len.to_le_bytes(), &self.crc.to_le_bytes()];
         for (to, from) in out.iter_mut().zip(fields.concat()) {
             *to = from;
         }
@@ -121,7 +122,12 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Allocates a ring and lets `peer` write into it.
-    pub(crate) fn expose(session: &Session, peer: &Peer, layout: Layout, label: u64) -> Result<Self> {
+    pub(crate) fn expose(
+        session: &Session,
+        peer: &Peer,
+        layout: Layout,
+        label: u64,
+    ) -> Result<Self> {
         let region = session.allocate(layout.bytes())?;
         let window = peer.expose(region.take_all()?, Access::WRITE, label).map_err(|(e, _)| e)?;
         Ok(Self { window, layout, _region: region })

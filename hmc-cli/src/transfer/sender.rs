@@ -219,7 +219,8 @@ impl<'a> Sender<'a> {
             }
             Err(WaitError::Running(op)) => {
                 op.cancel();
-                let text = "a put was not done in time; wait longer (--timeout) or look at the peer";
+                let text =
+                    "a put was not done in time; wait longer (--timeout) or look at the peer";
                 Err(hmc_std::Error::new(hmc_std::ErrorKind::DeadlineExceeded, text).into())
             }
             Err(WaitError::Failed(e)) => Err(Early::Link(e.into())),

@@ -37,8 +37,7 @@ pub(crate) fn base_name(bytes: &[u8]) -> Result<&OsStr> {
 impl Source {
     /// Opens a file that the user named.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        Self::open_in(CWD, path.as_os_str(), OFlags::empty())
-            .map_err(|f| f.during(path.display()))
+        Self::open_in(CWD, path.as_os_str(), OFlags::empty()).map_err(|f| f.during(path.display()))
     }
 
     /// Opens a file that a peer asked for: a base name in `dir`, no link.
@@ -57,9 +56,7 @@ impl Source {
             e => Failure::new(format!("cannot open it for reading: {}", std::io::Error::from(e))),
         })?;
         let file = File::from(fd);
-        let stat = file
-            .metadata()
-            .map_err(|e| Failure::new(format!("cannot look at it: {e}")))?;
+        let stat = file.metadata().map_err(|e| Failure::new(format!("cannot look at it: {e}")))?;
         if !stat.is_file() {
             return Err(Failure::new("it is not a regular file; only those can be sent"));
         }

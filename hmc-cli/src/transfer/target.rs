@@ -48,7 +48,9 @@ impl Folder {
     pub(crate) fn check_free(&self, name: &[u8], overwrite: bool) -> Result<&Self> {
         let name = base_name(name)?;
         if name.as_bytes().starts_with(PART.as_bytes()) {
-            return Err(Failure::new(format!("names that start with {PART} are for partial files")));
+            return Err(Failure::new(format!(
+                "names that start with {PART} are for partial files"
+            )));
         }
         let taken = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
         if taken && !overwrite {
@@ -86,7 +88,8 @@ impl<'a> Target<'a> {
         let shown = folder.path.join(name);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temp = OsString::from(format!("{PART}{}-{number}", std::process::id()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(meta.mode & 0o777);
         let fd = rustix::fs::openat(&folder.fd, &temp, flags, mode).map_err(|e| {
             let e = std::io::Error::from(e);
@@ -128,7 +131,10 @@ impl<'a> Target<'a> {
         let os = |e: Errno| Why::Os(e.raw_os_error());
         let time = Timespec { tv_sec: self.meta.mtime_s, tv_nsec: i64::from(self.meta.mtime_ns) };
         // A time that this file system cannot keep is no reason to lose the file.
-        let _ = rustix::fs::futimens(&self.file, &Timestamps { last_access: time, last_modification: time });
+        let _ = rustix::fs::futimens(
+            &self.file,
+            &Timestamps { last_access: time, last_modification: time },
+        );
         let dir = &self.folder.fd;
         if self.overwrite {
             rustix::fs::renameat(dir, &self.temp, dir, &self.name).map_err(os)?;

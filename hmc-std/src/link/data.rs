@@ -13,6 +13,8 @@ use hmc_core::window::Life;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::work::{Failure, Opcode};
 
+use hmc_mem::slot::SlotWord;
+
 use crate::driver::Registered;
 use crate::memory::{Region, Span};
 use crate::transport::Port;
@@ -76,9 +78,17 @@ struct Named {
     region: RemoteRegion,
 }
 
+/// Gives the word of an operation that is over and freed to the slot's next one.
+fn retire(word: &SlotWord, op: OpId) {
+    let _ = word.finish(op.generation, false);
+    let _ = word.retire(op.generation);
+}
+
 pub(crate) struct DataState {
     lane: Lane<Port, Box<[Slot]>>,
     holds: Box<[Hold]>,
+    /// One word an operation, shared with those who wait: they look at it without the lock.
+    words: Arc<[SlotWord]>,
     feeding: VecDeque<OpId>,
     attached: bool,
     opened: bool,
@@ -97,6 +107,7 @@ impl DataState {
         Self {
             lane: Lane::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
             holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
+            words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
             feeding: VecDeque::with_capacity(slots),
             attached,
             opened: false,
@@ -115,6 +126,17 @@ impl DataState {
 
     pub(crate) fn lane(&mut self) -> &mut Lane<Port, Box<[Slot]>> {
         &mut self.lane
+    }
+
+    pub(crate) fn words(&self) -> Arc<[SlotWord]> {
+        Arc::clone(&self.words)
+    }
+
+    fn arm(&self, op: OpId) {
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            let armed = word.arm(op.generation);
+            debug_assert!(armed, "the word of the slot's last operation was retired");
+        }
     }
 
     pub(crate) fn set_port(&mut self, port: Port) {
@@ -228,6 +250,7 @@ impl DataState {
         }
         match self.lane.post(t, deadline) {
             Ok(op) => {
+                self.arm(op);
                 if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
                     *place = hold;
                 }
@@ -275,6 +298,7 @@ impl DataState {
         let parts = u32::try_from(list.len()).unwrap_or(u32::MAX);
         match self.lane.begin_batch(parts, deadline) {
             Ok(op) => {
+                self.arm(op);
                 if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
                     *place = Hold { list: Some(Arc::clone(list)), ..hold };
                 }
@@ -357,8 +381,19 @@ impl DataState {
             let Some(event) = self.lane.next_event() else {
                 return;
             };
-            after.finished |= event.done;
-            let waits = matches!(self.lane.outcome(event.op), Ok(Some(_)));
+            let outcome = self.lane.outcome(event.op).ok().flatten();
+            let waits = outcome.is_some();
+            if let Some(word) = self.words.get(usize::from(event.op.index)) {
+                let ok = outcome.is_some_and(|o| o.result.is_ok());
+                if event.done {
+                    let _ = word.finish(event.op.generation, ok);
+                    after.finished = true;
+                }
+                if event.fenced && !waits {
+                    // Nobody will take it: the slot is free with this event.
+                    retire(word, event.op);
+                }
+            }
             let Some(hold) = self.holds.get_mut(usize::from(event.op.index)) else {
                 continue;
             };

@@ -16,9 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::limits::FRAME_DEADLINE_NS;
+use hmc_core::slots::OpId;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::message::Message as Wire;
 use hmc_mem::baton::Baton;
+use hmc_mem::slot::{Poll, SlotWord};
 
 use crate::clock;
 use crate::driver::{Channel, Driver};
@@ -48,6 +50,7 @@ pub(crate) struct Link {
     pub(crate) counters: Counters,
     ctrl: Mutex<CtrlState>,
     data: Mutex<DataState>,
+    words: Arc<[SlotWord]>,
     ctrl_fd: Arc<OwnedFd>,
     data_fd: OnceLock<Arc<OwnedFd>>,
     inbox: SharedInbox,
@@ -93,6 +96,7 @@ impl Link {
             counters: Counters::default(),
             ctrl_fd: Arc::clone(parts.ctrl.fd()),
             ctrl: Mutex::new(parts.ctrl),
+            words: parts.data.words(),
             data: Mutex::new(parts.data),
             data_fd,
             inbox: parts.inbox,
@@ -456,6 +460,12 @@ impl Link {
         if !self.queued.swap(true, Ordering::AcqRel) {
             self.driver.enqueue(self.serial);
         }
+    }
+
+    /// Whether an operation is certainly still running; looked up without a lock.
+    pub(crate) fn is_running(&self, op: OpId) -> bool {
+        let word = self.words.get(usize::from(op.index));
+        word.is_some_and(|w| w.poll(op.generation) == Poll::Pending)
     }
 
     /// Whether some waiter drives this link.

@@ -269,7 +269,17 @@ impl Region {
 
     /// Notes that a peer may write.
     pub(crate) fn note_writable(&self) {
-        lock(&self.0.taken).written = true;
+        let mut taken = lock(&self.0.taken);
+        let sealed = taken.sealed;
+        if !taken.written {
+            taken.written = true;
+            // Nobody who gets the descriptor may add a seal that would take the pages from us.
+            if let Some(Err(e)) =
+                self.mapping().filter(|_| !sealed && !self.is_empty()).map(Mapping::seal_seals)
+            {
+                tracing::warn!(error = %e, "a region's seals could not be closed");
+            }
+        }
     }
 
     /// Makes sure that no peer can map the pages for writing. `false` when one may have done so

@@ -41,6 +41,7 @@ impl Peer {
 
     /// Sends a message, waiting for room when the peer does not read as fast as we send.
     fn send(&self, m: &Wire<'_>) -> Result<()> {
+        self.shared.check_process()?;
         let attempt = |link: &Link| match link.check_open().and_then(|()| link.send(m)) {
             Err(e) if e.kind() == ErrorKind::Full => None,
             r => Some(r),
@@ -57,6 +58,7 @@ impl Peer {
     /// # Errors
     /// `DeadlineExceeded`; `PeerDead` or `Closed` when the peer is gone and nothing is left.
     pub fn recv(&self, want: Want, timeout: Duration) -> Result<Message> {
+        self.shared.check_process()?;
         let deadline = clock::deadline_in(timeout);
         let look = |link: &Link| {
             if let Some(m) = take_message(link, want) {

@@ -72,6 +72,7 @@ impl Peer {
     }
 
     fn transfer(&self, code: Opcode, lo: u64, ro: u64, len: u64, timeout: Duration) -> Result<()> {
+        self.shared.check_process()?;
         let region = self.shared.buffer.region();
         let local = region.slice(lo, len)?;
         {
@@ -144,7 +145,7 @@ impl Peer {
     ) -> Result<slots::OpId> {
         let mut hold = Some(hold);
         let mut once = |link: &Link| {
-            if let Err(e) = link.check_open() {
+            if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
                 return Some(Err(e));
             }
             let mut after = Aftermath::default();
@@ -208,7 +209,12 @@ impl Peer {
             Error::new(ErrorKind::Stale, "the operation was already waited for")
                 .with_op(self.name(op))
         };
-        let mut take = |link: &Link| link.data().take(op).transpose();
+        let mut take = |link: &Link| {
+            if link.is_running(op) {
+                return None;
+            }
+            link.data().take(op).transpose()
+        };
         if let Some(r) = self.link.drive(Watch::Data, deadline, &mut take) {
             return r.map_err(|_| stale());
         }

@@ -1,0 +1,274 @@
+//! `hmc doctor`: what works on this machine, what does not, why, and what to do. It tries each thing
+//! instead of guessing, and leaves nothing behind.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hmc_std::config::Environment;
+use hmc_std::{Address, ConnType, Session, probe};
+use serde::Serialize;
+
+use crate::connect;
+use crate::fail::{Failure, Result};
+use crate::say;
+use crate::units::human;
+
+/// How long a trial may take.
+const TRIAL: Duration = Duration::from_secs(10);
+/// Bytes that a trial moves: enough to be cut into pieces.
+const TRIAL_BYTES: u64 = 3 << 20;
+/// Open files below which a session with many peers runs short.
+const FEW_FILES: u64 = 1024;
+/// Memory below which the usual buffers do not fit.
+const LITTLE_MEMORY: u64 = 256 << 20;
+
+/// What `hmc doctor` is told.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Folder of control sockets to examine [default: the user's own]
+    #[arg(long, value_name = "DIR")]
+    uds: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// It works.
+    Works,
+    /// It does not; nothing depends on it.
+    Without,
+    /// It does not, and transfers need it.
+    Fails,
+    /// Not in this version.
+    Absent,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: &'static str,
+    state: State,
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    healthy: bool,
+    findings: Vec<Finding>,
+}
+
+fn works(name: &'static str, what: impl Into<String>) -> Finding {
+    Finding { name, state: State::Works, what: what.into(), remedy: None }
+}
+
+fn without(name: &'static str, what: impl Into<String>, remedy: &str) -> Finding {
+    Finding { name, state: State::Without, what: what.into(), remedy: Some(remedy.to_owned()) }
+}
+
+fn fails(name: &'static str, what: impl Into<String>, remedy: &str) -> Finding {
+    Finding { name, state: State::Fails, what: what.into(), remedy: Some(remedy.to_owned()) }
+}
+
+/// Examines the machine. Fails when something that transfers need does not work.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let dir = options.uds.clone().unwrap_or_else(|| Environment::read().default_uds_dir());
+    let mut findings = vec![
+        trial("loopback", "a session's transfers within itself", ConnType::Loopback),
+        trial("shm", "transfers between processes of this host by shared memory", ConnType::Shm),
+        trial("tcp", "transfers over TCP", ConnType::Tcp),
+        memfd(),
+        uds(&dir),
+    ];
+    findings.extend(system());
+    findings.extend(absent());
+    let healthy = findings.iter().all(|f| f.state != State::Fails);
+    let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings };
+    if options.json {
+        say::json(&report)?;
+    } else {
+        say::text(&table(&report))?;
+    }
+    if healthy {
+        return Ok(());
+    }
+    let failed = report.findings.iter().filter(|f| f.state == State::Fails);
+    let names: Vec<&str> = failed.map(|f| f.name).collect();
+    Err(Failure::new(format!("does not work here: {}", names.join(", "))))
+}
+
+fn table(report: &Report) -> String {
+    let mut out = format!("hmc {} on this machine\n", report.version);
+    for f in &report.findings {
+        let mark = match f.state {
+            State::Works => "ok",
+            State::Without => "--",
+            State::Fails => "FAILS",
+            State::Absent => "n/a",
+        };
+        out.push_str(&format!("  {mark:<6}{:<14}{}\n", f.name, f.what));
+        if let Some(remedy) = &f.remedy {
+            out.push_str(&format!("  {:<20}to do: {remedy}\n", ""));
+        }
+    }
+    out.push_str(if report.healthy {
+        "All that transfers need works."
+    } else {
+        "Something that transfers need does not work."
+    });
+    out
+}
+
+/// Really moves bytes over a transport, between two sessions of this process.
+fn trial(name: &'static str, purpose: &str, conn: ConnType) -> Finding {
+    match moved(conn) {
+        Ok(told) => {
+            works(name, format!("{purpose}: {} moved and verified ({told})", human(TRIAL_BYTES)))
+        }
+        Err(f) => {
+            let remedy = match conn {
+                ConnType::Shm => "see memfd and uds below; /tmp must be writable",
+                ConnType::Tcp => {
+                    "check that 127.0.0.1 is up (ip link set lo up) and no firewall drops it"
+                }
+                _ => "see memory and files below",
+            };
+            fails(name, format!("{purpose}: {f}"), remedy)
+        }
+    }
+}
+
+/// A folder that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        // Short: a socket's path has at most 107 bytes. The session makes it, private.
+        Self(std::env::temp_dir().join(format!("hmc-dr-{}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn moved(conn: ConnType) -> Result<&'static str> {
+    let scratch = Scratch::new();
+    let start = |rank: u32| Session::builder(rank).buffer(2 * TRIAL_BYTES).redial(false);
+    let source = start(1).deadline(TRIAL).start()?;
+    let target = match conn {
+        ConnType::Loopback => None,
+        ConnType::Shm => Some(start(0).uds(&scratch.0).start()?),
+        _ => Some(start(0).tcp("127.0.0.1:0").start()?),
+    };
+    let peer = match &target {
+        None => source.loopback()?,
+        Some(t) => {
+            let address =
+                t.tcp_addr().map_or_else(|| Address::Uds(scratch.0.clone()), Address::Tcp);
+            source.connect_with(0, &address, conn, TRIAL)?
+        }
+    };
+    let pattern: Vec<u8> = (0..TRIAL_BYTES).map(|i| (i % 251) as u8).collect();
+    source.buffer().write_at(0, &pattern)?;
+    peer.put(0, TRIAL_BYTES, TRIAL_BYTES)?;
+    let there = target.as_ref().unwrap_or(&source).buffer();
+    if there.crc32c(TRIAL_BYTES, TRIAL_BYTES)? != source.buffer().crc32c(0, TRIAL_BYTES)? {
+        return Err(Failure::new("other bytes arrived than were sent"));
+    }
+    Ok(connect::transport(&peer))
+}
+
+fn memfd() -> Finding {
+    match probe::memfd() {
+        Ok(facts) if facts.future_write_seal => {
+            works("memfd", "sealed shared memory; read-only windows are sealed by the kernel")
+        }
+        Ok(_) => without(
+            "memfd",
+            "sealed shared memory, but read-only windows go through the socket",
+            "a kernel of 5.1 or later has F_SEAL_FUTURE_WRITE",
+        ),
+        Err(e) => fails("memfd", e.to_string(), "allow memfd_create(2) and memory to this process"),
+    }
+}
+
+fn uds(dir: &Path) -> Finding {
+    match probe::uds_dir(dir) {
+        Ok(()) => works("uds", format!("control sockets can be made in {}", dir.display())),
+        Err(e) => fails("uds", e.to_string(), "name another folder: --uds DIR or HMC_UDS_DIR"),
+    }
+}
+
+/// Limits and grants of the system.
+fn system() -> Vec<Finding> {
+    let host = probe::host();
+    let cma = probe::cma();
+    let mut out = Vec::new();
+    let group = host.cgroup_left.map_or("no control group limits it".to_owned(), |left| {
+        format!("the control group leaves {}", human(left))
+    });
+    let available = host.mem_available.map_or("unknown".to_owned(), human);
+    let memory = format!("{available} available, {group}");
+    out.push(if host.budget < LITTLE_MEMORY {
+        fails("memory", memory, "free memory, or raise the control group's memory.max")
+    } else {
+        works("memory", memory)
+    });
+    out.push(match (host.huge_pages, probe::memfd()) {
+        (_, Ok(facts)) if facts.huge_bytes > 0 => {
+            let from = if facts.reserved { "reserved (hugetlb)" } else { "transparent" };
+            works("huge pages", format!("regions of 2 MiB and more get them: {from}"))
+        }
+        (Ok(told), _) => without(
+            "huge pages",
+            format!("{told}, but a trial got none; regions use pages of {}", human(host.page_size)),
+            "memory may be too fragmented: reserve some (vm.nr_hugepages)",
+        ),
+        (Err(remedy), _) => {
+            without("huge pages", format!("regions use pages of {}", human(host.page_size)), remedy)
+        }
+    });
+    let thp = host.shmem_huge.as_deref().unwrap_or("not in this kernel");
+    out.push(works(
+        "thp",
+        format!("shmem_enabled is `{thp}`; {} huge pages reserved and free", host.free_huge_pages),
+    ));
+    let lock = if host.memlock == u64::MAX { "no limit".to_owned() } else { human(host.memlock) };
+    out.push(works("memlock", format!("{lock} (shared memory and TCP lock nothing)")));
+    let files = format!("{} open files; a peer takes up to 4", host.nofile);
+    out.push(if host.nofile < FEW_FILES {
+        without("open files", files, "ulimit -n 4096 for sessions with hundreds of peers")
+    } else {
+        works("open files", files)
+    });
+    let scope = cma.yama_scope.map_or("no Yama".to_owned(), |s| format!("ptrace_scope {s}"));
+    let text = format!("{} ({scope})", cma.verdict);
+    out.push(if cma.works {
+        works("cma", text)
+    } else {
+        without("cma", text, "memory of the application's own is then copied through a socket; allow process_vm_readv")
+    });
+    out
+}
+
+fn absent() -> [Finding; 3] {
+    let finding = |name, what: &str| Finding {
+        name,
+        state: State::Absent,
+        what: format!("{what}: not in this version"),
+        remedy: None,
+    };
+    [
+        finding("ucx", "UCX"),
+        finding("verbs", "RDMA verbs"),
+        finding("gpus", "memory of GPUs and NPUs"),
+    ]
+}

@@ -1,0 +1,117 @@
+//! A bitmap that can write: plotters' bitmap backend with letters of our own, so that no font has to
+//! be found on the system.
+
+use plotters::prelude::BitMapBackend;
+use plotters_backend::text_anchor::{HPos, VPos};
+use plotters_backend::{
+    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
+};
+
+use super::glyphs::{self, HEIGHT, WIDTH};
+
+/// Pixels of a letter's dot.
+const DOT: i32 = 2;
+/// From one letter to the next, in pixels.
+const ADVANCE: i32 = (WIDTH + 1) * DOT;
+
+/// The backend.
+pub(super) struct Lettered<'a>(BitMapBackend<'a>);
+
+type Failed<'a> = <BitMapBackend<'a> as DrawingBackend>::ErrorType;
+type Drawn<'a> = Result<(), DrawingErrorKind<Failed<'a>>>;
+
+impl<'a> Lettered<'a> {
+    /// Draws into RGB pixels.
+    pub(super) fn over(pixels: &'a mut [u8], size: (u32, u32)) -> Self {
+        Self(BitMapBackend::with_buffer(pixels, size))
+    }
+}
+
+fn width(text: &str) -> i32 {
+    i32::try_from(text.chars().count()).unwrap_or(0) * ADVANCE
+}
+
+impl<'a> DrawingBackend for Lettered<'a> {
+    type ErrorType = Failed<'a>;
+
+    fn get_size(&self) -> (u32, u32) {
+        self.0.get_size()
+    }
+
+    fn ensure_prepared(&mut self) -> Drawn<'a> {
+        self.0.ensure_prepared()
+    }
+
+    fn present(&mut self) -> Drawn<'a> {
+        self.0.present()
+    }
+
+    fn draw_pixel(&mut self, point: BackendCoord, color: BackendColor) -> Drawn<'a> {
+        self.0.draw_pixel(point, color)
+    }
+
+    fn draw_line<S: BackendStyle>(
+        &mut self,
+        from: BackendCoord,
+        to: BackendCoord,
+        style: &S,
+    ) -> Drawn<'a> {
+        self.0.draw_line(from, to, style)
+    }
+
+    fn draw_rect<S: BackendStyle>(
+        &mut self,
+        upper_left: BackendCoord,
+        bottom_right: BackendCoord,
+        style: &S,
+        fill: bool,
+    ) -> Drawn<'a> {
+        self.0.draw_rect(upper_left, bottom_right, style, fill)
+    }
+
+    fn estimate_text_size<S: BackendTextStyle>(
+        &self,
+        text: &str,
+        _style: &S,
+    ) -> Result<(u32, u32), DrawingErrorKind<Failed<'a>>> {
+        Ok((width(text).unsigned_abs(), (HEIGHT * DOT).unsigned_abs()))
+    }
+
+    fn draw_text<S: BackendTextStyle>(
+        &mut self,
+        text: &str,
+        style: &S,
+        (x, y): BackendCoord,
+    ) -> Drawn<'a> {
+        let anchor = style.anchor();
+        let x = match anchor.h_pos {
+            HPos::Left => x,
+            HPos::Center => x - width(text) / 2,
+            HPos::Right => x - width(text),
+        };
+        let y = match anchor.v_pos {
+            VPos::Top => y,
+            VPos::Center => y - HEIGHT * DOT / 2,
+            VPos::Bottom => y - HEIGHT * DOT,
+        };
+        let color = style.color();
+        let (columns, rows) = self.0.get_size();
+        let (columns, rows) =
+            (i32::try_from(columns).unwrap_or(0), i32::try_from(rows).unwrap_or(0));
+        for (place, c) in (0..).zip(text.chars()) {
+            for (column, bits) in (0..).zip(glyphs::of(c)) {
+                for row in (0..HEIGHT).filter(|row| bits >> row & 1 == 1) {
+                    let left = x + place * ADVANCE + column * DOT;
+                    let top = y + row * DOT;
+                    for (dx, dy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+                        let at = (left + dx, top + dy);
+                        if (0..columns).contains(&at.0) && (0..rows).contains(&at.1) {
+                            self.0.draw_pixel(at, color)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! `cargo xtask bench`: builds the release programs and measures against references in one run.
+//!
+//! A missed target is a figure, not a failure: the command ends with status 0 unless `--strict` is
+//! given. The self-test of the measurement comes first (not with `--only`), and its failure is one.
+
+use crate::shell;
+use crate::tree;
+use crate::verdict::Verdict;
+use std::process::Command;
+use std::time::Duration;
+
+/// Time that the build and the measurements may take.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fewer samples and sizes: about a minute
+    #[arg(long)]
+    quick: bool,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Write every line to FILE as one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+    /// Fail when a target was missed or a row not measured
+    #[arg(long)]
+    strict: bool,
+    /// Run the micro-benchmarks (criterion) too
+    #[arg(long)]
+    micro: bool,
+    /// Store the present count of instructions as the one to compare with
+    #[arg(long)]
+    store_instructions: bool,
+}
+
+/// Builds and measures.
+pub(crate) fn run(options: &Options) -> Verdict {
+    let steps = [
+        (true, cargo(&["build", "--release", "-p", "hmc-cli", "-p", "hmc-benches"])),
+        (!options.store_instructions && options.only.is_none(), bench(&["--quick", "--self-test"])),
+        (true, measured(options)),
+        (options.micro, cargo(&["bench", "-p", "hmc-benches", "--benches"])),
+    ];
+    for (_, mut command) in steps.into_iter().filter(|(wanted, _)| *wanted) {
+        match shell::stream(&mut command, PATIENCE) {
+            Ok(out) if out.success => {}
+            Ok(out) => {
+                return Verdict::failed(format!("`{}`: {}", shell::shown(&command), out.why()));
+            }
+            Err(why) => return Verdict::Failed(why),
+        }
+    }
+    Verdict::Passed
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = shell::cargo();
+    command.current_dir(tree::root()).args(arguments);
+    command
+}
+
+/// The measuring program, through cargo, which knows where it built it.
+fn bench(arguments: &[&str]) -> Command {
+    let mut command =
+        cargo(&["run", "--release", "--quiet", "-p", "hmc-benches", "--bin", "hmc-bench", "--"]);
+    command.args(arguments);
+    command
+}
+
+fn measured(options: &Options) -> Command {
+    let mut command = bench(&[]);
+    for (wanted, flag) in [
+        (options.quick, "--quick"),
+        (options.strict, "--strict"),
+        (options.store_instructions, "--store-instructions"),
+    ] {
+        if wanted {
+            command.arg(flag);
+        }
+    }
+    if let Some(only) = &options.only {
+        command.arg("--only").arg(only);
+    }
+    if let Some(json) = &options.json {
+        // The program runs in the root; the path is meant from where the user stands.
+        let path = std::path::absolute(json).unwrap_or_else(|_| json.clone());
+        command.arg("--json").arg(path);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, measured};
+    use crate::shell::shown;
+
+    #[test]
+    fn options_are_passed_on() {
+        let command = measured(&Options {
+            quick: true,
+            only: Some("ctrl".to_owned()),
+            json: Some("/tmp/x.json".into()),
+            strict: true,
+            micro: false,
+            store_instructions: false,
+        });
+        let line = shown(&command);
+        assert!(line.ends_with("-- --quick --strict --only ctrl --json /tmp/x.json"), "{line}");
+    }
+}
