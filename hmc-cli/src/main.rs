@@ -8,7 +8,7 @@
     clippy::as_conversions,
     reason = "a face: sizes are bounded by files and by arguments that were checked"
 )]
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests may panic"))]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic"))]
 
 mod cmd;
 mod connect;

@@ -86,6 +86,7 @@ impl Communicator {
     /// # Errors
     /// `SystemLimit` when descriptors are used up.
     pub fn loopback(&self) -> Result<Peer> {
+        self.shared.check_process()?;
         Ok(self.wrap(self.shared.dial_self()?))
     }
 
@@ -106,6 +107,7 @@ impl Communicator {
     /// # Errors
     /// `DeadlineExceeded`.
     pub fn wait_peer(&self, rank: u32, timeout: Duration) -> Result<Peer> {
+        self.shared.check_process()?;
         let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
             s.link(Rank(rank)).filter(|l| l.life() == Life::Ready)
         });
@@ -120,6 +122,7 @@ impl Communicator {
     /// # Errors
     /// `DeadlineExceeded`.
     pub fn wait_any_peer(&self, known: &[u32], timeout: Duration) -> Result<Peer> {
+        self.shared.check_process()?;
         let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
             s.links().into_iter().find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
         });
@@ -333,6 +336,7 @@ impl Communicator {
     /// # Errors
     /// `NoSpace` with what is needed and what there is.
     pub fn allocate(&self, len: u64) -> Result<Region> {
+        self.shared.check_process()?;
         self.shared.regions.allocate(len)
     }
 
@@ -341,6 +345,7 @@ impl Communicator {
     /// # Errors
     /// `Full` when too many regions are registered.
     pub fn register(&self, owner: impl StableBytes) -> Result<Region> {
+        self.shared.check_process()?;
         self.shared.regions.adopt(Box::new(owner))
     }
 
@@ -419,8 +424,10 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if self.shared.fork.is_child() {
-            // A forked child: the threads and sockets are the parent's.
+            // A forked child: threads, sockets and their files are the parent's. Nothing of them is
+            // closed, removed or unmapped here.
             std::mem::forget(self.engine.take());
+            std::mem::forget(Arc::clone(&self.shared));
             return;
         }
         let _ = self.shutdown(Duration::from_millis(200));

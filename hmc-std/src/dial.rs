@@ -9,7 +9,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP};
 use hmc_core::wire::hello::HostId;
 use hmc_core::wire::reject::RejectReason;
-use rustix::net::AddressFamily;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::address::Address;
 use crate::clock;
@@ -19,7 +19,7 @@ use crate::handshake::{Handshake, Met, Reached, open, open_path};
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Choice, Life, Link, LinkParts, Watch};
-use crate::listen::{local_peer, new_socket};
+use crate::listen::local_peer;
 use crate::node::registry::{Input, Output as Decision};
 use crate::shared::{Route, Shared, lock};
 use crate::transport::Port;
@@ -299,8 +299,12 @@ impl Shared {
         let port = LoopbackPort::new(self.config.windows, Arc::clone(&inbox));
         let control = Control::dial_upstream(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
-        // A socket that never says anything stands for the control connection.
-        let fd = Arc::new(new_socket(AddressFamily::UNIX)?);
+        // A socket that never says anything stands for the control connection. One of datagrams: a
+        // stream that is connected to nobody counts as hung up (EINVAL and POLLHUP).
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+            .map_err(|e| Error::io("cannot make a socket", e))?;
+        let fd = Arc::new(fd);
         let link = Link::new(LinkParts {
             serial: self.next_serial(),
             peer: rank,

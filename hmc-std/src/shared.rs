@@ -262,6 +262,9 @@ impl Shared {
         lock(&self.departed).remove(&link.peer);
         let mut ranks = self.by_rank.write().unwrap_or_else(PoisonError::into_inner);
         ranks.insert(link.peer, Arc::clone(link));
+        drop(ranks);
+        // The engine sleeps without a limit while there is no peer: from now on it keeps time.
+        self.driver.ring();
     }
 
     /// Starts to watch a link's sockets.

@@ -148,6 +148,11 @@ impl Drop for Window {
         if self.span.is_none() {
             return;
         }
+        if self.peer.shared.fork.is_child() {
+            // The window is the parent's.
+            std::mem::forget(self.span.take());
+            return;
+        }
         let (window, epoch) = (self.region.window, self.region.epoch);
         match self.begin() {
             Ok(Fence::Passed) => self.peer.link.data().port().fenced(window, epoch),

@@ -8,5 +8,6 @@
 )]
 
 pub mod actor;
+pub mod counting;
 pub mod raw;
 pub mod scene;

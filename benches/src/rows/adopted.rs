@@ -3,10 +3,10 @@
 //! From it into a mappable window: one copy by us, against `memcpy`. Into it: the target reads our
 //! memory by process_vm_readv(2), against that call alone, done by the target's process.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use hmc_core::kinds::ConnType;
+use hmc_std::future::Op;
 use hmc_std::memory::Span;
 use hmc_std::peer::Peer;
 use hmc_std::window::RemoteWindow;
@@ -15,7 +15,6 @@ use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
-use crate::reference::socket::PageBytes;
 use crate::report::Line;
 use crate::{Res, text};
 
@@ -47,7 +46,7 @@ impl Row for Adopted {
         let mut lines = Vec::new();
         for len in context.pick(vec![MIB, 16 * MIB], vec![MIB, 16 * MIB, 64 * MIB]) {
             lines.push(outwards(context, &mut duo, len)?);
-            lines.push(inwards(context, &mut duo, len)?);
+            lines.extend(inwards(context, &mut duo, len)?);
         }
         Ok(lines)
     }
@@ -101,29 +100,59 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
     ))
 }
 
-fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
+/// Into adopted memory: with two operations under way, as for any bandwidth, and one by one.
+fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
     let n = usize::try_from(len).map_err(text)?;
     let window = window(duo, len + 1, len, "heap")?;
-    let mut source = PageBytes::new(n);
-    let address = source.bytes().as_ptr().expose_provenance();
-    let mut span = Some(vector(duo, len)?);
-    let times = u32::try_from((SAMPLE_BYTES / len).max(1)).map_err(text)?;
+    let source = vec![7u8; n];
+    let address = source.as_ptr().expose_provenance();
+    let mut one = Some(vector(duo, len)?);
+    let mut two = Some(vector(duo, len)?);
+    let times = u32::try_from((SAMPLE_BYTES / len).max(2)).map_err(text)?;
     let pid = std::process::id();
     let peer = duo.peer.clone();
-    let helper = RefCell::new(&mut duo.helper);
-    let pairs = interleave(
-        context.pick(7, 15),
-        || context.delay.timed(times, || put(&peer, &mut span, &window)),
+    let begin = |span: &mut Option<Span>| {
+        let mine = span.take().ok_or("the span is gone")?;
+        peer.put_span(mine, &window, 0).map_err(text)
+    };
+    let end = |op: Op, span: &mut Option<Span>| {
+        let (_, back) = op.wait(Duration::from_secs(30)).map_err(text)?;
+        *span = Some(back);
+        Res::Ok(())
+    };
+    let count = context.pick(7, 15);
+    let mut bare = || {
+        let told = duo.helper.ask(&format!("cma {pid} {address} {len} {times}"))?;
+        told.parse().map_err(text)
+    };
+    let paired = interleave(
+        count,
         || {
-            let told = helper.borrow_mut().ask(&format!("cma {pid} {address} {len} {times}"))?;
-            told.parse().map_err(text)
+            let ns = context.delay.timed(1, || {
+                let mut flying = begin(&mut one)?;
+                for _ in 1..times {
+                    let next = begin(&mut two)?;
+                    end(flying, &mut one)?;
+                    std::mem::swap(&mut one, &mut two);
+                    flying = next;
+                }
+                end(flying, &mut one)
+            })?;
+            Ok(ns / f64::from(times))
         },
+        &mut bare,
     )?;
-    helper.borrow_mut().ask("unwindow")?;
-    Ok(Line::bandwidth(
-        format!("shm put {} into adopted memory (CMA)", size(len)),
-        len,
-        &pairs,
-        Some(0.95),
-    ))
+    let single = interleave(
+        count,
+        || context.delay.timed(times, || put(&peer, &mut one, &window)),
+        &mut bare,
+    )?;
+    drop(source);
+    duo.helper.ask("unwindow")?;
+    let name = format!("shm put {} into adopted memory (CMA)", size(len));
+    Ok(vec![
+        Line::bandwidth(format!("{name}, two under way"), len, &paired, Some(0.95)),
+        Line::bandwidth(format!("{name}, one by one"), len, &single, None)
+            .noted("with a round trip that the bare call has not"),
+    ])
 }

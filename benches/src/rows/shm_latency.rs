@@ -103,14 +103,17 @@ fn reference(duo: &mut Duo, pages: &SharedPages, seq: &mut u64, len: u64) -> Res
     *seq += WARM_ROUNDS + ROUNDS;
     let len = usize::try_from(len).map_err(text)?;
     duo.helper.tell(&format!("flagref {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
-    let body = vec![9u8; len - 8];
+    let mut body = vec![9u8; len - 8];
     let mut n = first;
     let mut round = || {
-        if !body.is_empty() {
+        // As ours does: the first word changes too, and the other end looks at it.
+        if let Some(word) = body.first_chunk_mut::<8>() {
+            *word = n.to_ne_bytes();
             pages.copy_in(0, &body);
         }
         pages.store(len - 8, n);
         pages.wait(8192 + len - 8, n)?;
+        pages.wait(8192, n)?;
         n += 1;
         Ok(())
     };

@@ -60,8 +60,7 @@ pub(crate) fn receive(
             early
         }
     };
-    drop(ring);
-    match early {
+    let answer = match early {
         Early::Link(e) => (Err(e.into()), Done(None)),
         Early::Theirs(why) => {
             (Err(Failure::new(format!("the sender gave up: {why}"))), Done(Some(Step::Abort(why))))
@@ -76,7 +75,10 @@ pub(crate) fn receive(
             };
             (Err(failure), Done(None))
         }
-    }
+    };
+    // Only now: until its last word the sender may still put.
+    drop(ring);
+    answer
 }
 
 fn gave_up(why: Why) -> Failure {

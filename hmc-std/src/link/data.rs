@@ -419,6 +419,9 @@ impl DataState {
         if !outcome.fenced {
             return Ok(Some((outcome, Hold::default())));
         }
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            retire(word, op);
+        }
         let hold = self.holds.get_mut(usize::from(op.index)).map(std::mem::take);
         Ok(Some((outcome, hold.unwrap_or_default())))
     }

@@ -8,6 +8,7 @@
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod parts;
+mod schedule;
 mod wait;
 
 use std::os::fd::OwnedFd;
@@ -23,7 +24,7 @@ use hmc_mem::baton::Baton;
 use hmc_mem::slot::{Poll, SlotWord};
 
 use crate::clock;
-use crate::driver::{Channel, Driver};
+use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::{Inbox, Message};
 use crate::transport::SharedInbox;
@@ -455,50 +456,10 @@ impl Link {
         }
     }
 
-    /// Asks the driver to run this link's data plane soon.
-    pub(crate) fn enqueue(&self) {
-        if !self.queued.swap(true, Ordering::AcqRel) {
-            self.driver.enqueue(self.serial);
-        }
-    }
-
     /// Whether an operation is certainly still running; looked up without a lock.
     pub(crate) fn is_running(&self, op: OpId) -> bool {
         let word = self.words.get(usize::from(op.index));
         word.is_some_and(|w| w.poll(op.generation) == Poll::Pending)
-    }
-
-    /// Whether some waiter drives this link.
-    pub(crate) fn is_led(&self) -> bool {
-        self.baton.is_led()
-    }
-
-    pub(crate) fn dequeue(&self) {
-        self.queued.store(false, Ordering::Release);
-    }
-
-    /// Asks the driver to run the data plane, if there is work and nobody is at it.
-    pub(crate) fn hand_over(&self) {
-        if self.data().has_work() {
-            self.enqueue();
-        }
-    }
-
-    /// Tells the driver what the data plane waits for now.
-    pub(crate) fn settle_data(&self, data: &mut DataState) {
-        let Some(fd) = self.data_fd.get() else { return };
-        let interest = data.port().interest();
-        let read = interest.read && !data.is_attended();
-        if let Some(slot) = data.registration(read, interest.write) {
-            self.driver.register(fd, self.serial, Channel::Data, slot, read, interest.write);
-        }
-    }
-
-    pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
-        let (read, write) = ctrl.interest();
-        if let Some(slot) = ctrl.registration(read, write) {
-            self.driver.register(&self.ctrl_fd, self.serial, Channel::Ctrl, slot, read, write);
-        }
     }
 
     /// Puts a message into the inbox.

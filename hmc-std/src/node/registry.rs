@@ -63,7 +63,11 @@ impl Registry {
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
         match input {
             Input::Hello { rank, incarnation, host } => {
-                let verdict = self.roster.admit(rank, incarnation, Identity(host.0));
+                let verdict = match self.roster.admit(rank, incarnation, Identity(host.0)) {
+                    // Born earlier, but late: what the stranger has to know is that the rank is held.
+                    Verdict::Stale { .. } if self.roster.is_live(rank) => Verdict::Duplicate,
+                    verdict => verdict,
+                };
                 self.settled(rank, verdict)
             }
             Input::Welcome { rank, incarnation, host } => {

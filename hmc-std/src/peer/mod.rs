@@ -97,6 +97,7 @@ impl Peer {
     }
 
     fn default_remote(&self) -> Result<RemoteRegion> {
+        self.shared.check_process()?;
         self.link.data().default_remote().ok_or_else(|| self.no_buffer())
     }
 

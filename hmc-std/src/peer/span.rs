@@ -104,7 +104,8 @@ impl Peer {
             );
             return Err((e, span));
         }
-        let made = self.link.check_open().and_then(|()| {
+        let made = self.shared.check_process().and_then(|()| self.link.check_open());
+        let made = made.and_then(|()| {
             let role = Role::Named(label);
             let (region, at, len) = (span.region(), span.offset(), span.len());
             let advert = self.shared.expose(&self.link, region, at, len, access, role)?;
@@ -122,6 +123,7 @@ impl Peer {
     /// # Errors
     /// `DeadlineExceeded`, `PeerDead`.
     pub fn remote_window(&self, label: u64, timeout: Duration) -> Result<RemoteWindow> {
+        self.shared.check_process()?;
         let found = self.link.drive(Watch::Both, clock::deadline_in(timeout), |link| {
             if let Some(region) = link.data().named_remote(label) {
                 return Some(Ok(region));

@@ -106,7 +106,8 @@ impl Peer {
     pub(super) fn failed(&self, e: Error) -> Error {
         bump(&self.link.counters.failures);
         if e.kind() == ErrorKind::PeerDead {
-            return self.link.gone();
+            // Its data plane may end before the link is known to be over.
+            return Error::peer_dead(self.rank(), self.link.reason());
         }
         e.with_peer(self.rank())
     }
@@ -190,7 +191,9 @@ impl Peer {
                 ErrorKind::Length,
                 format!("{local} local bytes against {remote} remote ones"),
             ),
-            LaneError::Transport(PostError::Disconnected) => self.link.gone(),
+            LaneError::Transport(PostError::Disconnected) => {
+                Error::peer_dead(self.rank(), self.link.reason())
+            }
             LaneError::Transport(PostError::Unsupported) => Error::new(
                 ErrorKind::Unsupported,
                 "this peer has no data plane (upstream dialect); connect natively",
@@ -330,6 +333,9 @@ impl Peer {
     }
 
     pub(crate) fn abandon(&self, op: slots::OpId) {
+        if self.shared.fork.is_child() {
+            return;
+        }
         let mut after = Aftermath::default();
         {
             let mut data = self.link.data();
@@ -340,6 +346,7 @@ impl Peer {
     }
 
     fn check_name(&self, op: OpId) -> Result<()> {
+        self.shared.check_process()?;
         if op.peer == self.link.peer && op.link == self.link.serial {
             return Ok(());
         }

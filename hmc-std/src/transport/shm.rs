@@ -217,7 +217,8 @@ impl ShmPort {
             word.reset(word_epoch(exposed.epoch));
             let _ = word.open(word_epoch(exposed.epoch));
         }
-        let Some(mapping) = region.mapping() else {
+        // An empty region has no pages to hand out; transfers of no bytes go through the stream.
+        let Some(mapping) = region.mapping().filter(|m| !m.extent().is_empty()) else {
             return Ok(());
         };
         let writable = exposed.access.contains(Access::WRITE);

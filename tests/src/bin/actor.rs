@@ -19,6 +19,10 @@ use hmc_std::{
     Address, ConnType, Error, ErrorKind, Message, OpId, Peer, Progress, RemoteWindow, Result,
     Session, SessionBuilder, Want, Window,
 };
+use hmc_tests::counting::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting::new();
 
 #[derive(Default)]
 struct Actor {
@@ -256,6 +260,7 @@ impl Actor {
                 set_file_limit(number(w.first())?);
                 Ok(String::new())
             }
+            "allocations" => Ok(ALLOCATOR.count().to_string()),
             "echo" => Ok(w.join(" ")),
             other => Err(bad(other)),
         }

@@ -1,0 +1,99 @@
+//! `hmc doctor` and `hmc perf` on the machine that runs the tests.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects,
+    reason = "tests may panic"
+)]
+
+mod common;
+
+use std::ffi::OsStr;
+
+use common::{Scratch, names, run};
+
+#[test]
+fn the_doctor_finds_the_transports_working() {
+    let s = Scratch::new();
+    let uds = s.path("uds");
+    let args = [OsStr::new("doctor"), "--json".as_ref(), "--uds".as_ref(), uds.as_os_str()];
+    let report = run(args).well().json();
+    assert_eq!(report["healthy"], true);
+    let findings = report["findings"].as_array().unwrap();
+    for name in ["loopback", "shm", "tcp", "memfd", "uds"] {
+        let finding = findings.iter().find(|f| f["name"] == name).unwrap();
+        assert_eq!(finding["state"], "works", "{finding}");
+    }
+    assert!(findings.iter().any(|f| f["state"] == "absent" && f["name"] == "verbs"));
+    assert_eq!(names(&s.path("")), [""; 0], "something was left");
+    let text = run([OsStr::new("doctor"), "--uds".as_ref(), uds.as_os_str()]).well().stdout;
+    assert!(text.contains("shm") && text.contains("not in this version"), "{text}");
+}
+
+#[test]
+fn the_doctor_fails_where_something_needed_fails() {
+    let s = Scratch::new();
+    let open = s.dir("open");
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let ran = run([OsStr::new("doctor"), "--uds".as_ref(), open.as_os_str()]).badly(&["uds"]);
+    assert!(ran.stdout.contains("FAILS") && ran.stdout.contains("to do"), "{}", ran.stdout);
+}
+
+#[test]
+fn perf_measures_both_transports_and_draws() {
+    let s = Scratch::new();
+    for via in ["shm", "tcp"] {
+        let args = ["perf", "--sizes", "8,64K,3M", "--iters", "20", "--via", via, "--depth", "4"];
+        let report = run(args.into_iter().chain(["--json"])).well().json();
+        assert_eq!(report["transport"], via);
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 6);
+        for row in rows {
+            let (p50, p99) = (row["p50_us"].as_f64().unwrap(), row["p99_us"].as_f64().unwrap());
+            assert!(p50 > 0.0 && p99 >= p50 && row["gb_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        let csv = run(args.into_iter().chain(["--csv", "--op", "get"])).well().stdout;
+        assert_eq!(csv.lines().count(), 4, "{csv}");
+        for name in ["a.svg", "a.png"] {
+            let path = s.path(name);
+            let plot = ["--plot", path.to_str().unwrap()];
+            let table = run(args.into_iter().chain(plot)).well().stdout;
+            assert!(table.contains("p99 us"), "{table}");
+            assert!(std::fs::metadata(&path).unwrap().len() > 1000);
+        }
+    }
+    run(["perf", "--plot", "a.pdf"]).badly(&["a.pdf", ".svg"]);
+    assert_eq!(run(["perf", "--sizes", "4X"]).code, Some(2));
+    run(["perf", "--sizes", "0"]).badly(&["0 bytes"]);
+}
+
+#[test]
+fn perf_measures_against_a_peer_that_runs_already() {
+    let s = Scratch::new();
+    let uds = s.path("uds");
+    let mut command = common::hmc();
+    command.args(["perf", "--serve", "--json", "--buffer", "64K", "--uds"]).arg(&uds);
+    let mut peer = common::Process::start(&mut command);
+    let mut first = String::new();
+    let mut out = std::io::BufReader::new(peer.0.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut first).unwrap();
+    let uds = uds.to_str().unwrap();
+    run(["perf", "--uds", uds, "--sizes", "8,64K", "--iters", "5"]).well();
+    run(["perf", "--uds", uds, "--sizes", "128K", "--iters", "5"]).badly(&["65536", "--buffer"]);
+    peer.signal(rustix::process::Signal::TERM);
+    assert_eq!(peer.ended().code(), Some(130));
+}
+
+#[test]
+fn help_names_units_and_every_command() {
+    let help = run(["--help"]).well().stdout;
+    for word in ["doctor", "serve", "put", "get", "perf", "GB/s", "Exit status"] {
+        assert!(help.contains(word), "{word}");
+    }
+    for command in ["doctor", "serve", "put", "get", "perf"] {
+        let help = run([command, "--help"]).well().stdout;
+        assert!(help.contains("--json"), "{command}");
+    }
+    assert!(run(["--version"]).well().stdout.starts_with("hmc "));
+}

@@ -1,0 +1,50 @@
+//! What a link asks of its driver: to be watched, and to be run.
+
+use std::sync::atomic::Ordering;
+
+use super::Link;
+use super::ctrl::CtrlState;
+use super::data::DataState;
+use crate::driver::Channel;
+
+impl Link {
+    /// Asks the driver to run this link's data plane soon.
+    pub(crate) fn enqueue(&self) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            self.driver.enqueue(self.serial);
+        }
+    }
+
+    /// Whether some waiter drives this link.
+    pub(crate) fn is_led(&self) -> bool {
+        self.baton.is_led()
+    }
+
+    pub(crate) fn dequeue(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
+
+    /// Asks the driver to run the data plane, if there is work and nobody is at it.
+    pub(crate) fn hand_over(&self) {
+        if self.data().has_work() {
+            self.enqueue();
+        }
+    }
+
+    /// Tells the driver what the data plane waits for now.
+    pub(crate) fn settle_data(&self, data: &mut DataState) {
+        let Some(fd) = self.data_fd.get() else { return };
+        let interest = data.port().interest();
+        let read = interest.read && !data.is_attended();
+        if let Some(slot) = data.registration(read, interest.write) {
+            self.driver.register(fd, self.serial, Channel::Data, slot, read, interest.write);
+        }
+    }
+
+    pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
+        let (read, write) = ctrl.interest();
+        if let Some(slot) = ctrl.registration(read, write) {
+            self.driver.register(&self.ctrl_fd, self.serial, Channel::Ctrl, slot, read, write);
+        }
+    }
+}

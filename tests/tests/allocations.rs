@@ -1,0 +1,100 @@
+//! The data path allocates nothing: on no thread, of neither process, over 10^5 operations.
+//! One test only: the allocator counts for the whole program.
+
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+
+use std::time::Duration;
+
+use hmc_std::{Copy, Direction, Peer, Session};
+use hmc_tests::actor::Actor;
+use hmc_tests::counting::Counting;
+use hmc_tests::scene::{TempDir, Via};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting::new();
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(20);
+const BUFFER: u64 = 4 << 20;
+/// Operations of each kind on each transport; the whole is more than 10^5.
+const ROUNDS: u32 = 36_000;
+
+/// The allocations of the other process while `work` runs here, less what asking costs.
+fn abroad(actor: &mut Actor, work: impl FnOnce()) -> u64 {
+    let mut ask = || actor.ask("allocations").parse::<u64>().unwrap();
+    // The answers are of one length each, or the number grows by a digit once in a long while.
+    let (a, b) = (ask(), ask());
+    work();
+    ask() - b - (b - a)
+}
+
+fn all_kinds(peer: &Peer, rounds: u32) {
+    let copies: Vec<Copy> = (0..8u32)
+        .map(|n| {
+            let at = u64::from(n) * 8192;
+            Copy { local_offset: at, remote_offset: at, len: 512 }
+        })
+        .collect();
+    let batch = peer.prepare(Direction::Put, &copies).unwrap();
+    measured("put", || peer.put(0, 64, 64).unwrap(), rounds);
+    measured("get", || peer.get(0, 64, 4096).unwrap(), rounds);
+    measured(
+        "put_nb and wait",
+        || {
+            let a = peer.put_nb(0, 0, 300).unwrap();
+            let b = peer.put_nb(4096, 4096, 70_000).unwrap();
+            peer.wait(b).unwrap();
+            peer.wait(a).unwrap();
+        },
+        rounds / 4,
+    );
+    measured(
+        "prepared batch",
+        || {
+            let op = peer.post_batch(&batch).unwrap();
+            peer.wait(op).unwrap();
+        },
+        rounds / 4,
+    );
+    measured("put of 2 MiB", || peer.put(0, 0, 2 << 20).unwrap(), rounds / 240);
+}
+
+fn measured(what: &str, mut op: impl FnMut(), rounds: u32) {
+    for _ in 0..rounds.min(100) {
+        op();
+    }
+    let before = ALLOCATOR.count();
+    for _ in 0..rounds {
+        op();
+    }
+    let n = ALLOCATOR.count() - before;
+    assert_eq!(n, 0, "{rounds} times `{what}`: {n} allocations in this process");
+}
+
+#[test]
+fn the_data_path_allocates_nothing_in_either_process() {
+    for via in Via::ALL {
+        let dir = TempDir::new();
+        let settings =
+            format!("rank=1 uds={} tcp=127.0.0.1:0 buffer={BUFFER}", dir.path().display());
+        let mut actor = Actor::session(ACTOR, &settings);
+        let session = Session::builder(0).buffer(BUFFER).start().unwrap();
+        let peer = session.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        all_kinds(&peer, 200);
+        let n = abroad(&mut actor, || all_kinds(&peer, ROUNDS));
+        assert!(n <= 8, "{via:?}: {n} allocations in the target's process");
+        println!("allocations_of_the_target_{via:?} {n}");
+        // Tags are messages: each may cost its place in the inbox, none costs more.
+        let tags = 1000;
+        for tag in 0..tags {
+            peer.put_notify(0, 0, 256, tag).unwrap();
+            actor.ask("recv 0 20000");
+        }
+        let before = ALLOCATOR.count();
+        for tag in 0..tags {
+            peer.put_notify(0, 0, 256, tag).unwrap();
+        }
+        let n = ALLOCATOR.count() - before;
+        assert_eq!(n, 0, "{via:?}: {n} allocations for {tags} put_notify");
+    }
+}

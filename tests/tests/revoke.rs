@@ -1,0 +1,255 @@
+//! Windows taken back in the middle of transfers: not one byte comes late into pages that their
+//! owner uses again at once.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::Access;
+use hmc_sim::rng::Rng;
+use hmc_std::future::WaitError;
+use hmc_std::{ErrorKind, Peer, Region, Session};
+use hmc_tests::actor::Actor;
+use hmc_tests::scene::{TempDir, Via, bound, seed, until};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(20);
+const LEN: u64 = 6 << 20;
+const ROUNDS: u64 = 120;
+/// What the owner writes into its pages when it has them back.
+const OWN: u8 = 0x0F;
+/// What the initiator puts.
+const FOREIGN: u8 = 0xF0;
+
+struct Ends {
+    target: Session,
+    _source: Session,
+    /// The source, as the target sees it.
+    to_source: Peer,
+    to_target: Peer,
+    _dir: TempDir,
+}
+
+fn ends(via: Via) -> Ends {
+    let dir = TempDir::new();
+    let target =
+        Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096).start().unwrap();
+    let source = Session::builder(0).buffer(4096).start().unwrap();
+    let to_target = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+    let to_source = target.wait_peer(0, LONG).unwrap();
+    Ends { target, _source: source, to_source, to_target, _dir: dir }
+}
+
+/// Keeps putting into the window of `label` until it is gone. How its last put ended.
+fn hammer(peer: &Peer, region: &Region, label: u64, started: &AtomicU64) -> ErrorKind {
+    let window = match peer.remote_window(label, LONG) {
+        Ok(w) => w,
+        Err(e) => return e.kind(),
+    };
+    let mut span = region.take_all().expect("ours");
+    span.fill(FOREIGN);
+    started.store(label, Ordering::Release);
+    loop {
+        let op = match peer.put_span(span, &window, 0) {
+            Ok(op) => op,
+            Err(e) => return e.error.kind(),
+        };
+        match op.wait(LONG) {
+            Ok((n, back)) => {
+                assert_eq!(n, LEN);
+                span = back;
+            }
+            Err(WaitError::Failed(e)) => {
+                assert!(e.span.is_some(), "a refused put gives its span back: {e}");
+                return e.error.kind();
+            }
+            Err(WaitError::Running(_)) => panic!("a put into a revoked window never ended"),
+        }
+    }
+}
+
+fn is_gone(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Revoked | ErrorKind::StaleEpoch | ErrorKind::NotFound)
+}
+
+fn no_late_byte(via: Via, adopted: bool) {
+    let mut rng = Rng::new(seed(21));
+    let e = ends(via);
+    let region = if adopted {
+        e.target.register_vec(vec![0; usize::try_from(LEN).unwrap()]).unwrap()
+    } else {
+        e.target.allocate(LEN).unwrap()
+    };
+    let source_region = e._source.allocate(LEN).unwrap();
+    let started = AtomicU64::new(0);
+    let mut slowest = Duration::ZERO;
+    let mut cut = 0;
+    std::thread::scope(|scope| {
+        for round in 1..=ROUNDS {
+            let mut span = region.take_all().expect("it came back");
+            span.fill(0);
+            let window = e.to_source.expose(span, Access::all(), round).map_err(|(e, _)| e);
+            let window = window.expect("exposed");
+            let (peer, from, told) = (&e.to_target, &source_region, &started);
+            let worker = scope.spawn(move || hammer(peer, from, round, told));
+            until("the put begins", LONG, || {
+                (started.load(Ordering::Acquire) == round).then_some(())
+            });
+            let spin = Duration::from_micros(rng.below(6000));
+            let begun = Instant::now();
+            while begun.elapsed() < spin {
+                std::hint::spin_loop();
+            }
+            let asked = Instant::now();
+            let mut span = window.revoke(LONG).expect("a live peer gets out");
+            slowest = slowest.max(asked.elapsed());
+            // Recycled at once.
+            let bytes = span.as_mut_slice();
+            cut += u64::from(bytes.contains(&FOREIGN) && bytes.contains(&0));
+            bytes.fill(OWN);
+            let end = worker.join().expect("the initiator");
+            assert!(is_gone(end), "{via:?} round {round}: a put ended as {end:?}");
+            if let Some(at) = span.as_slice().iter().position(|b| *b != OWN) {
+                panic!("{via:?} round {round}: a late byte at {at}");
+            }
+        }
+    });
+    println!("revoke_slowest_{via:?}_adopted_{adopted} {} us", slowest.as_micros());
+    println!("revoke_in_the_middle_{via:?}_adopted_{adopted} {cut} of {ROUNDS}");
+    assert!(cut > 0, "no revocation ever met a transfer half-way");
+    assert!(slowest < bound(Duration::from_millis(500)), "a revocation took {slowest:?}");
+}
+
+#[test]
+fn no_late_byte_over_tcp() {
+    no_late_byte(Via::Tcp, false);
+}
+
+#[test]
+fn no_late_byte_over_shm() {
+    no_late_byte(Via::Shm, false);
+}
+
+#[test]
+fn no_late_byte_over_shm_into_adopted_memory() {
+    no_late_byte(Via::Shm, true);
+}
+
+/// Gets from a window that is taken back end too, and their memory comes back.
+#[test]
+fn gets_from_a_revoked_window_end() {
+    for via in Via::ALL {
+        let e = ends(via);
+        let region = e.target.allocate(LEN).unwrap();
+        let here = e._source.allocate(LEN).unwrap();
+        let done = AtomicBool::new(false);
+        for label in 1..=30 {
+            let mut span = region.take_all().unwrap();
+            span.fill(7);
+            let window = e.to_source.expose(span, Access::READ, label).map_err(|(e, _)| e).unwrap();
+            let remote = e.to_target.remote_window(label, LONG).unwrap();
+            done.store(false, Ordering::Release);
+            std::thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    loop {
+                        let span = here.take_all().expect("it came back");
+                        let op = match e.to_target.get_span(span, &remote, 0) {
+                            Ok(op) => op,
+                            Err(e) => return e.error.kind(),
+                        };
+                        done.store(true, Ordering::Release);
+                        match op.wait(LONG) {
+                            Ok((_, span)) => assert!(span.as_slice().iter().all(|b| *b == 7)),
+                            Err(WaitError::Failed(e)) => return e.error.kind(),
+                            Err(WaitError::Running(_)) => panic!("a get never ended"),
+                        }
+                    }
+                });
+                until("a get begins", LONG, || done.load(Ordering::Acquire).then_some(()));
+                window.revoke(LONG).expect("a live peer gets out").fill(9);
+                let end = reader.join().expect("the reader");
+                assert!(is_gone(end), "{via:?}: a get ended as {end:?}");
+            });
+        }
+    }
+}
+
+/// A write that is not allowed: refused, not a byte changed, and the link lives.
+#[test]
+fn a_window_for_reading_cannot_be_written() {
+    for via in Via::ALL {
+        let e = ends(via);
+        let region = e.target.allocate(4096).unwrap();
+        let window =
+            e.to_source.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
+        let window = window.unwrap();
+        let remote = e.to_target.remote_window(1, LONG).unwrap();
+        let mut span = e._source.allocate(4096).unwrap().take_all().unwrap();
+        span.fill(1);
+        let Err(WaitError::Failed(err)) = e.to_target.put_span(span, &remote, 0).unwrap().wait(LONG)
+        else {
+            panic!("a window for reading was written")
+        };
+        assert_eq!(err.error.kind(), ErrorKind::Access, "{err}");
+        let span = window.revoke(LONG).unwrap();
+        assert!(span.as_slice().iter().all(|b| *b == 0));
+        assert!(e.to_target.is_connected());
+    }
+}
+
+/// A stopped peer in the middle of a copy cannot be fenced: the pages are quarantined, and come back
+/// when it is dead. One that is stopped elsewhere is no obstacle.
+#[test]
+fn pages_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() {
+    let dir = TempDir::new();
+    let session = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
+    let mut met = 0;
+    for round in 0..12 {
+        let mut actor = Actor::session(ACTOR, "rank=0 buffer=4096");
+        actor.ask(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
+        let peer = session.wait_peer(0, LONG).unwrap();
+        let region = session.allocate(LEN).unwrap();
+        let window = peer.expose(region.take_all().unwrap(), Access::all(), 3);
+        let window = window.map_err(|(e, _)| e).unwrap();
+        actor.ask("find 1 3 20000");
+        actor.tell(&format!("put_window 1 3 {LEN} 240"));
+        let mut first = [0];
+        until("the copy begins", LONG, || {
+            window.read_at(0, &mut first).unwrap();
+            (first[0] == 240).then_some(())
+        });
+        actor.stop();
+        match window.revoke(Duration::from_millis(20)) {
+            Ok(mut span) => {
+                // It was stopped between two pieces: nothing of ours is in its hands.
+                span.fill(OWN);
+                actor.resume();
+                let answer = actor.answer();
+                assert!(
+                    answer.as_ref().is_ok() || answer.as_ref().is_err_and(|e| e.starts_with("Rev")),
+                    "round {round}: {answer:?}"
+                );
+                assert!(span.as_slice().iter().all(|b| *b == OWN), "round {round}: a late byte");
+            }
+            Err(e) => {
+                met += 1;
+                assert_eq!(e.kind(), ErrorKind::Quarantined, "{e}");
+                assert_eq!(region.take(0, 1).unwrap_err().kind(), ErrorKind::Busy);
+                assert_eq!(session.stats().quarantined_bytes, LEN);
+                let killed = actor.kill();
+                until("the dead give it back", LONG, || region.take_all().ok());
+                assert!(killed.elapsed() < bound(Duration::from_secs(2)), "{:?}", killed.elapsed());
+                assert_eq!(session.stats().quarantined_bytes, 0);
+            }
+        }
+        drop(actor);
+        until("it is gone", LONG, || (!peer.is_connected()).then_some(()));
+    }
+    println!("revoke_met_a_stopped_copy {met} of 12");
+}
