@@ -1,0 +1,86 @@
+//! KV-cache pages from a prefill worker to a decode worker, in two processes.
+//!
+//! The decode worker exposes a window for the pages it wants, the prefill worker puts scattered
+//! pages into it and lets a tag follow the last one, the decode worker takes its memory back with a
+//! fence and reads it as a plain slice.
+//!
+//! ```sh
+//! cargo run --release -p examples --example kv_pages
+//! ```
+
+use std::process::Command;
+use std::time::Duration;
+
+use hmc_std::{Access, Address, Error, ErrorKind, Session};
+
+const PAGE: u64 = 64 * 1024;
+const PAGES: u64 = 32;
+const READY: u64 = 7;
+const WINDOW: u64 = 1;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::temp_dir().join(format!("hmc-kv-{}", std::process::id()));
+    match std::env::args().nth(1) {
+        Some(dir) => prefill(&Address::Uds(dir.into()))?,
+        None => {
+            // This process decodes; a child with the same program fills.
+            let decoder = Session::builder(1).uds(&dir).start()?;
+            let mut child =
+                Command::new(std::env::current_exe()?).arg(decoder_dir(&decoder)?).spawn()?;
+            let result = decode(&decoder);
+            child.wait()?;
+            drop(decoder);
+            std::fs::remove_dir_all(&dir)?;
+            result?;
+        }
+    }
+    Ok(())
+}
+
+fn decoder_dir(session: &Session) -> Result<std::path::PathBuf, Error> {
+    let path = session.uds_path();
+    let dir = path.as_deref().and_then(std::path::Path::parent);
+    dir.map(std::path::Path::to_path_buf)
+        .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "the decoder has no socket"))
+}
+
+fn prefill(decoder: &Address) -> Result<(), Error> {
+    let session = Session::builder(0).start()?;
+    let peer = session.connect(1, decoder)?;
+    let window = peer.remote_window(WINDOW, PATIENCE)?;
+    // The model's own memory, registered in place: no staging copy.
+    let cache = session.register_vec((0..PAGES).flat_map(page).collect())?;
+    let mut ops = Vec::new();
+    for n in 0..PAGES {
+        let src = cache.take(n.saturating_mul(PAGE), PAGE)?;
+        // Pages land in reverse, to show that each goes where it is told.
+        let to = PAGES.saturating_sub(n).saturating_sub(1).saturating_mul(PAGE);
+        ops.push(peer.put_span(src, &window, to)?);
+    }
+    for op in ops {
+        op.wait(PATIENCE).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?;
+    }
+    // All pages are visible at the decoder: whoever receives the tag may read them.
+    peer.send_tag(READY)?;
+    println!("prefill: {PAGES} pages of {PAGE} bytes over {}", peer.explain());
+    session.shutdown(PATIENCE)
+}
+
+fn decode(session: &Session) -> Result<(), Error> {
+    let peer = session.wait_peer(0, PATIENCE)?;
+    let memory = session.allocate(PAGE.saturating_mul(PAGES))?;
+    let window = peer.expose(memory.take_all()?, Access::WRITE, WINDOW).map_err(|(e, _)| e)?;
+    let tag = peer.recv_tag()?;
+    // From here on the peer cannot write any more, and the bytes can be borrowed.
+    let pages = window.revoke(PATIENCE)?;
+    let expected: Vec<u8> = (0..PAGES).rev().flat_map(page).collect();
+    let good = pages.as_slice() == expected;
+    println!("decode: tag {tag}, {} bytes, {}", pages.len(), if good { "right" } else { "WRONG" });
+    if good { Ok(()) } else { Err(Error::new(ErrorKind::Protocol, "wrong bytes")) }
+}
+
+fn page(n: u64) -> impl Iterator<Item = u8> {
+    let [byte, ..] = n.to_le_bytes();
+    (0..PAGE).map(move |i| byte.wrapping_mul(31).wrapping_add(i.to_le_bytes()[0]))
+}
