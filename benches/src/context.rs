@@ -53,6 +53,20 @@ impl Drop for Folder {
     }
 }
 
+/// See [`Context::unpinned`].
+pub(crate) struct Unpinned {
+    home: Option<usize>,
+}
+
+impl Drop for Unpinned {
+    fn drop(&mut self) {
+        if let Some(home) = self.home {
+            // It was possible before.
+            let _ = machine::pin(home);
+        }
+    }
+}
+
 /// Two connected sessions: ours here (rank 0) and one in a helper process (rank 1).
 pub(crate) struct Duo {
     /// The peer, seen from here.
@@ -99,6 +113,12 @@ impl Context {
     /// A helper process on the other processor.
     pub(crate) fn helper(&self) -> Res<Helper> {
         Helper::start(self.away)
+    }
+
+    /// Lets this process and those that it starts run anywhere until the result is dropped.
+    pub(crate) fn unpinned(&self) -> Res<Unpinned> {
+        machine::unpin()?;
+        Ok(Unpinned { home: self.home })
     }
 
     /// A helper process that runs where it likes.

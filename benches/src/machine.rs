@@ -22,6 +22,16 @@ pub(crate) fn pin(cpu: usize) -> Res<()> {
         .map_err(|e| format!("cannot pin to processor {cpu}: {e}"))
 }
 
+/// Lets this thread, and those and the processes that it starts from now on, run anywhere.
+pub(crate) fn unpin() -> Res<()> {
+    let mut set = CpuSet::new();
+    for cpu in 0..CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    // sched_setaffinity(2): processors that are not there or not allowed are left out.
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("cannot unpin: {e}"))
+}
+
 /// Lets this process and its children open as many files as the hard limit allows.
 pub(crate) fn raise_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);

@@ -34,9 +34,8 @@ pub(crate) fn main(cpu: Option<usize>) -> ExitCode {
     // prctl(2), PR_SET_PDEATHSIG: nothing is left behind when the parent is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     machine::raise_open_files();
-    if let Some(cpu) = cpu
-        && let Err(why) = machine::pin(cpu)
-    {
+    // Without a processor of its own it does not stay on its parent's either.
+    if let Err(why) = cpu.map_or_else(machine::unpin, machine::pin) {
         println!("{why}");
         return ExitCode::FAILURE;
     }
@@ -239,18 +238,19 @@ impl Passive {
         Ok(())
     }
 
-    /// `cma PID ADDRESS BYTES TIMES`: reads by itself and answers the nanoseconds of one.
+    /// `cma PID ADDRESS ADDRESS BYTES TIMES`: reads by itself, from the two places in turn, and answers
+    /// the nanoseconds of one.
     fn cma(&mut self, w: &mut Words<'_>) -> Res<String> {
         let pid = w.number()?;
-        let address = w.number()?;
+        let addresses: [usize; 2] = [w.number()?, w.number()?];
         let size: usize = w.number()?;
         let times: u32 = w.number()?;
         // A vector like the one that ours puts into, with the same alignment, touched once.
         let mut place = self.vector.take().filter(|v| v.len() == size);
         let into = place.get_or_insert_with(|| vec![3u8; size]);
         let begun = Instant::now();
-        for _ in 0..times {
-            cma::read(pid, address, into)?;
+        for address in addresses.iter().cycle().take(times as usize) {
+            cma::read(pid, *address, into)?;
         }
         let each = begun.elapsed().as_nanos() as f64 / f64::from(times);
         self.vector = place;

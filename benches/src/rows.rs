@@ -40,7 +40,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(shm_latency::ShmLatency { first_size_only: false }),
         Box::new(sim_ops::SimOps),
         Box::new(tcp_bandwidth::TcpBandwidth),
-        Box::new(tcp_latency::TcpLatency),
+        Box::new(tcp_latency::TcpLatency { first_line_only: false }),
         Box::new(ctrl::Ctrl),
         Box::new(idle_peers::IdlePeers),
         Box::new(adopted::Adopted),
@@ -54,7 +54,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
 pub(crate) fn self_test_rows() -> Vec<Box<dyn Row>> {
     vec![
         Box::new(shm_bandwidth::ShmBandwidth { first_size_only: true }),
-        Box::new(tcp_latency::TcpLatency),
+        Box::new(tcp_latency::TcpLatency { first_line_only: true }),
     ]
 }
 

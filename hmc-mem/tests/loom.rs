@@ -16,6 +16,9 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
+#[path = "common/loom_socket.rs"]
+mod socket;
+
 fn check(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

@@ -375,7 +375,8 @@ impl Shared {
             fd,
             peer,
             local: conn == ConnType::Shm,
-            cma_pid: pid.filter(|_| self.config.cma),
+            pid,
+            cma: self.config.cma,
             windows: self.config.windows,
             inbox,
         });

@@ -114,7 +114,8 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         fd: Arc::new(fd),
         peer: Rank(peer),
         local: matches!(wire, Wire::Shm { .. }),
-        cma_pid: (wire == Wire::Shm { cma: true }).then(std::process::id),
+        pid: matches!(wire, Wire::Shm { .. }).then(std::process::id),
+        cma: wire == Wire::Shm { cma: true },
         windows: WINDOWS,
         inbox: Arc::clone(&inbox),
     });

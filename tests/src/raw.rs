@@ -85,7 +85,9 @@ pub fn is_closed_after(from: &mut impl Read) -> bool {
             Ok(0) => return true,
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+            Err(e) => {
+                return matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+            }
         }
     }
 }

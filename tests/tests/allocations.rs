@@ -25,7 +25,7 @@ fn abroad(actor: &mut Actor, work: impl FnOnce()) -> u64 {
     // The answers are of one length each, or the number grows by a digit once in a long while.
     let (a, b) = (ask(), ask());
     work();
-    ask() - b - (b - a)
+    ask().saturating_sub(b).saturating_sub(b.saturating_sub(a))
 }
 
 fn all_kinds(peer: &Peer, rounds: u32) {

@@ -89,8 +89,7 @@ fn listener(peer: &Peer) -> std::thread::JoinHandle<(Error, Instant)> {
 fn killed_under_a_copy(we_dial: bool) {
     let s = Scene::new(Via::Shm, 256 * MIB, we_dial);
     let waiter = listener(&s.peer);
-    let ops: Vec<_> =
-        (0..96).map(|_| s.peer.put_nb(0, 0, 256 * MIB).expect("posted")).collect();
+    let ops: Vec<_> = (0..96).map(|_| s.peer.put_nb(0, 0, 256 * MIB).expect("posted")).collect();
     // Far from done: most of what was posted waits behind the first.
     assert!(!s.peer.test(ops[95]).unwrap());
     let killed = s.actor.kill();

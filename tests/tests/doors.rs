@@ -90,7 +90,8 @@ fn another_users_process_is_turned_away() {
     // A user that this program may not even be readable for: a shell without files of ours.
     let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.settimeout(5)\n\
                   s.connect(sys.argv[1])\nprint('closed' if s.recv(1)==b'' else 'open')";
-    let run = Command::new("python3").args(["-c", script]).arg(&path).uid(65534).gid(65534).output();
+    let run =
+        Command::new("python3").args(["-c", script]).arg(&path).uid(65534).gid(65534).output();
     let Ok(out) = run else { return skipped("there is no python3 to be another user with") };
     let said = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     let why = String::from_utf8_lossy(&out.stderr).trim().to_owned();

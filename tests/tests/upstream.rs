@@ -1,6 +1,6 @@
 //! The dialect of the C++ HMC, byte for byte, against a plain socket.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic")]
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

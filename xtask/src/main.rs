@@ -25,6 +25,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Move a real file between two real processes, verify it, and print the rates
+    Demo(cmd::demo::Options),
     /// Run every test that needs no hardware
     TestSim(cmd::test_sim::Options),
     /// Check the house rules: arrows, imports, file length, unsafe, documents, words
@@ -43,6 +45,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let verdict = match Arguments::parse().command {
+        Command::Demo(options) => cmd::demo::run(&options),
         Command::TestSim(options) => cmd::test_sim::run(&options),
         Command::Tidy => cmd::tidy::run(),
         Command::Nopanic(options) => cmd::nopanic::run(&options),

@@ -19,7 +19,7 @@ use crate::report::Line;
 use crate::{Res, text};
 
 const MIB: u64 = 1 << 20;
-const SAMPLE_BYTES: u64 = 32 * MIB;
+const SAMPLE_BYTES: u64 = 8 * MIB;
 
 /// The row.
 pub(crate) struct Adopted;
@@ -82,7 +82,7 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
     let mut span = Some(vector(duo, len)?);
     let times = u32::try_from((SAMPLE_BYTES / len).max(1)).map_err(text)?;
     let pairs = interleave(
-        context.pick(7, 15),
+        context.pick(15, 41),
         || context.delay.timed(times, || put(&duo.peer, &mut span, &window)),
         || {
             timed(times, || {
@@ -104,8 +104,8 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
 fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
     let n = usize::try_from(len).map_err(text)?;
     let window = window(duo, len + 1, len, "heap")?;
-    let source = vec![7u8; n];
-    let address = source.as_ptr().expose_provenance();
+    let sources = [vec![7u8; n], vec![7u8; n]];
+    let [first, second] = sources.each_ref().map(|v| v.as_ptr().expose_provenance());
     let mut one = Some(vector(duo, len)?);
     let mut two = Some(vector(duo, len)?);
     let times = u32::try_from((SAMPLE_BYTES / len).max(2)).map_err(text)?;
@@ -120,9 +120,10 @@ fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
         *span = Some(back);
         Res::Ok(())
     };
-    let count = context.pick(7, 15);
-    let mut bare = || {
-        let told = duo.helper.ask(&format!("cma {pid} {address} {len} {times}"))?;
+    let count = context.pick(15, 41);
+    // As many sources as ours has, so that the caches are as full.
+    let mut bare = |other: usize| {
+        let told = duo.helper.ask(&format!("cma {pid} {first} {other} {len} {times}"))?;
         told.parse().map_err(text)
     };
     let paired = interleave(
@@ -140,14 +141,14 @@ fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
             })?;
             Ok(ns / f64::from(times))
         },
-        &mut bare,
+        || bare(second),
     )?;
     let single = interleave(
         count,
         || context.delay.timed(times, || put(&peer, &mut one, &window)),
-        &mut bare,
+        || bare(first),
     )?;
-    drop(source);
+    drop(sources);
     duo.helper.ask("unwindow")?;
     let name = format!("shm put {} into adopted memory (CMA)", size(len));
     Ok(vec![

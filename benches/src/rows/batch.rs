@@ -13,7 +13,7 @@ use crate::{Res, text};
 const RANGES: u64 = 1024;
 const RANGE_BYTES: u64 = 4096;
 const BUFFER_BYTES: u64 = 64 << 20;
-const TIMES: u32 = 8;
+const TIMES: u32 = 1;
 
 /// The row.
 pub(crate) struct Batches;
@@ -80,7 +80,7 @@ impl Row for Batches {
             })
         };
         let peer = &duo.peer;
-        let count = context.pick(9, 21);
+        let count = context.pick(41, 161);
         let plain = interleave(
             count,
             || {

@@ -56,6 +56,8 @@ impl Row for FilePut {
         let doors = Folder::new(&std::env::temp_dir())?;
         let into = folder.path().join("into");
         std::fs::create_dir(&into).map_err(text)?;
+        // Both programs may use every processor, as they would for a user.
+        let _unpinned = context.unpinned()?;
         let _server = serve(&hmc, doors.path(), &into)?;
         let copy = folder.path().join("copy.bin");
         let arrived = into.join("file.bin");

@@ -12,8 +12,8 @@ use crate::report::Line;
 use crate::{Res, text};
 
 const MIB: u64 = 1 << 20;
-/// Bytes that one sample moves at least.
-const SAMPLE_BYTES: u64 = 64 * MIB;
+/// Bytes that one sample moves at least: few, so that most samples are not interrupted by other work.
+const SAMPLE_BYTES: u64 = 8 * MIB;
 /// Bytes of the line about fresh memory.
 const FRESH_BYTES: u64 = 64 * MIB;
 
@@ -42,7 +42,6 @@ impl Row for ShmBandwidth {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let sizes = context
             .pick(vec![MIB, 16 * MIB, 64 * MIB], vec![MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]);
-        let count = context.pick(7, 15);
         let most = sizes.last().copied().unwrap_or(MIB);
         let sizes = if self.first_size_only { vec![MIB] } else { sizes };
         let most = if self.first_size_only { MIB } else { most };
@@ -54,6 +53,7 @@ impl Row for ShmBandwidth {
         let mut lines = Vec::new();
         for len in sizes {
             let times = u32::try_from((SAMPLE_BYTES / len).clamp(1, 64)).map_err(text)?;
+            let count = context.pick(15, if len > 16 * MIB { 21 } else { 61 });
             let n = usize::try_from(len).map_err(text)?;
             let puts = interleave(
                 count,

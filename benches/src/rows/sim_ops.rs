@@ -12,8 +12,8 @@ use crate::measure::median;
 use crate::report::Line;
 use crate::{Res, allocations, instructions, text};
 
-/// Operations in one sample.
-const OPS: u32 = 100_000;
+/// Operations in one sample: short, so that most samples are not interrupted by other work.
+const OPS: u32 = 2_000;
 /// What an instruction count may differ from the stored one.
 const WITHIN: f64 = 0.02;
 
@@ -87,7 +87,7 @@ impl Row for SimOps {
             let mut rig = Rig::new(bytes)?;
             rig.rounds(OPS)?;
             let mut samples = Vec::new();
-            for _ in 0..context.pick(9, 51) {
+            for _ in 0..context.pick(201, 2_001) {
                 let before = allocations::so_far();
                 let begun = std::time::Instant::now();
                 rig.rounds(OPS)?;

@@ -18,8 +18,8 @@ const MAX_SLOT: u64 = 1 << 20;
 const MAX_SLOTS: u32 = 256;
 /// The slot of a ring that has room for several.
 pub(crate) const USUAL_SLOT: u64 = 512 << 10;
-/// Bytes of a ring unless the user says otherwise.
-pub(crate) const USUAL_RING: u64 = 8 << 20;
+/// The largest ring: as many slots of the usual size as there may be.
+pub(crate) const MAX_RING: u64 = 128 << 20;
 
 /// How a window is cut into slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,21 +144,21 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, Layout, Note, USUAL_RING, USUAL_SLOT};
+    use super::{HEAD, Layout, MAX_RING, Note, USUAL_SLOT};
 
     #[test]
     fn rings_fit_their_files_and_pass_their_own_check() {
-        for ring in [1, 8192, 100_000, USUAL_RING, 1 << 30, u64::MAX] {
+        for ring in [1, 8192, 100_000, MAX_RING, 1 << 30, u64::MAX] {
             for size in [0, 1, 4095, 4096, 1 << 20, 5 << 30, u64::MAX] {
                 let l = Layout::for_file(ring, size).check().expect("our own");
                 let last = l.data_at(u64::from(l.slots) - 1) + l.data_bytes();
                 assert_eq!(last, l.bytes(), "ring {ring}, file {size}: {l:?}");
             }
         }
-        let small = Layout::for_file(USUAL_RING, 10);
+        let small = Layout::for_file(MAX_RING, 10);
         assert_eq!((small.slots, small.slot_bytes), (1, 2 * HEAD));
-        let large = Layout::for_file(USUAL_RING, 1 << 30);
-        assert_eq!(large.bytes(), USUAL_RING);
+        let large = Layout::for_file(MAX_RING, 1 << 30);
+        assert_eq!(large.bytes(), MAX_RING);
         assert_eq!(large.slot_bytes, USUAL_SLOT);
     }
 

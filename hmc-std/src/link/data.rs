@@ -18,7 +18,7 @@ use hmc_mem::slot::SlotWord;
 use crate::driver::Registered;
 use crate::memory::{Region, Span};
 use crate::transport::Port;
-use crate::transport::stream::{Down, StreamPort};
+use crate::transport::stream::Down;
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]
@@ -426,6 +426,22 @@ impl DataState {
         Ok(Some((outcome, hold.unwrap_or_default())))
     }
 
+    /// Nobody will take the outcome of an operation. What it holds goes at its fence; when it has
+    /// passed that, now.
+    pub(crate) fn abandon(&mut self, op: OpId, after: &mut Aftermath) {
+        let over = self.lane.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
+        if self.lane.abandon(op).is_err() || !over {
+            return;
+        }
+        // No event follows: the slot is free already.
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            retire(word, op);
+        }
+        if let Some(hold) = self.holds.get_mut(usize::from(op.index)) {
+            after.keep(std::mem::take(hold));
+        }
+    }
+
     /// Registers who is to be woken when the operation ends. Gives back a waker to drop.
     pub(crate) fn set_waker(&mut self, op: OpId, waker: Waker) -> Option<Waker> {
         let hold = self.holds.get_mut(usize::from(op.index))?;
@@ -446,7 +462,7 @@ impl DataState {
 
     /// Whether the peer cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&mut self) -> bool {
-        self.port().stream().is_none_or(StreamPort::is_harmless)
+        self.port().stream().is_none_or(|s| s.is_harmless())
     }
 
     /// Whether there is something to do that no socket will tell of.

@@ -339,7 +339,7 @@ impl Peer {
         let mut after = Aftermath::default();
         {
             let mut data = self.link.data();
-            let _ = data.lane().abandon(op);
+            data.abandon(op, &mut after);
             data.pump(&mut after);
         }
         self.link.follow_up(after);

@@ -92,6 +92,11 @@ impl Port {
         self.stream().and_then(|s| s.down())
     }
 
+    /// Whether the peer's process cannot touch mapped memory any more.
+    pub(crate) fn peer_has_ended(&mut self) -> bool {
+        self.stream().is_none_or(|s| s.peer_has_ended())
+    }
+
     pub(crate) fn bring_down(&mut self, why: Down) {
         match self {
             Self::Shm(p) => p.bring_down(why),

@@ -25,7 +25,9 @@ use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 use crate::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::regions::RegionCache;
-use crate::transport::stream::{Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort};
+use crate::transport::stream::{
+    Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort, reserve_once,
+};
 
 /// Bytes of the page of window words.
 const PAGE_BYTES: u64 = 4096;
@@ -111,7 +113,7 @@ impl ShmPort {
             peer_page: None,
             remote: Vec::new(),
             unmappable: Vec::new(),
-            queue: VecDeque::with_capacity(MAX_REQUESTS),
+            queue: VecDeque::new(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             bytes: 0,
         })
@@ -249,7 +251,7 @@ impl ShmPort {
         let word = self.page.bytes().word(word_at(id.index())).ok()?;
         let word = WindowWord::new(word);
         word.close();
-        if word.is_drained() || self.stream.down() == Some(Down::Eof) {
+        if word.is_drained() || self.stream.peer_has_ended() {
             return None;
         }
         Some(ShmFence { page: Arc::clone(&self.page), index: id.index() })
@@ -421,6 +423,7 @@ impl Transport for ShmPort {
             self.finish(work.op, result.map(|()| len));
             return Ok(());
         }
+        reserve_once(&mut self.queue);
         self.queue.push_back(Pending {
             work: *work,
             local: work.local.span,

@@ -168,8 +168,7 @@ impl Actor {
                 let address: Address = w.get(1).ok_or_else(|| bad("an address"))?.parse()?;
                 let timeout = millis(w.get(3))?;
                 let to = rank(w.first())?;
-                let peer =
-                    self.session()?.connect_with(to, &address, conn(w.get(2))?, timeout)?;
+                let peer = self.session()?.connect_with(to, &address, conn(w.get(2))?, timeout)?;
                 Ok(self.meet(peer))
             }
             "meet" => {
@@ -188,7 +187,11 @@ impl Actor {
             "put" | "get" => {
                 let peer = self.peer(rank(w.first())?)?;
                 let (lo, ro, len) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
-                if *verb == "put" { peer.put(lo, ro, len)? } else { peer.get(lo, ro, len)? }
+                if *verb == "put" {
+                    peer.put(lo, ro, len)?
+                } else {
+                    peer.get(lo, ro, len)?
+                }
                 Ok(String::new())
             }
             "put_nb" => self.begin(true, w),

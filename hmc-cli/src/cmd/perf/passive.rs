@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_std::Session;
@@ -69,23 +71,19 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
         let doors: Vec<String> = doors.into_iter().flatten().collect();
         say::text(&format!("hmc perf {} --peer {rank}", doors.join(" or ")))?;
     }
+    let ended = Arc::new(AtomicBool::new(false));
     if options.with_stdin {
-        std::thread::scope(|scope| {
-            // Ends with the process that holds the other end of the pipe, however that ends.
-            let ended =
-                scope.spawn(|| std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()));
-            while !ended.is_finished() && !stop.is_set() {
-                std::thread::park_timeout(LOOK);
-            }
-            if stop.is_set() {
-                // The reader cannot be woken; nothing is left to tidy up.
-                std::process::exit(i32::from(crate::fail::INTERRUPTED));
-            }
+        let ended = Arc::clone(&ended);
+        // Ends with the process that holds the other end of the pipe, however that ends. Nobody
+        // waits for this thread: it cannot be woken.
+        let reader = std::thread::Builder::new().spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            ended.store(true, Ordering::Release);
         });
-    } else {
-        while !stop.is_set() {
-            std::thread::park_timeout(LOOK);
-        }
+        reader.map_err(|e| Failure::new(format!("cannot start a thread: {e}")))?;
+    }
+    while !stop.is_set() && !ended.load(Ordering::Acquire) {
+        std::thread::park_timeout(LOOK);
     }
     let _ = session.shutdown(Duration::from_secs(1));
     if stop.is_set() { Err(Failure::interrupted()) } else { Ok(()) }

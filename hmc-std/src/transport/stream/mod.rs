@@ -89,8 +89,10 @@ pub(crate) struct StreamSetup {
     pub(crate) peer: Rank,
     /// Whether descriptors may travel (UDS).
     pub(crate) local: bool,
-    /// The peer's process, when process_vm_readv(2) on it may be tried.
-    pub(crate) cma_pid: Option<u32>,
+    /// The peer's process, when it is one of this host.
+    pub(crate) pid: Option<u32>,
+    /// Whether process_vm_readv(2) may be tried.
+    pub(crate) cma: bool,
     /// Windows that can be exposed to this peer.
     pub(crate) windows: usize,
     pub(crate) inbox: Arc<Mutex<Inbox>>,
@@ -135,8 +137,8 @@ impl StreamPort {
             requests: Requests::new(MAX_REQUESTS),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
-            rx: rx::Rx::new(),
-            serve: serve::Serve::new(setup.cma_pid),
+            rx: rx::Rx::new(setup.local),
+            serve: serve::Serve::new(setup.pid, setup.cma),
             arrivals: Vec::new(),
             inbox: setup.inbox,
             delivered: false,
@@ -227,14 +229,15 @@ impl StreamPort {
     }
 
     /// Whether the peer's process cannot be in the middle of a copy in our address space.
-    pub(crate) fn is_harmless(&mut self) -> bool {
-        let Some(process) = &self.lingering else {
-            return true;
-        };
-        // pidfd_open(2): readable when the process has terminated.
-        let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
-        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1))
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.lingering.as_deref().is_none_or(has_terminated)
+    }
+
+    /// Whether no thread of the peer's process runs any more. The kernel closes a socket after the
+    /// last of them, and a peer that closes it itself has left its mappings before.
+    pub(crate) fn peer_has_ended(&self) -> bool {
+        let process = self.serve.peer_process();
+        self.down == Some(Down::Eof) || process.as_deref().is_some_and(has_terminated)
     }
 
     /// Gives a request its completion, once, and forgets it.
@@ -306,6 +309,21 @@ impl StreamPort {
     pub(crate) fn offer(&mut self, offer: tx::Offer) {
         self.tx.offers.push_back(offer);
     }
+}
+
+/// Makes a queue as large as it may become, at its first use: an idle peer does not pay for it, and
+/// no later use allocates.
+pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
+    if queue.capacity() == 0 {
+        queue.reserve_exact(MAX_REQUESTS);
+    }
+}
+
+/// pidfd_open(2): readable when the process has terminated, reaped or not.
+fn has_terminated(process: &OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1))
 }
 
 impl Transport for StreamPort {

@@ -15,6 +15,8 @@ use crate::memory::Region;
 use crate::transport::socket;
 
 const BUF_BYTES: usize = 16 * 1024;
+/// The same where most payload goes through mapped memory: a thousand idle peers cost a page each.
+const LOCAL_BUF_BYTES: usize = 4 * 1024;
 /// Bytes that one call of `receive` takes before others get their turn.
 const BUDGET_BYTES: usize = 4 << 20;
 /// Descriptors that may have arrived ahead of their frames.
@@ -67,9 +69,10 @@ pub(super) struct Rx {
 }
 
 impl Rx {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(local: bool) -> Self {
+        let bytes = if local { LOCAL_BUF_BYTES } else { BUF_BYTES };
         Self {
-            buf: vec![0; BUF_BYTES].into(),
+            buf: vec![0; bytes].into(),
             start: 0,
             end: 0,
             body: None,

@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::{Down, MAX_REQUESTS, StreamPort};
+use super::{Down, MAX_REQUESTS, StreamPort, reserve_once};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 
@@ -59,18 +59,18 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn new(cma_pid: Option<u32>) -> Self {
-        let pid = cma_pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
+    pub(super) fn new(pid: Option<u32>, cma: bool) -> Self {
+        let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
         let flags = rustix::process::PidfdFlags::empty();
         let process = pid.and_then(|p| rustix::process::pidfd_open(p, flags).ok()).map(Arc::new);
         Self {
             writing: None,
-            replies: VecDeque::with_capacity(MAX_REQUESTS),
-            jobs: VecDeque::with_capacity(MAX_REQUESTS),
+            replies: VecDeque::new(),
+            jobs: VecDeque::new(),
             run: None,
             answers: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             // Without a way to see its end, a silent peer's copies could not be fenced.
-            cma_pid: pid.filter(|_| process.is_some()),
+            cma_pid: pid.filter(|_| cma && process.is_some()),
             process,
         }
     }
@@ -104,6 +104,16 @@ impl Serve {
         self.answers
             .pop_front()
             .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))
+    }
+
+    fn push_reply(&mut self, reply: Reply) {
+        reserve_once(&mut self.replies);
+        self.replies.push_back(reply);
+    }
+
+    fn push_job(&mut self, job: Job) {
+        reserve_once(&mut self.jobs);
+        self.jobs.push_back(job);
     }
 
     pub(super) fn front_reply(&self) -> Option<Reply> {
@@ -248,7 +258,7 @@ impl StreamPort {
             return Err(Down::Protocol("more requests than were agreed"));
         }
         match self.check(f, f.offset, f.total, Access::READ) {
-            Ok(source) => self.serve.replies.push_back(Reply {
+            Ok(source) => self.serve.push_reply(Reply {
                 seq: f.seq,
                 window: f.window,
                 epoch: f.epoch,
@@ -270,7 +280,7 @@ impl StreamPort {
             None => Err(Failure::Unsupported),
         };
         match checked {
-            Ok(ours) => self.serve.jobs.push_back(Job { frame: *f, ours, theirs: f.addr }),
+            Ok(ours) => self.serve.push_job(Job { frame: *f, ours, theirs: f.addr }),
             Err(why) => self.serve.refuse(f.seq, why),
         }
         Ok(())

@@ -1,0 +1,471 @@
+//! Random scripts of operations on two sessions, against plain vectors.
+//!
+//! `HMC_TEST_SEED` plays a run again; a failure prints the shortest script that still fails.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::ops::Range;
+use std::time::Duration;
+
+use hmc_core::kinds::Access;
+use hmc_std::{Copy, Direction, ErrorKind, OpId, Peer, Session};
+use hmc_tests::scene::{TempDir, Via, seed};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+const LONG: Duration = Duration::from_secs(20);
+/// Local ranges lie below, remote ones above: a session's link to itself has but one buffer.
+const HALF: usize = 96 << 10;
+/// The last bytes of each half, for puts that only flush.
+const SCRATCH: usize = 8;
+const ROOM: usize = HALF - SCRATCH;
+
+#[derive(Clone, Debug)]
+struct Move {
+    local: usize,
+    remote: usize,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// New bytes in the local half.
+    Write {
+        at: usize,
+        len: usize,
+        byte: u8,
+    },
+    Now(bool, Move),
+    Later(bool, Move),
+    Notify(Move),
+    Batch(bool, Vec<Move>),
+    Pipeline(bool, Move, u64, usize),
+    Cancel(usize),
+    Wait(usize),
+    WaitAny,
+    WaitAll,
+    Forget(usize),
+    Beyond(bool, u64, u64),
+    /// A window is opened, written, and taken back or dropped.
+    Window {
+        len: usize,
+        byte: u8,
+        dropped: bool,
+    },
+}
+
+fn movement() -> impl Strategy<Value = Move> {
+    let len = prop_oneof![4 => 0usize..300, 2 => 0usize..9000, 1 => 0usize..60_000];
+    (0..ROOM, 0..ROOM, len).prop_map(|(local, remote, len)| Move {
+        local,
+        remote,
+        len: len.min(ROOM - local).min(ROOM - remote),
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0..ROOM, 1usize..4000, any::<u8>()).prop_map(|(at, len, byte)| Step::Write {
+            at,
+            len: len.min(ROOM - at),
+            byte,
+        }),
+        4 => (any::<bool>(), movement()).prop_map(|(put, m)| Step::Now(put, m)),
+        8 => (any::<bool>(), movement()).prop_map(|(put, m)| Step::Later(put, m)),
+        2 => movement().prop_map(Step::Notify),
+        2 => (any::<bool>(), prop::collection::vec(movement(), 0..12))
+            .prop_map(|(put, all)| Step::Batch(put, all)),
+        2 => (any::<bool>(), movement(), 1u64..5000, 1usize..9)
+            .prop_map(|(put, m, chunk, max)| Step::Pipeline(put, m, chunk, max)),
+        2 => (0usize..8).prop_map(Step::Cancel),
+        3 => (0usize..8).prop_map(Step::Wait),
+        1 => Just(Step::WaitAny),
+        1 => Just(Step::WaitAll),
+        1 => (0usize..8).prop_map(Step::Forget),
+        1 => (any::<bool>(), any::<u64>(), any::<u64>())
+            .prop_map(|(put, at, len)| Step::Beyond(put, at, len)),
+        1 => (1usize..20_000, any::<u8>(), any::<bool>())
+            .prop_map(|(len, byte, dropped)| Step::Window { len, byte, dropped }),
+    ]
+}
+
+/// Which range of which model an operation reads or writes.
+#[derive(Clone, Debug)]
+struct Flying {
+    op: OpId,
+    put: bool,
+    moves: Vec<Move>,
+    cancelled: bool,
+    /// Both ends as they were.
+    local: Vec<u8>,
+    remote: Vec<u8>,
+}
+
+struct World<'a> {
+    source: &'a Session,
+    target: &'a Session,
+    peer: &'a Peer,
+    back: &'a Peer,
+    local: Vec<u8>,
+    remote: Vec<u8>,
+    flying: Vec<Flying>,
+    label: &'a std::cell::Cell<u64>,
+}
+
+fn big(n: usize) -> u64 {
+    u64::try_from(n).unwrap()
+}
+
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl Move {
+    fn here(&self) -> Range<usize> {
+        self.local..self.local + self.len
+    }
+
+    fn there(&self) -> Range<usize> {
+        self.remote..self.remote + self.len
+    }
+
+    fn copy(&self) -> Copy {
+        Copy {
+            local_offset: big(self.local),
+            remote_offset: big(HALF + self.remote),
+            len: big(self.len),
+        }
+    }
+
+    /// Whether the two may not run at the same time.
+    fn fights(&self, put: bool, other: &Self, other_put: bool) -> bool {
+        let (read, written) =
+            if put { (self.here(), self.there()) } else { (self.there(), self.here()) };
+        let (o_read, o_written) =
+            if other_put { (other.here(), other.there()) } else { (other.there(), other.here()) };
+        // Here and there are different memories.
+        let same = put == other_put;
+        if same {
+            overlap(&written, &o_written)
+        } else {
+            overlap(&written, &o_read) || overlap(&read, &o_written)
+        }
+    }
+}
+
+impl World<'_> {
+    fn begin(&mut self) {
+        let fill: Vec<u8> = (0..2 * HALF).map(|n| u8::try_from(n % 253).unwrap()).collect();
+        self.source.buffer().write_at(0, &fill).unwrap();
+        self.target.buffer().write_at(0, &fill).unwrap();
+        self.local = fill[..HALF].to_vec();
+        self.remote = fill[HALF..].to_vec();
+        self.flying.clear();
+    }
+
+    /// Operations at a time are unordered: whoever touches the same bytes goes first alone.
+    fn clear_way(&mut self, put: bool, m: &Move) {
+        while let Some(at) =
+            self.flying.iter().position(|f| f.moves.iter().any(|other| m.fights(put, other, f.put)))
+        {
+            self.land(at);
+        }
+    }
+
+    fn apply(&mut self, put: bool, m: &Move) {
+        if put {
+            self.remote[m.there()].copy_from_slice(&self.local[m.here()]);
+        } else {
+            self.local[m.here()].copy_from_slice(&self.remote[m.there()]);
+        }
+    }
+
+    fn now(&self, put: bool, m: &Move) -> hmc_std::Result<()> {
+        let c = m.copy();
+        if put {
+            self.peer.put(c.local_offset, c.remote_offset, c.len)
+        } else {
+            self.peer.get(c.local_offset, c.remote_offset, c.len)
+        }
+    }
+
+    /// Waits for one operation and accounts for it.
+    fn land(&mut self, at: usize) {
+        let f = self.flying.swap_remove(at);
+        match self.peer.wait(f.op) {
+            Ok(n) => {
+                assert_eq!(n, f.moves.iter().map(|m| big(m.len)).sum::<u64>(), "{f:?}");
+                for m in &f.moves {
+                    self.apply(f.put, m);
+                }
+            }
+            Err(e) => {
+                assert!(f.cancelled && e.kind() == ErrorKind::Cancelled, "{e} {:?}", f.moves);
+                self.adopt(&f);
+            }
+        }
+        let e = self.peer.wait(f.op).expect_err("an operation has one result");
+        assert_eq!(e.kind(), ErrorKind::Stale, "{e}");
+    }
+
+    /// After a cancellation the destination is old, new or mixed, and settled once something posted
+    /// later is done.
+    fn adopt(&mut self, f: &Flying) {
+        self.peer.put(big(ROOM), big(HALF + ROOM), big(SCRATCH)).unwrap();
+        for m in &f.moves {
+            let mut now = vec![0; m.len];
+            let (old, new, model, range) = if f.put {
+                self.target.buffer().read_at(big(HALF + m.remote), &mut now).unwrap();
+                (&f.remote[m.there()], &f.local[m.here()], &mut self.remote, m.there())
+            } else {
+                self.source.buffer().read_at(big(m.local), &mut now).unwrap();
+                (&f.local[m.here()], &f.remote[m.there()], &mut self.local, m.here())
+            };
+            let lie = (0..m.len).find(|&i| now[i] != old[i] && now[i] != new[i]);
+            // Moves of one batch may overlap each other.
+            assert!(
+                lie.is_none() || f.moves.len() > 1,
+                "byte {lie:?} of {m:?} is neither old nor new"
+            );
+            model[range].copy_from_slice(&now);
+        }
+    }
+
+    fn compare(&self, what: &dyn std::fmt::Debug) {
+        let mut got = vec![0; HALF];
+        self.source.buffer().read_at(0, &mut got).unwrap();
+        assert!(got[..ROOM] == self.local[..ROOM], "the local half differs after {what:?}");
+        self.target.buffer().read_at(big(HALF), &mut got).unwrap();
+        assert!(got[..ROOM] == self.remote[..ROOM], "the remote half differs after {what:?}");
+    }
+
+    fn finish(&mut self) {
+        while !self.flying.is_empty() {
+            self.land(0);
+        }
+    }
+
+    fn fly(&mut self, op: OpId, put: bool, moves: Vec<Move>) {
+        let (local, remote) = (self.local.clone(), self.remote.clone());
+        self.flying.push(Flying { op, put, moves, cancelled: false, local, remote });
+    }
+
+    fn window(&mut self, len: usize, byte: u8, dropped: bool) {
+        let label = self.label.get() + 1;
+        self.label.set(label);
+        let region = self.target.allocate(big(len)).unwrap();
+        let window = self.back.expose(region.take_all().unwrap(), Access::all(), label);
+        let window = window.map_err(|(e, _)| e).unwrap();
+        let remote = self.peer.remote_window(label, LONG).unwrap();
+        let mut span = self.source.allocate(big(len)).unwrap().take_all().unwrap();
+        span.fill(byte);
+        let (n, span) = self.peer.put_span(span, &remote, 0).unwrap().wait(LONG).unwrap();
+        assert_eq!(n, big(len));
+        if dropped {
+            drop(window);
+        } else {
+            let back = window.revoke(LONG).unwrap();
+            assert!(back.as_slice().iter().all(|b| *b == byte));
+        }
+        let end = self.peer.put_span(span, &remote, 0).map(|op| op.wait(LONG));
+        assert!(!matches!(end, Ok(Ok(_))), "a put into a window that is gone");
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Write { at, len, byte } => {
+                let m = Move { local: *at, remote: ROOM, len: *len };
+                // As a get into these bytes would have to wait.
+                self.clear_way(false, &m);
+                self.finish_readers(&m);
+                self.source.buffer().fill(big(*at), big(*len), *byte).unwrap();
+                self.local[m.here()].fill(*byte);
+            }
+            Step::Now(put, m) => {
+                self.clear_way(*put, m);
+                self.now(*put, m).unwrap();
+                self.apply(*put, m);
+            }
+            Step::Later(put, m) => {
+                self.clear_way(*put, m);
+                let c = m.copy();
+                let op = if *put {
+                    self.peer.put_nb(c.local_offset, c.remote_offset, c.len)
+                } else {
+                    self.peer.get_nb(c.local_offset, c.remote_offset, c.len)
+                };
+                self.fly(op.unwrap(), *put, vec![m.clone()]);
+            }
+            Step::Notify(m) => {
+                self.clear_way(true, m);
+                let (c, tag) = (m.copy(), big(m.len) << 32 | big(m.local));
+                self.peer.put_notify(c.local_offset, c.remote_offset, c.len, tag).unwrap();
+                assert_eq!(self.back.recv_notify().unwrap(), tag);
+                self.apply(true, m);
+            }
+            Step::Batch(put, all) => {
+                let mut moves: Vec<Move> = Vec::new();
+                for m in all {
+                    if !moves.iter().any(|other| m.fights(*put, other, *put)) {
+                        self.clear_way(*put, m);
+                        moves.push(m.clone());
+                    }
+                }
+                let copies: Vec<Copy> = moves.iter().map(Move::copy).collect();
+                let way = if *put { Direction::Put } else { Direction::Get };
+                let batch = self.peer.prepare(way, &copies).unwrap();
+                let op = self.peer.post_batch(&batch).unwrap();
+                self.fly(op, *put, moves);
+            }
+            Step::Pipeline(put, m, chunk, max) => {
+                self.clear_way(*put, m);
+                if *put {
+                    self.peer.put_pipeline(m.copy(), *chunk, *max).unwrap();
+                } else {
+                    self.peer.get_pipeline(m.copy(), *chunk, *max).unwrap();
+                }
+                self.apply(*put, m);
+            }
+            Step::Cancel(n) if !self.flying.is_empty() => {
+                let at = n % self.flying.len();
+                self.peer.cancel(self.flying[at].op).unwrap();
+                self.flying[at].cancelled = true;
+            }
+            Step::Wait(n) if !self.flying.is_empty() => self.land(n % self.flying.len()),
+            Step::WaitAny if self.flying.iter().any(|f| !f.cancelled) => {
+                self.flying.iter_mut().for_each(|f| f.cancelled |= false);
+                let ops: Vec<OpId> = self.flying.iter().map(|f| f.op).collect();
+                let (at, result) = self.source.wait_any(&ops, LONG).unwrap();
+                let f = self.flying.swap_remove(at);
+                match result {
+                    Ok(_) => f.moves.iter().for_each(|m| self.apply(f.put, m)),
+                    Err(e) => {
+                        assert!(f.cancelled && e.kind() == ErrorKind::Cancelled, "{e}");
+                        self.adopt(&f);
+                    }
+                }
+            }
+            Step::WaitAll => self.finish(),
+            Step::Forget(n) if !self.flying.is_empty() => {
+                // A future that is dropped: the operation runs on; a later one shows that it ended.
+                let m = self.flying[n % self.flying.len()].moves.clone();
+                if let Some(m) = m.first() {
+                    let c = m.copy();
+                    self.clear_way(true, m);
+                    drop(self.peer.put_async(c.local_offset, c.remote_offset, c.len).unwrap());
+                    self.now(true, m).unwrap();
+                    self.apply(true, m);
+                }
+            }
+            Step::Beyond(put, at, len) => {
+                let total = self.target.buffer().len();
+                let outside = at.checked_add(*len).is_none_or(|end| end > total);
+                let r =
+                    if *put { self.peer.put(*at, 0, *len) } else { self.peer.get(0, *at, *len) };
+                assert!(outside, "not meant to fit");
+                let e = r.expect_err("beyond the buffer");
+                assert_eq!(e.kind(), ErrorKind::Range, "{e}");
+                assert!(e.range().is_some_and(|r| r.len == *len && r.limit == total), "{e}");
+            }
+            Step::Window { len, byte, dropped } => self.window(*len, *byte, *dropped),
+            Step::Cancel(_) | Step::Wait(_) | Step::WaitAny | Step::Forget(_) => {}
+        }
+    }
+
+    /// Puts that read these bytes end first.
+    fn finish_readers(&mut self, m: &Move) {
+        while let Some(at) = self
+            .flying
+            .iter()
+            .position(|f| f.put && f.moves.iter().any(|other| overlap(&other.here(), &m.here())))
+        {
+            self.land(at);
+        }
+    }
+}
+
+/// Two ends, or one that is both; fresh for each script, so that each stands for itself.
+struct Ends {
+    source: Session,
+    target: Option<Session>,
+    peer: Peer,
+    back: Peer,
+    _dir: TempDir,
+}
+
+fn play(ends: &Ends, script: &[Step]) {
+    let label = std::cell::Cell::new(0);
+    let mut world = World {
+        source: &ends.source,
+        target: ends.target.as_ref().unwrap_or(&ends.source),
+        peer: &ends.peer,
+        back: &ends.back,
+        local: Vec::new(),
+        remote: Vec::new(),
+        flying: Vec::new(),
+        label: &label,
+    };
+    world.begin();
+    for s in script {
+        world.step(s);
+    }
+    world.finish();
+    world.compare(&script.last());
+    let left: usize = ends.source.stats().peers.iter().map(|p| p.in_flight).sum();
+    assert_eq!(left, 0, "operations were left behind");
+}
+
+fn run(name: &str, cases: u32, make: impl Fn() -> Ends) {
+    let seed = seed(1);
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config =
+        Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let result = runner.run(&prop::collection::vec(step(), 1..60), |script| {
+        play(&make(), &script);
+        Ok(())
+    });
+    if let Err(e) = result {
+        panic!("{name}, HMC_TEST_SEED={seed}: {e}");
+    }
+}
+
+fn between_two(via: Via, cases: u32) {
+    run(&format!("{via:?}"), cases, || {
+        let dir = TempDir::new();
+        let size = big(2 * HALF);
+        let target =
+            Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(size).start().unwrap();
+        let source = Session::builder(0).buffer(size).start().unwrap();
+        let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        let back = target.wait_peer(0, LONG).unwrap();
+        Ends { source, target: Some(target), peer, back, _dir: dir }
+    });
+}
+
+#[test]
+fn shm() {
+    between_two(Via::Shm, 100);
+}
+
+#[test]
+fn tcp() {
+    between_two(Via::Tcp, 100);
+}
+
+#[test]
+fn loopback() {
+    run("loopback", 60, || {
+        let source = Session::builder(0).buffer(big(2 * HALF)).start().unwrap();
+        let peer = source.loopback().unwrap();
+        let back = peer.clone();
+        Ends { source, target: None, peer, back, _dir: TempDir::new() }
+    });
+}

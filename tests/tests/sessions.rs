@@ -1,0 +1,301 @@
+//! Sessions as a whole: how they end, who drives them, and that two of them in one process are
+//! strangers.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::time::{Duration, Instant};
+
+use hmc_std::{ConnType, ErrorKind, OpId, Peer, Progress, Session, Want};
+use hmc_tests::actor::Actor;
+use hmc_tests::scene::{TempDir, Via, bound, status_of, until};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+
+fn server(dir: &TempDir, buffer: u64) -> Session {
+    Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(buffer).start().unwrap()
+}
+
+fn client(dir: &TempDir, rank: u32, buffer: u64, via: Via) -> (Session, Peer) {
+    let s = Session::builder(rank).buffer(buffer).start().unwrap();
+    let peer = s.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+    (s, peer)
+}
+
+/// Shutdown waits for what was posted: every byte arrives, and the other end sees no death.
+#[test]
+fn an_orderly_shutdown_finishes_what_was_posted() {
+    for via in Via::ALL {
+        let dir = TempDir::new();
+        let target = server(&dir, 64 * MIB);
+        let (source, peer) = client(&dir, 0, 64 * MIB, via);
+        source.buffer().fill(0, 64 * MIB, 0x3D).unwrap();
+        let op = peer.put_nb(0, 0, 64 * MIB).unwrap();
+        peer.send_tag(8).unwrap();
+        let crc = source.buffer().crc32c(0, 64 * MIB).unwrap();
+        let start = Instant::now();
+        source.shutdown(LONG).expect("in order");
+        assert!(start.elapsed() < bound(Duration::from_secs(3)), "{via:?}: {:?}", start.elapsed());
+        assert_eq!(target.buffer().crc32c(0, 64 * MIB).unwrap(), crc, "{via:?}");
+        let from = target.peer(0).unwrap();
+        assert_eq!(from.recv(Want::Any, LONG).unwrap(), hmc_std::Message::Tag(8), "{via:?}");
+        until("the peer has gone", LONG, || (!target.check_conn(0)).then_some(()));
+        assert_eq!(target.stats().peers_lost, 0, "{via:?}: a goodbye is no loss");
+        let e = from.put(0, 0, 8).expect_err("gone");
+        assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");
+        // The result is there for whoever asks late.
+        assert!(matches!(peer.wait(op), Ok(n) if n == 64 * MIB), "{via:?}");
+        // And the rank may come again.
+        let (_s, again) = client(&dir, 0, 4096, via);
+        again.put(0, 0, 4096).unwrap();
+    }
+}
+
+/// Drop does not block for long, ends every operation and wakes every waiter, here and there.
+#[test]
+fn drop_with_operations_in_flight_ends_them() {
+    for via in Via::ALL {
+        let dir = TempDir::new();
+        let path = dir.path().display();
+        let mut actor =
+            Actor::session(ACTOR, &format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer=67108864"));
+        let (source, peer) = client(&dir, 0, 64 * MIB, via);
+        actor.ask("meet 0 20000");
+        actor.stop();
+        let ops: Vec<OpId> = (0..4).map(|_| peer.put_nb(0, 0, 64 * MIB).unwrap()).collect();
+        let waiter = {
+            let peer = peer.clone();
+            std::thread::spawn(move || peer.recv(Want::Any, LONG))
+        };
+        let start = Instant::now();
+        drop(source);
+        let took = start.elapsed();
+        assert!(took < bound(Duration::from_secs(1)), "{via:?}: drop took {took:?}");
+        for op in ops {
+            match peer.wait_within(op, LONG) {
+                Ok(_) => assert_eq!(via, Via::Shm, "a stopped peer cannot have taken them"),
+                Err(e) => assert!(
+                    matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed),
+                    "{via:?}: {e}"
+                ),
+            }
+        }
+        assert!(waiter.join().unwrap().is_err());
+        assert!(start.elapsed() < bound(Duration::from_secs(1)), "{via:?}: {:?}", start.elapsed());
+        let e = peer.put(0, 0, 8).expect_err("dropped");
+        assert!(matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed), "{e}");
+        actor.resume();
+        // The other end notices, and serves the next.
+        let (_next, peer) = client(&dir, 5, 4096, via);
+        peer.put(0, 0, 4096).unwrap();
+    }
+}
+
+/// A program whose standard input ends drops its session in order.
+#[test]
+fn a_process_that_ends_in_order_is_no_loss() {
+    for via in Via::ALL {
+        let dir = TempDir::new();
+        let target = server(&dir, 4096);
+        let mut actor = Actor::session(ACTOR, "rank=2 buffer=4096");
+        let (path, name) = (dir.path().display(), via.conn().name());
+        actor.ask(&format!("connect 1 uds://{path} {name} 20000"));
+        actor.ask("put 1 0 0 4096");
+        actor.ask("end 5000");
+        assert!(actor.dismiss().success());
+        until("it has gone", LONG, || (!target.check_conn(2)).then_some(()));
+        assert_eq!(target.stats().peers_lost, 0, "{via:?}");
+    }
+}
+
+/// A peer with whom the link was ended can be connected again; the old handle stays over.
+#[test]
+fn disconnect_and_connect_again() {
+    for via in Via::ALL {
+        let dir = TempDir::new();
+        let target = server(&dir, 4096);
+        let (source, first) = client(&dir, 0, 4096, via);
+        for _ in 0..20 {
+            let peer = source.peer(1).unwrap();
+            peer.put(0, 0, 4096).unwrap();
+            peer.disconnect(LONG).unwrap();
+            let e = peer.put(0, 0, 8).expect_err("over");
+            assert!(matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed), "{e}");
+            source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        }
+        assert!(!first.is_connected());
+        assert_eq!((source.stats().peers_lost, target.stats().peers_lost), (0, 0), "{via:?}");
+    }
+}
+
+/// With `Progress::Manual` the bytes of a peer land in `progress()` and nowhere else, while
+/// heartbeats go on.
+#[test]
+fn manual_progress_moves_bytes_only_when_asked() {
+    let dir = TempDir::new();
+    let path = dir.path().display();
+    let mut actor = Actor::session(ACTOR, "rank=0 buffer=65536 deadline=20000");
+    let target = Session::builder(1)
+        .uds(dir.path())
+        .tcp("127.0.0.1:0")
+        .buffer(1 << 16)
+        .progress(Progress::Manual)
+        .start()
+        .unwrap();
+    actor.tell(&format!("connect 1 uds://{path} tcp 20000"));
+    let peer = target.wait_peer(0, LONG).unwrap();
+    actor.answer().unwrap();
+    actor.ask("fill 0 65536 99");
+    actor.tell("put 1 0 0 65536");
+    // Longer than a silent peer may live.
+    let since = Instant::now();
+    let mut seen = [0];
+    until("4 s", LONG, || (since.elapsed().as_millis() > 4000).then_some(()));
+    target.buffer().read_at(0, &mut seen).unwrap();
+    assert_eq!(seen, [0], "a byte landed although nobody asked for progress");
+    assert!(peer.is_connected(), "heartbeats do not need progress()");
+    until("the put lands", LONG, || {
+        target.progress();
+        target.buffer().read_at(65535, &mut seen).unwrap();
+        (seen[0] == 99).then_some(())
+    });
+    // Its acknowledgement goes out with the same calls.
+    until("the put is acknowledged", LONG, || (!target.progress()).then_some(()));
+    actor.answer().expect("the put is done");
+    // Whoever waits drives, also here.
+    peer.put(0, 0, 4096).unwrap();
+    let op = peer.get_nb(0, 0, 65536).unwrap();
+    assert_eq!(peer.wait(op).unwrap(), 65536);
+    // A future wakes inside progress() only.
+    let woken = std::sync::Arc::new(Flag::default());
+    let waker = std::task::Waker::from(std::sync::Arc::clone(&woken));
+    let mut future = std::pin::pin!(peer.put_async(0, 0, 65536).unwrap());
+    let mut cx = std::task::Context::from_waker(&waker);
+    if future.as_mut().poll(&mut cx).is_pending() {
+        until("the future wakes", LONG, || {
+            assert!(!woken.is_set(), "woken by nobody");
+            target.progress();
+            woken.is_set().then_some(())
+        });
+        assert!(future.as_mut().poll(&mut cx).is_ready());
+    }
+}
+
+#[derive(Default)]
+struct Flag(std::sync::atomic::AtomicBool);
+
+impl Flag {
+    fn is_set(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+impl std::task::Wake for Flag {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// Two pairs of sessions with the same ranks in one process: neither sees anything of the other.
+#[test]
+fn two_sessions_in_one_process_are_strangers() {
+    let (a, b) = (TempDir::new(), TempDir::new());
+    let (server_a, server_b) = (server(&a, 4096), server(&b, 4096));
+    let (client_a, to_a) = client(&a, 0, 4096, Via::Shm);
+    let (client_b, to_b) = client(&b, 0, 4096, Via::Tcp);
+    client_a.buffer().fill(0, 4096, 0xA).unwrap();
+    client_b.buffer().fill(0, 4096, 0xB).unwrap();
+    let (op_a, op_b) = (to_a.put_nb(0, 0, 4096).unwrap(), to_b.put_nb(0, 0, 4096).unwrap());
+    to_a.send_tag(1).unwrap();
+    to_b.send_tag(2).unwrap();
+    assert_eq!(server_b.ctrl_recv(0).unwrap(), 2);
+    assert_eq!(server_a.ctrl_recv(0).unwrap(), 1);
+    client_a.wait(op_a).unwrap();
+    client_b.wait(op_b).unwrap();
+    let mut byte = [0];
+    for (s, want) in [(&server_a, 0xA), (&server_b, 0xB)] {
+        s.buffer().read_at(4095, &mut byte).unwrap();
+        assert_eq!(byte[0], want);
+    }
+    // A window of one is nothing to the other.
+    let region = server_a.allocate(4096).unwrap();
+    let peer = server_a.peer(0).unwrap();
+    let _window =
+        peer.expose(region.take_all().unwrap(), hmc_std::Access::all(), 4).map_err(|(e, _)| e);
+    let of_a = to_a.remote_window(4, LONG).unwrap();
+    let span = client_b.allocate(4096).unwrap().take_all().unwrap();
+    // The names of links are counted by each session, so either end may be the one to refuse.
+    let error = match to_b.put_span(span, &of_a, 0) {
+        Err(e) => e.error,
+        Ok(op) => match op.wait(LONG) {
+            Err(hmc_std::future::WaitError::Failed(e)) => e.error,
+            other => panic!("a window of another session was reached: {other:?}"),
+        },
+    };
+    assert!(matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound), "{error}");
+    drop((client_a, server_a));
+    to_b.put(0, 0, 4096).expect("the other pair lives");
+}
+
+/// 1,000 peers in one session: no thread for each, little memory, and the one that works is served.
+#[test]
+fn a_thousand_peers_need_no_threads() {
+    const PROCESSES: u32 = 8;
+    const EACH: u32 = 125;
+    let dir = TempDir::new();
+    let path = dir.path().display().to_string();
+    let start = Instant::now();
+    let mut hub = Actor::session(ACTOR, &format!("rank=0 uds={path} buffer=65536"));
+    hub.ask("files 100000");
+    let one = client_of(&dir);
+    let (threads, rss) = (status_of(hub.pid(), "Threads"), status_of(hub.pid(), "VmRSS"));
+    let mut crowd: Vec<Actor> = (0..PROCESSES).map(|_| Actor::spawn(ACTOR)).collect();
+    for n in 0..EACH {
+        for (p, actor) in (0..PROCESSES).zip(&mut crowd) {
+            let rank = 10 + p * EACH + n;
+            if n == 0 {
+                actor.ask("files 100000");
+            }
+            actor.tell(&format!("start rank={rank}"));
+            actor.tell(&format!("connect 0 uds://{path} shm 30000"));
+        }
+        for actor in &mut crowd {
+            actor.answer().expect("started");
+            actor.answer().expect("connected");
+        }
+    }
+    // The last of them may still be opening at the hub's end.
+    let all = (PROCESSES * EACH + 1).to_string();
+    until("all are there", LONG, || (hub.ask("peers") == all).then_some(()));
+    let (threads_now, rss_now) = (status_of(hub.pid(), "Threads"), status_of(hub.pid(), "VmRSS"));
+    for kind in ["RssAnon", "RssShmem"] {
+        println!("peers_1000_{kind} {} KiB", status_of(hub.pid(), kind));
+    }
+    println!("peers_1000_connect {} ms", start.elapsed().as_millis());
+    println!("peers_1000_threads {threads_now} (with one peer {threads})");
+    println!("peers_1000_rss_per_peer {} KiB", (rss_now - rss) / 1000);
+    assert!(threads_now <= threads + 2, "{threads_now} threads for a thousand peers");
+    assert!((rss_now - rss) / 1000 <= 64, "{} KiB a peer", (rss_now - rss) / 1000);
+    let (_s, peer) = &one;
+    for _ in 0..1000 {
+        peer.put(0, 0, 4096).unwrap();
+    }
+    // They stay connected: heartbeats of a thousand are kept.
+    let since = Instant::now();
+    until("4 s", LONG, || (since.elapsed().as_millis() > 4000).then_some(()));
+    assert_eq!(hub.ask("peers"), all, "some were lost");
+    assert_eq!(hub.ask("stats"), "0 0");
+    assert!(start.elapsed() < bound(Duration::from_secs(60)), "{:?}", start.elapsed());
+}
+
+fn client_of(dir: &TempDir) -> (Session, Peer) {
+    let s = Session::builder(5).buffer(65536).start().unwrap();
+    let peer = s.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
+    (s, peer)
+}
