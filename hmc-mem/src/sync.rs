@@ -232,10 +232,10 @@ mod model {
         /// Sleeps while the high half is `expected`. Never times out: a lost wake-up is a deadlock, which
         /// loom reports.
         pub fn wait_high(&self, expected: u32, _timeout: Option<Duration>, _scope: Scope) {
-            if let Ok(held) = self.bucket.lock() {
-                if high(self.word.load(Ordering::SeqCst)) == expected {
-                    drop(self.bell.wait(held));
-                }
+            if let Ok(held) = self.bucket.lock()
+                && high(self.word.load(Ordering::SeqCst)) == expected
+            {
+                drop(self.bell.wait(held));
             }
         }
 

@@ -22,11 +22,20 @@ use crate::link::{Choice, Life, Link, LinkParts, Watch};
 use crate::listen::local_peer;
 use crate::node::registry::{Input, Output as Decision};
 use crate::shared::{Route, Shared, lock};
-use crate::transport::Port;
 use crate::transport::loopback::LoopbackPort;
+use crate::transport::{Port, SharedInbox};
 
 /// How long a dial that met the peer's own dial waits for that one.
 const CROSSING_MS: u64 = 1000;
+
+/// The second connection of a link to be.
+struct Attached {
+    kind: ConnType,
+    fd: Arc<OwnedFd>,
+    choices: Vec<Choice>,
+    /// The peer's process, as the kernel names it.
+    pid: Option<u32>,
+}
 
 impl Shared {
     /// Connects to `rank` at `address`. Returns when the link is ready.
@@ -131,15 +140,17 @@ impl Shared {
             return Ok(Err(RejectReason::Duplicate));
         }
         let inbox = self.new_inbox();
-        let attached = self.attach(rank, address, conn, &met, deadline);
-        let (kind, data_fd, choices, pid) = match attached {
+        let attached = self
+            .attach(rank, address, conn, &met, deadline)
+            .and_then(|a| self.plug_in(rank, a, &inbox));
+        let (port, Attached { kind, fd: data_fd, choices, .. }) = match attached {
             Ok(a) => a,
             Err(e) => {
+                // The peer lives, but the link never will.
                 self.decide(Input::Over { rank, incarnation: met.incarnation, redial: false });
                 return Err(e);
             }
         };
-        let port = self.new_port(kind, Arc::clone(&data_fd), rank, pid, Arc::clone(&inbox))?;
         let link = Link::new(LinkParts {
             serial: self.next_serial(),
             peer: rank,
@@ -155,13 +166,20 @@ impl Shared {
         });
         link.choose(kind, String::new());
         self.publish(&link);
-        self.introduce(&link)?;
+        if let Err(e) = self.introduce(&link) {
+            link.die(false, &format!("its window could not be offered: {e}"));
+            return Err(e);
+        }
         self.watch(&link);
         Ok(Ok(link))
     }
 
+    fn plug_in(&self, rank: Rank, a: Attached, inbox: &SharedInbox) -> Result<(Port, Attached)> {
+        let port = self.new_port(a.kind, Arc::clone(&a.fd), rank, a.pid, Arc::clone(inbox))?;
+        Ok((port, a))
+    }
+
     /// Chooses the transport and opens the second connection for it.
-    #[allow(clippy::type_complexity, reason = "named where it is taken apart")]
     fn attach(
         &self,
         rank: Rank,
@@ -169,7 +187,7 @@ impl Shared {
         conn: ConnType,
         met: &Met,
         deadline: Instant,
-    ) -> Result<(ConnType, Arc<OwnedFd>, Vec<Choice>, Option<u32>)> {
+    ) -> Result<Attached> {
         let mut choices = Vec::new();
         let mut note = |conn, chosen, why: String| choices.push(Choice { conn, chosen, why });
         let wants = |kind| conn == ConnType::Auto || conn == kind;
@@ -188,7 +206,7 @@ impl Shared {
                         note(ConnType::Tcp, false, "shm is faster".into());
                     }
                     let pid = local_peer(fd.as_fd());
-                    return Ok((ConnType::Shm, fd, choices, pid));
+                    return Ok(Attached { kind: ConnType::Shm, fd, choices, pid });
                 }
                 Err(why) if conn == ConnType::Shm => {
                     return Err(Error::new(ErrorKind::Unavailable, format!("no shm: {why}")));
@@ -212,7 +230,7 @@ impl Shared {
             let fd = self.attach_to(fd, rank, met, ENDPOINT_TCP, deadline)?;
             let why = if conn == ConnType::Tcp { "asked for by name" } else { "what is left" };
             note(ConnType::Tcp, true, why.into());
-            return Ok((ConnType::Tcp, fd, choices, None));
+            return Ok(Attached { kind: ConnType::Tcp, fd, choices, pid: None });
         }
         Err(Error::new(
             ErrorKind::Unavailable,

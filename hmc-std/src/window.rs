@@ -180,11 +180,9 @@ pub(crate) fn tend_quarantine(shared: &Shared) {
     if all.is_empty() {
         return;
     }
-    let (free, kept) = std::mem::take(&mut *all)
-        .into_iter()
-        .partition::<Vec<_>, _>(|q| {
-            q.fence.wait(Duration::ZERO) || q.peer.link.data().port().peer_has_ended()
-        });
+    let (free, kept) = std::mem::take(&mut *all).into_iter().partition::<Vec<_>, _>(|q| {
+        q.fence.wait(Duration::ZERO) || q.peer.link.data().port().peer_has_ended()
+    });
     *all = kept;
     drop(all);
     for q in free {
