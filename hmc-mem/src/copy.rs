@@ -22,6 +22,8 @@ use words as kernel;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 use x86_64 as kernel;
 
+use crate::shared::widen;
+
 /// Bytes that an overlapping copy moves at a time through a private buffer.
 const BOUNCE: usize = 4096;
 
@@ -37,6 +39,22 @@ const BOUNCE: usize = 4096;
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the kernel's contract is this function's.
     unsafe { kernel::copy(dst, src, len) };
+}
+
+/// As [`copy`], for one piece of a transfer of `whole` bytes: a long transfer goes past the caches
+/// although its pieces would fit.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+pub unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
+    if whole <= widen(len) {
+        // SAFETY: the caller's contract.
+        unsafe { copy(dst, src, len) };
+    } else {
+        // SAFETY: the kernel's contract is this function's.
+        unsafe { kernel::copy_piece(dst, src, len, whole) };
+    }
 }
 
 /// Copies `len` bytes from `src` to `dst` as if through a buffer: the ranges may overlap.

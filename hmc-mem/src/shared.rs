@@ -210,6 +210,30 @@ impl<'a> SharedBytes<'a> {
         Ok(())
     }
 
+    /// As [`Self::copy_to`], for one piece of a transfer of `whole` bytes. The two ranges must not
+    /// overlap; if they do, this is `copy_to`.
+    ///
+    /// # Errors
+    /// As for [`Self::copy_to`].
+    #[inline]
+    pub fn copy_piece_to(
+        &self,
+        span: Span,
+        to: &SharedBytes<'_>,
+        to_span: Span,
+        whole: u64,
+    ) -> Result<(), SharedError> {
+        let (src, len) = self.locate(span)?;
+        let (dst, to_len) = to.locate_mut(to_span)?;
+        if len != to_len || dst.addr().abs_diff(src.addr()) < len {
+            return self.copy_to(span, to, to_span);
+        }
+        // SAFETY: both ranges are readable and writable for `len` bytes by the two views' contracts,
+        // and as just checked they do not overlap.
+        unsafe { copy::copy_piece(dst, src, len, whole) };
+        Ok(())
+    }
+
     /// Copies the bytes of `from` over those of `to`, of the same length and in the same view.
     /// Overlapping ranges are copied as if through a buffer.
     ///
@@ -253,6 +277,7 @@ impl<'a> SharedBytes<'a> {
     /// # Errors
     /// [`SharedError::Range`]; [`SharedError::Misaligned`] when the address is not a multiple of 8;
     /// [`SharedError::ReadOnly`], since an atomic can be written.
+    #[inline]
     pub fn word(&self, offset: u64) -> Result<&'a Word64, SharedError> {
         let (at, _) = self.locate_mut(self.span(offset, 8)?)?;
         let at = at.cast::<u64>();
@@ -269,6 +294,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// As for [`Self::word`].
+    #[inline]
     pub fn atomic_u64(&self, offset: u64) -> Result<&'a crate::sync::AtomicU64, SharedError> {
         Ok(self.word(offset)?.atomic())
     }
@@ -277,6 +303,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// As for [`Self::word`].
+    #[inline]
     pub fn flag(&self, offset: u64) -> Result<Flag<'a>, SharedError> {
         Ok(Flag::new(self.atomic_u64(offset)?))
     }

@@ -16,7 +16,7 @@ use crate::shared::{Shared, lock};
 
 /// How often deadlines are looked at while there are peers, in milliseconds. Heartbeats (500 ms) and
 /// deaths (2.5 s) are kept to within this.
-const TICK_MS: u64 = 100;
+const TICK_MS: u64 = 200;
 /// How long a door stays shut when descriptors are used up, in milliseconds.
 const DOOR_PAUSE_MS: u64 = 100;
 

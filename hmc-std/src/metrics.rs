@@ -56,19 +56,19 @@ pub struct Stats {
 
 impl PeerStats {
     pub(crate) fn of(link: &Link) -> Self {
-        let (conn, (bytes_out, bytes_in), in_flight, exposed) = {
+        let (conn, (bytes_out, bytes_in), in_flight, exposed, (puts, gets)) = {
             let mut data = link.data();
             let (exposed, _) = data.exposed_bytes();
             let in_flight = data.lane().in_flight();
-            (data.port().kind(), data.port().bytes_moved(), in_flight, exposed)
+            (data.port().kind(), data.port().bytes_moved(), in_flight, exposed, data.counts())
         };
         let c = &link.counters;
         Self {
             rank: link.peer,
             conn,
             connected: link.life() == Life::Ready,
-            puts: c.puts.load(Ordering::Relaxed),
-            gets: c.gets.load(Ordering::Relaxed),
+            puts,
+            gets,
             failures: c.failures.load(Ordering::Relaxed),
             bytes_out,
             bytes_in,

@@ -82,6 +82,7 @@ impl Control {
         let welcome = Message::Welcome(Welcome { hello: *ours, token });
         self.first = Some(Frame::of(&welcome).map_err(CommandError::Wire)?);
         self.timers.period = agreed(ours.heartbeat, self.wish);
+        self.timers.yields = true;
         self.timers.last_sent = now;
         self.timers.last_received = now;
         self.state = next;

@@ -22,6 +22,10 @@ pub(crate) enum Due {
 pub(crate) struct Timers {
     /// How long this end is silent at most; zero when there are no heartbeats.
     pub(crate) period: Duration,
+    /// Whether this end lets the other one beat first: it answers, and beats by itself only when a
+    /// quarter of a period passed without anything to answer. So one beat and one answer keep a link
+    /// alive, not two of each.
+    pub(crate) yields: bool,
     pub(crate) began: Instant,
     pub(crate) last_sent: Instant,
     pub(crate) last_received: Instant,
@@ -35,6 +39,7 @@ impl Timers {
     pub(crate) const fn new(now: Instant) -> Self {
         Self {
             period: Duration::ZERO,
+            yields: false,
             began: now,
             last_sent: now,
             last_received: now,
@@ -50,7 +55,12 @@ impl Timers {
 
     /// When this end must speak.
     const fn beat_at(&self, state: State) -> Instant {
-        if self.beats(state) { self.last_sent.after(self.period) } else { Instant::NEVER }
+        if !self.beats(state) {
+            return Instant::NEVER;
+        }
+        let beat = self.last_sent.after(self.period);
+        let quarter = Duration::from_nanos(self.period.as_nanos() >> 2);
+        if self.yields { beat.after(quarter) } else { beat }
     }
 
     /// The deadlines that end the connection, with their reasons.

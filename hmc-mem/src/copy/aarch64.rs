@@ -107,6 +107,15 @@ unsafe fn blocks(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies a piece of a transfer; how long the transfer is makes no difference here.
+///
+/// # Safety
+/// That of [`super::copy`].
+pub(super) unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, _whole: u64) {
+    // SAFETY: the caller's contract.
+    unsafe { copy(dst, src, len) };
+}
+
 /// Sets `len` bytes.
 ///
 /// # Safety

@@ -74,6 +74,22 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies a piece of a transfer of `whole` bytes.
+///
+/// # Safety
+/// That of [`super::copy`].
+pub(super) unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
+    let cpu = Cpu::get();
+    let long = usize::try_from(whole).map_or(true, |n| n >= cpu.non_temporal_from());
+    if len > 256 && long && cpu.has_avx() {
+        // SAFETY: the caller's contract; the CPU has AVX; `len > 128`.
+        unsafe { stream(dst, src, len) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { copy(dst, src, len) };
+    }
+}
+
 /// Copies up to 16 bytes with plain moves that may overlap, all read before any is written.
 ///
 /// # Safety

@@ -109,18 +109,18 @@ impl CtrlState {
     }
 
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
-    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) -> bool {
-        let mut busy = false;
+    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+        let mut came = false;
         self.paused = false;
         for _ in 0..BUDGET_READS {
             // What was received before a pause comes first.
-            self.digest(now, link, heard, busy);
+            self.digest(now, link, heard, came);
             if self.ended.is_some() || self.paused {
                 break;
             }
             match self.fill(now) {
                 Ok(drained) => {
-                    busy = true;
+                    came = true;
                     if drained {
                         self.digest(now, link, heard, true);
                         break;
@@ -135,7 +135,6 @@ impl CtrlState {
             }
         }
         self.flush(now);
-        busy
     }
 
     fn hang_up(&mut self) {

@@ -98,6 +98,8 @@ pub(crate) struct DataState {
     default_mappable: bool,
     named: Vec<Named>,
     registered: Registered,
+    puts: u64,
+    gets: u64,
 }
 
 impl DataState {
@@ -117,6 +119,8 @@ impl DataState {
             default_mappable: false,
             named: Vec::new(),
             registered: Registered::default(),
+            puts: 0,
+            gets: 0,
         }
     }
 
@@ -258,6 +262,18 @@ impl DataState {
             }
             Err(e) => Err((e, hold)),
         }
+    }
+
+    /// Counts an operation that was begun. Under the lock, so no atomic is needed.
+    #[inline]
+    pub(crate) fn count(&mut self, code: Opcode) {
+        let counter = if code == Opcode::Get { &mut self.gets } else { &mut self.puts };
+        *counter = counter.saturating_add(1);
+    }
+
+    /// Puts and gets that were begun.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.puts, self.gets)
     }
 
     /// Gives an operation that was just posted its span to hold.

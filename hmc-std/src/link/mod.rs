@@ -235,19 +235,21 @@ impl Link {
         busy
     }
 
-    /// Receives and executes on the control connection. Returns whether anything happened.
-    /// As for the data plane, only the leader receives while there is one.
+    /// Receives and executes on the control connection. Returns whether anything came that somebody
+    /// may be waiting for: a heartbeat is nothing to stay awake for. As for the data plane, only the
+    /// leader receives while there is one.
     pub(crate) fn turn_ctrl(&self, as_leader: bool) -> bool {
         let mut heard = ctrl::Heard::default();
-        let (busy, ended) = {
+        let ended = {
             let mut ctrl = self.ctrl();
             if ctrl.is_attended() && !as_leader {
                 return false;
             }
-            let busy = ctrl.turn(clock::now(), self, &mut heard);
+            ctrl.turn(clock::now(), self, &mut heard);
             self.settle_ctrl(&mut ctrl);
-            (busy, ctrl.ended())
+            ctrl.ended()
         };
+        let busy = heard.messages || heard.adverts || heard.revoked || heard.bye;
         self.act_on(heard);
         if let Some(why) = ended {
             self.die(why.eof, &why.text);

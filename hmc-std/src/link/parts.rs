@@ -48,8 +48,6 @@ pub(crate) trait Owner: Send + Sync {
 /// Counters of one link; all monotonic.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) puts: AtomicU64,
-    pub(crate) gets: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) messages_out: AtomicU64,
     pub(crate) messages_in: AtomicU64,

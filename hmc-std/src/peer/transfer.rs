@@ -86,8 +86,8 @@ impl Peer {
             if self.link.life() == Life::Ready
                 && let Some(done) = data.transfer_now(region, code, local, remote)
             {
+                data.count(code);
                 drop(data);
-                self.count(code);
                 return done.map(drop).map_err(|e| self.failed(e.into()));
             }
         }
@@ -110,11 +110,6 @@ impl Peer {
             return Error::peer_dead(self.rank(), self.link.reason());
         }
         e.with_peer(self.rank())
-    }
-
-    fn count(&self, code: Opcode) {
-        let c = &self.link.counters;
-        bump(if code == Opcode::Get { &c.gets } else { &c.puts });
     }
 
     pub(super) fn describe(
@@ -154,6 +149,7 @@ impl Peer {
                 let mut data = link.data();
                 let r = attempt(&mut data, hold.take().unwrap_or_default());
                 if r.is_ok() {
+                    data.count(code);
                     data.pump(&mut after);
                     link.settle_data(&mut data);
                 }
@@ -174,7 +170,6 @@ impl Peer {
             .drive(Watch::Data, deadline, &mut once)
             .unwrap_or_else(|| Err(Error::deadline("waiting for room to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
-        self.count(code);
         Ok(op)
     }
 

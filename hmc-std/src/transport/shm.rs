@@ -29,6 +29,9 @@ use crate::transport::stream::{
     Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort, reserve_once,
 };
 
+/// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
+/// at the sockets in between does not show, few enough that other callers wait under a millisecond.
+const PIECES_A_POLL: usize = 4;
 /// Bytes of the page of window words.
 const PAGE_BYTES: u64 = 4096;
 /// The name under which the page itself travels.
@@ -277,10 +280,11 @@ impl ShmPort {
         opcode: Opcode,
         local: LocalSlice,
         remote: RemoteSlice,
+        whole: u64,
     ) -> Option<Result<(), Failure>> {
         let m = self.mapped(remote.window)?;
         let words = self.peer_page.as_ref()?;
-        Some(self.copy_mapped(m, words, opcode, local, remote))
+        Some(self.copy_mapped(m, words, opcode, local, remote, whole))
     }
 
     #[inline]
@@ -291,6 +295,7 @@ impl ShmPort {
         opcode: Opcode,
         local: LocalSlice,
         remote: RemoteSlice,
+        whole: u64,
     ) -> Result<(), Failure> {
         let region = self.stream.region_cache().resolve(local).ok_or(Failure::UnknownRegion)?;
         if m.epoch != remote.epoch {
@@ -308,9 +313,9 @@ impl ShmPort {
         let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
         word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
         let copied = if opcode == Opcode::Get {
-            m.map.bytes().copy_to(there, &region.bytes(), local.span)
+            m.map.bytes().copy_piece_to(there, &region.bytes(), local.span, whole)
         } else {
-            region.bytes().copy_to(local.span, &m.map.bytes(), there)
+            region.bytes().copy_piece_to(local.span, &m.map.bytes(), there, whole)
         };
         word.leave();
         copied.map_err(|_| Failure::UnknownRegion)
@@ -327,10 +332,10 @@ impl ShmPort {
         if local.span.len() > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
             return None;
         }
-        let result = self.copy(opcode, local, remote)?;
         let len = local.span.len();
-        self.bytes = self.bytes.saturating_add(len);
-        Some(result.map(|()| len))
+        let result = self.copy(opcode, local, remote, len)?.map(|()| len);
+        self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
+        Some(result)
     }
 
     /// The bytes of a transfer are in place: report it, or let the tag follow.
@@ -373,6 +378,7 @@ impl ShmPort {
                 p.work.opcode,
                 LocalSlice { span: local, ..p.work.local },
                 RemoteSlice { span: remote, ..p.work.remote },
+                p.work.local.span.len(),
             )
             .unwrap_or(Err(Failure::Window(WindowFault::Revoked)));
         if let Err(why) = result {
@@ -416,11 +422,12 @@ impl Transport for ShmPort {
         }
         let small = work.local.span.len() <= MAX_CHUNK_BYTES;
         if self.queue.is_empty() && small && !matches!(work.opcode, Opcode::PutNotify { .. }) {
-            let result = self.copy(work.opcode, work.local, work.remote);
-            let result = result.unwrap_or(Err(Failure::Window(WindowFault::Unknown)));
             let len = work.local.span.len();
-            self.bytes = self.bytes.saturating_add(len);
-            self.finish(work.op, result.map(|()| len));
+            let result = self.copy(work.opcode, work.local, work.remote, len);
+            let result = result.unwrap_or(Err(Failure::Window(WindowFault::Unknown)));
+            let result = result.map(|()| len);
+            self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
+            self.finish(work.op, result);
             return Ok(());
         }
         reserve_once(&mut self.queue);
@@ -432,10 +439,13 @@ impl Transport for ShmPort {
         Ok(())
     }
 
-    /// Copies at most one piece of a queued transfer and hands out completions.
+    /// Copies a few pieces of queued transfers and hands out completions.
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        if !self.queue.is_empty() {
+        for _ in 0..PIECES_A_POLL {
+            if self.queue.is_empty() {
+                break;
+            }
             self.step();
         }
         let mut n: usize = 0;
