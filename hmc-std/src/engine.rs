@@ -1,6 +1,7 @@
 //! The background thread: serves every socket that nobody else attends, keeps time, sleeps when
 //! there is nothing to do.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use hmc_core::kinds::Rank;
@@ -14,9 +15,6 @@ use crate::link::Link;
 use crate::node::registry::{Input, Output};
 use crate::shared::{Shared, lock};
 
-/// How often deadlines are looked at while there are peers, in milliseconds. Heartbeats (500 ms) and
-/// deaths (2.5 s) are kept to within this.
-const TICK_MS: u64 = 200;
 /// How long a door stays shut when descriptors are used up, in milliseconds.
 const DOOR_PAUSE_MS: u64 = 100;
 
@@ -117,7 +115,8 @@ impl Engine {
     }
 
     fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
-        self.next_tick = now.after(Duration::from_millis(TICK_MS));
+        let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
+        self.next_tick = now.after(tick);
         s.tick_strangers(now);
         s.links_into(&mut self.links);
         for link in self.links.drain(..) {

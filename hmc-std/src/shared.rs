@@ -26,6 +26,10 @@ use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::node::registry::{Input, Output, Registry};
 use crate::window::Quarantine;
 
+/// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
+/// deaths (2.5 s) are kept to within this.
+const LONGEST_TICK_NS: u64 = 250_000_000;
+
 /// How a lost peer can be reached again.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
@@ -55,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) quarantine: Mutex<Vec<Quarantine>>,
     next_serial: AtomicU32,
     pub(crate) next_pending: AtomicU32,
+    /// How often deadlines must be looked at, by the fastest heartbeat in force.
+    pub(crate) tick_ns: AtomicU64,
     pub(crate) stopping: AtomicBool,
     /// All links are being left: no new ones.
     pub(crate) stopping_links: AtomicBool,
@@ -121,6 +127,7 @@ impl Shared {
             quarantine: Mutex::default(),
             next_serial: AtomicU32::new(1),
             next_pending: AtomicU32::new(1),
+            tick_ns: AtomicU64::new(LONGEST_TICK_NS),
             stopping: AtomicBool::new(false),
             stopping_links: AtomicBool::new(false),
             news: Mutex::new(0),
@@ -256,6 +263,11 @@ impl Shared {
 
     /// Makes a link known. A dead one of the same rank is replaced.
     pub(crate) fn publish(&self, link: &Arc<Link>) {
+        let period = link.ctrl().heartbeat().as_nanos();
+        if period != 0 {
+            // Twice a period is often enough to beat in time.
+            self.tick_ns.fetch_min(period >> 1, Ordering::Relaxed);
+        }
         let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
         serials.insert(link.serial, Arc::clone(link));
         drop(serials);

@@ -238,6 +238,19 @@ impl CtrlState {
         }
     }
 
+    /// Heartbeats travelled through shared memory: ours just now, and the peer's if `heard`.
+    pub(crate) fn note_beat(&mut self, heard: bool, now: Instant) {
+        self.control.note_sent(now);
+        if heard {
+            self.control.note_received(self.framer.began(), now);
+        }
+    }
+
+    /// The period of heartbeats in force; zero when there are none.
+    pub(crate) fn heartbeat(&self) -> hmc_core::time::Duration {
+        self.control.heartbeat()
+    }
+
     pub(crate) fn bye(&mut self, by: Instant, now: Instant) {
         if self.control.bye(by, now).is_err() {
             self.control.abort();

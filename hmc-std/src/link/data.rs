@@ -293,10 +293,7 @@ impl DataState {
         remote: RemoteSlice,
     ) -> Option<Result<u64, Failure>> {
         match self.lane.transport_mut() {
-            Port::Shm(p) => {
-                p.regions().learn(region);
-                p.transfer_now(opcode, local, remote)
-            }
+            Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
             Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
         }
     }
@@ -376,6 +373,14 @@ impl DataState {
         }
         self.opened |= !was_ready && self.is_complete();
         busy
+    }
+
+    /// Beats through shared memory, if the port can; says whether the peer did.
+    pub(crate) fn beat(&mut self) -> Option<bool> {
+        match self.port() {
+            Port::Shm(p) => p.beat(),
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
+        }
     }
 
     /// Lets go of regions that nobody else uses any more.

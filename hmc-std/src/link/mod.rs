@@ -267,8 +267,12 @@ impl Link {
             self.die(false, "it connected but did not open its data plane in time");
             return;
         }
+        let beat = self.data().beat();
         let ended = {
             let mut ctrl = self.ctrl();
+            if let Some(heard) = beat {
+                ctrl.note_beat(heard, now);
+            }
             ctrl.tick(now);
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()

@@ -91,6 +91,21 @@ impl Peer {
                 return done.map(drop).map_err(|e| self.failed(e.into()));
             }
         }
+        self.transfer_posted(code, local, ro, len, timeout)
+    }
+
+    /// The long way: an operation, its slot, its deadline.
+    #[cold]
+    #[inline(never)]
+    fn transfer_posted(
+        &self,
+        code: Opcode,
+        local: LocalSlice,
+        ro: u64,
+        len: u64,
+        timeout: Duration,
+    ) -> Result<()> {
+        let region = self.shared.buffer.region();
         let deadline = clock::deadline_in(timeout);
         let t = self.describe(code, local, ro, len)?;
         let hold = Hold { region: Some(region.clone()), ..Hold::default() };

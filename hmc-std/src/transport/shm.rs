@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hmc_core::kinds::{Access, Caps};
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
@@ -34,6 +35,9 @@ use crate::transport::stream::{
 const PIECES_A_POLL: usize = 4;
 /// Bytes of the page of window words.
 const PAGE_BYTES: u64 = 4096;
+/// Where, after the words, the owner of the page counts its heartbeats.
+const BEAT_AT: u64 = 2048;
+const _: () = assert!(MAX_WINDOWS_PER_PEER * 8 <= 2048);
 /// The name under which the page itself travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
 
@@ -68,6 +72,8 @@ pub(crate) struct ShmPort {
     queue: VecDeque<Pending>,
     done: VecDeque<Completion>,
     bytes: u64,
+    /// The peer's heartbeats, as counted last.
+    heard: u64,
 }
 
 /// Waits for the peer's last copy into a revoked window.
@@ -119,6 +125,7 @@ impl ShmPort {
             queue: VecDeque::new(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             bytes: 0,
+            heard: 0,
         })
     }
 
@@ -177,6 +184,18 @@ impl ShmPort {
     /// Whether it is known how the window is reached: mapped, or through the stream.
     pub(crate) fn is_settled(&self, id: WindowId, epoch: Epoch) -> bool {
         self.mapped(id).is_some_and(|m| m.epoch == epoch) || self.unmappable.contains(&(id, epoch))
+    }
+
+    /// Beats once, and says whether the peer has since the last call. `None` until both pages are
+    /// there: heartbeats then travel as messages.
+    pub(crate) fn beat(&mut self) -> Option<bool> {
+        let theirs = self.peer_page.as_ref()?.bytes().atomic_u64(BEAT_AT).ok()?;
+        let ours = self.page.bytes();
+        let ours = ours.atomic_u64(BEAT_AT).ok()?;
+        // Relaxed: a beat orders nothing.
+        ours.fetch_add(1, Ordering::Relaxed);
+        let count = theirs.load(Ordering::Relaxed);
+        Some(std::mem::replace(&mut self.heard, count) != count)
     }
 
     /// Whether the peer's words have arrived.
@@ -284,56 +303,28 @@ impl ShmPort {
     ) -> Option<Result<(), Failure>> {
         let m = self.mapped(remote.window)?;
         let words = self.peer_page.as_ref()?;
-        Some(self.copy_mapped(m, words, opcode, local, remote, whole))
-    }
-
-    #[inline]
-    fn copy_mapped(
-        &self,
-        m: &Mapped,
-        words: &Mapping,
-        opcode: Opcode,
-        local: LocalSlice,
-        remote: RemoteSlice,
-        whole: u64,
-    ) -> Result<(), Failure> {
-        let region = self.stream.region_cache().resolve(local).ok_or(Failure::UnknownRegion)?;
-        if m.epoch != remote.epoch {
-            return Err(Failure::Window(WindowFault::StaleEpoch));
-        }
-        let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-        if !m.access.contains(needed) {
-            return Err(Failure::Window(WindowFault::Access));
-        }
-        let there = m
-            .range
-            .sub(Side::Remote, remote.span.offset(), remote.span.len())
-            .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
-        let word = words.bytes().word(word_at(remote.window.index()));
-        let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
-        word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
-        let copied = if opcode == Opcode::Get {
-            m.map.bytes().copy_piece_to(there, &region.bytes(), local.span, whole)
-        } else {
-            region.bytes().copy_piece_to(local.span, &m.map.bytes(), there, whole)
+        let Some(region) = self.stream.region_cache().resolve(local) else {
+            return Some(Err(Failure::UnknownRegion));
         };
-        word.leave();
-        copied.map_err(|_| Failure::UnknownRegion)
+        Some(copy_mapped(m, words, region, opcode, local.span, remote, whole))
     }
 
     /// Does a whole small transfer at once, without an operation. `None` when it must be posted.
     #[inline]
     pub(crate) fn transfer_now(
         &mut self,
+        region: &Region,
         opcode: Opcode,
-        local: LocalSlice,
+        local: Range,
         remote: RemoteSlice,
     ) -> Option<Result<u64, Failure>> {
-        if local.span.len() > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
+        let len = local.len();
+        if len > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
             return None;
         }
-        let len = local.span.len();
-        let result = self.copy(opcode, local, remote, len)?.map(|()| len);
+        let m = self.mapped(remote.window)?;
+        let words = self.peer_page.as_ref()?;
+        let result = copy_mapped(m, words, region, opcode, local, remote, len).map(|()| len);
         self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
         Some(result)
     }
@@ -395,6 +386,40 @@ impl ShmPort {
             self.queue.pop_front();
         }
     }
+}
+
+/// Copies between `local` of `region` and a mapped window, inside the window's word.
+#[inline]
+fn copy_mapped(
+    m: &Mapped,
+    words: &Mapping,
+    region: &Region,
+    opcode: Opcode,
+    local: Range,
+    remote: RemoteSlice,
+    whole: u64,
+) -> Result<(), Failure> {
+    if m.epoch != remote.epoch {
+        return Err(Failure::Window(WindowFault::StaleEpoch));
+    }
+    let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+    if !m.access.contains(needed) {
+        return Err(Failure::Window(WindowFault::Access));
+    }
+    let there = m
+        .range
+        .sub(Side::Remote, remote.span.offset(), remote.span.len())
+        .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
+    let word = words.bytes().word(word_at(remote.window.index()));
+    let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
+    word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
+    let copied = if opcode == Opcode::Get {
+        m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
+    } else {
+        region.bytes().copy_piece_to(local, &m.map.bytes(), there, whole)
+    };
+    word.leave();
+    copied.map_err(|_| Failure::UnknownRegion)
 }
 
 impl Transport for ShmPort {
