@@ -112,6 +112,18 @@ impl Engine {
         if now >= self.next_tick {
             self.tick(s, now);
         }
+        // Each of these has a time of its own, for which `timeout` wakes.
+        if now >= self.open_at {
+            self.open_at = Instant::NEVER;
+            for n in self.shut.drain(..) {
+                if let Some(l) = usize::try_from(n).ok().and_then(|i| s.listeners.get(i)) {
+                    let _ = s.driver.watch(l.fd(), Token::Listener(n));
+                }
+            }
+        }
+        while let Output::Redial(rank) = s.decide(Input::Tick) {
+            redial(s, rank);
+        }
     }
 
     fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
@@ -125,17 +137,6 @@ impl Engine {
         s.retire();
         s.tend_graveyard();
         crate::window::tend_quarantine(s);
-        if now >= self.open_at {
-            self.open_at = Instant::NEVER;
-            for n in self.shut.drain(..) {
-                if let Some(l) = usize::try_from(n).ok().and_then(|i| s.listeners.get(i)) {
-                    let _ = s.driver.watch(l.fd(), Token::Listener(n));
-                }
-            }
-        }
-        while let Output::Redial(rank) = s.decide(Input::Tick) {
-            redial(s, rank);
-        }
     }
 }
 
