@@ -18,6 +18,10 @@ use super::{Down, MAX_REQUESTS, StreamPort, reserve_once};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 
+/// Chunks of up to 1 MiB copied under one hold of the link's lock: enough that the looks at the
+/// socket in between do not show, few enough that a revocation waits under a millisecond.
+const CHUNKS_A_TURN: usize = 4;
+
 /// A put of several frames: it started with a checked range and must go on in order.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
@@ -286,11 +290,18 @@ impl StreamPort {
         Ok(())
     }
 
-    /// Copies one chunk of the oldest job. Returns whether there was one.
+    /// Copies a few chunks of the oldest jobs. Returns whether there was one.
     pub(super) fn run_jobs(&mut self) -> bool {
-        let Some(job) = self.serve.jobs.pop_front() else {
-            return false;
-        };
+        let mut ran = false;
+        for _ in 0..CHUNKS_A_TURN {
+            let Some(job) = self.serve.jobs.pop_front() else { break };
+            ran = true;
+            self.run_chunk(job);
+        }
+        ran
+    }
+
+    fn run_chunk(&mut self, job: Job) {
         let f = job.frame;
         match self.run_job(job) {
             Ok(Some(rest)) => self.serve.jobs.push_front(rest),
@@ -302,7 +313,6 @@ impl StreamPort {
             }
             Err(why) => self.serve.refuse(f.seq, why),
         }
-        true
     }
 
     fn run_job(&mut self, job: Job) -> Result<Option<Job>, Failure> {
