@@ -24,7 +24,8 @@ pub(crate) fn run(shared: Weak<Shared>, driver: Arc<Driver>) {
         events: Events::new(),
         next_tick: clock::now(),
         shut: Vec::new(),
-        links: Vec::new(),
+        // Room from the start, so that the first tick allocates nothing beside a running transfer.
+        links: Vec::with_capacity(64),
         open_at: Instant::NEVER,
         spin_until: Instant::ZERO,
     };
