@@ -327,10 +327,13 @@ unsafe fn avx(dst: *mut u8, src: *const u8, len: usize) {
 /// That of [`super::copy`], `len > 128`, and the CPU and the system have AVX.
 #[inline(never)]
 unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the first 64 bytes lie in both ranges.
-    unsafe { upto128(dst, src, 64) };
-    // 1 to 64 bytes are done with; the rest starts on a line, as non-temporal stores must.
-    let skip = 64usize.wrapping_sub(dst.addr() & 63);
+    // The rest starts on a line, as non-temporal stores must. A destination that does so already loses nothing:
+    // a piece of whole blocks has no rest for the slower copy below.
+    let skip = dst.addr().wrapping_neg() & 63;
+    if skip != 0 {
+        // SAFETY: the first 64 bytes lie in both ranges.
+        unsafe { upto128(dst, src, 64) };
+    }
     let (dst, src, len) = (dst.wrapping_add(skip), src.wrapping_add(skip), len.wrapping_sub(skip));
     let whole = len / BLOCK;
     if whole > 0 {

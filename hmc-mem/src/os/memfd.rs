@@ -225,7 +225,7 @@ impl Mapping {
             return Err(MemError::Sparse { claim: size, committed });
         }
         if len == 0 {
-            return Ok(Self::empty(Some(fd), access));
+            return Ok(Self::empty(None, access));
         }
         if len > MAX_LEN {
             return Err(MemError::TooLong { len, limit: MAX_LEN });
@@ -252,7 +252,9 @@ impl Mapping {
             at: mapped.at,
             extent: Extent::new(len),
             mapped: Some(mapped),
-            fd: Some(fd),
+            // mmap(2): the pages stay mapped when the descriptor is closed, and a descriptor for each window
+            // of each of a thousand peers would reach the limit of a process.
+            fd: None,
             access,
             pages,
             patched: AtomicBool::new(false),
@@ -298,8 +300,8 @@ impl Mapping {
     /// The descriptor to hand to a peer (SCM_RIGHTS).
     ///
     /// # Errors
-    /// [`MemError::NotExportable`] for an empty region, and after [`Self::fresh_over`], when the descriptor no
-    /// longer has all of the bytes.
+    /// [`MemError::NotExportable`] for an empty region, for a peer's pages (only their owner hands them out), and
+    /// after [`Self::fresh_over`], when the descriptor no longer has all of the bytes.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
         match &self.fd {
             Some(fd) if !self.patched.load(Ordering::Acquire) => Ok(fd.as_fd()),

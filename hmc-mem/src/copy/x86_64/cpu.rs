@@ -1,6 +1,6 @@
 //! What this CPU can do, asked once: `cpuid` costs microseconds in a virtual machine.
 
-use core::arch::x86_64::{__cpuid, __cpuid_count, __get_cpuid_max, _xgetbv};
+use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 // Not from `sync`: this word publishes nothing but itself and belongs to no model.
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,9 +55,9 @@ impl Cpu {
     #[cold]
     fn ask() -> Self {
         let mut bits = KNOWN;
-        let (max, _) = __get_cpuid_max(0);
+        let max = cpuid(0, 0).eax;
         if max >= 1 {
-            let leaf = __cpuid(1);
+            let leaf = cpuid(1, 0);
             // Intel SDM vol. 2A, CPUID: leaf 1 ECX bit 20 SSE4.2, bit 27 OSXSAVE, bit 28 AVX.
             if leaf.ecx >> 20 & 1 == 1 {
                 bits |= SSE42;
@@ -67,13 +67,21 @@ impl Cpu {
             }
         }
         // Leaf 7 EBX bit 9: enhanced REP MOVSB/STOSB.
-        if max >= 7 && __cpuid_count(7, 0).ebx >> 9 & 1 == 1 {
+        if max >= 7 && cpuid(7, 0).ebx >> 9 & 1 == 1 {
             bits |= ERMS;
         }
         bits |= (super::stream_from(last_level_cache(max)) >> 10) << BOUND_SHIFT;
         CACHE.store(bits, Ordering::Relaxed);
         Self(bits)
     }
+}
+
+/// What the processor says under `leaf` and `sub`. Every x86-64 processor has the instruction; a leaf that it
+/// does not know answers with that of another, so ask leaf 0 (or 0x8000_0000) first how far they go.
+#[allow(unused_unsafe, reason = "a safe function since Rust 1.94")]
+fn cpuid(leaf: u32, sub: u32) -> CpuidResult {
+    // SAFETY: CPUID is part of the x86-64 baseline and touches no memory.
+    unsafe { __cpuid_count(leaf, sub) }
 }
 
 /// XCR0 bits 1 and 2: the system saves XMM and YMM registers (Intel SDM vol. 1, 13.3).
@@ -96,8 +104,8 @@ unsafe fn xcr0() -> u64 {
 /// The size of the largest cache that `cpuid` tells of, in bytes; 0 when it tells of none.
 fn last_level_cache(max: u32) -> u64 {
     // Intel: leaf 4. AMD: leaf 0x8000001D in the same format, which is empty or absent elsewhere.
-    let (ext, _) = __get_cpuid_max(0x8000_0000);
-    let leaf = if max >= 4 && __cpuid_count(4, 0).eax & 31 != 0 {
+    let ext = cpuid(0x8000_0000, 0).eax;
+    let leaf = if max >= 4 && cpuid(4, 0).eax & 31 != 0 {
         4
     } else if ext >= 0x8000_001d {
         0x8000_001d
@@ -106,7 +114,7 @@ fn last_level_cache(max: u32) -> u64 {
     };
     let mut largest = 0;
     for index in 0..8 {
-        let cache = __cpuid_count(leaf, index);
+        let cache = cpuid(leaf, index);
         if cache.eax & 31 == 0 {
             break;
         }
