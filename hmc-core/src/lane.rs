@@ -244,12 +244,13 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         let mut total: usize = 0;
         for _ in 0..POLL_ROUNDS {
             let count = self.transport.poll(&mut self.polled);
-            for done in self.polled.iter().take(count) {
-                if self.slots.complete(done.op, done.result).is_err() {
+            for done in self.polled.get(..count).unwrap_or_default() {
+                if self.slots.bring(done).is_err() {
                     self.stale = self.stale.saturating_add(1);
                 }
             }
-            total = total.saturating_add(count);
+            // Cannot wrap: at most `MAX_SLOTS` in all.
+            total = total.wrapping_add(count);
             if count < POLL_BATCH {
                 break;
             }

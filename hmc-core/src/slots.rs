@@ -14,7 +14,7 @@ mod list;
 use crate::limits::MAX_SLOTS;
 use crate::slots::life::{Life, Step};
 use crate::time::Instant;
-use crate::work::Failure;
+use crate::work::{Completion, Failure};
 
 /// End of a list of slots.
 const NONE: u16 = u16::MAX;
@@ -249,7 +249,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         slot.posted = posted;
         slot.unposted = unposted;
         let op = OpId { index, generation: slot.generation };
-        self.in_flight = self.in_flight.saturating_add(1);
+        // Neither count can wrap: each slot counts once.
+        self.in_flight = self.in_flight.wrapping_add(1);
         self.earliest = self.earliest.min(deadline);
         if posted == 0 && unposted == 0 {
             self.fence_at(index);
@@ -326,14 +327,21 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// that comes twice within an operation of several parts cannot be told from another part.)
     #[inline]
     pub fn complete(&mut self, op: OpId, result: Result<u64, Failure>) -> Result<Progress, Stale> {
+        self.bring(&Completion { op, result })
+    }
+
+    /// As [`Slots::complete`].
+    #[inline]
+    pub(crate) fn bring(&mut self, done: &Completion) -> Result<Progress, Stale> {
+        let op = done.op;
         let slot = self.slot_mut(op)?;
         let Some(left) = slot.posted.checked_sub(1) else {
             return Err(Stale { op });
         };
         slot.posted = left;
-        match (&mut slot.result, result) {
-            (Ok(sum), Ok(bytes)) => *sum = sum.saturating_add(bytes),
-            (Ok(_), Err(failure)) => slot.result = Err(failure),
+        match (&mut slot.result, &done.result) {
+            (Ok(sum), Ok(bytes)) => *sum = sum.saturating_add(*bytes),
+            (Ok(_), Err(failure)) => slot.result = Err(*failure),
             (Err(_), _) => {}
         }
         if left != 0 || slot.unposted != 0 {
@@ -371,7 +379,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
 
     #[inline]
     fn count_fence(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        // Cannot wrap: the operation was counted when it began.
+        self.in_flight = self.in_flight.wrapping_sub(1);
         if self.in_flight == 0 {
             self.earliest = Instant::NEVER;
         }
@@ -425,7 +434,13 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         slot.go(step);
         slot.say_done = false;
         match slot.life {
-            Life::Free => self.push_free(index),
+            Life::Free => {
+                // Most often it is the only one with news.
+                if self.ready_head == index {
+                    self.pop_ready();
+                }
+                self.push_free(index);
+            }
             Life::Orphan => {
                 slot.unposted = 0;
                 self.settle(index);

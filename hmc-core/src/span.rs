@@ -137,8 +137,8 @@ impl Span {
     #[must_use]
     #[inline]
     pub const fn end(self) -> u64 {
-        // Cannot saturate: the constructor proved it.
-        self.offset.saturating_add(self.len)
+        // Cannot wrap: the constructor proved it.
+        self.offset.wrapping_add(self.len)
     }
 
     /// The part of `len` bytes that starts `offset` bytes into this range.
@@ -148,8 +148,8 @@ impl Span {
     #[inline]
     pub const fn sub(self, side: Side, offset: u64, len: u64) -> Result<Self, RangeError> {
         match Extent(self.len).span(side, offset, len) {
-            // Cannot saturate: the part ends within this range.
-            Ok(part) => Ok(Self { offset: self.offset.saturating_add(part.offset), len: part.len }),
+            // Cannot wrap: the part ends within this range.
+            Ok(part) => Ok(Self { offset: self.offset.wrapping_add(part.offset), len: part.len }),
             Err(e) => Err(e),
         }
     }

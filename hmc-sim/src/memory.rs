@@ -33,20 +33,23 @@ impl Block {
         Some(Self { bytes, extent: Extent::new(len), body: GUARD_LEN..end })
     }
 
-    /// The places of a range in the body.
+    /// The places of a range, if it lies in the body.
     #[inline]
-    fn at(span: Span) -> Option<core::ops::Range<usize>> {
-        Some(usize::try_from(span.offset()).ok()?..usize::try_from(span.end()).ok()?)
+    fn at(&self, span: Span) -> Option<core::ops::Range<usize>> {
+        let (from, to) = (usize::try_from(span.offset()).ok()?, usize::try_from(span.end()).ok()?);
+        // Cannot wrap: both lie within `bytes`, whose length counts the guards.
+        self.extent.contains(span).then(|| from.wrapping_add(GUARD_LEN)..to.wrapping_add(GUARD_LEN))
     }
 
     #[inline]
     fn get(&self, span: Span) -> Option<&[u8]> {
-        self.bytes.get(self.body.clone())?.get(Self::at(span)?)
+        self.bytes.get(self.at(span)?)
     }
 
     #[inline]
     fn get_mut(&mut self, span: Span) -> Option<&mut [u8]> {
-        self.bytes.get_mut(self.body.clone())?.get_mut(Self::at(span)?)
+        let at = self.at(span)?;
+        self.bytes.get_mut(at)
     }
 
     fn broken_guard(&self) -> Option<usize> {

@@ -39,7 +39,8 @@ impl<T: Copy> Ring<T> {
         let at = self.place(self.len);
         if let Some(place) = self.places.get_mut(at) {
             *place = value;
-            self.len = self.len.saturating_add(1);
+            // Cannot wrap: it was below the ring's size.
+            self.len = self.len.wrapping_add(1);
         }
         Ok(())
     }

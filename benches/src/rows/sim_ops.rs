@@ -87,7 +87,7 @@ impl Row for SimOps {
             let mut rig = Rig::new(bytes)?;
             rig.rounds(OPS)?;
             let mut samples = Vec::new();
-            for _ in 0..context.pick(201, 2_001) {
+            for _ in 0..context.pick(201, 20_001) {
                 let before = allocations::so_far();
                 let begun = std::time::Instant::now();
                 rig.rounds(OPS)?;

@@ -10,7 +10,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         let index = self.free;
         let slot = self.entries.as_mut().get_mut(usize::from(index))?;
         self.free = slot.next_free;
-        self.in_use = self.in_use.saturating_add(1);
+        // Cannot wrap, here and below: each slot counts once.
+        self.in_use = self.in_use.wrapping_add(1);
         Some((index, slot))
     }
 
@@ -25,7 +26,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         slot.generation = slot.generation.wrapping_add(1).max(1);
         slot.next_free = self.free;
         self.free = index;
-        self.in_use = self.in_use.saturating_sub(1);
+        self.in_use = self.in_use.wrapping_sub(1);
     }
 
     /// Appends a slot to the list of news, unless it stands there already.
