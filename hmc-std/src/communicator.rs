@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hmc_core::kinds::{ConnType, Rank};
-use rustix::event::{PollFd, PollFlags};
 
 use crate::address::Address;
 use crate::batch::Copy;
@@ -217,7 +216,7 @@ impl Communicator {
         self.peer(rank)?.get_batch(copies)
     }
 
-    fn peer_of(&self, op: OpId) -> Result<Peer> {
+    pub(crate) fn peer_of(&self, op: OpId) -> Result<Peer> {
         // A link that died is replaced by its successor; what was posted to it ended with it.
         match self.shared.link(op.peer) {
             Some(link) if link.serial == op.link => Ok(self.wrap(link)),
@@ -231,66 +230,6 @@ impl Communicator {
     /// As there; `PeerDead` when the operation's link was replaced by a new life of the peer.
     pub fn wait(&self, op: OpId) -> Result<u64> {
         self.peer_of(op)?.wait(op)
-    }
-
-    /// Waits for all operations, whatever becomes of each. Gives the bytes moved by all.
-    ///
-    /// # Errors
-    /// The first failure, in the order of the list, after all have ended.
-    pub fn wait_all(&self, ops: &[OpId]) -> Result<u64> {
-        let deadline = clock::deadline_in(self.shared.config.deadline);
-        let mut total: u64 = 0;
-        let mut failure = None;
-        for op in ops {
-            let left = Duration::from_nanos(clock::left(deadline).as_nanos());
-            match self.peer_of(*op).and_then(|p| p.wait_within(*op, left)) {
-                Ok(n) => total = total.saturating_add(n),
-                Err(e) => failure = failure.or(Some(e)),
-            }
-        }
-        failure.map_or(Ok(total), Err)
-    }
-
-    /// Waits until one of the operations has ended, takes its result and says which.
-    ///
-    /// # Errors
-    /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Stale` for a name that is none.
-    /// The failure of an operation that ended is the second half of the pair.
-    pub fn wait_any(&self, ops: &[OpId], timeout: Duration) -> Result<(usize, Result<u64>)> {
-        if ops.is_empty() {
-            return Err(Error::config("wait_any needs at least one operation"));
-        }
-        let deadline = clock::deadline_in(timeout);
-        loop {
-            for (i, op) in ops.iter().enumerate() {
-                let peer = match self.peer_of(*op) {
-                    Ok(peer) => peer,
-                    Err(e) => return Ok((i, Err(e))),
-                };
-                if peer.test(*op)? {
-                    return Ok((i, peer.wait(*op)));
-                }
-            }
-            if clock::left(deadline) == hmc_core::time::Duration::ZERO {
-                return Err(Error::deadline("waiting for any of several operations"));
-            }
-            self.park_on(ops, deadline);
-        }
-    }
-
-    /// Sleeps until one of the operations' links has something to read.
-    fn park_on(&self, ops: &[OpId], deadline: hmc_core::time::Instant) {
-        let links: Vec<Arc<Link>> =
-            ops.iter().filter_map(|op| self.shared.link_by_serial(op.link)).collect();
-        let mut fds: Vec<PollFd<'_>> = links
-            .iter()
-            .filter_map(|l| l.data_fd())
-            .map(|fd| PollFd::new(fd, PollFlags::IN))
-            .collect();
-        // Another thread (the engine, a leader) may read the answer before us: look again soon.
-        let soon = clock::now().after(hmc_core::time::Duration::from_nanos(200_000));
-        let timeout = clock::timespec(clock::left(deadline.min(soon)));
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
     }
 
     /// Whether an operation has ended; see [`Peer::test`].

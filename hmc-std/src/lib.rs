@@ -35,6 +35,7 @@ compile_error!("hmc-std needs Linux (memfd, epoll, SCM_RIGHTS); hmc-core builds 
 
 mod accept;
 pub mod address;
+mod any;
 pub mod batch;
 mod clock;
 pub mod communicator;

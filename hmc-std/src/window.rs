@@ -42,10 +42,11 @@ pub struct Window {
     region: RemoteRegion,
 }
 
-/// Memory that a peer may still touch although its window was revoked.
+/// A revoked window whose peer is not out yet: its word must not serve another window.
 #[derive(Debug)]
 pub(crate) struct Quarantine {
-    span: Span,
+    /// The memory that the peer may still touch; `None` when the owner has fresh pages instead.
+    span: Option<Span>,
     fence: crate::transport::shm::ShmFence,
     peer: Peer,
     region: RemoteRegion,
@@ -85,10 +86,13 @@ impl Window {
 
     /// Takes the span back: from when this returns `Ok`, no byte of it is read or written by the
     /// peer. TCP: at once. Shared memory: when the peer's copy under way (at most 1 MiB) has ended.
+    /// If it does not end by `timeout` (the peer is stopped, say) and the span starts and ends at pages, the
+    /// span gets fresh pages with the same bytes, and the peer keeps the old ones for itself. Later windows
+    /// of that region cannot be mapped any more: their bytes go through the local socket.
     ///
     /// # Errors
-    /// `Quarantined` when the peer did not get out by `timeout` (it is stopped, say). The range stays
-    /// `Busy` in its region until the peer is out or its process has ended.
+    /// `Quarantined` when the peer did not get out by `timeout` and the pages cannot be replaced. The range
+    /// stays `Busy` in its region until the peer is out or its process has ended.
     pub fn revoke(mut self, timeout: Duration) -> Result<Span> {
         let deadline = clock::deadline_in(timeout);
         let fence = self.begin()?;
@@ -102,8 +106,12 @@ impl Window {
                 let left = Duration::from_nanos(clock::left(deadline).as_nanos());
                 if !fence.wait(left) {
                     self.peer.link.data().port().quarantine(window, epoch);
+                    if span.renew_pages() {
+                        self.lock_away(None, fence);
+                        return Ok(span);
+                    }
                     let len = span.len();
-                    self.lock_away(span, fence);
+                    self.lock_away(Some(span), fence);
                     return Err(Error::new(
                         ErrorKind::Quarantined,
                         format!(
@@ -137,7 +145,7 @@ impl Window {
         Ok(fence)
     }
 
-    fn lock_away(&self, span: Span, fence: crate::transport::shm::ShmFence) {
+    fn lock_away(&self, span: Option<Span>, fence: crate::transport::shm::ShmFence) {
         let q = Quarantine { span, fence, peer: self.peer.clone(), region: self.region };
         lock(&self.peer.shared.quarantine).push(q);
     }
@@ -159,7 +167,9 @@ impl Drop for Window {
             Ok(Fence::Shm(fence)) => {
                 if fence.wait(Duration::ZERO) {
                     self.peer.link.data().port().fenced(window, epoch);
-                } else if let Some(span) = self.span.take() {
+                } else {
+                    self.peer.link.data().port().quarantine(window, epoch);
+                    let span = self.span.take();
                     self.lock_away(span, fence);
                 }
             }
@@ -171,7 +181,8 @@ impl Drop for Window {
 
 /// Bytes that are held back.
 pub(crate) fn quarantined_bytes(shared: &Shared) -> u64 {
-    lock(&shared.quarantine).iter().map(|q| q.span.len()).fold(0, u64::saturating_add)
+    let len = |q: &Quarantine| q.span.as_ref().map_or(0, Span::len);
+    lock(&shared.quarantine).iter().map(len).fold(0, u64::saturating_add)
 }
 
 /// Gives back what has been fenced since.

@@ -469,6 +469,12 @@ impl DataState {
         hold.waker.replace(waker)
     }
 
+    /// Takes off who was to be woken when the operation ends, if it still runs.
+    pub(crate) fn take_waker(&mut self, op: OpId) -> Option<Waker> {
+        self.lane.test(op).ok()?;
+        self.holds.get_mut(usize::from(op.index))?.waker.take()
+    }
+
     /// The link is over: everything ends. Without the peer's `eof`, copies that it does itself, in
     /// our address space, may still run: their memory stays held.
     pub(crate) fn die(&mut self, eof: bool, after: &mut Aftermath) {

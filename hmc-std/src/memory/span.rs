@@ -52,6 +52,16 @@ impl Span {
         LocalSlice { key: self.region.key(), span: self.range }
     }
 
+    /// Puts fresh pages with the same bytes under the range, so that who has the old ones mapped no longer
+    /// sees or changes it. Whether that was possible.
+    pub(crate) fn renew_pages(&self) -> bool {
+        let renewed = self.region.mapping().map(|m| m.fresh_over(self.range));
+        if let Some(Err(e)) = &renewed {
+            tracing::debug!(error = %e, "no fresh pages under a revoked window");
+        }
+        matches!(renewed, Some(Ok(())))
+    }
+
     fn part(&self, offset: u64, len: usize) -> Result<Range> {
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         Ok(self.range.sub(Side::Local, offset, len)?)

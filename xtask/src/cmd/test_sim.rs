@@ -17,6 +17,13 @@ use std::time::{Duration, Instant};
 /// Time that one step may take, its build included.
 const STEP: Duration = Duration::from_secs(1200);
 
+/// The other kind of processor that HMC runs on.
+const OTHER: &str = if cfg!(target_arch = "aarch64") {
+    "x86_64-unknown-linux-gnu"
+} else {
+    "aarch64-unknown-linux-gnu"
+};
+
 /// A target of the other byte order, which Miri interprets on any machine.
 const BIG_ENDIAN: &str = "s390x-unknown-linux-gnu";
 
@@ -25,7 +32,7 @@ const FUZZ_SECS: u64 = 10;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: msrv, process tests in release, loom, Miri, fuzz
+    /// Leave out the slow steps: msrv, the other processor, process tests in release, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
 }
@@ -57,9 +64,10 @@ struct Step {
     run: fn(&Path) -> Answer,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "tidy", slow: false, run: |_| cmd::tidy::run().into() },
     Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
+    Step { name: "the other processor", slow: true, run: other },
     Step { name: "workspace tests", slow: false, run: workspace },
     Step { name: "process tests (release)", slow: true, run: processes },
     Step { name: "loom models", slow: true, run: loom },
@@ -144,6 +152,24 @@ fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
         total.skipped = total.skipped.saturating_add(c.skipped);
         total
     })
+}
+
+/// Checks the workspace for the other kind of processor. Nothing is linked or run: that needs its tools.
+fn other(root: &Path) -> Answer {
+    if !tools::has_target(OTHER) {
+        return Verdict::skipped(
+            format!("no standard library for {OTHER}"),
+            format!("`rustup target add {OTHER}`"),
+        )
+        .into();
+    }
+    let mut command = shell::cargo();
+    command.current_dir(root).args(["check", "--workspace", "--locked", "--target", OTHER]);
+    match shell::stream(&mut command, STEP) {
+        Ok(out) if out.success => Verdict::Passed.into(),
+        Ok(out) => Verdict::failed(format!("does not check for {OTHER}: {}", out.why())).into(),
+        Err(why) => Verdict::Failed(why).into(),
+    }
 }
 
 /// Everything but the process tests, which want a release build, with the documents' examples.

@@ -21,7 +21,7 @@ use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::error::MemError;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
+use hmc_mem::word::WindowWord;
 
 use crate::error::{Error, Result};
 use crate::memory::Region;
@@ -29,6 +29,11 @@ use crate::transport::regions::RegionCache;
 use crate::transport::stream::{
     Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort, reserve_once,
 };
+
+mod mapped;
+
+pub(crate) use mapped::ShmFence;
+use mapped::{Mapped, copy_mapped, word_at, word_epoch};
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -40,16 +45,6 @@ const BEAT_AT: u64 = 2048;
 const _: () = assert!(MAX_WINDOWS_PER_PEER * 8 <= 2048);
 /// The name under which the page itself travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
-
-/// One window of the peer, mapped.
-#[derive(Debug)]
-struct Mapped {
-    id: WindowId,
-    epoch: Epoch,
-    map: Mapping,
-    range: Range,
-    access: Access,
-}
 
 /// A transfer that is copied piece by piece.
 #[derive(Clone, Copy, Debug)]
@@ -74,31 +69,6 @@ pub(crate) struct ShmPort {
     bytes: u64,
     /// The peer's heartbeats, as counted last.
     heard: u64,
-}
-
-/// Waits for the peer's last copy into a revoked window.
-#[derive(Debug)]
-pub(crate) struct ShmFence {
-    page: Arc<Mapping>,
-    index: u16,
-}
-
-impl ShmFence {
-    /// Whether nobody is inside any more, waiting up to `timeout`.
-    pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
-        match self.page.bytes().word(word_at(self.index)) {
-            Ok(word) => WindowWord::new(word).wait_drained(timeout) == Drain::Drained,
-            Err(_) => true,
-        }
-    }
-}
-
-fn word_at(index: u16) -> u64 {
-    u64::from(index).saturating_mul(8)
-}
-
-fn word_epoch(epoch: Epoch) -> u32 {
-    epoch.0 & MAX_EPOCH
 }
 
 impl ShmPort {
@@ -254,7 +224,11 @@ impl ShmPort {
         if writable && region.is_write_sealed() {
             return Ok(());
         }
-        let fd = mapping.fd()?.try_clone_to_owned().map_err(|e| {
+        // Pages that were replaced under a revoked window are in no descriptor.
+        let Ok(fd) = mapping.fd() else {
+            return Ok(());
+        };
+        let fd = fd.try_clone_to_owned().map_err(|e| {
             Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
         })?;
         let mut frame = DataFrame::new(DataKind::Region, 0);
@@ -386,40 +360,6 @@ impl ShmPort {
             self.queue.pop_front();
         }
     }
-}
-
-/// Copies between `local` of `region` and a mapped window, inside the window's word.
-#[inline]
-fn copy_mapped(
-    m: &Mapped,
-    words: &Mapping,
-    region: &Region,
-    opcode: Opcode,
-    local: Range,
-    remote: RemoteSlice,
-    whole: u64,
-) -> Result<(), Failure> {
-    if m.epoch != remote.epoch {
-        return Err(Failure::Window(WindowFault::StaleEpoch));
-    }
-    let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-    if !m.access.contains(needed) {
-        return Err(Failure::Window(WindowFault::Access));
-    }
-    let there = m
-        .range
-        .sub(Side::Remote, remote.span.offset(), remote.span.len())
-        .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
-    let word = words.bytes().word(word_at(remote.window.index()));
-    let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
-    word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
-    let copied = if opcode == Opcode::Get {
-        m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
-    } else {
-        region.bytes().copy_piece_to(local, &m.map.bytes(), there, whole)
-    };
-    word.leave();
-    copied.map_err(|_| Failure::UnknownRegion)
 }
 
 impl Transport for ShmPort {

@@ -1,0 +1,174 @@
+//! Waiting for several operations: for all of them, or for whichever ends first.
+//!
+//! [`Communicator::wait_any`] watches the sockets of all links concerned and a bell of its own: whoever else reads an
+//! answer (a leader, the background thread) rings it. No look is repeated for want of a signal.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use hmc_core::time::Instant;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use crate::clock;
+use crate::communicator::Communicator;
+use crate::error::{Error, Result};
+use crate::op::OpId;
+use crate::peer::Peer;
+
+/// Rung by the waker of each operation that is waited for.
+#[derive(Debug)]
+struct Bell(OwnedFd);
+
+impl Bell {
+    fn new() -> Result<Arc<Self>> {
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(|fd| Arc::new(Self(fd)))
+            .map_err(|e| Error::io("cannot create an eventfd to wait on", e))
+    }
+
+    /// Forgets what was rung.
+    fn hush(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.0, &mut count);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // eventfd(2): fails only when the counter is full, and then it rings already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Wakers on operations, taken off again on drop: they must not ring for somebody else's wait.
+struct Armed<'a> {
+    peers: &'a [(Peer, OpId)],
+}
+
+impl<'a> Armed<'a> {
+    /// Puts `waker` on every operation. `None` when there is something to do first: one has ended, or bytes are to
+    /// be copied by this process itself.
+    fn put(peers: &'a [(Peer, OpId)], waker: &Waker) -> Option<Self> {
+        let armed = Armed { peers };
+        for (peer, op) in peers {
+            // Wakers are cloned and dropped outside the lock.
+            let waker = waker.clone();
+            let mut data = peer.link.data();
+            let busy = data.has_work() || data.lane().test(op.op) != Ok(false);
+            let left = if busy { Some(waker) } else { data.set_waker(op.op, waker) };
+            drop(data);
+            drop(left);
+            if busy {
+                return None;
+            }
+        }
+        Some(armed)
+    }
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        for (peer, op) in self.peers {
+            let waker = peer.link.data().take_waker(op.op);
+            drop(waker);
+        }
+    }
+}
+
+/// Sleeps until the bell rings, a socket is ready, or the time of an operation or of the caller has come.
+fn sleep(peers: &[(Peer, OpId)], bell: &Bell, deadline: Instant) {
+    let mut until = deadline;
+    let mut fds = Vec::with_capacity(peers.len().saturating_add(1));
+    fds.push(PollFd::new(&bell.0, PollFlags::IN));
+    for (peer, _) in peers {
+        let (interest, earliest) = {
+            let mut data = peer.link.data();
+            (data.port().interest(), data.lane().next_deadline())
+        };
+        until = until.min(earliest);
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, interest.read);
+        flags.set(PollFlags::OUT, interest.write);
+        if let Some(fd) = peer.link.data_fd().filter(|_| !flags.is_empty()) {
+            fds.push(PollFd::new(fd, flags));
+        }
+    }
+    let timeout = clock::timespec(clock::left(until));
+    // EINTR is one more reason to look again.
+    let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+}
+
+impl Communicator {
+    /// Waits for all operations, whatever becomes of each. Gives the bytes moved by all.
+    ///
+    /// # Errors
+    /// The first failure, in the order of the list, after all have ended.
+    pub fn wait_all(&self, ops: &[OpId]) -> Result<u64> {
+        let deadline = clock::deadline_in(self.shared.config.deadline);
+        let mut total: u64 = 0;
+        let mut failure = None;
+        for op in ops {
+            let left = Duration::from_nanos(clock::left(deadline).as_nanos());
+            match self.peer_of(*op).and_then(|p| p.wait_within(*op, left)) {
+                Ok(n) => total = total.saturating_add(n),
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        failure.map_or(Ok(total), Err)
+    }
+
+    /// Waits until one of the operations has ended, takes its result and says which. They may be of different
+    /// peers.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Stale` for a name that is none.
+    /// The failure of an operation that ended is the second half of the pair.
+    pub fn wait_any(&self, ops: &[OpId], timeout: Duration) -> Result<(usize, Result<u64>)> {
+        if ops.is_empty() {
+            return Err(Error::config("wait_any needs at least one operation"));
+        }
+        let deadline = clock::deadline_in(timeout);
+        let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
+        let mut peers = Vec::with_capacity(ops.len());
+        for (i, op) in ops.iter().enumerate() {
+            match self.peer_of(*op) {
+                Ok(peer) => peers.push((peer, *op)),
+                Err(e) => return Ok((i, Err(e))),
+            }
+        }
+        let mut bell = None;
+        loop {
+            for (i, (peer, op)) in peers.iter().enumerate() {
+                if peer.test(*op)? {
+                    return Ok((i, peer.wait(*op)));
+                }
+            }
+            let now = clock::now();
+            if now >= deadline {
+                return Err(Error::deadline("waiting for any of several operations"));
+            }
+            if now < spin_until {
+                std::hint::spin_loop();
+                continue;
+            }
+            let (bell, waker) = match &bell {
+                Some(pair) => pair,
+                None => {
+                    let fresh = Bell::new()?;
+                    bell.insert((Arc::clone(&fresh), Waker::from(fresh)))
+                }
+            };
+            if let Some(armed) = Armed::put(&peers, waker) {
+                sleep(&peers, bell, deadline);
+                drop(armed);
+                bell.hush();
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! One window of a peer, mapped; and the words that say who is inside a window.
+
+use std::sync::Arc;
+
+use hmc_core::kinds::Access;
+use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::span::{Side, Span as Range};
+use hmc_core::window::WindowFault;
+use hmc_core::work::{Failure, Opcode};
+use hmc_mem::os::memfd::Mapping;
+use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
+
+use crate::memory::Region;
+
+/// One window of the peer, mapped.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub(super) id: WindowId,
+    pub(super) epoch: Epoch,
+    pub(super) map: Mapping,
+    pub(super) range: Range,
+    pub(super) access: Access,
+}
+
+/// Waits for the peer's last copy into a revoked window.
+#[derive(Debug)]
+pub(crate) struct ShmFence {
+    pub(super) page: Arc<Mapping>,
+    pub(super) index: u16,
+}
+
+impl ShmFence {
+    /// Whether nobody is inside any more, waiting up to `timeout`.
+    pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
+        match self.page.bytes().word(word_at(self.index)) {
+            Ok(word) => WindowWord::new(word).wait_drained(timeout) == Drain::Drained,
+            Err(_) => true,
+        }
+    }
+}
+
+pub(super) fn word_at(index: u16) -> u64 {
+    u64::from(index).saturating_mul(8)
+}
+
+pub(super) fn word_epoch(epoch: Epoch) -> u32 {
+    epoch.0 & MAX_EPOCH
+}
+
+/// Copies between `local` of `region` and a mapped window, inside the window's word.
+#[inline]
+pub(super) fn copy_mapped(
+    m: &Mapped,
+    words: &Mapping,
+    region: &Region,
+    opcode: Opcode,
+    local: Range,
+    remote: RemoteSlice,
+    whole: u64,
+) -> Result<(), Failure> {
+    if m.epoch != remote.epoch {
+        return Err(Failure::Window(WindowFault::StaleEpoch));
+    }
+    let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+    if !m.access.contains(needed) {
+        return Err(Failure::Window(WindowFault::Access));
+    }
+    let there = m
+        .range
+        .sub(Side::Remote, remote.span.offset(), remote.span.len())
+        .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
+    let word = words.bytes().word(word_at(remote.window.index()));
+    let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
+    word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
+    let copied = if opcode == Opcode::Get {
+        m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
+    } else {
+        region.bytes().copy_piece_to(local, &m.map.bytes(), there, whole)
+    };
+    word.leave();
+    copied.map_err(|_| Failure::UnknownRegion)
+}
