@@ -3,7 +3,6 @@
 //! At most [`MAX_PENDING`] at a time and [`MAX_PER_SOURCE`] from one address; each has two seconds
 //! and half a kilobyte for its first words. None of them can delay another.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,8 +28,8 @@ use crate::listen::Source;
 use crate::node::inbox::Inbox;
 use crate::node::registry::{Input, Output as Decision};
 use crate::shared::{Route, Shared, lock};
+use crate::socket::Socket;
 use crate::transport::shm::ShmPort;
-use crate::transport::socket;
 use crate::transport::stream::{StreamPort, StreamSetup};
 use crate::transport::{Port, SharedInbox};
 
@@ -39,7 +38,7 @@ pub(crate) const MAX_PER_SOURCE: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Pending {
-    fd: Arc<OwnedFd>,
+    socket: Arc<Socket>,
     source: Source,
     control: Control,
     framer: Framer<Vec<u8>>,
@@ -69,31 +68,37 @@ impl Shared {
             return Ok(());
         };
         while let Some((fd, source)) = door.accept()? {
-            let mut pending = lock(&self.pending);
-            let same = pending
-                .values()
-                .filter(|p| source.host().is_some() && p.source.host() == source.host())
-                .count();
-            if pending.len() >= MAX_PENDING || same >= MAX_PER_SOURCE || self.is_leaving() {
-                // Dropped: closed at once. They may come back.
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            let acceptor = Acceptor {
-                rank: self.config.rank,
-                job: self.config.job,
-                upstream: if self.config.upstream { Upstream::Allowed } else { Upstream::Refused },
-            };
-            let id = self.next_pending.fetch_add(1, Ordering::Relaxed);
-            let fd = Arc::new(fd);
-            if self.driver.watch(&*fd, Token::Pending(id)).is_err() {
-                continue;
-            }
-            let control = Control::accepted(&acceptor, clock::now());
-            let framer = CtrlState::new_framer();
-            pending.insert(id, Pending { fd, source, control, framer });
+            self.meet(fd.into(), source);
         }
         Ok(())
+    }
+
+    /// A stranger came. Gives it a number, or turns it away: the connection closes with `socket`.
+    pub(crate) fn meet(&self, socket: Socket, source: Source) -> Option<u32> {
+        let mut pending = lock(&self.pending);
+        let same = pending
+            .values()
+            .filter(|p| source.host().is_some() && p.source.host() == source.host())
+            .count();
+        if pending.len() >= MAX_PENDING || same >= MAX_PER_SOURCE || self.is_leaving() {
+            // Dropped: closed at once. They may come back.
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let acceptor = Acceptor {
+            rank: self.config.rank,
+            job: self.config.job,
+            upstream: if self.config.upstream { Upstream::Allowed } else { Upstream::Refused },
+        };
+        let id = self.next_pending.fetch_add(1, Ordering::Relaxed);
+        let socket = Arc::new(socket);
+        if self.driver.watch_socket(&socket, Token::Pending(id)).is_err() {
+            return None;
+        }
+        let control = Control::accepted(&acceptor, clock::now());
+        let framer = CtrlState::new_framer();
+        pending.insert(id, Pending { socket, source, control, framer });
+        Some(id)
     }
 
     /// A stranger's socket is readable.
@@ -106,7 +111,7 @@ impl Shared {
                 lock(&self.pending).insert(id, p);
             }
             Turned::Away => {
-                self.driver.unwatch(&*p.fd);
+                self.driver.unwatch_socket(&p.socket);
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }
             Turned::Home => {}
@@ -119,7 +124,7 @@ impl Shared {
             p.control.tick(now);
             let stays = p.control.close_reason().is_none();
             if !stays {
-                self.driver.unwatch(&*p.fd);
+                self.driver.unwatch_socket(&p.socket);
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }
             stays
@@ -143,7 +148,7 @@ impl Shared {
                     // Exactly what belongs to the first frame: what follows an ATTACH is payload.
                     let space = p.framer.space();
                     let n = n.min(space.len());
-                    match socket::recv(&*p.fd, space.get_mut(..n).unwrap_or_default()) {
+                    match p.socket.recv(space.get_mut(..n).unwrap_or_default()) {
                         Ok(0) => return Turned::Away,
                         Ok(n) => {
                             p.framer.filled(n, now);
@@ -297,7 +302,7 @@ impl Shared {
         inbox: SharedInbox,
         data: DataState,
     ) {
-        self.driver.unwatch(&*p.fd);
+        self.driver.unwatch_socket(&p.socket);
         let acceptor =
             Acceptor { rank: self.config.rank, job: self.config.job, upstream: Upstream::Refused };
         let spare = Control::accepted(&acceptor, clock::now());
@@ -311,9 +316,9 @@ impl Shared {
             spin: self.config.spin,
             driver: Arc::clone(&self.driver),
             owner: self.owner(),
-            ctrl: CtrlState::new(Arc::clone(&p.fd), control, framer),
+            ctrl: CtrlState::new(Arc::clone(&p.socket), control, framer),
             data,
-            data_fd: None,
+            data_socket: None,
             inbox,
         });
         self.publish(&link);
@@ -340,17 +345,17 @@ impl Shared {
             _ => return Err(RejectReason::NotAuthorised),
         };
         p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
-        self.driver.unwatch(&*p.fd);
+        self.driver.unwatch_socket(&p.socket);
         say_last_words(p);
         let pid = match p.source {
             Source::Uds { pid } => Some(pid),
             Source::Tcp(_) => None,
         };
         let port = self
-            .new_port(conn, Arc::clone(&p.fd), rank, pid, link.inbox_handle())
+            .new_port(conn, Arc::clone(&p.socket), rank, pid, link.inbox_handle())
             .map_err(|_| RejectReason::Busy)?;
         link.choose(conn, "the peer dialed it".into());
-        if !link.attach(Arc::clone(&p.fd), port) {
+        if !link.attach(Arc::clone(&p.socket), port) {
             return Err(RejectReason::BadToken);
         }
         if let Err(e) = self.introduce(&link) {
@@ -366,13 +371,13 @@ impl Shared {
     pub(crate) fn new_port(
         &self,
         conn: ConnType,
-        fd: Arc<OwnedFd>,
+        socket: Arc<Socket>,
         peer: Rank,
         pid: Option<u32>,
         inbox: SharedInbox,
     ) -> crate::error::Result<Port> {
         let stream = StreamPort::new(StreamSetup {
-            fd,
+            socket,
             peer,
             local: conn == ConnType::Shm,
             pid,
@@ -402,7 +407,7 @@ fn reason(verdict: Verdict) -> Option<RejectReason> {
 fn say_last_words(p: &mut Pending) {
     while let Some(output) = p.control.poll_output() {
         if let Output::Transmit(frame) = output {
-            let _ = socket::send(&*p.fd, frame.as_bytes());
+            let _ = p.socket.send(frame.as_bytes());
         }
     }
 }

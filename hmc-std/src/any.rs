@@ -95,8 +95,9 @@ fn sleep(peers: &[(Peer, OpId)], bell: &Bell, deadline: Instant) {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, interest.read);
         flags.set(PollFlags::OUT, interest.write);
-        if let Some(fd) = peer.link.data_fd().filter(|_| !flags.is_empty()) {
-            fds.push(PollFd::new(fd, flags));
+        let socket = peer.link.data_socket().filter(|_| !flags.is_empty());
+        if let Some(fd) = socket.and_then(|s| s.fd()) {
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
     }
     let timeout = clock::timespec(clock::left(until));

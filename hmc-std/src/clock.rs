@@ -5,10 +5,26 @@ use hmc_core::time::{Duration, Instant};
 /// Now, on the system's monotonic clock (`CLOCK_MONOTONIC`, clock_gettime(2)).
 #[must_use]
 pub(crate) fn now() -> Instant {
+    #[cfg(feature = "testing")]
+    if let Some(now) = virtual_time::get() {
+        return now;
+    }
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let secs = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
     Instant::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Nanoseconds of the wall clock: later lives of a process have higher numbers. Never compared with
+/// a deadline.
+#[must_use]
+pub(crate) fn wall_nanos() -> u64 {
+    #[cfg(feature = "testing")]
+    if let Some(wall) = virtual_time::wall_nanos() {
+        return wall;
+    }
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(1, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A std duration as the core's, saturating.
@@ -40,4 +56,59 @@ pub(crate) fn timespec(d: Duration) -> Option<rustix::time::Timespec> {
 #[must_use]
 pub(crate) fn deadline_in(d: std::time::Duration) -> Instant {
     now().after(from_std(d))
+}
+
+/// The time and the chance of a simulated process, for the thread that runs it.
+#[cfg(feature = "testing")]
+pub(crate) mod virtual_time {
+    use super::Instant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+        static WALL: Cell<u64> = const { Cell::new(0) };
+        static SEED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn get() -> Option<Instant> {
+        NOW.get()
+    }
+
+    /// The wall clock of the process: `wall` is its zero.
+    pub(super) fn wall_nanos() -> Option<u64> {
+        NOW.get().map(|now| WALL.get().saturating_add(now.as_nanos()))
+    }
+
+    /// From now on this thread's clock shows `now` and its chance comes from `seed`.
+    pub(crate) fn enter(now: Instant, wall: u64, seed: u64) {
+        NOW.set(Some(now));
+        WALL.set(wall);
+        SEED.set(seed);
+    }
+
+    /// The system's clock again. Gives the seed to go on with.
+    pub(crate) fn leave() -> u64 {
+        NOW.set(None);
+        SEED.get()
+    }
+
+    /// Fills `bytes` from the seed, by splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+    /// generators", 2014). Whether this thread is a simulated one.
+    pub(crate) fn entropy(bytes: &mut [u8]) -> bool {
+        if get().is_none() {
+            return false;
+        }
+        for chunk in bytes.chunks_mut(8) {
+            let state = SEED.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+            SEED.set(state);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            z ^= z >> 31;
+            for (to, from) in chunk.iter_mut().zip(z.to_le_bytes()) {
+                *to = from;
+            }
+        }
+        true
+    }
 }

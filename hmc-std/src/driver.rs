@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::config::Progress;
 use crate::error::{Error, Result};
 use crate::link::Link;
+use crate::socket::Socket;
 
 /// Which half of a link a descriptor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,17 @@ impl Driver {
         Ok(this)
     }
 
+    /// Watches a stranger's socket for reading.
+    pub(crate) fn watch_socket(&self, socket: &Socket, token: Token) -> Result<()> {
+        socket.fd().map_or(Ok(()), |fd| self.watch(fd, token))
+    }
+
+    pub(crate) fn unwatch_socket(&self, socket: &Socket) {
+        if let Some(fd) = socket.fd() {
+            self.unwatch(fd);
+        }
+    }
+
     /// Watches a descriptor for reading, as long as it is open.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> Result<()> {
         let data = epoll::EventData::new_u64(token.encode());
@@ -125,13 +137,14 @@ impl Driver {
     /// Tells the kernel what a half of a link waits for.
     pub(crate) fn register(
         &self,
-        fd: impl AsFd,
+        socket: &Socket,
         serial: u32,
         channel: Channel,
         slot: &mut Registered,
         read: bool,
         write: bool,
     ) {
+        let Some(fd) = socket.fd() else { return };
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, read);
         flags.set(epoll::EventFlags::OUT, write);
@@ -155,8 +168,10 @@ impl Driver {
 
     /// Stops watching a link.
     pub(crate) fn forget(&self, link: &Link) {
-        let _ = epoll::delete(&self.main, link.ctrl_fd());
-        if let Some(fd) = link.data_fd() {
+        if let Some(fd) = link.ctrl_socket().fd() {
+            let _ = epoll::delete(&self.main, fd);
+        }
+        if let Some(fd) = link.data_socket().and_then(|s| s.fd()) {
             let _ = epoll::delete(self.instance(Channel::Data), fd);
         }
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::clock;
 use crate::config::Progress;
-use crate::driver::{Channel, Driver, Events, Token};
+use crate::driver::{Driver, Events, Token};
 use crate::link::Link;
 use crate::node::registry::{Input, Output};
 use crate::shared::{Shared, lock};
@@ -76,35 +76,23 @@ impl Engine {
         let mut busy = false;
         for token in self.events.tokens() {
             match token {
-                Token::Link(serial, channel) => {
-                    if let Some(link) = s.link_by_serial(serial) {
-                        busy |= match channel {
-                            Channel::Ctrl => link.turn_ctrl(false),
-                            Channel::Data => link.turn_data(false),
-                        };
-                    }
-                }
                 Token::Listener(n) => {
                     if let Err(e) = s.greet(n) {
                         warn_about_door(e);
-                        if let Some(l) = usize::try_from(n).ok().and_then(|i| s.listeners.get(i)) {
-                            s.driver.unwatch(l.fd());
+                        let door = usize::try_from(n).ok().and_then(|i| s.listeners.get(i));
+                        if let Some(fd) = door.and_then(|l| l.fd()) {
+                            s.driver.unwatch(fd);
                             self.shut.push(n);
                             self.open_at = clock::now().after(Duration::from_millis(DOOR_PAUSE_MS));
                         }
                     }
                 }
-                Token::Pending(id) => s.hear_stranger(id),
                 Token::Bell => s.driver.silence(),
+                ready => busy |= s.serve(ready),
             }
         }
         if s.config.progress == Progress::Thread {
-            while let Some(serial) = s.driver.next_queued() {
-                if let Some(link) = s.link_by_serial(serial) {
-                    link.dequeue();
-                    busy |= link.turn_data(false);
-                }
-            }
+            busy |= s.serve_queued();
         }
         let now = clock::now();
         if busy {
@@ -117,8 +105,9 @@ impl Engine {
         if now >= self.open_at {
             self.open_at = Instant::NEVER;
             for n in self.shut.drain(..) {
-                if let Some(l) = usize::try_from(n).ok().and_then(|i| s.listeners.get(i)) {
-                    let _ = s.driver.watch(l.fd(), Token::Listener(n));
+                let door = usize::try_from(n).ok().and_then(|i| s.listeners.get(i));
+                if let Some(fd) = door.and_then(|l| l.fd()) {
+                    let _ = s.driver.watch(fd, Token::Listener(n));
                 }
             }
         }
@@ -130,14 +119,7 @@ impl Engine {
     fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
         let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
         self.next_tick = now.after(tick);
-        s.tick_strangers(now);
-        s.links_into(&mut self.links);
-        for link in self.links.drain(..) {
-            link.tick(now);
-        }
-        s.retire();
-        s.tend_graveyard();
-        crate::window::tend_quarantine(s);
+        s.keep_time(now, &mut self.links);
     }
 }
 

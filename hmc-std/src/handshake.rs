@@ -1,6 +1,6 @@
 //! The dialer's side of a connection's first words: a socket, a machine, a deadline.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::config::uds_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::ctrl::CtrlState;
 use crate::listen::{local_peer, new_socket, tune_tcp};
-use crate::transport::socket;
+use crate::socket::Socket;
 
 /// What a WELCOME said, kept.
 pub(crate) struct Met {
@@ -35,7 +35,7 @@ pub(crate) struct Met {
 
 /// A connection whose first words are being exchanged.
 pub(crate) struct Handshake {
-    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) socket: Arc<Socket>,
     pub(crate) control: Control,
     pub(crate) framer: Framer<Vec<u8>>,
 }
@@ -48,8 +48,8 @@ pub(crate) enum Reached {
 }
 
 impl Handshake {
-    pub(crate) fn new(fd: OwnedFd, control: Control) -> Self {
-        Self { fd: Arc::new(fd), control, framer: CtrlState::new_framer() }
+    pub(crate) fn new(socket: Socket, control: Control) -> Self {
+        Self { socket: Arc::new(socket), control, framer: CtrlState::new_framer() }
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
@@ -57,7 +57,9 @@ impl Handshake {
             match output {
                 Output::Transmit(frame) => {
                     // Half a kilobyte into an empty socket buffer.
-                    let n = socket::send(&*self.fd, frame.as_bytes())
+                    let n = self
+                        .socket
+                        .send(frame.as_bytes())
                         .map_err(|e| Error::io("cannot say hello", e))?;
                     if n != frame.as_bytes().len() {
                         return Err(Error::new(ErrorKind::Io, "the socket took half a hello"));
@@ -70,8 +72,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Talks until the machine says that the connection is up, or refused.
-    pub(crate) fn run(&mut self, deadline: Instant) -> Result<Reached> {
+    /// Talks as far as what has come allows: the connection is up, or refused, or (`None`) more must come first.
+    pub(crate) fn advance(&mut self) -> Result<Option<Reached>> {
         loop {
             self.flush()?;
             let now = clock::now();
@@ -81,9 +83,11 @@ impl Handshake {
                     let event = event
                         .map_err(|v| Error::new(ErrorKind::Protocol, format!("the peer: {v}")))?;
                     match event {
-                        Some(Event::Connected(w)) => return Ok(Reached::Connected(Met::of(&w))),
-                        Some(Event::Attached) => return Ok(Reached::Attached),
-                        Some(Event::Refused(why)) => return Ok(Reached::Refused(why)),
+                        Some(Event::Connected(w)) => {
+                            return Ok(Some(Reached::Connected(Met::of(&w))));
+                        }
+                        Some(Event::Attached) => return Ok(Some(Reached::Attached)),
+                        Some(Event::Refused(why)) => return Ok(Some(Reached::Refused(why))),
                         _ => {}
                     }
                 }
@@ -91,12 +95,10 @@ impl Handshake {
                     // No byte beyond the frame: what follows may carry descriptors.
                     let space = self.framer.space();
                     let n = n.min(space.len());
-                    match socket::recv(&*self.fd, space.get_mut(..n).unwrap_or_default()) {
+                    match self.socket.recv(space.get_mut(..n).unwrap_or_default()) {
                         Ok(0) => return Err(closed(self.control.eof())),
                         Ok(n) => self.framer.filled(n, now),
-                        Err(Errno::AGAIN) => {
-                            wait_for(&self.fd, PollFlags::IN, deadline)?;
-                        }
+                        Err(Errno::AGAIN) => return Ok(None),
                         Err(e) => return Err(Error::io("the peer hung up", e)),
                     }
                 }
@@ -145,14 +147,19 @@ fn closed(why: CloseReason) -> Error {
     Error::new(kind, format!("no connection: {why}"))
 }
 
-fn wait_for(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<()> {
+/// Waits until an answer can be read.
+pub(crate) fn wait_for_answer(socket: &Socket, deadline: Instant) -> Result<()> {
+    socket.fd().map_or(Ok(()), |fd| wait_for(fd, PollFlags::IN, deadline))
+}
+
+fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Instant) -> Result<()> {
     loop {
         let left = clock::left(deadline);
         if left == Duration::ZERO {
             return Err(Error::deadline("connecting"));
         }
         let timeout = clock::timespec(left);
-        match rustix::event::poll(&mut [PollFd::new(fd, flags)], timeout.as_ref()) {
+        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(e) => return Err(Error::io("poll", e)),
@@ -172,7 +179,7 @@ fn finish_connect(
         Err(Errno::INPROGRESS) => {}
         Err(e) => return Err(fail(e)),
     }
-    wait_for(&fd, PollFlags::OUT, deadline)
+    wait_for(fd.as_fd(), PollFlags::OUT, deadline)
         .map_err(|_| Error::deadline(format_args!("connecting to {what}")))?;
     match rustix::net::sockopt::socket_error(&fd) {
         Ok(Ok(())) => Ok(fd),

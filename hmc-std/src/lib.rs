@@ -42,6 +42,7 @@ pub mod communicator;
 pub mod config;
 pub mod control;
 mod dial;
+mod dialing;
 mod driver;
 mod engine;
 pub mod error;
@@ -58,6 +59,7 @@ pub mod peer;
 pub mod probe;
 pub mod session;
 mod shared;
+mod socket;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;

@@ -19,8 +19,20 @@ const BACKLOG: i32 = 1024;
 
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Tcp { fd: OwnedFd, addr: SocketAddr },
-    Uds { fd: OwnedFd, path: PathBuf, _lock: OwnedFd },
+    Tcp {
+        fd: OwnedFd,
+        addr: SocketAddr,
+    },
+    Uds {
+        fd: OwnedFd,
+        path: PathBuf,
+        _lock: OwnedFd,
+    },
+    /// A door in a simulated world.
+    #[cfg(feature = "testing")]
+    Simulated {
+        addr: SocketAddr,
+    },
 }
 
 /// Who came in.
@@ -94,9 +106,12 @@ impl Listener {
         Ok(Self::Uds { fd, path, _lock: lock })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// What the kernel can be asked to watch, if this is a door that the kernel knows.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Tcp { fd, .. } | Self::Uds { fd, .. } => fd.as_fd(),
+            Self::Tcp { fd, .. } | Self::Uds { fd, .. } => Some(fd.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Simulated { .. } => None,
         }
     }
 
@@ -104,13 +119,15 @@ impl Listener {
         match self {
             Self::Tcp { addr, .. } => Some(*addr),
             Self::Uds { .. } => None,
+            #[cfg(feature = "testing")]
+            Self::Simulated { addr } => Some(*addr),
         }
     }
 
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match self {
-            Self::Tcp { .. } => None,
             Self::Uds { path, .. } => Some(path.clone()),
+            _ => None,
         }
     }
 
@@ -119,14 +136,17 @@ impl Listener {
         match self {
             Self::Tcp { addr, .. } => f(&Endpoint::tcp(addr.port())),
             Self::Uds { path, .. } => f(&Endpoint::Shm { path: path.as_os_str().as_bytes() }),
+            #[cfg(feature = "testing")]
+            Self::Simulated { addr } => f(&Endpoint::tcp(addr.port())),
         }
     }
 
     /// The next stranger, if one waits. Local ones of another user are turned away.
     pub(crate) fn accept(&self) -> std::result::Result<Option<(OwnedFd, Source)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Some(door) = self.fd() else { return Ok(None) };
         loop {
-            let (fd, from) = match rustix::net::acceptfrom_with(self.fd(), flags) {
+            let (fd, from) = match rustix::net::acceptfrom_with(door, flags) {
                 Ok(r) => r,
                 Err(Errno::AGAIN) => return Ok(None),
                 // accept(2): errors of the connection that was to be accepted.
@@ -146,6 +166,8 @@ impl Listener {
                     }
                     tracing::warn!("turned away a local process of another user");
                 }
+                #[cfg(feature = "testing")]
+                Self::Simulated { .. } => {}
             }
         }
     }

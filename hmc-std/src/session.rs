@@ -14,7 +14,6 @@ use hmc_mem::os::limits;
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::{Config, Environment, Progress};
-use crate::dial::wall_nanos;
 use crate::driver::{Driver, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
@@ -216,7 +215,9 @@ impl SessionBuilder {
         }
         let driver = Arc::new(Driver::new(config.progress)?);
         for (i, l) in (0u32..).zip(&listeners) {
-            driver.watch(l.fd(), Token::Listener(i))?;
+            if let Some(fd) = l.fd() {
+                driver.watch(fd, Token::Listener(i))?;
+            }
         }
         let shared = Shared::new(Parts {
             config,
@@ -225,7 +226,7 @@ impl SessionBuilder {
             buffer,
             listeners,
             host: host_id(),
-            incarnation: Incarnation(wall_nanos()),
+            incarnation: Incarnation(clock::wall_nanos()),
             fork: ForkGuard::new()?,
         });
         let weak = Arc::downgrade(&shared);

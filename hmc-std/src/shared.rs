@@ -1,7 +1,7 @@
 //! What the rooms of one session share. No state lives outside of it: two sessions in one process
 //! are strangers.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -47,13 +47,13 @@ pub(crate) struct Shared {
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
     pub(crate) registry: Mutex<Registry>,
-    pub(crate) pending: Mutex<HashMap<u32, Pending>>,
-    pub(crate) routes: Mutex<HashMap<Rank, Route>>,
-    pub(crate) tokens: Mutex<HashMap<[u8; 16], u32>>,
-    by_rank: RwLock<HashMap<Rank, Arc<Link>>>,
-    by_serial: RwLock<HashMap<u32, Arc<Link>>>,
+    pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
+    pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
+    pub(crate) tokens: Mutex<BTreeMap<[u8; 16], u32>>,
+    by_rank: RwLock<BTreeMap<Rank, Arc<Link>>>,
+    by_serial: RwLock<BTreeMap<u32, Arc<Link>>>,
     /// Why peers that are gone went.
-    departed: Mutex<HashMap<Rank, String>>,
+    departed: Mutex<BTreeMap<Rank, String>>,
     /// Links that died while the peer may still touch our memory.
     graveyard: Mutex<Vec<Arc<Link>>>,
     pub(crate) quarantine: Mutex<Vec<Quarantine>>,
@@ -93,6 +93,10 @@ pub(crate) struct Parts {
 /// Random bytes of the system, for names and tokens that must not be guessed.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
+    #[cfg(feature = "testing")]
+    if crate::clock::virtual_time::entropy(&mut bytes) {
+        return Ok(bytes);
+    }
     let mut filled: usize = 0;
     while filled < N {
         let rest = bytes.get_mut(filled..).unwrap_or_default();

@@ -4,6 +4,8 @@
 //! [`pair`] gives two [`End`]s in one process over the real sockets and mappings of each transport.
 //! Whoever holds both drives both, by [`End::service`] and [`Transport::poll`].
 
+pub mod node;
+
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -111,7 +113,7 @@ pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
 fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
     let inbox = inbox();
     let stream = StreamPort::new(StreamSetup {
-        fd: Arc::new(fd),
+        socket: Arc::new(fd.into()),
         peer: Rank(peer),
         local: matches!(wire, Wire::Shm { .. }),
         pid: matches!(wire, Wire::Shm { .. }).then(std::process::id),

@@ -57,6 +57,12 @@ impl Window {
         Self { peer, span: Some(span), region }
     }
 
+    /// Whether the link that it was exposed over lives.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_alive(&self) -> bool {
+        self.peer.link.life() != crate::link::Life::Dead
+    }
+
     /// The span, unless it was taken back.
     pub(crate) fn span(&self) -> Option<&Span> {
         self.span.as_ref()

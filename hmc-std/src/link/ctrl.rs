@@ -1,6 +1,5 @@
 //! The control half of a link: frames in and out of one socket, around the core's machine.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use hmc_core::ctrl::framer::{Framer, Next};
@@ -16,7 +15,7 @@ use super::Link;
 use crate::driver::Registered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
-use crate::transport::socket;
+use crate::socket::Socket;
 
 /// Bytes that may wait to be sent to one peer before senders have to wait.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
@@ -40,7 +39,7 @@ pub(crate) struct Heard {
 }
 
 pub(crate) struct CtrlState {
-    fd: Arc<OwnedFd>,
+    socket: Arc<Socket>,
     control: Control,
     framer: Framer<Vec<u8>>,
     unsent: Vec<u8>,
@@ -52,9 +51,9 @@ pub(crate) struct CtrlState {
 }
 
 impl CtrlState {
-    pub(crate) fn new(fd: Arc<OwnedFd>, control: Control, framer: Framer<Vec<u8>>) -> Self {
+    pub(crate) fn new(socket: Arc<Socket>, control: Control, framer: Framer<Vec<u8>>) -> Self {
         Self {
-            fd,
+            socket,
             control,
             framer,
             unsent: Vec::new(),
@@ -71,8 +70,8 @@ impl CtrlState {
         Framer::new(vec![0; FRAMER_START_BYTES])
     }
 
-    pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
-        &self.fd
+    pub(crate) fn socket(&self) -> &Arc<Socket> {
+        &self.socket
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
@@ -146,7 +145,7 @@ impl CtrlState {
     fn fill(&mut self, now: Instant) -> std::result::Result<bool, Errno> {
         let space = self.framer.space();
         let room = space.len();
-        let n = socket::recv(&self.fd, space)?;
+        let n = self.socket.recv(space)?;
         if n == 0 {
             self.hang_up();
             return Ok(true);
@@ -294,7 +293,7 @@ impl CtrlState {
 
     /// Sends a small frame without a detour through the buffer.
     fn send_now(&mut self, bytes: &[u8]) -> Result<()> {
-        let n = match socket::send(&self.fd, bytes) {
+        let n = match self.socket.send(bytes) {
             Ok(n) => n,
             Err(Errno::AGAIN) => 0,
             Err(_) => {
@@ -308,7 +307,7 @@ impl CtrlState {
 
     fn flush(&mut self, now: Instant) {
         while self.sent < self.unsent.len() {
-            match socket::send(&self.fd, self.unsent.get(self.sent..).unwrap_or_default()) {
+            match self.socket.send(self.unsent.get(self.sent..).unwrap_or_default()) {
                 Ok(n) => self.sent = self.sent.saturating_add(n),
                 Err(Errno::AGAIN) => break,
                 Err(_) => {

@@ -11,7 +11,6 @@ mod parts;
 mod schedule;
 mod wait;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -27,6 +26,7 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::{Inbox, Message};
+use crate::socket::Socket;
 use crate::transport::SharedInbox;
 use crate::transport::stream::Down;
 use ctrl::CtrlState;
@@ -52,8 +52,8 @@ pub(crate) struct Link {
     ctrl: Mutex<CtrlState>,
     data: Mutex<DataState>,
     words: Arc<[SlotWord]>,
-    ctrl_fd: Arc<OwnedFd>,
-    data_fd: OnceLock<Arc<OwnedFd>>,
+    ctrl_socket: Arc<Socket>,
+    data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
     baton: Baton,
     life: AtomicU8,
@@ -78,9 +78,9 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Arc<Self> {
-        let data_fd = OnceLock::new();
-        if let Some(fd) = parts.data_fd {
-            let _ = data_fd.set(fd);
+        let data_socket = OnceLock::new();
+        if let Some(socket) = parts.data_socket {
+            let _ = data_socket.set(socket);
         }
         Arc::new(Self {
             serial: parts.serial,
@@ -95,11 +95,11 @@ impl Link {
             driver: parts.driver,
             owner: parts.owner,
             counters: Counters::default(),
-            ctrl_fd: Arc::clone(parts.ctrl.fd()),
+            ctrl_socket: Arc::clone(parts.ctrl.socket()),
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
             data: Mutex::new(parts.data),
-            data_fd,
+            data_socket,
             inbox: parts.inbox,
             baton: Baton::new(),
             life: AtomicU8::new(0),
@@ -183,12 +183,12 @@ impl Link {
         lock(&self.inbox)
     }
 
-    pub(crate) fn ctrl_fd(&self) -> &Arc<OwnedFd> {
-        &self.ctrl_fd
+    pub(crate) fn ctrl_socket(&self) -> &Arc<Socket> {
+        &self.ctrl_socket
     }
 
-    pub(crate) fn data_fd(&self) -> Option<&Arc<OwnedFd>> {
-        self.data_fd.get()
+    pub(crate) fn data_socket(&self) -> Option<&Arc<Socket>> {
+        self.data_socket.get()
     }
 
     pub(crate) fn inbox_handle(&self) -> SharedInbox {
@@ -196,8 +196,8 @@ impl Link {
     }
 
     /// Gives an accepted link its data plane, which arrives on a second connection.
-    pub(crate) fn attach(&self, fd: Arc<OwnedFd>, port: crate::transport::Port) -> bool {
-        if self.data_fd.set(fd).is_err() {
+    pub(crate) fn attach(&self, socket: Arc<Socket>, port: crate::transport::Port) -> bool {
+        if self.data_socket.set(socket).is_err() {
             return false;
         }
         self.data().set_port(port);
@@ -431,7 +431,7 @@ impl Link {
         }
         self.advance(Life::Dead);
         self.ctrl().close();
-        let _ = rustix::net::shutdown(&*self.ctrl_fd, rustix::net::Shutdown::Both);
+        self.ctrl_socket.shutdown();
         let mut more = true;
         while more {
             let mut after = Aftermath::default();

@@ -1,6 +1,5 @@
 //! What a link is made of and what it tells: small types around it.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,6 +9,7 @@ use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use crate::driver::Driver;
+use crate::socket::Socket;
 use crate::transport::SharedInbox;
 
 /// Why a transport was chosen or not, for `explain`.
@@ -68,6 +68,6 @@ pub(crate) struct LinkParts {
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) ctrl: CtrlState,
     pub(crate) data: DataState,
-    pub(crate) data_fd: Option<Arc<OwnedFd>>,
+    pub(crate) data_socket: Option<Arc<Socket>>,
     pub(crate) inbox: SharedInbox,
 }

@@ -108,17 +108,20 @@ impl Link {
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let soon = clock::now().after(Duration::from_nanos(LONGEST_NAP_NS));
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
-        let data = self.data_fd().map(|fd| PollFd::new(fd, flags(read, write)));
-        let result = match (watch, data) {
-            (Watch::Data, Some(data)) => rustix::event::poll(&mut [data], timeout.as_ref()),
-            (_, data) => {
-                let (read, write) = self.ctrl().wants();
-                let ctrl = PollFd::new(self.ctrl_fd(), flags(read, write));
-                match data {
-                    Some(data) => rustix::event::poll(&mut [ctrl, data], timeout.as_ref()),
-                    None => rustix::event::poll(&mut [ctrl], timeout.as_ref()),
-                }
+        let data = self.data_socket().and_then(|s| s.fd());
+        let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)));
+        let ctrl = if watch == Watch::Both || data.is_none() {
+            let (read, write) = self.ctrl().wants();
+            self.ctrl_socket().fd().map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)))
+        } else {
+            None
+        };
+        let result = match (ctrl, data) {
+            (Some(ctrl), Some(data)) => rustix::event::poll(&mut [ctrl, data], timeout.as_ref()),
+            (Some(one), None) | (None, Some(one)) => {
+                rustix::event::poll(&mut [one], timeout.as_ref())
             }
+            (None, None) => Ok(0),
         };
         // EINTR is one more reason to look again.
         let _ = result;
@@ -131,7 +134,7 @@ impl Link {
             data.attend(on);
             self.settle_data(&mut data);
         }
-        if watch == Watch::Both || self.data_fd().is_none() {
+        if watch == Watch::Both || self.data_socket().is_none() {
             let mut ctrl = self.ctrl();
             ctrl.attend(on);
             self.settle_ctrl(&mut ctrl);

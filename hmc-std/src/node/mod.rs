@@ -6,3 +6,4 @@
 
 pub(crate) mod inbox;
 pub(crate) mod registry;
+mod service;

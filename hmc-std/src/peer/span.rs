@@ -109,7 +109,14 @@ impl Peer {
             let role = Role::Named(label);
             let (region, at, len) = (span.region(), span.offset(), span.len());
             let advert = self.shared.expose(&self.link, region, at, len, access, role)?;
-            self.link.send(&Wire::Advert(advert))?;
+            if let Err(e) = self.link.send(&Wire::Advert(advert)) {
+                // The peer will never know its name: no access was made or will be.
+                let mut data = self.link.data();
+                let (window, epoch) = (advert.region.window, advert.region.epoch);
+                let _ = data.port().revoke(window, epoch);
+                data.port().fenced(window, epoch);
+                return Err(e);
+            }
             Ok(advert.region)
         });
         match made {

@@ -139,7 +139,7 @@ impl Peer {
     }
 
     /// Posts one transfer, waiting for room if there is none.
-    pub(super) fn post(&self, t: &Transfer, deadline: Instant, hold: Hold) -> Result<slots::OpId> {
+    pub(crate) fn post(&self, t: &Transfer, deadline: Instant, hold: Hold) -> Result<slots::OpId> {
         self.submit(t.opcode, deadline, hold, |data, hold| data.post(t, deadline, hold))
     }
 
@@ -212,7 +212,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn name(&self, op: slots::OpId) -> OpId {
+    pub(crate) fn name(&self, op: slots::OpId) -> OpId {
         OpId { peer: self.link.peer, link: self.link.serial, op }
     }
 

@@ -7,7 +7,6 @@
 pub(crate) mod loopback;
 pub(crate) mod regions;
 pub(crate) mod shm;
-pub(crate) mod socket;
 pub(crate) mod stream;
 
 use std::sync::Arc;

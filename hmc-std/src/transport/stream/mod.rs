@@ -28,6 +28,7 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use rustix::io::Errno;
 
 use crate::node::inbox::Inbox;
+use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
 use requests::{Phase, Request, Requests};
 
@@ -85,7 +86,7 @@ pub(crate) struct Arrival {
 /// How a stream came about, and its limits.
 #[derive(Debug)]
 pub(crate) struct StreamSetup {
-    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) socket: Arc<Socket>,
     pub(crate) peer: Rank,
     /// Whether descriptors may travel (UDS).
     pub(crate) local: bool,
@@ -103,7 +104,7 @@ pub(crate) const MAX_REQUESTS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct StreamPort {
-    fd: Arc<OwnedFd>,
+    socket: Arc<Socket>,
     peer: Rank,
     local: bool,
     regions: RegionCache,
@@ -129,7 +130,7 @@ pub(crate) struct StreamPort {
 impl StreamPort {
     pub(crate) fn new(setup: StreamSetup) -> Self {
         Self {
-            fd: setup.fd,
+            socket: setup.socket,
             peer: setup.peer,
             local: setup.local,
             regions: RegionCache::default(),
@@ -210,7 +211,7 @@ impl StreamPort {
         }
         self.down = Some(why);
         // Both directions: whoever is parked on the descriptor wakes.
-        let _ = rustix::net::shutdown(&*self.fd, rustix::net::Shutdown::Both);
+        self.socket.shutdown();
         self.rx.drop_body();
         self.tx.clear();
         self.serve.clear();

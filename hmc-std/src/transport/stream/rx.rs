@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use super::requests::Phase;
 use super::{Arrival, Down, StreamPort};
 use crate::memory::Region;
-use crate::transport::socket;
 
 const BUF_BYTES: usize = 16 * 1024;
 /// The same where most payload goes through mapped memory: a thousand idle peers cost a page each.
@@ -169,7 +168,7 @@ impl StreamPort {
         let tail = rx.buf.get_mut(rx.end..).unwrap_or_default();
         let (n, asked) = match &mut rx.body {
             Some(Incoming { dest: Dest::Discard { .. }, .. }) | None if self.local => {
-                let (n, fd) = socket::recv_with_fd(&*self.fd, tail)?;
+                let (n, fd) = self.socket.recv_with_fd(tail)?;
                 if let Some(fd) = fd
                     && rx.descriptors.len() < MAX_DESCRIPTORS
                 {
@@ -178,7 +177,7 @@ impl StreamPort {
                 (n, tail.len())
             }
             Some(Incoming { dest: Dest::Discard { .. }, .. }) | None => {
-                (socket::recv(&*self.fd, tail)?, tail.len())
+                (self.socket.recv(tail)?, tail.len())
             }
             Some(Incoming { dest: dest @ (Dest::Window { .. } | Dest::Answer { .. }), .. }) => {
                 let (Dest::Window { region, range, .. } | Dest::Answer { region, range, .. }) =
@@ -191,7 +190,7 @@ impl StreamPort {
                 // take no byte beyond this frame.
                 let tail = if self.local { Default::default() } else { tail };
                 let asked = want.saturating_add(tail.len());
-                let n = socket::recv_vectored(&*self.fd, &region.bytes(), *range, tail)?;
+                let n = self.socket.recv_vectored(&region.bytes(), *range, tail)?;
                 let body = n.min(want);
                 dest.advance(u64::try_from(body).unwrap_or(0));
                 rx.end = rx.end.saturating_add(n.saturating_sub(body));

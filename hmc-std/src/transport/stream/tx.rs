@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use super::requests::Phase;
 use super::{Down, StreamPort};
 use crate::memory::Region;
-use crate::transport::socket;
 
 /// Bytes of the staging buffer.
 const STAGE_BYTES: usize = 16 * 1024;
@@ -138,15 +137,15 @@ impl StreamPort {
             }
             let stage = self.tx.stage.get(self.tx.sent..).unwrap_or_default();
             let sent = match &self.tx.body {
-                None => socket::send(&*self.fd, stage),
+                None => self.socket.send(stage),
                 Some(Body { region: Some(r), range, .. }) => {
-                    socket::send_vectored(&*self.fd, stage, &r.bytes(), *range)
+                    self.socket.send_vectored(stage, &r.bytes(), *range)
                 }
                 Some(Body { region: None, range, .. }) if stage.is_empty() => {
                     let n = usize::try_from(range.len()).unwrap_or(usize::MAX).min(ZEROS.len());
-                    socket::send(&*self.fd, ZEROS.get(..n).unwrap_or_default())
+                    self.socket.send(ZEROS.get(..n).unwrap_or_default())
                 }
-                Some(Body { region: None, .. }) => socket::send(&*self.fd, stage),
+                Some(Body { region: None, .. }) => self.socket.send(stage),
             };
             match sent {
                 Ok(n) => self.note_sent(n),
@@ -162,7 +161,7 @@ impl StreamPort {
         while let Some(offer) = self.tx.offers.front() {
             // A frame is far smaller than a socket buffer, and nothing else is in it: unix(7)
             // streams take such a message whole or not at all.
-            match socket::send_fd(&*self.fd, &offer.frame.emit(), &offer.fd) {
+            match self.socket.send_fd(&offer.frame.emit(), &offer.fd) {
                 Ok(_) => {
                     self.tx.offers.pop_front();
                 }

@@ -1,0 +1,380 @@
+//! Dialing as a machine: from an address to a link, one step at a time.
+//!
+//! It opens no connection and never waits: [`Dialing::advance`] says what is needed next ([`Step`]), whoever drives it
+//! gets that and hands it in. [`crate::dial`] drives it on the caller's thread.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hmc_core::ctrl::machine::Control;
+use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::address::Address;
+use crate::clock;
+use crate::config::check_exposure;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handshake::{Handshake, Met, Reached};
+use crate::link::ctrl::CtrlState;
+use crate::link::data::DataState;
+use crate::link::{Choice, Link, LinkParts};
+use crate::listen::local_peer;
+use crate::node::registry::{Input, Output as Decision};
+use crate::shared::{Route, Shared, lock};
+use crate::socket::Socket;
+
+/// What a dial needs next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A connection there; hand it in by [`Dialing::opened`].
+    Open(Target),
+    /// Bytes on [`Dialing::socket`].
+    Hear,
+    /// Nothing: this is the link. It still has to become ready.
+    Linked(Arc<Link>),
+    /// Nothing: the peer refused.
+    Refused(RejectReason),
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// The door at an address.
+    Address(Address),
+    /// A local socket by its path.
+    Path(PathBuf),
+}
+
+#[expect(clippy::large_enum_variant, reason = "one a dial, and dials are few")]
+enum Stage {
+    /// The control connection must be opened.
+    Control,
+    /// First words on it.
+    Hello(Handshake),
+    /// The data connection must be opened.
+    Data(Met, Handshake, ConnType),
+    /// The token is shown on it.
+    Attach(Met, Handshake, ConnType, Handshake),
+    Over,
+}
+
+/// One dial. Whoever gives up before it is linked or refused calls [`Dialing::abandon`].
+pub(crate) struct Dialing {
+    rank: Rank,
+    address: Address,
+    conn: ConnType,
+    choices: Vec<Choice>,
+    stage: Stage,
+}
+
+fn other_question() -> Error {
+    Error::new(ErrorKind::Protocol, "an answer to another question")
+}
+
+fn unsayable(e: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidConfig, e.to_string())
+}
+
+impl Dialing {
+    /// Begins to dial. `None` when that rank is connected already, or being dialed.
+    pub(crate) fn begin(
+        shared: &Shared,
+        rank: Rank,
+        address: &Address,
+        conn: ConnType,
+    ) -> Result<Option<Self>> {
+        if rank == shared.config.rank {
+            return Err(Error::config(format!(
+                "rank {rank} is this session's own; use `loopback()` for transfers to itself"
+            )));
+        }
+        if let Address::Tcp(addr) = address {
+            check_exposure(addr.ip(), shared.config.insecure)?;
+        }
+        if shared.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
+        if shared.decide(Input::Dial { rank }) == Decision::No {
+            return Ok(None);
+        }
+        let address = address.clone();
+        Ok(Some(Self { rank, address, conn, choices: Vec::new(), stage: Stage::Control }))
+    }
+
+    /// The connection on which an answer is awaited.
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match &self.stage {
+            Stage::Hello(talk) | Stage::Attach(.., talk) => Some(&talk.socket),
+            Stage::Control | Stage::Data(..) | Stage::Over => None,
+        }
+    }
+
+    /// Goes on as far as what has come allows.
+    ///
+    /// # Errors
+    /// The dial is over.
+    pub(crate) fn advance(&mut self, shared: &Shared) -> Result<Step> {
+        let step = self.step(shared);
+        match &step {
+            Ok(Step::Open(_) | Step::Hear) => {}
+            Ok(Step::Linked(_)) => self.stage = Stage::Over,
+            Ok(Step::Refused(_)) | Err(_) => self.abandon(shared),
+        }
+        step.map_err(|e| e.with_peer(self.rank))
+    }
+
+    /// What [`Step::Open`] asked for: a connection, or why there is none.
+    ///
+    /// # Errors
+    /// The dial is over.
+    pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+        let done = self.take_in(shared, opened);
+        if done.is_err() {
+            self.abandon(shared);
+        }
+        done.map_err(|e| e.with_peer(self.rank))
+    }
+
+    /// The dial is given up: the rank may be dialed again.
+    pub(crate) fn abandon(&mut self, shared: &Shared) {
+        let rank = self.rank;
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Control | Stage::Hello(_) => {
+                shared.decide(Input::DialFailed { rank });
+            }
+            // The peer lives, but the link never will.
+            Stage::Data(met, ..) | Stage::Attach(met, ..) => {
+                shared.decide(Input::Over { rank, incarnation: met.incarnation, redial: false });
+                shared.decide(Input::DialFailed { rank });
+            }
+            Stage::Over => {}
+        }
+    }
+
+    fn step(&mut self, shared: &Shared) -> Result<Step> {
+        loop {
+            match &mut self.stage {
+                Stage::Control => return Ok(Step::Open(Target::Address(self.address.clone()))),
+                Stage::Hello(talk) => {
+                    let met = match talk.advance()? {
+                        None => return Ok(Step::Hear),
+                        Some(Reached::Connected(met)) => met,
+                        Some(Reached::Refused(why)) => return Ok(Step::Refused(why)),
+                        Some(Reached::Attached) => return Err(other_question()),
+                    };
+                    let welcome = Input::Welcome {
+                        rank: self.rank,
+                        incarnation: met.incarnation,
+                        host: met.host,
+                    };
+                    if !matches!(shared.decide(welcome), Decision::Judged(v) if v.accepted()) {
+                        return Ok(Step::Refused(RejectReason::Duplicate));
+                    }
+                    let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                        return Err(other_question());
+                    };
+                    self.stage = Stage::Data(met, talk, ConnType::Shm);
+                    if let Some(why) = self.no_shm(shared) {
+                        self.fall_back(why)?;
+                    }
+                }
+                Stage::Data(met, _, kind) => {
+                    return Ok(Step::Open(data_target(&self.address, met, *kind)?));
+                }
+                Stage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
+                    (Ok(None), _) => return Ok(Step::Hear),
+                    (Ok(Some(Reached::Attached)), _) => return self.link(shared).map(Step::Linked),
+                    (Ok(Some(Reached::Refused(why))), kind) => {
+                        let refused = refusal(self.rank, shared.config.rank, why);
+                        self.not_by(kind, refused)?;
+                    }
+                    (Ok(Some(Reached::Connected(_))), _) => return Err(other_question()),
+                    (Err(e), kind) => self.not_by(kind, e)?,
+                },
+                Stage::Over => return Err(Error::new(ErrorKind::Closed, "this dial is over")),
+            }
+        }
+    }
+
+    fn take_in(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Control => {
+                let socket = match opened {
+                    Ok(socket) => socket,
+                    Err(e) => {
+                        self.stage = Stage::Control;
+                        return Err(e);
+                    }
+                };
+                // Whoever dials again begins a new life, so that the other end can tell it from the last.
+                let incarnation = Incarnation(clock::wall_nanos());
+                let endpoints = shared.endpoints();
+                let hello = shared.hello(&endpoints, incarnation, Some(self.rank))?;
+                let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
+                let mut talk = Handshake::new(socket, control);
+                let said = talk.flush();
+                self.stage = Stage::Hello(talk);
+                said
+            }
+            Stage::Data(met, first, kind) => {
+                let channel = if kind == ConnType::Shm { ENDPOINT_SHM } else { ENDPOINT_TCP };
+                let token = met.token;
+                self.stage = Stage::Data(met, first, kind);
+                let attached = opened.and_then(|socket| {
+                    let control = Control::attach(shared.config.rank, token, channel, clock::now())
+                        .map_err(unsayable)?;
+                    let mut talk = Handshake::new(socket, control);
+                    talk.flush()?;
+                    Ok(talk)
+                });
+                match attached {
+                    Ok(talk) => {
+                        if let Stage::Data(met, first, kind) =
+                            std::mem::replace(&mut self.stage, Stage::Over)
+                        {
+                            self.stage = Stage::Attach(met, first, kind, talk);
+                        }
+                        Ok(())
+                    }
+                    Err(e) => self.not_by(kind, e),
+                }
+            }
+            stage => {
+                self.stage = stage;
+                Err(other_question())
+            }
+        }
+    }
+
+    /// Why the data plane cannot be shared memory; `None` when that is worth trying.
+    fn no_shm(&self, shared: &Shared) -> Option<String> {
+        let Stage::Data(met, ..) = &self.stage else { return None };
+        if self.conn != ConnType::Auto && self.conn != ConnType::Shm {
+            return Some(String::new());
+        }
+        if met.host != shared.host {
+            return Some("the peer is on another host".to_owned());
+        }
+        let none = "the peer has no local socket (start it with a UDS folder)";
+        met.shm.is_none().then(|| none.to_owned())
+    }
+
+    /// The data connection of that kind came to nothing.
+    fn not_by(&mut self, kind: ConnType, why: Error) -> Result<()> {
+        if kind == ConnType::Shm { self.fall_back(why.to_string()) } else { Err(why) }
+    }
+
+    /// No shared memory: the next best, unless shared memory was asked for by name.
+    fn fall_back(&mut self, why: String) -> Result<()> {
+        if self.conn == ConnType::Shm {
+            return Err(Error::new(ErrorKind::Unavailable, format!("no shm: {why}")));
+        }
+        if self.conn != ConnType::Auto && self.conn != ConnType::Tcp {
+            let what = self.conn;
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("{what} is not in this build; use auto, shm or tcp"),
+            ));
+        }
+        if !why.is_empty() {
+            self.choices.push(Choice { conn: ConnType::Shm, chosen: false, why });
+        }
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Data(met, first, _) | Stage::Attach(met, first, ..) => {
+                Stage::Data(met, first, ConnType::Tcp)
+            }
+            stage => stage,
+        };
+        Ok(())
+    }
+
+    /// Both connections are there: makes the link of them.
+    fn link(&mut self, shared: &Shared) -> Result<Arc<Link>> {
+        let Stage::Attach(met, .., kind, second) = &self.stage else {
+            return Err(other_question());
+        };
+        let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
+        let pid = second.fd().filter(|_| kind == ConnType::Shm).and_then(local_peer);
+        let inbox = shared.new_inbox();
+        let port =
+            shared.new_port(kind, Arc::clone(&second), self.rank, pid, Arc::clone(&inbox))?;
+        let Stage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return Err(other_question());
+        };
+        self.note_choice(kind);
+        let link = Link::new(LinkParts {
+            serial: shared.next_serial(),
+            peer: self.rank,
+            incarnation,
+            choices: std::mem::take(&mut self.choices),
+            spin: shared.config.spin,
+            driver: Arc::clone(&shared.driver),
+            owner: shared.owner(),
+            ctrl: CtrlState::new(first.socket, first.control, first.framer),
+            data: DataState::new(port, shared.config.slots, true, true),
+            data_socket: Some(second),
+            inbox,
+        });
+        link.choose(kind, String::new());
+        shared.publish(&link);
+        if let Err(e) = shared.introduce(&link) {
+            link.die(false, &format!("its window could not be offered: {e}"));
+            return Err(e);
+        }
+        shared.watch(&link);
+        let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
+        let route = Route { address: self.address.clone(), conn: self.conn, redial };
+        lock(&shared.routes).insert(self.rank, route);
+        Ok(link)
+    }
+
+    fn note_choice(&mut self, kind: ConnType) {
+        let mut note = |conn, chosen, why: &str| {
+            self.choices.push(Choice { conn, chosen, why: why.to_owned() });
+        };
+        match (kind, self.conn) {
+            (ConnType::Shm, wanted) => {
+                note(ConnType::Shm, true, "same host, proven by a passed descriptor");
+                if wanted == ConnType::Auto {
+                    note(ConnType::Tcp, false, "shm is faster");
+                }
+            }
+            (_, ConnType::Auto) => note(kind, true, "what is left"),
+            _ => note(kind, true, "asked for by name"),
+        }
+    }
+}
+
+/// Where the peer takes data connections of that kind.
+fn data_target(address: &Address, met: &Met, kind: ConnType) -> Result<Target> {
+    if let (ConnType::Shm, Some(path)) = (kind, &met.shm) {
+        return Ok(Target::Path(path.clone()));
+    }
+    let port = met.tcp.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unavailable,
+            "no tcp: the peer has no TCP listener (start it with an address)",
+        )
+    })?;
+    let ip = match address {
+        Address::Tcp(a) => a.ip(),
+        Address::Uds(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+    };
+    Ok(Target::Address(Address::Tcp((ip, port).into())))
+}
+
+/// The error for a refusal by the peer.
+pub(crate) fn refusal(peer: Rank, ours: Rank, why: RejectReason) -> Error {
+    let kind = match why {
+        RejectReason::Version { .. } => ErrorKind::Version,
+        RejectReason::Duplicate => ErrorKind::DuplicateRank,
+        RejectReason::WrongJob | RejectReason::WrongRank { .. } | RejectReason::BadRank { .. } => {
+            ErrorKind::InvalidConfig
+        }
+        RejectReason::ShuttingDown => ErrorKind::Closed,
+        RejectReason::NotAuthorised => ErrorKind::NoCredentials,
+        _ => ErrorKind::Refused,
+    };
+    Error::new(kind, format!("the peer refused this process (rank {ours}): {why}")).with_peer(peer)
+}

@@ -1,0 +1,54 @@
+//! What a session does when something is ready or time has passed. No thread, no waiting, no descriptors: whoever
+//! drives the session ([`crate::engine`], a simulated world) tells it.
+
+use std::sync::Arc;
+
+use hmc_core::time::Instant;
+
+use crate::driver::{Channel, Token};
+use crate::link::Link;
+use crate::shared::Shared;
+
+impl Shared {
+    /// A connection is ready. Returns whether anything came that somebody may be waiting for.
+    pub(crate) fn serve(&self, token: Token) -> bool {
+        match token {
+            Token::Link(serial, channel) => {
+                self.link_by_serial(serial).is_some_and(|link| match channel {
+                    Channel::Ctrl => link.turn_ctrl(false),
+                    Channel::Data => link.turn_data(false),
+                })
+            }
+            Token::Pending(id) => {
+                self.hear_stranger(id);
+                false
+            }
+            // Doors and bells belong to the driver.
+            Token::Listener(_) | Token::Bell => false,
+        }
+    }
+
+    /// Runs the links that asked for it. Returns whether anything happened.
+    pub(crate) fn serve_queued(&self) -> bool {
+        let mut busy = false;
+        while let Some(serial) = self.driver.next_queued() {
+            if let Some(link) = self.link_by_serial(serial) {
+                link.dequeue();
+                busy |= link.turn_data(false);
+            }
+        }
+        busy
+    }
+
+    /// Looks at everything that has a time. `links` is storage that is used again and again.
+    pub(crate) fn keep_time(&self, now: Instant, links: &mut Vec<Arc<Link>>) {
+        self.tick_strangers(now);
+        self.links_into(links);
+        for link in links.drain(..) {
+            link.tick(now);
+        }
+        self.retire();
+        self.tend_graveyard();
+        crate::window::tend_quarantine(self);
+    }
+}

@@ -1,0 +1,150 @@
+//! A connected stream socket as links and ports want it: bytes moved, 0 at the end of the stream, or an errno.
+//!
+//! All bytes of a session go through here. With the feature `testing` a socket can be simulated ([`pipe`]): then
+//! the same links, ports and handshakes run without a kernel, in virtual time.
+
+#[cfg(feature = "testing")]
+pub(crate) mod pipe;
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use hmc_core::span::Span;
+use hmc_mem::os::io::{IoError, Moved, Part, recv_into, recv_into_then, send_parts, send_with};
+use hmc_mem::os::pass;
+use hmc_mem::shared::SharedBytes;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// One end of a connection. Never blocks.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    /// The system's.
+    System(OwnedFd),
+    /// One whose other end is a test.
+    #[cfg(feature = "testing")]
+    Simulated(pipe::Pipe),
+}
+
+impl From<OwnedFd> for Socket {
+    fn from(fd: OwnedFd) -> Self {
+        Self::System(fd)
+    }
+}
+
+fn moved(r: std::result::Result<Moved, IoError>) -> Result<usize> {
+    match r {
+        Ok(Moved::Bytes(n)) => Ok(n),
+        Ok(Moved::Closed) => Ok(0),
+        Ok(Moved::WouldBlock) => Err(Errno::AGAIN),
+        Err(IoError::Broken) => Err(Errno::PIPE),
+        Err(IoError::Os { errno }) => Err(Errno::from_raw_os_error(errno)),
+        Err(_) => Err(Errno::INVAL),
+    }
+}
+
+impl Socket {
+    /// What the kernel can be asked to watch, if the kernel knows this socket.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::System(fd) => Some(fd.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Simulated(_) => None,
+        }
+    }
+
+    /// Sends private bytes.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize> {
+        match self {
+            Self::System(fd) => loop {
+                match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                    Err(Errno::INTR) => {}
+                    r => return r,
+                }
+            },
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.send(bytes),
+        }
+    }
+
+    /// Receives into private bytes.
+    pub(crate) fn recv(&self, into: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::System(fd) => loop {
+                match rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e),
+                    Ok((n, _)) => return Ok(n),
+                }
+            },
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.recv(into),
+        }
+    }
+
+    /// Sends private bytes, then a span of shared ones.
+    pub(crate) fn send_vectored(
+        &self,
+        head: &[u8],
+        bytes: &SharedBytes<'_>,
+        span: Span,
+    ) -> Result<usize> {
+        match self {
+            Self::System(fd) if head.is_empty() => {
+                moved(send_parts(fd, &[Part::Shared(*bytes, span)]))
+            }
+            Self::System(fd) => moved(send_with(fd, head, bytes, span)),
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.send_vectored(head, bytes, span),
+        }
+    }
+
+    /// Receives into a span of shared bytes, then into private ones.
+    pub(crate) fn recv_vectored(
+        &self,
+        bytes: &SharedBytes<'_>,
+        span: Span,
+        tail: &mut [u8],
+    ) -> Result<usize> {
+        match self {
+            Self::System(fd) if tail.is_empty() => moved(recv_into(fd, bytes, span)),
+            Self::System(fd) => moved(recv_into_then(fd, bytes, span, tail)),
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.recv_vectored(bytes, span, tail),
+        }
+    }
+
+    /// Sends bytes together with a descriptor.
+    pub(crate) fn send_fd(&self, bytes: &[u8], passed: &OwnedFd) -> Result<usize> {
+        match self {
+            Self::System(fd) => moved(pass::send_fd(fd, passed, bytes)),
+            // Only local sockets carry descriptors, and those are not simulated.
+            #[cfg(feature = "testing")]
+            Self::Simulated(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// Receives bytes and the descriptor that came with them, if any.
+    pub(crate) fn recv_with_fd(&self, into: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+        match self {
+            Self::System(fd) => match pass::recv_with_fd(fd, into) {
+                Ok((m, passed)) => Ok((moved(Ok(m))?, passed)),
+                Err(e) => Err(moved(Err(e)).err().unwrap_or(Errno::INVAL)),
+            },
+            #[cfg(feature = "testing")]
+            Self::Simulated(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// Ends both directions; whoever waits on the socket wakes.
+    pub(crate) fn shutdown(&self) {
+        match self {
+            Self::System(fd) => {
+                let _ = rustix::net::shutdown(fd, Shutdown::Both);
+            }
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.shutdown(),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A simulated connection, as one process sees it: bytes that have come, bytes to be taken away.
+//!
+//! Whoever simulates the network puts in what arrives and takes out what was sent; both directions are bounded, as
+//! a kernel's buffers are.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hmc_core::span::{Side, Span};
+use hmc_mem::shared::SharedBytes;
+use rustix::io::Errno;
+
+/// Bytes that may be on their way out at a time.
+const SEND_ROOM: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Came and was not received yet, from `read` on.
+    inbound: Vec<u8>,
+    read: usize,
+    /// Sent and not yet taken away.
+    outbound: Vec<u8>,
+    /// Sent, taken away, and still on its way.
+    travelling: usize,
+    /// Received since it was last asked.
+    taken: u64,
+    /// The other end sends no more.
+    eof: bool,
+    /// The connection broke.
+    reset: bool,
+    /// This end is done with it.
+    closed: bool,
+}
+
+/// One end of a simulated connection. Clones are the same end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pipe(Arc<Mutex<State>>);
+
+impl Pipe {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // The process's side, as `super::Socket` has it.
+
+    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut s = self.state();
+        let n = s.room()?.min(bytes.len());
+        s.outbound.extend_from_slice(bytes.get(..n).unwrap_or_default());
+        Ok(n)
+    }
+
+    pub(super) fn recv(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut s = self.state();
+        let Some(n) = s.ready(into.len())? else { return Ok(0) };
+        if let Some(into) = into.get_mut(..n) {
+            into.copy_from_slice(s.front(n));
+        }
+        s.consume(n);
+        Ok(n)
+    }
+
+    pub(super) fn send_vectored(
+        &self,
+        head: &[u8],
+        bytes: &SharedBytes<'_>,
+        span: Span,
+    ) -> Result<usize, Errno> {
+        let mut s = self.state();
+        let room = s.room()?;
+        let first = room.min(head.len());
+        s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());
+        let rest = u64::try_from(room.saturating_sub(first)).unwrap_or(u64::MAX);
+        let (part, _) = span.take(rest);
+        let second = usize::try_from(part.len()).unwrap_or(0);
+        let from = s.outbound.len();
+        s.outbound.resize(from.saturating_add(second), 0);
+        let place = s.outbound.get_mut(from..).unwrap_or_default();
+        bytes.read_at(part, place).map_err(|_| Errno::FAULT)?;
+        Ok(first.saturating_add(second))
+    }
+
+    pub(super) fn recv_vectored(
+        &self,
+        bytes: &SharedBytes<'_>,
+        span: Span,
+        tail: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut s = self.state();
+        let wanted = usize::try_from(span.len()).unwrap_or(usize::MAX);
+        let Some(n) = s.ready(wanted.saturating_add(tail.len()))? else { return Ok(0) };
+        let first = n.min(wanted);
+        let part = span
+            .sub(Side::Local, 0, u64::try_from(first).unwrap_or(0))
+            .map_err(|_| Errno::FAULT)?;
+        bytes.write_at(part, s.front(first)).map_err(|_| Errno::FAULT)?;
+        s.consume(first);
+        let second = n.saturating_sub(first);
+        if let Some(tail) = tail.get_mut(..second) {
+            tail.copy_from_slice(s.front(second));
+        }
+        s.consume(second);
+        Ok(n)
+    }
+
+    pub(super) fn shutdown(&self) {
+        self.state().closed = true;
+    }
+
+    // The network's side.
+
+    /// Bytes arrive.
+    pub(crate) fn arrive(&self, bytes: &[u8]) {
+        let mut s = self.state();
+        if s.read == s.inbound.len() {
+            s.inbound.clear();
+            s.read = 0;
+        }
+        s.inbound.extend_from_slice(bytes);
+    }
+
+    /// The other end closed (after all that has arrived), or the connection broke.
+    pub(crate) fn end(&self, reset: bool) {
+        let mut s = self.state();
+        s.eof = true;
+        s.reset |= reset;
+    }
+
+    /// Bytes have left for good: there is room for as many.
+    pub(crate) fn left(&self, bytes: u64) {
+        let mut s = self.state();
+        let n = usize::try_from(bytes).unwrap_or(usize::MAX);
+        s.travelling = s.travelling.saturating_sub(n);
+    }
+
+    /// Takes what was sent, if anything.
+    pub(crate) fn take_sent(&self) -> Option<Vec<u8>> {
+        let mut s = self.state();
+        if s.outbound.is_empty() {
+            return None;
+        }
+        let bytes = std::mem::take(&mut s.outbound);
+        s.travelling = s.travelling.saturating_add(bytes.len());
+        Some(bytes)
+    }
+
+    /// Bytes that were received since the last call.
+    pub(crate) fn take_taken(&self) -> u64 {
+        std::mem::take(&mut self.state().taken)
+    }
+
+    /// Whether the process is done with this end: it shut it down, or forgot it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed || Arc::strong_count(&self.0) == 1
+    }
+
+    /// Whether it is the same end.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether the other end closed, or the connection broke.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().eof
+    }
+
+    /// Bytes that came and were not received.
+    pub(crate) fn unread(&self) -> usize {
+        let s = self.state();
+        s.inbound.len().saturating_sub(s.read)
+    }
+
+    /// Whether there is something to receive: bytes, or the end.
+    pub(crate) fn is_readable(&self) -> bool {
+        let s = self.state();
+        s.read < s.inbound.len() || s.eof || s.reset
+    }
+}
+
+impl State {
+    fn room(&self) -> Result<usize, Errno> {
+        if self.reset || self.closed {
+            return Err(Errno::PIPE);
+        }
+        let waiting = self.outbound.len().saturating_add(self.travelling);
+        match SEND_ROOM.saturating_sub(waiting) {
+            0 => Err(Errno::AGAIN),
+            room => Ok(room),
+        }
+    }
+
+    /// How many of `wanted` bytes can be received now; `None` at the end of the stream.
+    fn ready(&self, wanted: usize) -> Result<Option<usize>, Errno> {
+        if self.reset {
+            return Err(Errno::CONNRESET);
+        }
+        let held = self.inbound.len().saturating_sub(self.read);
+        match (held.min(wanted), self.eof || self.closed) {
+            (0, true) if held == 0 => Ok(None),
+            (0, false) if held == 0 => Err(Errno::AGAIN),
+            (n, _) => Ok(Some(n)),
+        }
+    }
+
+    fn front(&self, n: usize) -> &[u8] {
+        self.inbound.get(self.read..self.read.saturating_add(n)).unwrap_or_default()
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.read = self.read.saturating_add(n);
+        self.taken = self.taken.saturating_add(u64::try_from(n).unwrap_or(0));
+    }
+}

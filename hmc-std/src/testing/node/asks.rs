@@ -1,0 +1,395 @@
+//! What the application of a node may ask, and the operations that it waits for.
+//!
+//! An answer comes when the operation's memory is fenced, not merely when its outcome is known: then the application
+//! may use its range again whatever the outcome is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hmc_core::kinds::{Access, ConnType, Rank};
+use hmc_core::lane::Transfer;
+use hmc_core::region::RemoteRegion;
+use hmc_core::time::Instant;
+use hmc_core::work::{CompleteWhen, Opcode};
+
+use super::{Node, Owned, door};
+use crate::address::Address;
+use crate::batch::{Copy, Direction};
+use crate::clock;
+use crate::dialing::Dialing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::data::Hold;
+use crate::link::{Life, Link};
+use crate::op::OpId;
+use crate::peer::Peer;
+
+/// Operations that one peer may be asked for at a time. Posting never has to wait for room then.
+const MAX_AT_A_TIME: usize = 128;
+/// How long a dial that met the peer's own waits for that one.
+const CROSSING: Duration = Duration::from_secs(1);
+
+/// What the application of a node asks.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Be connected.
+    Connect {
+        /// The peer.
+        rank: u32,
+    },
+    /// End a link in order.
+    Disconnect {
+        /// The peer.
+        rank: u32,
+    },
+    /// End all links in order, and make no more.
+    Leave,
+    /// Put or get between the buffers.
+    Transfer {
+        /// The peer.
+        rank: u32,
+        /// Which way.
+        direction: Direction,
+        /// What moves.
+        copy: Copy,
+    },
+    /// Put, then notify.
+    PutNotify {
+        /// The peer.
+        rank: u32,
+        /// What moves.
+        copy: Copy,
+        /// What the peer is told.
+        tag: u64,
+    },
+    /// Several puts as one.
+    PutBatch {
+        /// The peer.
+        rank: u32,
+        /// What moves.
+        list: Vec<Copy>,
+    },
+    /// Put or get between the buffer and a window of the peer.
+    Window {
+        /// The peer.
+        rank: u32,
+        /// The owner's name of it.
+        label: u64,
+        /// Which way.
+        direction: Direction,
+        /// What moves.
+        copy: Copy,
+    },
+    /// Send a tag.
+    Tag {
+        /// The peer.
+        rank: u32,
+        /// The tag.
+        tag: u64,
+    },
+    /// Send a number.
+    Int {
+        /// The peer.
+        rank: u32,
+        /// The number.
+        value: i32,
+    },
+    /// Send opaque bytes.
+    Struct {
+        /// The peer.
+        rank: u32,
+        /// They.
+        bytes: Vec<u8>,
+    },
+    /// Expose the memory behind a label, made at the first time.
+    Expose {
+        /// The peer.
+        rank: u32,
+        /// The name.
+        label: u64,
+        /// Bytes.
+        len: u64,
+        /// What the peer may do.
+        access: Access,
+    },
+    /// Take a window back.
+    Revoke {
+        /// The name.
+        label: u64,
+        /// How long to wait for the fence.
+        patience: Duration,
+    },
+    /// Give up another ask.
+    Cancel {
+        /// Its ticket.
+        ticket: u64,
+    },
+}
+
+/// An ask without an answer.
+pub(super) enum Pending {
+    Operation { ticket: u64, peer: Peer, op: OpId },
+    Connect { ticket: u64, rank: Rank, until: Instant },
+    Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
+}
+
+impl Pending {
+    fn ticket(&self) -> u64 {
+        match self {
+            Self::Operation { ticket, .. }
+            | Self::Connect { ticket, .. }
+            | Self::Goodbye { ticket, .. } => *ticket,
+        }
+    }
+
+    /// When it has to be looked at. The deadlines of operations are the session's own affair.
+    pub(super) fn deadline(&self) -> Instant {
+        match self {
+            Self::Operation { .. } => Instant::NEVER,
+            Self::Connect { until, .. } | Self::Goodbye { until, .. } => *until,
+        }
+    }
+}
+
+impl Node {
+    /// Begins what is asked; answers at once what is over at once.
+    pub(super) fn ask(&mut self, ticket: u64, ask: Ask) {
+        let begun = self.begin(ticket, ask);
+        match begun {
+            Ok(Some(bytes)) => self.answer(ticket, Ok(bytes)),
+            Ok(None) => {}
+            Err(e) => self.answer(ticket, Err(e)),
+        }
+    }
+
+    fn answer(&mut self, ticket: u64, result: Result<u64>) {
+        self.out.push_back(super::Output::Answer { ticket, result });
+    }
+
+    /// `Some` when it is done already.
+    fn begin(&mut self, ticket: u64, ask: Ask) -> Result<Option<u64>> {
+        match ask {
+            Ask::Connect { rank } => self.connect(ticket, rank),
+            Ask::Disconnect { rank } => {
+                let Some(link) = self.shared.link(Rank(rank)).filter(|l| l.life() != Life::Dead)
+                else {
+                    return Ok(Some(0));
+                };
+                self.goodbye(ticket, vec![link]);
+                Ok(None)
+            }
+            Ask::Leave => {
+                self.shared.stopping_links.store(true, Ordering::Release);
+                let links = self.shared.links();
+                self.goodbye(ticket, links);
+                Ok(None)
+            }
+            Ask::Transfer { rank, direction, copy } => {
+                let peer = self.ready_for_more(rank)?;
+                let Copy { local_offset, remote_offset, len } = copy;
+                let op = match direction {
+                    Direction::Put => peer.put_nb(local_offset, remote_offset, len)?,
+                    Direction::Get => peer.get_nb(local_offset, remote_offset, len)?,
+                };
+                self.wait_for(ticket, peer, op)
+            }
+            Ask::PutNotify { rank, copy, tag } => {
+                let peer = self.ready_for_more(rank)?;
+                let op =
+                    peer.put_notify_nb(copy.local_offset, copy.remote_offset, copy.len, tag)?;
+                self.wait_for(ticket, peer, op)
+            }
+            Ask::PutBatch { rank, list } => {
+                let peer = self.ready_for_more(rank)?;
+                let op = peer.put_batch(&list)?;
+                self.wait_for(ticket, peer, op)
+            }
+            Ask::Window { rank, label, direction, copy } => {
+                let peer = self.ready_for_more(rank)?;
+                let unknown =
+                    || Error::new(ErrorKind::NotFound, format!("no window {label} is known"));
+                let window = peer.link.data().named_remote(label).ok_or_else(unknown)?;
+                let op = self.window_op(&peer, &window, direction, copy)?;
+                self.wait_for(ticket, peer, op)
+            }
+            Ask::Tag { rank, tag } => self.peer(rank)?.send_tag(tag).map(|()| Some(0)),
+            Ask::Int { rank, value } => self.peer(rank)?.send_int(value).map(|()| Some(0)),
+            Ask::Struct { rank, bytes } => self.peer(rank)?.send_struct(&bytes).map(|()| Some(0)),
+            Ask::Expose { rank, label, len, access } => self.expose(rank, label, len, access),
+            Ask::Revoke { label, patience } => self.revoke(label, patience),
+            Ask::Cancel { ticket } => {
+                let found = self.asks.iter().find(|a| a.ticket() == ticket);
+                if let Some(Pending::Operation { peer, op, .. }) = found {
+                    // Stale when it has just ended: too late, which is an answer as well.
+                    let _ = peer.cancel(*op);
+                }
+                Ok(Some(0))
+            }
+        }
+    }
+
+    fn connect(&mut self, ticket: u64, rank: u32) -> Result<Option<u64>> {
+        if self.up.contains_key(&rank) && self.peer(rank).is_ok() {
+            return Ok(Some(0));
+        }
+        let address = Address::Tcp(door(rank));
+        let begun = Dialing::begin(&self.shared, Rank(rank), &address, ConnType::Tcp)?;
+        let patience = self.shared.config.deadline;
+        let until = clock::deadline_in(patience);
+        self.asks.push(Pending::Connect { ticket, rank: Rank(rank), until });
+        if let Some(machine) = begun {
+            self.begin_dial(Rank(rank), machine, patience);
+        }
+        Ok(None)
+    }
+
+    /// A dial to `rank` came to nothing; `Ok` when the peer's own dial may be the one that stays.
+    pub(super) fn dial_ended(&mut self, rank: Rank, why: Result<()>) {
+        let crossing = clock::deadline_in(CROSSING);
+        let mut told = Vec::new();
+        for ask in &mut self.asks {
+            if let Pending::Connect { ticket, rank: r, until } = ask
+                && *r == rank
+            {
+                match &why {
+                    Ok(()) => *until = (*until).min(crossing),
+                    Err(e) => told.push((*ticket, Error::new(e.kind(), e.to_string()))),
+                }
+            }
+        }
+        for (ticket, e) in told {
+            self.asks.retain(|a| a.ticket() != ticket);
+            self.answer(ticket, Err(e));
+        }
+    }
+
+    fn goodbye(&mut self, ticket: u64, links: Vec<Arc<Link>>) {
+        for link in &links {
+            link.advance(Life::Leaving);
+        }
+        let until = clock::deadline_in(self.shared.config.deadline);
+        self.asks.push(Pending::Goodbye { ticket, links, until });
+    }
+
+    fn ready_for_more(&self, rank: u32) -> Result<Peer> {
+        let peer = self.peer(rank)?;
+        let same = |a: &&Pending| matches!(a, Pending::Operation { peer: p, .. } if Arc::ptr_eq(&p.link, &peer.link));
+        if self.asks.iter().filter(same).count() >= MAX_AT_A_TIME {
+            return Err(Error::new(ErrorKind::Full, "too many operations at a time"));
+        }
+        Ok(peer)
+    }
+
+    fn wait_for(&mut self, ticket: u64, peer: Peer, op: OpId) -> Result<Option<u64>> {
+        self.asks.push(Pending::Operation { ticket, peer, op });
+        Ok(None)
+    }
+
+    fn window_op(
+        &self,
+        peer: &Peer,
+        window: &RemoteRegion,
+        direction: Direction,
+        copy: Copy,
+    ) -> Result<OpId> {
+        self.check_local(copy.local_offset, copy.len)?;
+        let region = self.shared.buffer.region();
+        let t = Transfer {
+            opcode: if direction == Direction::Put { Opcode::Put } else { Opcode::Get },
+            when: CompleteWhen::Visible,
+            local: region.slice(copy.local_offset, copy.len)?,
+            remote: window.slice(copy.remote_offset, copy.len)?,
+        };
+        let hold = Hold { region: Some(region.clone()), ..Hold::default() };
+        let op = peer.post(&t, clock::deadline_in(self.shared.config.deadline), hold)?;
+        Ok(peer.name(op))
+    }
+
+    fn expose(&mut self, rank: u32, label: u64, len: u64, access: Access) -> Result<Option<u64>> {
+        let peer = self.peer(rank)?;
+        if let Some(Owned::Exposed(w)) = self.owned.get(&label) {
+            if w.is_alive() {
+                let what = format!("window {label} is exposed already");
+                return Err(Error::new(ErrorKind::DuplicateRank, what));
+            }
+            // It ended with its link.
+            self.revoke(label, Duration::ZERO)?;
+        }
+        let span = match self.owned.remove(&label) {
+            Some(Owned::Private(span)) => span,
+            Some(Owned::Exposed(_)) | None => self.fresh_region(len)?.take_all()?,
+        };
+        let (kept, result) = match peer.expose(span, access, label) {
+            Ok(window) => (Owned::Exposed(window), Ok(Some(0))),
+            Err((e, span)) => (Owned::Private(span), Err(e)),
+        };
+        self.owned.insert(label, kept);
+        result
+    }
+
+    fn revoke(&mut self, label: u64, patience: Duration) -> Result<Option<u64>> {
+        match self.owned.remove(&label) {
+            Some(Owned::Exposed(window)) => {
+                let span = window.revoke(patience)?;
+                self.owned.insert(label, Owned::Private(span));
+                Ok(Some(0))
+            }
+            other => {
+                if let Some(private) = other {
+                    self.owned.insert(label, private);
+                }
+                Err(Error::new(ErrorKind::NotFound, format!("window {label} is not exposed")))
+            }
+        }
+    }
+
+    /// Answers what has ended. Whether anything had.
+    pub(super) fn answer_asks(&mut self) -> bool {
+        let mut at = 0usize;
+        let mut any = false;
+        while let Some(ask) = self.asks.get_mut(at) {
+            let Some(result) = look(ask, &self.shared, self.now) else {
+                at = at.saturating_add(1);
+                continue;
+            };
+            let ticket = ask.ticket();
+            self.asks.remove(at);
+            self.answer(ticket, result);
+            any = true;
+        }
+        any
+    }
+}
+
+/// The result of an ask, if there is one now.
+fn look(ask: &mut Pending, shared: &crate::shared::Shared, now: Instant) -> Option<Result<u64>> {
+    match ask {
+        Pending::Operation { peer, op, .. } => {
+            let outcome = peer.link.data().lane().outcome(op.op);
+            match outcome {
+                Ok(Some(o)) if o.fenced => Some(peer.wait_within(*op, Duration::ZERO)),
+                Ok(_) => None,
+                Err(_) => Some(Err(Error::new(ErrorKind::Stale, "the operation is lost"))),
+            }
+        }
+        Pending::Connect { rank, until, .. } => {
+            let up = shared.link(*rank).is_some_and(|l| l.life() == Life::Ready);
+            if up {
+                return Some(Ok(0));
+            }
+            (now >= *until).then(|| Err(Error::deadline("connecting").with_peer(*rank)))
+        }
+        Pending::Goodbye { links, until, .. } => {
+            for link in links.iter() {
+                let quiet = link.life() != Life::Dead && link.data().lane().in_flight() == 0;
+                if now >= *until {
+                    link.die(false, "this session left");
+                } else if quiet && !link.life_was_leaving() {
+                    link.bye(*until);
+                }
+            }
+            links.retain(|l| l.life() != Life::Dead);
+            links.is_empty().then_some(Ok(0))
+        }
+    }
+}

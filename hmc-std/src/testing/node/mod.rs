@@ -1,0 +1,661 @@
+//! A whole session without sockets, threads or a clock of its own: one input at a time, then its outputs.
+//!
+//! Everything that a session decides is the real thing: handshakes, registry, links, the stream transport, windows,
+//! inbox, redials, goodbyes. Replaced are the kernel's sockets (by [`Pipe`]), the clock and the entropy (handed in).
+//! One thread drives a node; several nodes may live in one thread.
+
+mod asks;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::span::Side;
+use hmc_core::time::Instant;
+use hmc_core::wire::hello::HostId;
+use hmc_core::wire::reject::RejectReason;
+use hmc_mem::os::fork::ForkGuard;
+
+use crate::address::Address;
+use crate::clock::{self, virtual_time};
+use crate::config::{Config, Environment, Progress};
+use crate::dialing::{Dialing, Step, Target, refusal};
+use crate::driver::{Channel, Driver, Token};
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::{Life, Link};
+use crate::listen::{Listener, Source};
+use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
+use crate::node::inbox::{Message, Want};
+use crate::node::registry::{Input as Change, Output as Decision};
+use crate::peer::Peer;
+use crate::shared::{Parts, Shared, lock};
+use crate::socket::Socket;
+use crate::socket::pipe::Pipe;
+use crate::window::Window;
+
+pub use asks::Ask;
+use asks::Pending;
+
+/// Where rank 0 listens; the others follow.
+const FIRST_PORT: u16 = 20_000;
+/// Bits of the wall clock below the number of a process's start.
+const START_SHIFT: u32 = 50;
+/// Rounds over what is ready after one input; more work waits for the next tick.
+const ROUNDS: usize = 64;
+
+/// What a node is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Its rank.
+    pub rank: u32,
+    /// Counts the starts of this rank, from 1.
+    pub start: u64,
+    /// Its source of chance.
+    pub seed: u64,
+    /// The time of the start.
+    pub now: Instant,
+    /// Bytes of the buffer.
+    pub buffer_len: u64,
+    /// Time between heartbeats.
+    pub heartbeat: Duration,
+    /// The deadline of operations and handshakes.
+    pub deadline: Duration,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A connection that was asked for is up.
+    Opened {
+        /// The node's ticket.
+        ticket: u32,
+        /// The connection.
+        conn: u32,
+    },
+    /// It is not, and will not be.
+    Failed {
+        /// The node's ticket.
+        ticket: u32,
+    },
+    /// Somebody connected.
+    Accepted {
+        /// The connection.
+        conn: u32,
+        /// The host that it came from.
+        from: u32,
+    },
+    /// Bytes arrived.
+    Bytes {
+        /// The connection.
+        conn: u32,
+        /// They.
+        bytes: &'a [u8],
+    },
+    /// Bytes sent earlier have left.
+    Room {
+        /// The connection.
+        conn: u32,
+        /// How many.
+        bytes: u64,
+    },
+    /// A connection is over.
+    Closed {
+        /// The connection.
+        conn: u32,
+        /// Whether it broke.
+        reset: bool,
+    },
+    /// Time passed.
+    Tick,
+    /// The application asks.
+    Ask {
+        /// The name of the answer.
+        ticket: u64,
+        /// What.
+        ask: Ask,
+    },
+}
+
+/// What a node wants done or known.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect to a rank's door.
+    Connect {
+        /// The node's ticket.
+        ticket: u32,
+        /// The rank.
+        to: u32,
+    },
+    /// Send bytes.
+    Send {
+        /// The connection.
+        conn: u32,
+        /// They.
+        bytes: Vec<u8>,
+    },
+    /// Bytes were received.
+    Taken {
+        /// The connection.
+        conn: u32,
+        /// How many.
+        bytes: u64,
+    },
+    /// The node is done with a connection.
+    Close {
+        /// The connection.
+        conn: u32,
+    },
+    /// The end of an ask: bytes moved, or why not.
+    Answer {
+        /// Its name.
+        ticket: u64,
+        /// How it ended.
+        result: Result<u64>,
+    },
+    /// A message for the application.
+    Message {
+        /// The sender.
+        from: u32,
+        /// What it says.
+        message: Message,
+    },
+    /// A peer is connected.
+    PeerUp {
+        /// The peer.
+        rank: u32,
+        /// Which of its starts.
+        start: u64,
+    },
+    /// A peer is gone.
+    PeerDown {
+        /// The peer.
+        rank: u32,
+    },
+}
+
+/// A connection and what serves it.
+struct Conn {
+    pipe: Pipe,
+    /// Who serves it; `None` while a dial has it, and when nobody does any more.
+    token: Option<Token>,
+}
+
+/// A dial under way, and the connections that it has.
+struct Dial {
+    machine: Dialing,
+    /// The connection whose answer it waits for.
+    hears: Option<u32>,
+    conns: Vec<u32>,
+    until: Instant,
+}
+
+/// Memory behind a label.
+enum Owned {
+    Private(Span),
+    Exposed(Window),
+}
+
+/// A session that is driven.
+pub struct Node {
+    shared: Arc<Shared>,
+    start: u64,
+    now: Instant,
+    chance: u64,
+    conns: BTreeMap<u32, Conn>,
+    dials: BTreeMap<Rank, Dial>,
+    tickets: BTreeMap<u32, Rank>,
+    next_ticket: u32,
+    asks: Vec<Pending>,
+    owned: BTreeMap<u64, Owned>,
+    up: BTreeMap<u32, Arc<Link>>,
+    out: VecDeque<Output>,
+    next_tick: Instant,
+    links: Vec<Arc<Link>>,
+}
+
+fn door(rank: u32) -> SocketAddr {
+    let n = u8::try_from(rank & 0xFF).unwrap_or(0);
+    let port = FIRST_PORT.wrapping_add(u16::try_from(rank).unwrap_or(0));
+    // An address of its own for each rank: strangers are counted by host.
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 1, 0, n)), port)
+}
+
+fn rank_at(target: &Target) -> Option<u32> {
+    match target {
+        Target::Address(Address::Tcp(at)) => at.port().checked_sub(FIRST_PORT).map(u32::from),
+        Target::Address(Address::Uds(_)) | Target::Path(_) => None,
+    }
+}
+
+impl Node {
+    /// A session of that rank, listening.
+    ///
+    /// # Errors
+    /// As starting a session.
+    pub fn new(settings: &Settings) -> Result<Self> {
+        let rank = Rank(settings.rank);
+        let config = Config {
+            tcp: Some(door(settings.rank)),
+            buffer_bytes: settings.buffer_len,
+            slots: hmc_core::limits::MAX_SLOTS,
+            deadline: settings.deadline,
+            heartbeat: Some(settings.heartbeat),
+            spin: Duration::ZERO,
+            progress: Progress::Manual,
+            cma: false,
+            ..Config::new(rank, &Environment::default())
+        };
+        config.check()?;
+        let regions = Arc::new(RegionTable::default());
+        let len = usize::try_from(settings.buffer_len).unwrap_or(0);
+        let buffer = ConnBuffer::new(regions.adopt(Box::new(HeapBytes::from(vec![0; len])))?)?;
+        let driver = Arc::new(Driver::new(config.progress)?);
+        let mut host = [0; 16];
+        for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
+            *to = from;
+        }
+        let shared = Shared::new(Parts {
+            config,
+            driver,
+            regions,
+            buffer,
+            listeners: vec![Listener::Simulated { addr: door(settings.rank) }],
+            host: HostId(host),
+            incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
+            fork: ForkGuard::new()?,
+        });
+        Ok(Self {
+            shared,
+            start: settings.start,
+            now: settings.now,
+            chance: settings.seed,
+            conns: BTreeMap::new(),
+            dials: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            next_ticket: 1,
+            asks: Vec::new(),
+            owned: BTreeMap::new(),
+            up: BTreeMap::new(),
+            out: VecDeque::new(),
+            next_tick: settings.now,
+            links: Vec::new(),
+        })
+    }
+
+    /// Runs `f` with the world's clock and this node's chance.
+    fn inside<R>(&mut self, now: Instant, f: impl FnOnce(&mut Self) -> R) -> R {
+        self.now = now;
+        let wall = self.start.wrapping_shl(START_SHIFT);
+        virtual_time::enter(now, wall, self.chance);
+        let r = f(self);
+        self.chance = virtual_time::leave();
+        r
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) {
+        self.inside(now, |node| {
+            let conn = node.take_in(input);
+            node.settle(conn);
+        });
+    }
+
+    /// The next output, in order.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// When it wants [`Input::Tick`] next.
+    #[must_use]
+    pub fn wake_at(&self) -> Instant {
+        let mut at = lock(&self.shared.registry).next_deadline();
+        if self.shared.has_peers() || !self.dials.is_empty() {
+            at = at.min(self.next_tick);
+        }
+        let asks = self.asks.iter().map(Pending::deadline).min().unwrap_or(Instant::NEVER);
+        let dials = self.dials.values().map(|d| d.until).min().unwrap_or(Instant::NEVER);
+        at.min(asks).min(dials)
+    }
+
+    /// Copies bytes out of the buffer (`None`) or of the memory behind a label. Whether they are there.
+    pub fn read(&self, label: Option<u64>, offset: u64, out: &mut [u8]) -> bool {
+        match label.map(|l| self.owned.get(&l)) {
+            None => self.shared.buffer.read_at(offset, out).is_ok(),
+            Some(None) => false,
+            Some(Some(Owned::Private(span))) => span.read_at(offset, out).is_ok(),
+            Some(Some(Owned::Exposed(window))) => window.read_at(offset, out).is_ok(),
+        }
+    }
+
+    /// Copies bytes in.
+    pub fn write(&mut self, label: Option<u64>, offset: u64, bytes: &[u8]) -> bool {
+        match label.map(|l| self.owned.get_mut(&l)) {
+            None => self.shared.buffer.write_at(offset, bytes).is_ok(),
+            Some(None) => false,
+            Some(Some(Owned::Private(span))) => span.write_at(offset, bytes).is_ok(),
+            Some(Some(Owned::Exposed(window))) => window.write_at(offset, bytes).is_ok(),
+        }
+    }
+
+    /// Applies an input. Gives the connection that has to be served.
+    fn take_in(&mut self, input: Input<'_>) -> Option<u32> {
+        match input {
+            Input::Opened { ticket, conn } => {
+                let pipe = Pipe::default();
+                self.conns.insert(conn, Conn { pipe: pipe.clone(), token: None });
+                self.opened(ticket, Ok((conn, pipe)));
+                None
+            }
+            Input::Failed { ticket } => {
+                let e = Error::new(ErrorKind::Unavailable, "nobody answers there");
+                self.opened(ticket, Err(e));
+                None
+            }
+            Input::Accepted { conn, from } => {
+                let pipe = Pipe::default();
+                let socket = Socket::Simulated(pipe.clone());
+                let id = self.shared.meet(socket, Source::Tcp(door(from)));
+                let token = id.map(Token::Pending);
+                self.conns.insert(conn, Conn { pipe, token });
+                None
+            }
+            Input::Bytes { conn, bytes } => {
+                self.conns.get(&conn)?.pipe.arrive(bytes);
+                Some(conn)
+            }
+            Input::Room { conn, bytes } => {
+                self.conns.get(&conn)?.pipe.left(bytes);
+                Some(conn)
+            }
+            Input::Closed { conn, reset } => {
+                self.conns.get(&conn)?.pipe.end(reset);
+                Some(conn)
+            }
+            Input::Tick => None,
+            Input::Ask { ticket, ask } => {
+                self.ask(ticket, ask);
+                None
+            }
+        }
+    }
+
+    /// Works until nothing more can be done with what is there.
+    fn settle(&mut self, conn: Option<u32>) {
+        if let Some(conn) = conn {
+            self.serve(conn);
+        }
+        if self.now >= self.next_tick {
+            let tick = self.shared.tick_ns.load(Ordering::Relaxed);
+            self.next_tick = self.now.after(hmc_core::time::Duration::from_nanos(tick));
+            self.shared.keep_time(self.now, &mut self.links);
+        }
+        for _ in 0..ROUNDS {
+            let mut busy = self.shared.serve_queued();
+            busy |= self.serve_paused();
+            busy |= self.go_on_dialing();
+            while let Decision::Redial(rank) = self.shared.decide(Change::Tick) {
+                self.redial(rank);
+                busy = true;
+            }
+            busy |= self.tell_news();
+            busy |= self.answer_asks();
+            if !busy {
+                break;
+            }
+        }
+        self.collect();
+    }
+
+    /// Gives what is ready on a connection to whoever serves it.
+    fn serve(&mut self, conn: u32) {
+        let Some(token) = self.conns.get(&conn).and_then(|c| c.token) else { return };
+        self.shared.serve(token);
+        if matches!(token, Token::Pending(id) if !lock(&self.shared.pending).contains_key(&id)) {
+            // No stranger any more: one of a link's connections, or turned away.
+            let served = self.conns.get(&conn).and_then(|c| self.who_serves(&c.pipe));
+            if let Some(c) = self.conns.get_mut(&conn) {
+                c.token = served;
+            }
+        }
+    }
+
+    fn who_serves(&self, pipe: &Pipe) -> Option<Token> {
+        let is_it = |s: &Socket| matches!(s, Socket::Simulated(p) if p.is(pipe));
+        self.shared.links().iter().find_map(|link| {
+            if is_it(link.ctrl_socket()) {
+                return Some(Token::Link(link.serial, Channel::Ctrl));
+            }
+            let data = link.data_socket().is_some_and(|s| is_it(s));
+            data.then_some(Token::Link(link.serial, Channel::Data))
+        })
+    }
+
+    /// Connections with unread bytes whose link had to pause (a full inbox, a budget used up).
+    fn serve_paused(&mut self) -> bool {
+        let mut busy = false;
+        let ready: Vec<u32> = self
+            .conns
+            .iter()
+            .filter(|(_, c)| c.token.is_some() && c.pipe.is_readable())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ready {
+            let before = self.conns.get(&id).map(|c| c.pipe.unread());
+            self.serve(id);
+            busy |= self.conns.get(&id).map(|c| c.pipe.unread()) != before;
+        }
+        busy
+    }
+
+    // Dials.
+
+    fn redial(&mut self, rank: Rank) {
+        let route = lock(&self.shared.routes).get(&rank).cloned();
+        let begun = route.map(|r| Dialing::begin(&self.shared, rank, &r.address, r.conn));
+        match begun {
+            Some(Ok(Some(machine))) => self.begin_dial(rank, machine, Duration::from_secs(2)),
+            Some(Err(_)) | None => {
+                self.shared.decide(Change::DialFailed { rank });
+            }
+            // Connected meanwhile, or being dialed.
+            Some(Ok(None)) => {}
+        }
+    }
+
+    fn begin_dial(&mut self, rank: Rank, machine: Dialing, patience: Duration) {
+        let until = clock::deadline_in(patience);
+        self.dials.insert(rank, Dial { machine, hears: None, conns: Vec::new(), until });
+        self.advance_dial(rank);
+    }
+
+    fn go_on_dialing(&mut self) -> bool {
+        let ready = |d: &Dial| {
+            let heard =
+                d.hears.and_then(|id| self.conns.get(&id)).is_some_and(|c| c.pipe.is_readable());
+            heard || self.now >= d.until
+        };
+        let ranks: Vec<Rank> =
+            self.dials.iter().filter(|(_, d)| ready(d)).map(|(r, _)| *r).collect();
+        let mut busy = false;
+        for rank in ranks {
+            busy |= self.advance_dial(rank);
+        }
+        busy
+    }
+
+    /// Takes a dial as far as it goes. Whether it went anywhere.
+    fn advance_dial(&mut self, rank: Rank) -> bool {
+        let Some(dial) = self.dials.get_mut(&rank) else { return false };
+        if self.now >= dial.until {
+            dial.machine.abandon(&self.shared);
+            self.end_dial(rank, Err(Error::deadline("connecting")));
+            return true;
+        }
+        match dial.machine.advance(&self.shared) {
+            Ok(Step::Hear) => false,
+            Ok(Step::Open(target)) => {
+                dial.hears = None;
+                let ticket = self.next_ticket;
+                self.next_ticket = self.next_ticket.wrapping_add(1);
+                match rank_at(&target) {
+                    Some(to) => {
+                        self.tickets.insert(ticket, rank);
+                        self.out.push_back(Output::Connect { ticket, to });
+                    }
+                    None => {
+                        let e = Error::new(ErrorKind::Unavailable, "no such door in this world");
+                        self.tickets.insert(ticket, rank);
+                        self.opened(ticket, Err(e));
+                    }
+                }
+                true
+            }
+            Ok(Step::Linked(link)) => {
+                for (id, channel) in dial.conns.iter().zip([Channel::Ctrl, Channel::Data]) {
+                    if let Some(c) = self.conns.get_mut(id) {
+                        c.token = Some(Token::Link(link.serial, channel));
+                    }
+                }
+                self.dials.remove(&rank);
+                true
+            }
+            Ok(Step::Refused(RejectReason::Duplicate)) => {
+                // Perhaps the peer is dialing us; who asked waits for that, a second at the most.
+                self.end_dial(rank, Ok(()));
+                true
+            }
+            Ok(Step::Refused(why)) => {
+                let ours = self.shared.config.rank;
+                self.end_dial(rank, Err(refusal(rank, ours, why)));
+                true
+            }
+            Err(e) => {
+                self.end_dial(rank, Err(e));
+                true
+            }
+        }
+    }
+
+    /// A connection for a dial, or none.
+    fn opened(&mut self, ticket: u32, opened: Result<(u32, Pipe)>) {
+        let rank = self.tickets.remove(&ticket);
+        let Some((rank, dial)) = rank.and_then(|r| Some((r, self.dials.get_mut(&r)?))) else {
+            return;
+        };
+        if let Ok((conn, _)) = &opened {
+            // The second may be tried twice: the last one counts.
+            dial.conns.truncate(1);
+            dial.conns.push(*conn);
+            dial.hears = Some(*conn);
+        }
+        let socket = opened.map(|(_, pipe)| Socket::Simulated(pipe));
+        match dial.machine.opened(&self.shared, socket) {
+            Ok(()) => {
+                self.advance_dial(rank);
+            }
+            Err(e) => self.end_dial(rank, Err(e)),
+        }
+    }
+
+    /// A dial ended without a link.
+    fn end_dial(&mut self, rank: Rank, why: Result<()>) {
+        self.dials.remove(&rank);
+        self.tickets.retain(|_, r| *r != rank);
+        self.dial_ended(rank, why);
+    }
+
+    // News.
+
+    /// Peers that came or went, and what they said. Whether there was anything.
+    fn tell_news(&mut self) -> bool {
+        let mut busy = false;
+        self.shared.links_into(&mut self.links);
+        for link in self.links.drain(..) {
+            let rank = link.peer.0;
+            if link.life() == Life::Ready && !self.up.contains_key(&rank) {
+                let start = link.incarnation.0.wrapping_shr(START_SHIFT);
+                self.out.push_back(Output::PeerUp { rank, start });
+                self.up.insert(rank, link);
+                busy = true;
+            }
+        }
+        let mut down = Vec::new();
+        for (rank, link) in &self.up {
+            while let Some(message) = crate::peer::take_message(link, Want::Any) {
+                self.out.push_back(Output::Message { from: *rank, message });
+                busy = true;
+            }
+            if link.life() == Life::Dead {
+                down.push(*rank);
+            }
+        }
+        for rank in down {
+            self.up.remove(&rank);
+            self.out.push_back(Output::PeerDown { rank });
+            busy = true;
+        }
+        busy
+    }
+
+    /// What has to leave this node: bytes, credits, closed connections.
+    fn collect(&mut self) {
+        let mut gone = Vec::new();
+        for (id, c) in &self.conns {
+            if let Some(bytes) = c.pipe.take_sent() {
+                self.out.push_back(Output::Send { conn: *id, bytes });
+            }
+            let bytes = c.pipe.take_taken();
+            if bytes > 0 {
+                self.out.push_back(Output::Taken { conn: *id, bytes });
+            }
+            if c.pipe.is_closed() {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            let ended = self.conns.remove(&id).is_some_and(|c| c.pipe.has_ended());
+            if !ended {
+                self.out.push_back(Output::Close { conn: id });
+            }
+        }
+    }
+
+    fn peer(&self, rank: u32) -> Result<Peer> {
+        let link = self.shared.live_link(Rank(rank))?;
+        link.check_open()?;
+        if link.life() != Life::Ready {
+            let e = Error::new(ErrorKind::NotFound, "the peer is not connected yet");
+            return Err(e.with_peer(Rank(rank)));
+        }
+        Ok(Peer { link, shared: Arc::clone(&self.shared) })
+    }
+
+    fn fresh_region(&self, len: u64) -> Result<Region> {
+        let size = usize::try_from(len).map_err(|_| Error::config("too long for this machine"))?;
+        self.shared.regions.adopt(Box::new(HeapBytes::from(vec![0; size])))
+    }
+
+    /// Whether the range lies in this node's buffer.
+    fn check_local(&self, offset: u64, len: u64) -> Result<()> {
+        self.shared.buffer.region().local().extent.span(Side::Local, offset, len)?;
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // What goes with it looks at the clock.
+        let now = self.now;
+        self.inside(now, |node| {
+            node.asks.clear();
+            node.owned.clear();
+            node.up.clear();
+            for link in node.shared.links() {
+                link.die(false, "the process ended");
+            }
+        });
+    }
+}
