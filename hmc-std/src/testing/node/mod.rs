@@ -5,6 +5,8 @@
 //! One thread drives a node; several nodes may live in one thread.
 
 mod asks;
+mod border;
+mod dials;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,19 +18,17 @@ use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
-use hmc_core::wire::reject::RejectReason;
 use hmc_mem::os::fork::ForkGuard;
 
-use crate::address::Address;
-use crate::clock::{self, virtual_time};
+use crate::clock::virtual_time;
 use crate::config::{Config, Environment, Progress};
-use crate::dialing::{Dialing, Step, Target, refusal};
+use crate::dialing::Dialing;
 use crate::driver::{Channel, Driver, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::listen::{Listener, Source};
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
-use crate::node::inbox::{Message, Want};
+use crate::node::inbox::Want;
 use crate::node::registry::{Input as Change, Output as Decision};
 use crate::peer::Peer;
 use crate::shared::{Parts, Shared, lock};
@@ -38,6 +38,7 @@ use crate::window::Window;
 
 pub use asks::Ask;
 use asks::Pending;
+pub use border::{Input, Output, Settings};
 
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
@@ -45,136 +46,6 @@ const FIRST_PORT: u16 = 20_000;
 const START_SHIFT: u32 = 50;
 /// Rounds over what is ready after one input; more work waits for the next tick.
 const ROUNDS: usize = 64;
-
-/// What a node is started with.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Its rank.
-    pub rank: u32,
-    /// Counts the starts of this rank, from 1.
-    pub start: u64,
-    /// Its source of chance.
-    pub seed: u64,
-    /// The time of the start.
-    pub now: Instant,
-    /// Bytes of the buffer.
-    pub buffer_len: u64,
-    /// Time between heartbeats.
-    pub heartbeat: Duration,
-    /// The deadline of operations and handshakes.
-    pub deadline: Duration,
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Input<'a> {
-    /// A connection that was asked for is up.
-    Opened {
-        /// The node's ticket.
-        ticket: u32,
-        /// The connection.
-        conn: u32,
-    },
-    /// It is not, and will not be.
-    Failed {
-        /// The node's ticket.
-        ticket: u32,
-    },
-    /// Somebody connected.
-    Accepted {
-        /// The connection.
-        conn: u32,
-        /// The host that it came from.
-        from: u32,
-    },
-    /// Bytes arrived.
-    Bytes {
-        /// The connection.
-        conn: u32,
-        /// They.
-        bytes: &'a [u8],
-    },
-    /// Bytes sent earlier have left.
-    Room {
-        /// The connection.
-        conn: u32,
-        /// How many.
-        bytes: u64,
-    },
-    /// A connection is over.
-    Closed {
-        /// The connection.
-        conn: u32,
-        /// Whether it broke.
-        reset: bool,
-    },
-    /// Time passed.
-    Tick,
-    /// The application asks.
-    Ask {
-        /// The name of the answer.
-        ticket: u64,
-        /// What.
-        ask: Ask,
-    },
-}
-
-/// What a node wants done or known.
-#[derive(Debug)]
-pub enum Output {
-    /// Connect to a rank's door.
-    Connect {
-        /// The node's ticket.
-        ticket: u32,
-        /// The rank.
-        to: u32,
-    },
-    /// Send bytes.
-    Send {
-        /// The connection.
-        conn: u32,
-        /// They.
-        bytes: Vec<u8>,
-    },
-    /// Bytes were received.
-    Taken {
-        /// The connection.
-        conn: u32,
-        /// How many.
-        bytes: u64,
-    },
-    /// The node is done with a connection.
-    Close {
-        /// The connection.
-        conn: u32,
-    },
-    /// The end of an ask: bytes moved, or why not.
-    Answer {
-        /// Its name.
-        ticket: u64,
-        /// How it ended.
-        result: Result<u64>,
-    },
-    /// A message for the application.
-    Message {
-        /// The sender.
-        from: u32,
-        /// What it says.
-        message: Message,
-    },
-    /// A peer is connected.
-    PeerUp {
-        /// The peer.
-        rank: u32,
-        /// Which of its starts.
-        start: u64,
-    },
-    /// A peer is gone.
-    PeerDown {
-        /// The peer.
-        rank: u32,
-    },
-}
 
 /// A connection and what serves it.
 struct Conn {
@@ -221,13 +92,6 @@ fn door(rank: u32) -> SocketAddr {
     let port = FIRST_PORT.wrapping_add(u16::try_from(rank).unwrap_or(0));
     // An address of its own for each rank: strangers are counted by host.
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 1, 0, n)), port)
-}
-
-fn rank_at(target: &Target) -> Option<u32> {
-    match target {
-        Target::Address(Address::Tcp(at)) => at.port().checked_sub(FIRST_PORT).map(u32::from),
-        Target::Address(Address::Uds(_)) | Target::Path(_) => None,
-    }
 }
 
 impl Node {
@@ -448,123 +312,6 @@ impl Node {
             busy |= self.conns.get(&id).map(|c| c.pipe.unread()) != before;
         }
         busy
-    }
-
-    // Dials.
-
-    fn redial(&mut self, rank: Rank) {
-        let route = lock(&self.shared.routes).get(&rank).cloned();
-        let begun = route.map(|r| Dialing::begin(&self.shared, rank, &r.address, r.conn));
-        match begun {
-            Some(Ok(Some(machine))) => self.begin_dial(rank, machine, Duration::from_secs(2)),
-            Some(Err(_)) | None => {
-                self.shared.decide(Change::DialFailed { rank });
-            }
-            // Connected meanwhile, or being dialed.
-            Some(Ok(None)) => {}
-        }
-    }
-
-    fn begin_dial(&mut self, rank: Rank, machine: Dialing, patience: Duration) {
-        let until = clock::deadline_in(patience);
-        self.dials.insert(rank, Dial { machine, hears: None, conns: Vec::new(), until });
-        self.advance_dial(rank);
-    }
-
-    fn go_on_dialing(&mut self) -> bool {
-        let ready = |d: &Dial| {
-            let heard =
-                d.hears.and_then(|id| self.conns.get(&id)).is_some_and(|c| c.pipe.is_readable());
-            heard || self.now >= d.until
-        };
-        let ranks: Vec<Rank> =
-            self.dials.iter().filter(|(_, d)| ready(d)).map(|(r, _)| *r).collect();
-        let mut busy = false;
-        for rank in ranks {
-            busy |= self.advance_dial(rank);
-        }
-        busy
-    }
-
-    /// Takes a dial as far as it goes. Whether it went anywhere.
-    fn advance_dial(&mut self, rank: Rank) -> bool {
-        let Some(dial) = self.dials.get_mut(&rank) else { return false };
-        if self.now >= dial.until {
-            dial.machine.abandon(&self.shared);
-            self.end_dial(rank, Err(Error::deadline("connecting")));
-            return true;
-        }
-        match dial.machine.advance(&self.shared) {
-            Ok(Step::Hear) => false,
-            Ok(Step::Open(target)) => {
-                dial.hears = None;
-                let ticket = self.next_ticket;
-                self.next_ticket = self.next_ticket.wrapping_add(1);
-                match rank_at(&target) {
-                    Some(to) => {
-                        self.tickets.insert(ticket, rank);
-                        self.out.push_back(Output::Connect { ticket, to });
-                    }
-                    None => {
-                        let e = Error::new(ErrorKind::Unavailable, "no such door in this world");
-                        self.tickets.insert(ticket, rank);
-                        self.opened(ticket, Err(e));
-                    }
-                }
-                true
-            }
-            Ok(Step::Linked(link)) => {
-                for (id, channel) in dial.conns.iter().zip([Channel::Ctrl, Channel::Data]) {
-                    if let Some(c) = self.conns.get_mut(id) {
-                        c.token = Some(Token::Link(link.serial, channel));
-                    }
-                }
-                self.dials.remove(&rank);
-                true
-            }
-            Ok(Step::Refused(RejectReason::Duplicate)) => {
-                // Perhaps the peer is dialing us; who asked waits for that, a second at the most.
-                self.end_dial(rank, Ok(()));
-                true
-            }
-            Ok(Step::Refused(why)) => {
-                let ours = self.shared.config.rank;
-                self.end_dial(rank, Err(refusal(rank, ours, why)));
-                true
-            }
-            Err(e) => {
-                self.end_dial(rank, Err(e));
-                true
-            }
-        }
-    }
-
-    /// A connection for a dial, or none.
-    fn opened(&mut self, ticket: u32, opened: Result<(u32, Pipe)>) {
-        let rank = self.tickets.remove(&ticket);
-        let Some((rank, dial)) = rank.and_then(|r| Some((r, self.dials.get_mut(&r)?))) else {
-            return;
-        };
-        if let Ok((conn, _)) = &opened {
-            // The second may be tried twice: the last one counts.
-            dial.conns.truncate(1);
-            dial.conns.push(*conn);
-            dial.hears = Some(*conn);
-        }
-        let socket = opened.map(|(_, pipe)| Socket::Simulated(pipe));
-        match dial.machine.opened(&self.shared, socket) {
-            Ok(()) => {
-                self.advance_dial(rank);
-            }
-            Err(e) => self.end_dial(rank, Err(e)),
-        }
-    }
-
-    /// A dial ended without a link.
-    fn end_dial(&mut self, rank: Rank, why: Result<()>) {
-        self.dials.remove(&rank);
-        self.tickets.retain(|_, r| *r != rank);
-        self.dial_ended(rank, why);
     }
 
     // News.

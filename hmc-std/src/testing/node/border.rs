@@ -1,0 +1,139 @@
+//! All that crosses a driven session's border: plain values.
+
+use std::time::Duration;
+
+use hmc_core::time::Instant;
+
+use super::asks::Ask;
+use crate::error::Result;
+use crate::node::inbox::Message;
+
+/// What a node is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Its rank.
+    pub rank: u32,
+    /// Counts the starts of this rank, from 1.
+    pub start: u64,
+    /// Its source of chance.
+    pub seed: u64,
+    /// The time of the start.
+    pub now: Instant,
+    /// Bytes of the buffer.
+    pub buffer_len: u64,
+    /// Time between heartbeats.
+    pub heartbeat: Duration,
+    /// The deadline of operations and handshakes.
+    pub deadline: Duration,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A connection that was asked for is up.
+    Opened {
+        /// The node's ticket.
+        ticket: u32,
+        /// The connection.
+        conn: u32,
+    },
+    /// It is not, and will not be.
+    Failed {
+        /// The node's ticket.
+        ticket: u32,
+    },
+    /// Somebody connected.
+    Accepted {
+        /// The connection.
+        conn: u32,
+        /// The host that it came from.
+        from: u32,
+    },
+    /// Bytes arrived.
+    Bytes {
+        /// The connection.
+        conn: u32,
+        /// They.
+        bytes: &'a [u8],
+    },
+    /// Bytes sent earlier have left.
+    Room {
+        /// The connection.
+        conn: u32,
+        /// How many.
+        bytes: u64,
+    },
+    /// A connection is over.
+    Closed {
+        /// The connection.
+        conn: u32,
+        /// Whether it broke.
+        reset: bool,
+    },
+    /// Time passed.
+    Tick,
+    /// The application asks.
+    Ask {
+        /// The name of the answer.
+        ticket: u64,
+        /// What.
+        ask: Ask,
+    },
+}
+
+/// What a node wants done or known.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect to a rank's door.
+    Connect {
+        /// The node's ticket.
+        ticket: u32,
+        /// The rank.
+        to: u32,
+    },
+    /// Send bytes.
+    Send {
+        /// The connection.
+        conn: u32,
+        /// They.
+        bytes: Vec<u8>,
+    },
+    /// Bytes were received.
+    Taken {
+        /// The connection.
+        conn: u32,
+        /// How many.
+        bytes: u64,
+    },
+    /// The node is done with a connection.
+    Close {
+        /// The connection.
+        conn: u32,
+    },
+    /// The end of an ask: bytes moved, or why not.
+    Answer {
+        /// Its name.
+        ticket: u64,
+        /// How it ended.
+        result: Result<u64>,
+    },
+    /// A message for the application.
+    Message {
+        /// The sender.
+        from: u32,
+        /// What it says.
+        message: Message,
+    },
+    /// A peer is connected.
+    PeerUp {
+        /// The peer.
+        rank: u32,
+        /// Which of its starts.
+        start: u64,
+    },
+    /// A peer is gone.
+    PeerDown {
+        /// The peer.
+        rank: u32,
+    },
+}
