@@ -8,6 +8,7 @@
 )]
 
 pub mod actor;
+pub mod cluster;
 pub mod counting;
 pub mod raw;
 pub mod scene;

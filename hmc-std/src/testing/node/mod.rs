@@ -167,6 +167,12 @@ impl Node {
         });
     }
 
+    /// Answers an ask that nobody can ask here.
+    pub fn decline(&mut self, ticket: u64) {
+        let e = Error::new(ErrorKind::Unsupported, "not in this version");
+        self.out.push_back(Output::Answer { ticket, result: Err(e) });
+    }
+
     /// The next output, in order.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop_front()
@@ -371,7 +377,7 @@ impl Node {
     }
 
     fn peer(&self, rank: u32) -> Result<Peer> {
-        let link = self.shared.live_link(Rank(rank))?;
+        let link = self.shared.live_link(Rank(rank)).map_err(|e| e.with_peer(Rank(rank)))?;
         link.check_open()?;
         if link.life() != Life::Ready {
             let e = Error::new(ErrorKind::NotFound, "the peer is not connected yet");

@@ -1,0 +1,180 @@
+//! Joins the simulated world to the real session logic: a rank of the world is a driven session of hmc-std.
+//!
+//! Only names are translated here; nothing is decided.
+
+use std::time::Duration;
+
+use hmc_core::kinds::Access;
+use hmc_core::time::Instant;
+use hmc_sim::world::node::{
+    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Piece,
+};
+use hmc_std::testing::node as driven;
+use hmc_std::{Copy, Direction, Error, ErrorKind};
+
+/// Boots driven sessions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sessions;
+
+/// A session as the world drives it.
+pub struct SessionNode(driven::Node);
+
+impl Cluster for Sessions {
+    type Node = SessionNode;
+
+    fn boot(&mut self, boot: &Boot) -> SessionNode {
+        let settings = driven::Settings {
+            rank: boot.rank,
+            start: boot.incarnation,
+            seed: boot.seed,
+            now: boot.now,
+            buffer_len: boot.buffer_len,
+            heartbeat: Duration::from_nanos(boot.heartbeat_ns),
+            deadline: Duration::from_nanos(boot.deadline_ns),
+        };
+        // A session that cannot start is a broken test, not a finding.
+        SessionNode(driven::Node::new(&settings).expect("a session starts"))
+    }
+}
+
+fn copy(piece: Piece) -> Copy {
+    Copy { local_offset: piece.local, remote_offset: piece.remote, len: piece.len }
+}
+
+fn access(read: bool, write: bool) -> Access {
+    let mut access = Access::empty();
+    access.set(Access::READ, read);
+    access.set(Access::WRITE, write);
+    access
+}
+
+/// The ask in the session's words; `None` when it cannot be asked.
+fn translate(ask: &Ask) -> Option<driven::Ask> {
+    let transfer =
+        |rank, direction, piece| driven::Ask::Transfer { rank, direction, copy: copy(piece) };
+    let window = |rank, label, direction, piece| driven::Ask::Window {
+        rank,
+        label,
+        direction,
+        copy: copy(piece),
+    };
+    Some(match *ask {
+        Ask::Connect { rank } => driven::Ask::Connect { rank },
+        Ask::Disconnect { peer } => driven::Ask::Disconnect { rank: peer },
+        Ask::Leave => driven::Ask::Leave,
+        Ask::Put { peer, piece } => transfer(peer, Direction::Put, piece),
+        Ask::Get { peer, piece } => transfer(peer, Direction::Get, piece),
+        Ask::PutNotify { peer, piece, tag } => {
+            driven::Ask::PutNotify { rank: peer, copy: copy(piece), tag }
+        }
+        Ask::PutBatch { peer, ref list } => {
+            let list = list.iter().copied().map(copy).collect();
+            driven::Ask::PutBatch { rank: peer, list }
+        }
+        Ask::Tag { peer, tag } => driven::Ask::Tag { rank: peer, tag },
+        Ask::Int { peer, value } => {
+            driven::Ask::Int { rank: peer, value: i32::try_from(value).ok()? }
+        }
+        Ask::Struct { peer, ref bytes } => driven::Ask::Struct { rank: peer, bytes: bytes.clone() },
+        Ask::Expose { peer, label, len, read, write } => {
+            driven::Ask::Expose { rank: peer, label, len, access: access(read, write) }
+        }
+        Ask::PutWindow { peer, label, piece } => window(peer, label, Direction::Put, piece),
+        Ask::GetWindow { peer, label, piece } => window(peer, label, Direction::Get, piece),
+        Ask::Revoke { label, patience_ns } => {
+            driven::Ask::Revoke { label, patience: Duration::from_nanos(patience_ns) }
+        }
+        Ask::Cancel { ticket } => driven::Ask::Cancel { ticket },
+        Ask::Send { .. } | Ask::Recv { .. } => return None,
+    })
+}
+
+fn fault(e: &Error) -> Fault {
+    match e.kind() {
+        ErrorKind::PeerDead => Fault::PeerDead,
+        ErrorKind::DeadlineExceeded => Fault::Deadline,
+        ErrorKind::Cancelled => Fault::Cancelled,
+        ErrorKind::Revoked => Fault::Revoked,
+        ErrorKind::StaleEpoch => Fault::StaleEpoch,
+        ErrorKind::Range => Fault::OutOfRange,
+        ErrorKind::Access => Fault::Access,
+        ErrorKind::Quarantined => Fault::Quarantined,
+        ErrorKind::NotFound if e.peer().is_some() => Fault::NotConnected,
+        ErrorKind::NotFound => Fault::Unknown,
+        ErrorKind::DuplicateRank => Fault::Duplicate,
+        ErrorKind::Full | ErrorKind::Busy => Fault::Full,
+        ErrorKind::Closed => Fault::Closed,
+        ErrorKind::Unsupported => Fault::Unsupported,
+        _ => Fault::Other(e.to_string()),
+    }
+}
+
+fn message(m: hmc_std::Message) -> Message {
+    match m {
+        hmc_std::Message::Tag(tag) => Message::Tag(tag),
+        hmc_std::Message::Int(n) => Message::Int(i64::from(n)),
+        hmc_std::Message::Struct(bytes) => Message::Struct(bytes),
+        hmc_std::Message::Notify(tag) => Message::Notify(tag),
+    }
+}
+
+fn label(area: Area) -> Option<u64> {
+    match area {
+        Area::Buffer => None,
+        Area::Window(label) => Some(label),
+    }
+}
+
+impl Node for SessionNode {
+    fn handle(&mut self, now: Instant, input: Input<'_>) {
+        use driven::Input as In;
+        let input = match input {
+            Input::Opened { ticket, conn } => In::Opened { ticket, conn: conn.0 },
+            Input::Failed { ticket } => In::Failed { ticket },
+            Input::Accepted { conn, from } => In::Accepted { conn: conn.0, from },
+            Input::Bytes { conn, bytes } => In::Bytes { conn: conn.0, bytes },
+            Input::Room { conn, bytes } => In::Room { conn: conn.0, bytes },
+            Input::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
+            Input::Tick => In::Tick,
+            Input::Ask { ticket, ask } => match translate(ask) {
+                Some(ask) => In::Ask { ticket, ask },
+                None => {
+                    self.0.decline(ticket);
+                    return;
+                }
+            },
+        };
+        self.0.handle(now, input);
+    }
+
+    fn poll(&mut self) -> Option<Output> {
+        use driven::Output as Out;
+        Some(match self.0.poll()? {
+            Out::Connect { ticket, to } => Output::Connect { ticket, to },
+            Out::Send { conn, bytes } => Output::Send { conn: ConnId(conn), bytes },
+            Out::Taken { conn, bytes } => Output::Taken { conn: ConnId(conn), bytes },
+            Out::Close { conn } => Output::Close { conn: ConnId(conn) },
+            Out::Answer { ticket, result: Ok(bytes) } => {
+                Output::Answer { ticket, answer: Answer::Done { bytes } }
+            }
+            Out::Answer { ticket, result: Err(e) } => {
+                Output::Answer { ticket, answer: Answer::Failed(fault(&e)) }
+            }
+            Out::Message { from, message: m } => Output::Message { from, message: message(m) },
+            Out::PeerUp { rank, start } => Output::PeerUp { rank, incarnation: start },
+            Out::PeerDown { rank } => Output::PeerDown { rank },
+        })
+    }
+
+    fn wake_at(&self) -> Instant {
+        self.0.wake_at()
+    }
+
+    fn read(&self, area: Area, offset: u64, out: &mut [u8]) -> bool {
+        self.0.read(label(area), offset, out)
+    }
+
+    fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> bool {
+        self.0.write(label(area), offset, bytes)
+    }
+}
