@@ -257,7 +257,7 @@ impl Shared {
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
         let endpoints = self.endpoints();
-        let ours = self.hello(&endpoints, self.incarnation, Some(rank)).map_err(busy)?;
+        let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();
         if let Some(address) = route {
@@ -276,7 +276,7 @@ impl Shared {
 
     fn admit_upstream(&self, p: &mut Pending, rank: Rank) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
-        let incarnation = Incarnation(clock::now().as_nanos());
+        let incarnation = self.next_life();
         self.judge(Input::Hello { rank, incarnation, host: HostId::default() })?;
         p.control.accept_upstream().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(Port::None, 1, true, false);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::hello::HostId;
 use hmc_core::wire::reject::RejectReason;
@@ -124,7 +124,7 @@ impl Shared {
                 return Err(e.with_peer(rank));
             }
         };
-        let incarnation = Incarnation(clock::wall_nanos());
+        let incarnation = self.next_life();
         self.decide(Input::Welcome { rank, incarnation, host: HostId::default() });
         let link = Link::new(LinkParts {
             serial: self.next_serial(),
@@ -164,7 +164,7 @@ impl Shared {
         let link = Link::new(LinkParts {
             serial: self.next_serial(),
             peer: rank,
-            incarnation: self.incarnation,
+            incarnation: self.next_life(),
             choices: Vec::new(),
             spin: self.config.spin,
             driver: Arc::clone(&self.driver),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP};
 use hmc_core::wire::reject::RejectReason;
 
@@ -208,7 +208,7 @@ impl Dialing {
                     }
                 };
                 // Whoever dials again begins a new life, so that the other end can tell it from the last.
-                let incarnation = Incarnation(clock::wall_nanos());
+                let incarnation = shared.next_life();
                 let endpoints = shared.endpoints();
                 let hello = shared.hello(&endpoints, incarnation, Some(self.rank))?;
                 let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;

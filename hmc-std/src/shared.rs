@@ -45,7 +45,8 @@ pub(crate) struct Shared {
     pub(crate) buffer: ConnBuffer,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) host: HostId,
-    pub(crate) incarnation: Incarnation,
+    /// The number of the last life that was begun.
+    last_life: AtomicU64,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
     pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
@@ -119,7 +120,7 @@ impl Shared {
             buffer: parts.buffer,
             listeners: parts.listeners,
             host: parts.host,
-            incarnation: parts.incarnation,
+            last_life: AtomicU64::new(parts.incarnation.0),
             registry: Mutex::new(Registry::new(rank)),
             pending: Mutex::default(),
             routes: Mutex::default(),
@@ -147,6 +148,16 @@ impl Shared {
     pub(crate) fn owner(&self) -> Weak<dyn Owner> {
         let me: Weak<Shared> = self.me.clone();
         me
+    }
+
+    /// A number for a new life of this end towards some peer: higher than all before, whichever end dials and
+    /// whatever the wall clock does meanwhile. A peer that has seen a later life refuses an earlier one.
+    pub(crate) fn next_life(&self) -> Incarnation {
+        let wall = clock::wall_nanos();
+        let next = |last: u64| last.saturating_add(1).max(wall);
+        let last =
+            self.last_life.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| Some(next(n)));
+        Incarnation(last.map_or(wall, next))
     }
 
     pub(crate) fn next_serial(&self) -> u32 {
