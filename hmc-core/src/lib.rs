@@ -32,6 +32,9 @@ pub mod device;
 pub mod kinds;
 pub mod lane;
 pub mod limits;
+#[cfg(hmc_mutants)]
+#[allow(clippy::as_conversions, reason = "the number of an enum without fields")]
+pub mod mutant;
 pub mod pipeline;
 pub mod region;
 pub mod slots;

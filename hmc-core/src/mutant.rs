@@ -1,0 +1,96 @@
+//! Bugs planted on purpose, to prove that the simulated world finds bugs. Compiled only with `--cfg hmc_mutants`.
+//!
+//! The list was fixed before the world's checks were tuned; each entry names the class of fault that it stands for.
+//! One is switched on at run time for all sessions of the process. Never part of a build that anybody uses.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+static ACTIVE: AtomicU8 = AtomicU8::new(0);
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $class:literal;)*) => {
+        /// A planted bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Mutant { $($(#[$doc])* $name = $number,)* }
+
+        /// All of them, with the class of fault each stands for.
+        pub const ALL: &[(Mutant, &str)] = &[$((Mutant::$name, $class),)*];
+    };
+}
+
+mutants! {
+    /// A range may end one byte beyond its limit.
+    SpanOffByOne = 1, "access outside the window";
+    /// A window's epoch is not compared.
+    SkipEpoch = 2, "stale epoch";
+    /// A window's rights are not compared.
+    SkipAccess = 3, "access without the right";
+    /// A window that is being revoked, or was, is still served.
+    ServeRevoked = 4, "late access after a revoke";
+    /// The rest of a frame in flight is written although its window was revoked meanwhile.
+    WriteAfterRevoke = 5, "late write after the fence";
+    /// A completion is brought to its place whatever its generation.
+    SkipGeneration = 6, "stale completion";
+    /// Every 64th completion is thrown away.
+    DropCompletion = 7, "lost completion";
+    /// An operation's deadline is never looked at.
+    SkipDeadline = 8, "hang without a deadline";
+    /// A failed operation counts as fenced at once.
+    FenceAtFailure = 9, "memory freed before its fence";
+    /// A cancelled operation counts as withdrawn although it has begun.
+    CancelIsFence = 10, "cancel taken for a fence";
+    /// A put is acknowledged when its header came.
+    AckBeforeBytes = 11, "success before it is true";
+    /// A notification is delivered before its bytes.
+    NotifyBeforeBytes = 12, "tag overtakes its bytes";
+    /// Each frame of a long put is taken from the start of its source.
+    SameChunkAgain = 13, "wrong content of later chunks";
+    /// Each frame of a long put lands at the start of its target.
+    ChunkAtStart = 14, "wrong place of later chunks";
+    /// Payload that came in several pieces loses one byte between two.
+    ShortReadLosesByte = 15, "partial read";
+    /// What did not fit into the socket is forgotten.
+    ShortWriteForgotten = 16, "partial write";
+    /// A get is answered from the start of the window.
+    GetFromStart = 17, "wrong source of a get";
+    /// One part of a batch is not waited for.
+    BatchForgetsPart = 18, "incomplete batch";
+    /// Operations stay as they are when their link dies.
+    DeathForgetsOps = 19, "operations of a dead peer hang";
+    /// A peer's silence is not noticed.
+    IgnoreSilence = 20, "half-open connection";
+    /// A stranger with a live peer's rank replaces it.
+    EvictOnDuplicate = 21, "duplicate rank evicts";
+    /// An earlier life of a peer is accepted after a later one.
+    AcceptStaleLife = 22, "stale incarnation";
+    /// A lost peer is never dialed again.
+    NeverRedial = 23, "no recovery after healing";
+    /// A message that finds the inbox full is dropped.
+    DropWhenFull = 24, "lost message";
+    /// A message overtakes the one before it.
+    ReorderMessages = 25, "messages out of order";
+    /// A frame whose header came in two pieces is skipped.
+    SplitHeaderLost = 26, "frame cut between reads";
+    /// A goodbye is answered although operations are under way.
+    ByeForgetsOps = 27, "shutdown loses operations";
+    /// A handshake that gets no answer is waited for without end.
+    HandshakeWithoutDeadline = 28, "silent listener";
+    /// An acknowledgement names one request fewer than were executed.
+    AckOneTooFew = 29, "miscounted acknowledgement";
+    /// A completed operation is told twice.
+    TellTwice = 30, "duplicate completion";
+}
+
+/// Switches one on, or all off.
+pub fn activate(mutant: Option<Mutant>) {
+    // Relaxed: set before the sessions start.
+    ACTIVE.store(mutant.map_or(0, |m| m as u8), Ordering::Relaxed);
+}
+
+/// Whether it is on.
+#[inline]
+#[must_use]
+pub fn is(mutant: Mutant) -> bool {
+    ACTIVE.load(Ordering::Relaxed) == mutant as u8
+}
