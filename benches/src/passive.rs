@@ -26,7 +26,8 @@ struct Passive {
     door: Option<Door>,
     stream: Option<Stream>,
     bytes: Option<PageBytes>,
-    vector: Option<Vec<u8>>,
+    /// Where the memory of the last heap window lies, and how long it is.
+    heap: Option<(usize, usize)>,
 }
 
 /// Runs until standard input ends.
@@ -195,9 +196,14 @@ impl Passive {
         if warm {
             span.fill(3);
         }
+        let bytes = span.as_mut_slice();
+        let place = (bytes.as_mut_ptr().expose_provenance(), bytes.len());
         let peer = session.peer(peer).map_err(text)?;
         let window = peer.expose(span, Access::all(), label).map_err(|(e, _)| text(e))?;
         self.windows.push(window);
+        if kind == "heap" {
+            self.heap = Some(place);
+        }
         Ok(())
     }
 
@@ -245,15 +251,17 @@ impl Passive {
         let addresses: [usize; 2] = [w.number()?, w.number()?];
         let size: usize = w.number()?;
         let times: u32 = w.number()?;
-        // A vector like the one that ours puts into, with the same alignment, touched once.
-        let mut place = self.vector.take().filter(|v| v.len() == size);
-        let into = place.get_or_insert_with(|| vec![3u8; size]);
+        // The very memory that ours puts into.
+        let Some((into, _)) = self.heap.filter(|(_, len)| *len == size) else {
+            return Err(format!("no heap window of {size} bytes"));
+        };
         let begun = Instant::now();
         for address in addresses.iter().cycle().take(times as usize) {
-            cma::read(pid, *address, into)?;
+            // SAFETY: the window's region keeps the memory, which nobody borrows while it is exposed; the other
+            // process waits for this answer and has no operation under way.
+            unsafe { cma::read(pid, *address, into, size)? };
         }
         let each = begun.elapsed().as_nanos() as f64 / f64::from(times);
-        self.vector = place;
         Ok(each.to_string())
     }
 

@@ -2,17 +2,19 @@
 
 use crate::Res;
 
-/// Reads `into.len()` bytes at `address` of process `pid`.
-pub(crate) fn read(pid: i32, address: usize, into: &mut [u8]) -> Res<()> {
+/// Reads `len` bytes at `address` of process `pid` to the address `into` of this one.
+///
+/// # Safety
+/// `len` bytes at `into` are this process's, writable, and nobody has a reference to them during the call.
+pub(crate) unsafe fn read(pid: i32, address: usize, into: usize, len: usize) -> Res<()> {
     let mut done = 0;
-    while done < into.len() {
-        let rest = &mut into[done..];
-        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        let remote = libc::iovec {
-            iov_base: std::ptr::with_exposed_provenance_mut(address + done),
-            iov_len: rest.len(),
+    while done < len {
+        let at = |start: usize| libc::iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(start + done),
+            iov_len: len - done,
         };
-        // SAFETY: `local` names `rest`, which is borrowed for writing across the call; `remote` is only
+        let (local, remote) = (at(into), at(address));
+        // SAFETY: `local` is the rest of what the caller vouched for; `remote` is only
         // an address in another process, which the kernel checks there (process_vm_readv(2)).
         let n =
             unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };

@@ -102,12 +102,11 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
 
 /// Into adopted memory: with two operations under way, as for any bandwidth, and one by one.
 fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
-    let n = usize::try_from(len).map_err(text)?;
     let window = window(duo, len + 1, len, "heap")?;
-    let sources = [vec![7u8; n], vec![7u8; n]];
-    let [first, second] = sources.each_ref().map(|v| v.as_ptr().expose_provenance());
-    let mut one = Some(vector(duo, len)?);
-    let mut two = Some(vector(duo, len)?);
+    let spans = [vector(duo, len)?, vector(duo, len)?];
+    // The reference reads the same sources, into the same window: where pages lie moves the speed of a copy.
+    let [first, second] = spans.each_ref().map(|s| s.as_slice().as_ptr().expose_provenance());
+    let [mut one, mut two] = spans.map(Some);
     let times = u32::try_from((SAMPLE_BYTES / len).max(2)).map_err(text)?;
     let pid = std::process::id();
     let peer = duo.peer.clone();
@@ -121,7 +120,6 @@ fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
         Res::Ok(())
     };
     let count = context.pick(15, 41);
-    // As many sources as ours has, so that the caches are as full.
     let mut bare = |other: usize| {
         let told = duo.helper.ask(&format!("cma {pid} {first} {other} {len} {times}"))?;
         told.parse().map_err(text)
@@ -148,7 +146,6 @@ fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
         || context.delay.timed(times, || put(&peer, &mut one, &window)),
         || bare(first),
     )?;
-    drop(sources);
     duo.helper.ask("unwindow")?;
     let name = format!("shm put {} into adopted memory (CMA)", size(len));
     Ok(vec![
