@@ -11,4 +11,11 @@
     reason = "a simulator for tests: an overflow or a bad index is a bug in it and shall stop it"
 )]
 
+mod ground;
+mod net;
 pub mod node;
+mod pipe;
+mod queue;
+pub mod script;
+pub mod swarm;
+mod trace;

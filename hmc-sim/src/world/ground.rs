@@ -1,0 +1,357 @@
+//! What one piece of memory may hold: settled bytes, and writers whose bytes may appear in them.
+//!
+//! Each writer writes a pattern of its own, so a byte tells who wrote it. A writer that failed stays
+//! possible until a fence; a byte that nobody possible wrote is a finding.
+
+/// Fills `out` with the pattern of `id`.
+pub(crate) fn pattern(id: u64, out: &mut [u8]) {
+    let mut word = 0u64;
+    for chunk in out.chunks_mut(8) {
+        let bytes = mix(id, word).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+        word += 1;
+    }
+}
+
+fn mix(id: u64, word: u64) -> u64 {
+    let z = (id ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(0x1234_5678_9ABC_DEF1);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+fn pattern_at(id: u64, index: usize) -> u8 {
+    mix(id, (index / 8) as u64).to_le_bytes()[index % 8]
+}
+
+/// Whose bytes, where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The ask behind it.
+    pub(crate) ticket: u64,
+    /// Its pattern; none if any byte may appear.
+    pub(crate) pattern: Option<u64>,
+    /// Where.
+    pub(crate) offset: usize,
+    /// How many.
+    pub(crate) len: usize,
+    /// The rank that writes.
+    pub(crate) from: u32,
+    /// The life of the link that its bytes travel on.
+    pub(crate) link: u64,
+}
+
+impl Mark {
+    fn covers(&self, at: usize) -> bool {
+        at >= self.offset && at - self.offset < self.len
+    }
+
+    fn overlaps(&self, offset: usize, len: usize) -> bool {
+        self.offset < offset + len && offset < self.offset + self.len
+    }
+
+    fn may(&self, at: usize, value: u8) -> bool {
+        self.covers(at) && self.pattern.is_none_or(|id| pattern_at(id, at - self.offset) == value)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Writer {
+    mark: Mark,
+    since: u64,
+    running: bool,
+}
+
+/// A reader that runs: what it may see.
+#[derive(Debug)]
+struct Reader {
+    ticket: u64,
+    offset: usize,
+    since: u64,
+    before: Vec<u8>,
+}
+
+/// One piece of memory.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    base: Vec<u8>,
+    writers: Vec<Writer>,
+    readers: Vec<Reader>,
+    /// Writers that ended, kept while a running operation began before they did.
+    past: Vec<(u64, Mark)>,
+    stamp: u64,
+}
+
+/// A byte that cannot be.
+pub(crate) type Wrong = String;
+
+impl Ground {
+    pub(crate) const fn new(base: Vec<u8>) -> Self {
+        Self { base, writers: Vec::new(), readers: Vec::new(), past: Vec::new(), stamp: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.base.len()
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    /// Writer starts.
+    pub(crate) fn write_starts(&mut self, mark: Mark) {
+        let since = self.tick();
+        self.writers.push(Writer { mark, since, running: true });
+    }
+
+    /// Readers and writers that began after every past mark need none of them.
+    fn forget(&mut self) {
+        if self.past.is_empty() {
+            return;
+        }
+        let writers = self.writers.iter().filter(|writer| writer.running).map(|w| w.since);
+        let oldest = self.readers.iter().map(|reader| reader.since).chain(writers).min();
+        match oldest {
+            None => self.past.clear(),
+            Some(oldest) => self.past.retain(|(ended, _)| *ended > oldest),
+        }
+    }
+
+    /// Checks `now`, which was read at `offset`: each byte is of `own`, or settled (if `own` is none,
+    /// or somebody settled it since `own` began), or of a writer that may be at work there.
+    fn check(&self, offset: usize, now: &[u8], own: Option<(Mark, u64)>) -> Result<(), Wrong> {
+        let same = match own {
+            None => self.base.get(offset..offset + now.len()) == Some(now),
+            Some((mark, _)) => mark.pattern.is_none(),
+        };
+        if same {
+            return Ok(());
+        }
+        for (index, value) in now.iter().enumerate() {
+            let at = offset + index;
+            let fine = match own {
+                None => self.base[at] == *value,
+                Some((mark, since)) => {
+                    mark.may(at, *value)
+                        || self.past.iter().any(|(ended, mark)| {
+                            *ended > since
+                                && (mark.may(at, *value)
+                                    || mark.covers(at) && self.base[at] == *value)
+                        })
+                }
+            };
+            let other = || self.writers.iter().any(|writer| writer.mark.may(at, *value));
+            if !fine && !other() {
+                return Err(self.history(at, *value, own));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn history(&self, at: usize, value: u8, own: Option<(Mark, u64)>) -> Wrong {
+        let mut text = format!("byte {at} is {value:#04x}, settled {:#04x}", self.base[at]);
+        if let Some((mark, _)) = own {
+            let want = mark.pattern.map_or(0, |id| pattern_at(id, at - mark.offset));
+            text += &format!(", written {want:#04x} by ask {}", mark.ticket);
+        }
+        for writer in &self.writers {
+            if writer.mark.covers(at) {
+                text += &format!(", possible writer: ask {}", writer.mark.ticket);
+            }
+        }
+        for (_, mark) in &self.past {
+            if mark.covers(at) {
+                text += &format!(", past writer: ask {}", mark.ticket);
+            }
+        }
+        text
+    }
+
+    /// What a check of that writer has to read: its place.
+    pub(crate) fn places(&self, ticket: u64) -> Vec<(usize, usize)> {
+        let of = |writer: &&Writer| writer.mark.ticket == ticket;
+        self.writers.iter().filter(of).map(|w| (w.mark.offset, w.mark.len)).collect()
+    }
+
+    /// The writers that `pick` picks, by ticket.
+    pub(crate) fn tickets(&self, pick: impl Fn(&Mark) -> bool) -> Vec<u64> {
+        let mut list: Vec<u64> =
+            self.writers.iter().map(|w| &w.mark).filter(|m| pick(m)).map(|m| m.ticket).collect();
+        list.dedup();
+        list
+    }
+
+    /// Bytes of `ticket` at `offset` can be read now: is it so?
+    pub(crate) fn visible(&self, ticket: u64, offset: usize, now: &[u8]) -> Result<(), Wrong> {
+        let own = |w: &&Writer| w.mark.ticket == ticket && w.mark.offset == offset;
+        // Its own mark is among the writers: without it, only others excuse a byte.
+        let Some(writer) = self.writers.iter().find(own) else { return Ok(()) };
+        if let Some(id) = writer.mark.pattern {
+            let mut same = true;
+            for (word, chunk) in now.chunks(8).enumerate() {
+                same &= mix(id, word as u64).to_le_bytes()[..chunk.len()] == *chunk;
+            }
+            if same {
+                return Ok(());
+            }
+        }
+        self.check(offset, now, Some((writer.mark, writer.since)))
+    }
+
+    /// Writer ends, and `now` was read at its place: settle it. A failed one stays possible.
+    pub(crate) fn settle(&mut self, ticket: u64, offset: usize, now: &[u8]) {
+        self.base[offset..offset + now.len()].copy_from_slice(now);
+        let ended = self.tick();
+        let own = |w: &Writer| w.mark.ticket == ticket && w.mark.offset == offset;
+        if let Some(index) = self.writers.iter().position(own) {
+            let writer = self.writers.remove(index);
+            let others = self.readers.iter().any(|r| r.since < ended)
+                || self.writers.iter().any(|w| w.running && w.mark.overlaps(offset, now.len()));
+            if others {
+                self.past.push((ended, writer.mark));
+            }
+        }
+        self.forget();
+    }
+
+    /// The ask failed: its writers may still write, until a fence.
+    pub(crate) fn loosen(&mut self, ticket: u64) {
+        for writer in &mut self.writers {
+            if writer.mark.ticket == ticket {
+                writer.running = false;
+            }
+        }
+        self.forget();
+    }
+
+    /// The owner of the memory wrote these bytes itself.
+    pub(crate) fn own_write(&mut self, offset: usize, bytes: &[u8], id: u64) {
+        self.base[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let ended = self.tick();
+        if !self.readers.is_empty() {
+            let len = bytes.len();
+            let mark = Mark { ticket: id, pattern: Some(id), offset, len, from: u32::MAX, link: 0 };
+            self.past.push((ended, mark));
+        }
+    }
+
+    /// A reader starts.
+    pub(crate) fn read_starts(&mut self, ticket: u64, offset: usize, len: usize) {
+        let since = self.tick();
+        let before = self.base[offset..offset + len].to_vec();
+        self.readers.push(Reader { ticket, offset, since, before });
+    }
+
+    /// A reader ends; `got` is what it read, if it says that it read anything.
+    pub(crate) fn read_ends(&mut self, ticket: u64, got: Option<&[u8]>) -> Result<(), Wrong> {
+        let Some(index) = self.readers.iter().position(|reader| reader.ticket == ticket) else {
+            return Ok(());
+        };
+        let reader = self.readers.swap_remove(index);
+        let result = got.map_or(Ok(()), |got| self.check_read(&reader, got));
+        self.forget();
+        result
+    }
+
+    fn check_read(&self, reader: &Reader, got: &[u8]) -> Result<(), Wrong> {
+        if reader.before == got {
+            return Ok(());
+        }
+        for (index, value) in got.iter().enumerate() {
+            let at = reader.offset + index;
+            let past = |(ended, mark): &(u64, Mark)| *ended > reader.since && mark.may(at, *value);
+            let fine = reader.before[index] == *value
+                || self.base[at] == *value
+                || self.writers.iter().any(|writer| writer.mark.may(at, *value))
+                || self.past.iter().any(past);
+            if !fine {
+                return Err(format!(
+                    "a get read what was never there: {}",
+                    self.history(at, *value, None)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of it: is every byte settled or of a possible writer?
+    pub(crate) fn all(&self, now: &[u8]) -> Result<(), Wrong> {
+        self.check(0, now, None)
+    }
+
+    /// A range: is every byte settled or of a possible writer?
+    pub(crate) fn range(&self, offset: usize, now: &[u8]) -> Result<(), Wrong> {
+        self.check(offset, now, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ground, Mark, pattern};
+
+    fn mark(ticket: u64, offset: usize, len: usize) -> Mark {
+        Mark { ticket, pattern: Some(ticket), offset, len, from: 0, link: 1 }
+    }
+
+    fn bytes(id: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        pattern(id, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_writer_is_seen_when_done_and_settled_bytes_stay() {
+        let mut ground = Ground::new(vec![0; 32]);
+        ground.write_starts(mark(7, 4, 16));
+        assert!(ground.visible(7, 4, &[0; 16]).is_err(), "done before its bytes");
+        let now = bytes(7, 16);
+        ground.visible(7, 4, &now).expect("its own bytes");
+        ground.settle(7, 4, &now);
+        let mut all = vec![0; 32];
+        all[4..20].copy_from_slice(&now);
+        ground.all(&all).expect("as settled");
+        all[5] ^= 1;
+        assert!(ground.all(&all).is_err(), "a byte changed by nobody");
+    }
+
+    #[test]
+    fn overlapping_writers_excuse_each_other_only_while_both_ran() {
+        let mut ground = Ground::new(vec![0; 8]);
+        ground.write_starts(mark(1, 0, 8));
+        ground.write_starts(mark(2, 0, 8));
+        let (one, two) = (bytes(1, 8), bytes(2, 8));
+        ground.visible(1, 0, &two).expect("2 wrote over it");
+        ground.settle(1, 0, &two);
+        ground.visible(2, 0, &one).expect("1 wrote over it");
+        assert!(ground.visible(2, 0, &[0; 8]).is_err(), "neither wrote");
+        ground.settle(2, 0, &two);
+        ground.write_starts(mark(3, 0, 8));
+        assert!(ground.visible(3, 0, &two).is_err(), "2 was done before 3 began");
+    }
+
+    #[test]
+    fn a_failed_writer_stays_possible_until_it_is_settled() {
+        let mut ground = Ground::new(vec![0; 8]);
+        ground.write_starts(mark(1, 0, 8));
+        ground.loosen(1);
+        ground.all(&bytes(1, 8)).expect("late bytes before the fence");
+        ground.settle(1, 0, &[0; 8]);
+        assert!(ground.all(&bytes(1, 8)).is_err(), "late bytes after it");
+    }
+
+    #[test]
+    fn a_get_sees_what_was_there_at_some_time() {
+        let mut ground = Ground::new(vec![0; 8]);
+        ground.read_starts(9, 0, 8);
+        ground.write_starts(mark(1, 0, 8));
+        let one = bytes(1, 8);
+        ground.settle(1, 0, &one);
+        ground.write_starts(mark(2, 0, 8));
+        ground.settle(2, 0, &bytes(2, 8));
+        ground.read_ends(9, Some(&one)).expect("between 1 and 2");
+        ground.read_starts(10, 0, 8);
+        assert!(ground.read_ends(10, Some(&one)).is_err(), "1 was over before");
+    }
+}

@@ -1,0 +1,495 @@
+//! The network: connections, paths between hosts, and what weather and faults do to them.
+//!
+//! It moves bytes and tells ends of connections; it never looks into the bytes.
+
+use super::node::ConnId;
+use super::pipe::{End, Pipe};
+use super::queue::{Queue, What};
+use super::swarm::{Split, Weather};
+use crate::rng::Rng;
+
+/// How long a dialer waits between two tries of its kernel.
+const RETRY_NS: u64 = 50_000_000;
+
+/// A host as the network sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host {
+    /// Counts the processes of this rank.
+    pub(crate) life: u64,
+    /// Its process runs (or is stopped).
+    pub(crate) alive: bool,
+    /// Its process is stopped.
+    pub(crate) paused: bool,
+    /// It is not there at all: not even its kernel replies.
+    pub(crate) silent: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) rank: u32,
+    life: u64,
+    /// The node has heard of it.
+    known: bool,
+    /// The node is done with it, or was told that it is over.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Conn {
+    sides: [Side; 2],
+    /// `pipes[i]` goes from `sides[i]` to the other one.
+    pipes: [Pipe; 2],
+    ticket: u32,
+}
+
+#[derive(Debug)]
+struct Dial {
+    from: u32,
+    life: u64,
+    to: u32,
+    ticket: u32,
+    give_up_ns: u64,
+}
+
+/// What a node has to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// Nothing.
+    Nothing,
+    /// Later, when the process goes on.
+    Later(u32),
+    /// What waits in this pipe; then call [`Net::told`].
+    Bytes { rank: u32, conn: ConnId },
+    /// The connection is over.
+    Closed { rank: u32, conn: ConnId, reset: bool },
+    /// Room in the send buffer.
+    Room { rank: u32, conn: ConnId, bytes: u64 },
+    /// A connection was accepted.
+    Accepted { rank: u32, conn: ConnId, from: u32 },
+    /// A dial succeeded.
+    Opened { rank: u32, conn: ConnId, ticket: u32 },
+    /// A dial failed.
+    Failed { rank: u32, ticket: u32 },
+}
+
+pub(crate) struct Net {
+    pub(crate) hosts: Vec<Host>,
+    conns: Vec<Conn>,
+    dials: Vec<Dial>,
+    /// How often the path from..to is blocked.
+    blocked: Vec<u32>,
+    weather: Weather,
+    rng: Rng,
+}
+
+const fn other(side: usize) -> usize {
+    1 - side
+}
+
+impl Net {
+    pub(crate) fn new(ranks: u32, weather: Weather, seed: u64) -> Self {
+        let host = Host { life: 0, alive: false, paused: false, silent: false };
+        Self {
+            hosts: vec![host; ranks as usize],
+            conns: Vec::new(),
+            dials: Vec::new(),
+            blocked: vec![0; (ranks * ranks) as usize],
+            weather,
+            rng: Rng::new(seed ^ 0x4E45_5400),
+        }
+    }
+
+    fn path(&self, from: u32, to: u32) -> usize {
+        from as usize * self.hosts.len() + to as usize
+    }
+
+    fn is_blocked(&self, from: u32, to: u32) -> bool {
+        self.blocked[self.path(from, to)] != 0
+    }
+
+    fn delay(&mut self) -> u64 {
+        self.weather.delay_ns + self.rng.below(self.weather.jitter_ns)
+    }
+
+    /// The process that owns this side is still the one of then.
+    fn lives(&self, side: &Side) -> bool {
+        let host = self.hosts[side.rank as usize];
+        host.alive && host.life == side.life
+    }
+
+    /// Schedules the pipe's next move, unless one is scheduled.
+    fn kick(&mut self, now: u64, index: u32, after_ns: u64, queue: &mut Queue) {
+        let pipe = &mut self.conns[index as usize / 2].pipes[index as usize % 2];
+        if !pipe.flowing && (pipe.coming() > 0 || pipe.end != End::Open) {
+            pipe.flowing = true;
+            queue.push((now + after_ns).max(pipe.not_before_ns), What::Flow(index));
+        }
+    }
+
+    /// Which side of a connection belongs to `rank` and is in use.
+    fn side_of(&self, rank: u32, conn: ConnId) -> Option<usize> {
+        let sides = &self.conns.get(conn.0 as usize)?.sides;
+        let side = sides.iter().position(|side| side.rank == rank && self.lives(side))?;
+        (sides[side].known && !sides[side].closed).then_some(side)
+    }
+
+    /// A node dials.
+    pub(crate) fn dial(&mut self, now: u64, from: u32, ticket: u32, to: u32, queue: &mut Queue) {
+        let index = self.dials.len() as u32;
+        let life = self.hosts[from as usize].life;
+        let give_up_ns = now + self.weather.dial_ns;
+        self.dials.push(Dial { from, life, to, ticket, give_up_ns });
+        let bad = to == from || to as usize >= self.hosts.len();
+        let what = if bad { What::Refused(index) } else { What::Syn(index) };
+        let delay = self.delay();
+        queue.push(now + delay, what);
+    }
+
+    /// A node sends. False when it has no business with that connection.
+    pub(crate) fn send(
+        &mut self,
+        now: u64,
+        rank: u32,
+        conn: ConnId,
+        bytes: Vec<u8>,
+        queue: &mut Queue,
+    ) -> bool {
+        let Some(side) = self.side_of(rank, conn) else { return false };
+        if bytes.is_empty() {
+            return true;
+        }
+        let pipe = &mut self.conns[conn.0 as usize].pipes[side];
+        if pipe.end == End::Open {
+            pipe.push(bytes);
+            let delay = self.delay();
+            self.kick(now, conn.0 * 2 + side as u32, delay, queue);
+        }
+        true
+    }
+
+    /// A node has consumed received bytes. False when it never got so many.
+    pub(crate) fn taken(
+        &mut self,
+        now: u64,
+        rank: u32,
+        conn: ConnId,
+        bytes: u64,
+        queue: &mut Queue,
+    ) -> bool {
+        let Some(side) = self.side_of(rank, conn) else { return true };
+        let pipe = &mut self.conns[conn.0 as usize].pipes[other(side)];
+        let Some(left) = pipe.untaken.checked_sub(bytes) else { return false };
+        pipe.untaken = left;
+        let delay = self.delay();
+        self.kick(now, conn.0 * 2 + other(side) as u32, delay, queue);
+        true
+    }
+
+    /// A node closes.
+    pub(crate) fn close(&mut self, now: u64, rank: u32, conn: ConnId, queue: &mut Queue) {
+        let Some(side) = self.side_of(rank, conn) else { return };
+        let found = &mut self.conns[conn.0 as usize];
+        found.sides[side].closed = true;
+        if found.pipes[side].end == End::Open {
+            found.pipes[side].end = End::Fin;
+        }
+        let delay = self.delay();
+        self.kick(now, conn.0 * 2 + side as u32, delay, queue);
+    }
+
+    /// The connection is over for `side`, whose node has to be told now.
+    fn over(&mut self, index: usize, side: usize, reset: bool) -> Tell {
+        let conn = &mut self.conns[index];
+        conn.sides[side].closed = true;
+        conn.pipes[side].release();
+        conn.pipes[other(side)].release();
+        Tell::Closed { rank: conn.sides[side].rank, conn: ConnId(index as u32), reset }
+    }
+
+    /// Resets what goes to `side`, behind so many bytes of those under way.
+    fn reset_to(&mut self, now: u64, index: usize, side: usize, keep: usize, queue: &mut Queue) {
+        let from = other(side);
+        let pipe = &mut self.conns[index].pipes[from];
+        if pipe.end != End::Rst {
+            pipe.cut(keep, End::Rst);
+            let delay = self.delay();
+            self.kick(now, (index * 2 + from) as u32, delay, queue);
+        }
+    }
+
+    /// [`What::Flow`]: the pipe moves.
+    pub(crate) fn flow(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) -> Tell {
+        let (index, from) = (pipe_index as usize / 2, pipe_index as usize % 2);
+        let to = other(from);
+        let conn = &self.conns[index];
+        let (sender, receiver) = (&conn.sides[from], &conn.sides[to]);
+        let pipe = &conn.pipes[from];
+        if now < pipe.not_before_ns {
+            queue.push(pipe.not_before_ns, What::Flow(pipe_index));
+            return Tell::Nothing;
+        }
+        let host = self.hosts[receiver.rank as usize];
+        let (lives, blocked) = (self.lives(receiver), self.is_blocked(sender.rank, receiver.rank));
+        let (known, closed) = (receiver.known, receiver.closed);
+        let receiver_rank = receiver.rank;
+        let pipe = &mut self.conns[index].pipes[from];
+        pipe.flowing = false;
+        if blocked {
+            return Tell::Nothing; // `heal` goes on
+        }
+        if !lives || closed {
+            let any = pipe.coming() > 0;
+            pipe.release();
+            // A host that is gone says nothing; a new process knows nothing of old connections.
+            if !host.silent && any && (!lives || self.weather.strict_close) {
+                self.reset_to(now, index, from, 0, queue);
+            }
+            return Tell::Nothing;
+        }
+        if !known {
+            self.conns[index].pipes[from].flowing = true;
+            queue.push(now + 1_000, What::Flow(pipe_index));
+            return Tell::Nothing;
+        }
+        let moved = self.arrive(index, from);
+        let gap = self.gap(moved);
+        let pipe = &mut self.conns[index].pipes[from];
+        if pipe.room > 0 && !pipe.telling {
+            pipe.telling = true;
+            let delay = self.delay();
+            queue.push(now + delay, What::Room(pipe_index));
+        }
+        let pipe = &self.conns[index].pipes[from];
+        if host.paused {
+            let space = pipe.space(self.weather.window);
+            if pipe.coming() > 0 && space > 0 {
+                self.kick(now, pipe_index, gap, queue);
+            }
+            return Tell::Later(receiver_rank);
+        }
+        if !pipe.waiting().is_empty() {
+            return Tell::Bytes { rank: receiver_rank, conn: ConnId(index as u32) };
+        }
+        if pipe.at_end() {
+            return self.over(index, to, pipe.end == End::Rst);
+        }
+        Tell::Nothing // no window: `taken` goes on
+    }
+
+    /// Some bytes reach the receiver's kernel.
+    fn arrive(&mut self, index: usize, from: usize) -> usize {
+        let pipe = &mut self.conns[index].pipes[from];
+        let most = usize::try_from(pipe.space(self.weather.window)).unwrap_or(usize::MAX);
+        let most = most.min(pipe.coming());
+        let many = match self.weather.split {
+            Split::Whole => most,
+            // At least a share of what waits, so that no stream needs thousands of moves.
+            Split::Random => (most / 8).max(1 + self.rng.index(most.max(1))),
+            Split::Fine if self.rng.below(2) == 0 => (most / 8).max(1),
+            Split::Fine => (most / 8).max(1 + self.rng.index(64)),
+        };
+        let many = many.min(most);
+        pipe.arrive(many);
+        many
+    }
+
+    /// Time that so many bytes need, and a stall now and then.
+    fn gap(&mut self, moved: usize) -> u64 {
+        let mut gap = 1 + self.weather.ns_per_kib * moved as u64 / 1024;
+        if self.weather.stall_one_in != 0 && self.rng.below(self.weather.stall_one_in) == 0 {
+            gap += self.rng.below(self.weather.stall_ns);
+        }
+        gap
+    }
+
+    /// The bytes of a [`Tell::Bytes`].
+    pub(crate) fn bytes(&self, pipe_index: u32) -> &[u8] {
+        self.conns[pipe_index as usize / 2].pipes[pipe_index as usize % 2].waiting()
+    }
+
+    /// They were given to the node.
+    pub(crate) fn told(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) {
+        let pipe = &mut self.conns[pipe_index as usize / 2].pipes[pipe_index as usize % 2];
+        let moved = pipe.waiting().len();
+        pipe.delivered();
+        if pipe.at_end() || pipe.space(self.weather.window) > 0 {
+            let gap = self.gap(moved);
+            self.kick(now, pipe_index, gap, queue);
+        }
+    }
+
+    /// [`What::Room`]: the sender learns that bytes left.
+    pub(crate) fn room(&mut self, pipe_index: u32) -> Tell {
+        let (index, from) = (pipe_index as usize / 2, pipe_index as usize % 2);
+        let conn = &self.conns[index];
+        let (sender, receiver) = (&conn.sides[from], &conn.sides[other(from)]);
+        let rank = sender.rank;
+        if sender.closed || !self.lives(sender) {
+            return Tell::Nothing;
+        }
+        if self.is_blocked(receiver.rank, rank) {
+            self.conns[index].pipes[from].telling = false; // `heal` goes on
+            return Tell::Nothing;
+        }
+        if self.hosts[rank as usize].paused {
+            return Tell::Later(rank);
+        }
+        let pipe = &mut self.conns[index].pipes[from];
+        pipe.telling = false;
+        let bytes = std::mem::take(&mut pipe.room);
+        if bytes == 0 {
+            return Tell::Nothing;
+        }
+        Tell::Room { rank, conn: ConnId(index as u32), bytes }
+    }
+
+    /// [`What::Syn`]: a dial reaches its host, or not.
+    pub(crate) fn syn(&mut self, now: u64, dial_index: u32, queue: &mut Queue) {
+        let Dial { from, life, to, ticket, give_up_ns } = self.dials[dial_index as usize];
+        let host = self.hosts[to as usize];
+        if self.hosts[from as usize].life != life || !self.hosts[from as usize].alive {
+            return;
+        }
+        if host.silent || self.is_blocked(from, to) || self.is_blocked(to, from) {
+            let late = now >= give_up_ns;
+            let what = if late { What::Refused(dial_index) } else { What::Syn(dial_index) };
+            queue.push(now + if late { 0 } else { RETRY_NS }, what);
+            return;
+        }
+        let delay = self.delay();
+        if !host.alive {
+            queue.push(now + delay, What::Refused(dial_index));
+            return;
+        }
+        let side = |rank, life| Side { rank, life, known: false, closed: false };
+        let index = self.conns.len() as u32;
+        self.conns.push(Conn {
+            sides: [side(from, life), side(to, host.life)],
+            pipes: [Pipe::new(now), Pipe::new(now + delay)],
+            ticket,
+        });
+        queue.push(now, What::Accept(index));
+        queue.push(now + delay, What::Opened(index));
+    }
+
+    /// [`What::Accept`] and [`What::Opened`]: an end hears of its connection.
+    pub(crate) fn introduce(&mut self, index: u32, side: usize) -> Tell {
+        let conn = &self.conns[index as usize];
+        let (own, peer) = (&conn.sides[side], &conn.sides[other(side)]);
+        let (rank, from, ticket, id) = (own.rank, peer.rank, conn.ticket, ConnId(index));
+        if !self.lives(own) {
+            return Tell::Nothing;
+        }
+        if self.hosts[rank as usize].paused {
+            return Tell::Later(rank);
+        }
+        self.conns[index as usize].sides[side].known = true;
+        if side == 0 {
+            Tell::Opened { rank, conn: id, ticket }
+        } else {
+            Tell::Accepted { rank, conn: id, from }
+        }
+    }
+
+    /// [`What::Refused`].
+    pub(crate) fn refused(&self, dial_index: u32) -> Tell {
+        let dial = &self.dials[dial_index as usize];
+        let host = self.hosts[dial.from as usize];
+        if host.life != dial.life || !host.alive {
+            return Tell::Nothing;
+        }
+        if host.paused {
+            return Tell::Later(dial.from);
+        }
+        Tell::Failed { rank: dial.from, ticket: dial.ticket }
+    }
+
+    /// Connections between two living ends that `want` picks.
+    fn open_conns(&self, want: impl Fn(u32, u32) -> bool) -> Vec<usize> {
+        let open = |conn: &Conn| {
+            let [a, b] = &conn.sides;
+            !(a.closed && b.closed) && (want(a.rank, b.rank) || want(b.rank, a.rank))
+        };
+        (0..self.conns.len()).filter(|index| open(&self.conns[*index])).collect()
+    }
+
+    /// Resets connections between two ranks, each direction at any byte. How many it hit.
+    pub(crate) fn cut(&mut self, now: u64, a: u32, b: u32, all: bool, queue: &mut Queue) -> usize {
+        let mut hit = self.open_conns(|x, y| (x, y) == (a, b));
+        if !all && hit.len() > 1 {
+            let one = self.rng.index(hit.len());
+            hit = vec![hit[one]];
+        }
+        for index in &hit {
+            for side in 0..2 {
+                let coming = self.conns[*index].pipes[other(side)].coming();
+                let keep = self.rng.index(coming + 1);
+                self.reset_to(now, *index, side, keep, queue);
+            }
+        }
+        hit.len()
+    }
+
+    /// Blocks the path.
+    pub(crate) fn block(&mut self, from: u32, to: u32) {
+        let path = self.path(from, to);
+        self.blocked[path] += 1;
+    }
+
+    /// [`What::Heal`]: unblocks it, and what waited goes on.
+    pub(crate) fn heal(&mut self, now: u64, from: u32, to: u32, queue: &mut Queue) {
+        let path = self.path(from, to);
+        self.blocked[path] -= 1;
+        if self.blocked[path] != 0 {
+            return;
+        }
+        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
+            for side in 0..2 {
+                let pipe_index = (index * 2 + side) as u32;
+                let delay = self.delay();
+                self.kick(now, pipe_index, delay, queue);
+                let pipe = &mut self.conns[index].pipes[side];
+                if pipe.room > 0 && !pipe.telling {
+                    pipe.telling = true;
+                    queue.push(now + delay, What::Room(pipe_index));
+                }
+            }
+        }
+    }
+
+    /// The open streams from..to stand still until then.
+    pub(crate) fn stall(&mut self, from: u32, to: u32, until_ns: u64) {
+        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
+            let side = usize::from(self.conns[index].sides[0].rank != from);
+            let pipe = &mut self.conns[index].pipes[side];
+            pipe.not_before_ns = pipe.not_before_ns.max(until_ns);
+        }
+    }
+
+    /// The process of a rank ended. Unless `silent`, its kernel says so to all its peers.
+    pub(crate) fn crash(&mut self, now: u64, rank: u32, silent: bool, queue: &mut Queue) {
+        let host = &mut self.hosts[rank as usize];
+        host.alive = false;
+        host.paused = false;
+        host.silent = silent;
+        for index in self.open_conns(|x, _| x == rank) {
+            let side = usize::from(self.conns[index].sides[0].rank != rank);
+            if self.conns[index].sides[side].life != self.hosts[rank as usize].life {
+                continue;
+            }
+            self.conns[index].sides[side].closed = true;
+            let pipe = &mut self.conns[index].pipes[side];
+            let keep = self.rng.index(pipe.coming() + 1);
+            if silent {
+                pipe.cut(keep, pipe.end);
+                continue;
+            }
+            let end = if self.rng.below(2) == 0 { End::Rst } else { End::Fin };
+            if pipe.end == End::Open {
+                pipe.cut(if end == End::Fin { pipe.coming() } else { keep }, end);
+            }
+            let delay = self.delay();
+            self.kick(now, (index * 2 + side) as u32, delay, queue);
+        }
+    }
+}

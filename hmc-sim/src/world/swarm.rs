@@ -1,0 +1,167 @@
+//! What a seed brings: the weather of its network, and which faults it knows.
+//!
+//! Swarm testing (Groce and others, ISSTA 2012): every kind is off in about half of the seeds, so
+//! that kinds which hide each other are also seen alone. Some seeds have no fault at all.
+
+use crate::rng::Rng;
+
+const MS: u64 = 1_000_000;
+
+/// What the caller fixes; the rest is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shape {
+    /// So many ranks; drawn if none.
+    pub ranks: Option<u32>,
+    /// About so many asks; drawn if none.
+    pub asks: Option<u32>,
+    /// The script lasts so many virtual hours, with few asks; seconds if zero.
+    pub hours: u32,
+    /// Also ask `Send` and `Recv`.
+    pub relay: bool,
+}
+
+/// How streams are cut into pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// All that waits arrives at once.
+    Whole,
+    /// A random part of it.
+    Random,
+    /// Often one byte.
+    Fine,
+}
+
+/// How the network behaves without any fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weather {
+    /// Shortest way from host to host.
+    pub delay_ns: u64,
+    /// At most so much more.
+    pub jitter_ns: u64,
+    /// Time for each KiB.
+    pub ns_per_kib: u64,
+    /// How streams are cut.
+    pub split: Split,
+    /// One of so many pieces is followed by a stall; never if zero.
+    pub stall_one_in: u64,
+    /// How long such a stall is at most.
+    pub stall_ns: u64,
+    /// Bytes of a stream that may wait at the receiver.
+    pub window: u64,
+    /// Bytes that meet a closed end reset the connection, as TCP does.
+    pub strict_close: bool,
+    /// When a dialer without reply gives up.
+    pub dial_ns: u64,
+    /// A link may die of this weather alone, so a failed ask needs no other excuse.
+    pub rough: bool,
+}
+
+/// How often each kind of event is put into a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Connections reset.
+    pub cuts: u32,
+    /// Paths blocked both ways.
+    pub partitions: u32,
+    /// Paths blocked one way.
+    pub one_way: u32,
+    /// Processes killed; the kernel says goodbye.
+    pub kills: u32,
+    /// Hosts gone without a word.
+    pub vanishes: u32,
+    /// Killed ones start again in so many of ten cases.
+    pub restarts: u32,
+    /// Processes stopped and continued.
+    pub pauses: u32,
+    /// Streams that stand still.
+    pub stalls: u32,
+    /// Asks to disconnect.
+    pub disconnects: u32,
+    /// Asks to leave.
+    pub leaves: u32,
+    /// One of so many asks is cancelled; none if zero.
+    pub cancel_one_in: u64,
+    /// One of so many ranges is bad; none if zero.
+    pub bad_one_in: u64,
+    /// Peers write to the same places.
+    pub overlap: bool,
+    /// Windows are used, in so many lives.
+    pub windows: u32,
+    /// Batches, gets, messages as well as puts.
+    pub mixed: bool,
+    /// Sizes around the chunk limit of 1 MiB.
+    pub big: bool,
+}
+
+impl Rates {
+    /// How many faults a script with these rates gets.
+    #[must_use]
+    pub const fn faults(&self) -> u32 {
+        self.cuts
+            + self.partitions
+            + self.one_way
+            + self.kills
+            + self.vanishes
+            + self.pauses
+            + self.stalls
+    }
+}
+
+fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
+    list[rng.index(list.len())]
+}
+
+/// Draws the weather.
+#[must_use]
+pub(crate) fn weather(rng: &mut Rng, clean: bool) -> Weather {
+    let rough = !clean && rng.below(5) == 0;
+    let delay_ns = pick(rng, &[2_000, 20_000, 200_000, MS]);
+    let jitter_ns = if rng.below(2) == 0 { 0 } else { rng.below(delay_ns * 4) };
+    let mut weather = Weather {
+        delay_ns,
+        jitter_ns,
+        ns_per_kib: pick(rng, &[0, 100, 1_000, 5_000]),
+        split: pick(rng, &[Split::Whole, Split::Random, Split::Fine]),
+        stall_one_in: 0,
+        stall_ns: 0,
+        window: pick(rng, &[32 << 10, 64 << 10, 1 << 20]),
+        strict_close: !clean && rng.below(2) == 0,
+        dial_ns: pick(rng, &[300 * MS, 1_000 * MS]),
+        rough,
+    };
+    if rough {
+        weather.delay_ns = pick(rng, &[MS, 20 * MS, 200 * MS]);
+        weather.jitter_ns = rng.below(weather.delay_ns * 10);
+        weather.ns_per_kib = pick(rng, &[1_000, 100_000, 5 * MS]);
+        weather.stall_one_in = pick(rng, &[0, 50, 1_000]);
+        weather.stall_ns = pick(rng, &[10 * MS, 1_000 * MS, 5_000 * MS]);
+        weather.window = pick(rng, &[512, 4 << 10, 32 << 10]);
+    }
+    weather
+}
+
+/// Draws the rates. `clean`: no fault, but everything an application may do.
+#[must_use]
+pub(crate) fn rates(rng: &mut Rng, clean: bool) -> Rates {
+    let some = |rng: &mut Rng, most: u64| {
+        if clean || rng.below(2) == 0 { 0 } else { rng.below(most) as u32 + 1 }
+    };
+    Rates {
+        cuts: some(rng, 8),
+        partitions: some(rng, 4),
+        one_way: some(rng, 4),
+        kills: some(rng, 4),
+        vanishes: some(rng, 3),
+        restarts: rng.below(11) as u32,
+        pauses: some(rng, 4),
+        stalls: some(rng, 4),
+        disconnects: if rng.below(2) == 0 { 0 } else { rng.below(4) as u32 },
+        leaves: if rng.below(4) == 0 { 1 } else { 0 },
+        cancel_one_in: pick(rng, &[0, 0, 10, 40]),
+        bad_one_in: pick(rng, &[0, 0, 20]),
+        overlap: rng.below(4) == 0,
+        windows: if rng.below(2) == 0 { 0 } else { rng.below(12) as u32 + 1 },
+        mixed: rng.below(4) != 0,
+        big: rng.below(64) == 0,
+    }
+}
