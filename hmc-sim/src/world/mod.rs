@@ -11,11 +11,23 @@
     reason = "a simulator for tests: an overflow or a bad index is a bug in it and shall stop it"
 )]
 
+mod answers;
+mod engine;
+pub mod finding;
 mod ground;
+mod links;
+mod mail;
 mod net;
 pub mod node;
+mod ops;
+mod oracle;
 mod pipe;
+mod probe;
 mod queue;
+pub mod report;
+pub mod run;
 pub mod script;
+mod shrink;
+pub mod stats;
 pub mod swarm;
 mod trace;

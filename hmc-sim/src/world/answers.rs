@@ -1,0 +1,365 @@
+//! The judge's second half: what answers, links and the end of a run have to be.
+//!
+//! See [`super::oracle`] for what it knows. Each rule here is a sentence of the border's documents.
+
+use super::finding::{Finding, Kind, Verdict, found};
+use super::ground::pattern;
+use super::node::{Answer, Area, Ask, Fault};
+use super::ops::{Moves, Op, State, Way, moves, peer, total};
+use super::oracle::{FEW, Memory, Oracle, Stage, look};
+
+impl Oracle {
+    /// `rank` answers. Whether it was `Done`.
+    pub(crate) fn answer(
+        &mut self,
+        now: u64,
+        memory: &mut dyn Memory,
+        rank: u32,
+        ticket: u64,
+        answer: &Answer,
+    ) -> Result<bool, Finding> {
+        let Some(op) = self.op(ticket).cloned() else {
+            return found(Kind::Answers, format!("rank {rank} answers ask {ticket}, never asked"));
+        };
+        if op.rank != rank || op.state != State::Running {
+            let text = format!(
+                "rank {rank} answers {answer:?} to ask {ticket} of rank {}, which is {:?}",
+                op.rank, op.state
+            );
+            return found(Kind::Answers, text);
+        }
+        let done = matches!(answer, Answer::Done { .. });
+        if let Some(op) = self.op(ticket) {
+            op.state = if done { State::Done } else { State::Failed };
+        }
+        let person = self.person(rank);
+        let crowd = person.running.len() as u32;
+        person.running.retain(|running| *running != ticket);
+        let left = person.left;
+        let resumed_ns = person.resumed_ns;
+        self.in_time(now, ticket, &op, resumed_ns, answer)?;
+        match answer {
+            Answer::Done { bytes } => self.done(now, memory, ticket, &op, *bytes)?,
+            Answer::Failed(fault) => {
+                self.failed(memory, ticket, &op, fault)?;
+                let excuse = !op.sound
+                    || op.cancelled
+                    || left
+                    || self.rough
+                    || (*fault == Fault::Full && crowd > FEW)
+                    || peer(&op.ask).is_some_and(|p| self.links.excused(rank, p, op.asked_ns))
+                    || self.window_went(&op);
+                if !excuse {
+                    let text =
+                        format!("rank {rank}: ask {ticket}, {}, failed: {fault:?}", brief(&op.ask));
+                    return found(Kind::Unexplained, text);
+                }
+            }
+        }
+        if let Some(peer) = peer(&op.ask) {
+            self.mail.answered(rank, peer, ticket, done);
+        }
+        self.person(rank).held.retain(|(held, ..)| *held != ticket);
+        Ok(done)
+    }
+
+    fn in_time(&self, now: u64, ticket: u64, op: &Op, resumed_ns: u64, answer: &Answer) -> Verdict {
+        let limit_ns = match &op.ask {
+            Ask::Revoke { patience_ns, .. } => *patience_ns,
+            _ => self.deadline_ns,
+        };
+        let took_ns = now - op.asked_ns.max(resumed_ns).min(now);
+        if took_ns > limit_ns + 2 * self.heartbeat_ns {
+            let text = format!(
+                "rank {}: ask {ticket}, {}, took {took_ns} ns of {limit_ns}: {answer:?}",
+                op.rank,
+                brief(&op.ask)
+            );
+            return found(Kind::Late, text);
+        }
+        let early = *answer == Answer::Failed(Fault::Deadline) && now - op.asked_ns < limit_ns / 2;
+        if early {
+            let text =
+                format!("rank {}: ask {ticket} ended by deadline after {took_ns} ns", op.rank);
+            return found(Kind::Unexplained, text);
+        }
+        if *answer == Answer::Failed(Fault::Cancelled) && !op.cancelled {
+            let text = format!("rank {}: nobody cancelled ask {ticket}", op.rank);
+            return found(Kind::Unexplained, text);
+        }
+        Ok(())
+    }
+
+    /// The window of this ask was revoked or exposed anew since.
+    fn window_went(&self, op: &Op) -> bool {
+        let Some(Moves { peer, label: Some(label), .. }) = moves(&op.ask) else { return false };
+        let window = self.people.get(peer as usize).and_then(|p| p.windows.get(&label));
+        window.is_none_or(|w| w.stage != Stage::Exposed || w.exposure != op.exposure)
+    }
+
+    fn done(
+        &mut self,
+        now: u64,
+        memory: &mut dyn Memory,
+        ticket: u64,
+        op: &Op,
+        bytes: u64,
+    ) -> Verdict {
+        let rank = op.rank;
+        if let Some(moves) = moves(&op.ask) {
+            let want = total(moves.pieces);
+            if bytes != want {
+                let text = format!("rank {rank}: ask {ticket} moved {bytes} of {want} bytes");
+                return found(Kind::NotDone, text);
+            }
+            return self.moved(memory, ticket, op, &moves);
+        }
+        match &op.ask {
+            Ask::Connect { rank: peer } => self.claims.push((rank, *peer, true)),
+            Ask::Disconnect { peer } => {
+                self.claims.push((rank, *peer, false));
+                let until = now + self.settle_ns();
+                self.links.trouble(rank, *peer, until);
+            }
+            Ask::Leave => self.claims.extend((0..self.ranks).map(|peer| (rank, peer, false))),
+            Ask::Expose { label, .. } => {
+                let window = self.person(rank).windows.get_mut(label);
+                match window.filter(|w| w.stage == Stage::Asked && w.exposure == op.exposure) {
+                    Some(window) => (window.stage, window.since_ns) = (Stage::Exposed, now),
+                    None => {
+                        let text = format!("rank {rank} exposed window {label:#x} twice");
+                        return found(Kind::Answers, text);
+                    }
+                }
+            }
+            Ask::Revoke { label, .. } => return self.revoked(memory, rank, *label, ticket, op),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Bytes are said to be there.
+    fn moved(
+        &mut self,
+        memory: &mut dyn Memory,
+        ticket: u64,
+        op: &Op,
+        moves: &Moves<'_>,
+    ) -> Verdict {
+        let rank = op.rank;
+        let wrong = |text: String| {
+            found(Kind::NotDone, format!("rank {rank}: ask {ticket}, {}: {text}", brief(&op.ask)))
+        };
+        let Some((target, area)) = op.ground else {
+            if total(moves.pieces) == 0 {
+                return Ok(());
+            }
+            return wrong("done, though it may not or cannot be".into());
+        };
+        if moves.way == Way::Out {
+            if let Some(Err(text)) = &op.fenced {
+                return wrong(format!("not there when its target was fenced: {text}"));
+            }
+            let places = match self.people[target as usize].ground(area) {
+                Some(ground) => ground.places(ticket),
+                None => return Ok(()),
+            };
+            for (offset, len) in places {
+                look(memory, target, area, offset as u64, len, &mut self.scratch)?;
+                let Some(ground) = self.people[target as usize].ground(area) else { return Ok(()) };
+                if let Err(text) = ground.visible(ticket, offset, &self.scratch) {
+                    return wrong(text);
+                }
+                ground.settle(ticket, offset, &self.scratch);
+            }
+            return Ok(());
+        }
+        for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
+            let len = piece.len as usize;
+            look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
+            let ground = self.people[target as usize].ground(area);
+            if let Some(Err(text)) = ground.map(|g| g.read_ends(ticket, Some(&self.scratch))) {
+                return wrong(text);
+            }
+        }
+        self.land(memory, ticket, rank, moves)
+    }
+
+    /// A get ended: its landing place is the application's again, as it is.
+    fn land(&mut self, memory: &dyn Memory, ticket: u64, rank: u32, moves: &Moves<'_>) -> Verdict {
+        for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
+            let len = piece.len as usize;
+            look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
+            if let Some(ground) = &mut self.people[rank as usize].buffer {
+                ground.settle(ticket, piece.local as usize, &self.scratch);
+            }
+        }
+        Ok(())
+    }
+
+    /// A window is back: whoever was allowed to write has written, and never will again.
+    fn revoked(
+        &mut self,
+        memory: &mut dyn Memory,
+        rank: u32,
+        label: u64,
+        ticket: u64,
+        op: &Op,
+    ) -> Verdict {
+        let exposure = op.exposure;
+        let current = |w: &&mut super::oracle::Window| {
+            w.stage == Stage::Revoking && w.exposure == exposure && exposure != 0
+        };
+        if self.person(rank).windows.get_mut(&label).filter(current).is_none() {
+            // A second revoke of the same exposure may succeed with the first.
+            return Ok(());
+        }
+        let area = Area::Window(label);
+        self.fence(memory, rank, area, |_| true)?;
+        let Some(window) = self.person(rank).windows.get_mut(&label) else { return Ok(()) };
+        window.stage = Stage::Private;
+        let mut fill = vec![0; window.ground.len()];
+        let id = ticket << 8 | 0xF1;
+        pattern(id, &mut fill);
+        window.ground.own_write(0, &fill, id);
+        if !memory.write(rank, area, 0, &fill) {
+            let text = format!("rank {rank} cannot write window {label:#x} after its revoke");
+            return found(Kind::Border, text);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, memory: &dyn Memory, ticket: u64, op: &Op, fault: &Fault) -> Verdict {
+        let rank = op.rank;
+        if let Some(moves) = moves(&op.ask) {
+            if let Some((target, area)) = op.ground
+                && let Some(ground) = self.people[target as usize].ground(area)
+            {
+                ground.loosen(ticket);
+                if moves.way == Way::In {
+                    // It says that it read nothing, so there is nothing to judge.
+                    let _nothing_read = ground.read_ends(ticket, None);
+                }
+            }
+            if moves.way == Way::In {
+                self.land(memory, ticket, rank, &moves)?;
+            }
+        }
+        match &op.ask {
+            Ask::Expose { label, .. } if op.exposure != 0 => {
+                let label = *label;
+                self.fence(memory, rank, Area::Window(label), |_| true)?;
+                let window = self.person(rank).windows.get_mut(&label);
+                if let Some(window) = window.filter(|w| w.stage == Stage::Asked) {
+                    window.stage = Stage::Private;
+                }
+            }
+            Ask::Revoke { label, .. } if op.exposure != 0 => {
+                let left = self.person(rank).left;
+                let Some(window) = self.person(rank).windows.get_mut(label) else { return Ok(()) };
+                if *fault == Fault::Quarantined {
+                    window.stage = Stage::Quarantined;
+                } else if window.stage == Stage::Revoking && !(left && *fault == Fault::Closed) {
+                    let text = format!(
+                        "rank {rank}: ask {ticket}, revoke of {label:#x}, ended with {fault:?}"
+                    );
+                    return found(Kind::Unexplained, text);
+                }
+            }
+            Ask::Disconnect { .. } | Ask::Leave if !self.person(rank).left => {
+                let text = format!("rank {rank}: ask {ticket}, {:?}, failed: {fault:?}", op.ask);
+                return found(Kind::Unexplained, text);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// `rank` says that a peer is up.
+    pub(crate) fn up(&mut self, rank: u32, peer: u32, incarnation: u64) -> Verdict {
+        self.links.up(rank, peer, incarnation)
+    }
+
+    /// `rank` says that a peer is down: nothing of that link lands from here on.
+    pub(crate) fn down(&mut self, now: u64, memory: &dyn Memory, rank: u32, peer: u32) -> Verdict {
+        let link = self.links.down(rank, peer)?;
+        let old = |mark: &super::ground::Mark| mark.from == peer && mark.link <= link;
+        self.fence(memory, rank, Area::Buffer, old)?;
+        let person = self.person(rank);
+        let of = |(label, w): (&u64, &mut super::oracle::Window)| {
+            (w.peer == peer).then(|| {
+                w.ended = true;
+                *label
+            })
+        };
+        let labels: Vec<u64> = person.windows.iter_mut().filter_map(of).collect();
+        for label in labels {
+            self.fence(memory, rank, Area::Window(label), |mark| mark.from == peer)?;
+        }
+        if !self.rough && !self.links.excused(rank, peer, now) {
+            let text = format!("rank {rank} says that rank {peer} is down, without any fault");
+            return found(Kind::Unexplained, text);
+        }
+        Ok(())
+    }
+
+    /// After the last output to one input: what was claimed in it is true.
+    pub(crate) fn batch_ends(&mut self) -> Verdict {
+        while let Some((rank, peer, up)) = self.claims.pop() {
+            if self.links.view(rank, peer).up != up {
+                let text =
+                    format!("rank {rank} was told that rank {peer} is up: {up}; it is not so");
+                return found(Kind::Peers, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// An ask that nobody answered.
+    pub(crate) fn unanswered(&self) -> Verdict {
+        for person in &self.people {
+            if let Some(ticket) = person.running.first() {
+                let op = self.ops.get(*ticket as usize).and_then(Option::as_ref);
+                let what = op.map(|op| brief(&op.ask)).unwrap_or_default();
+                let rank = op.map_or(0, |op| op.rank);
+                let text = format!("rank {rank}: ask {ticket}, {what}, was never answered");
+                return found(Kind::Hang, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// All is quiet: every byte and every message is where it belongs.
+    pub(crate) fn finish(&mut self, memory: &dyn Memory) -> Verdict {
+        for rank in 0..self.ranks {
+            if !self.alive(rank) {
+                continue;
+            }
+            let labels = self.people[rank as usize].windows.keys().map(|l| Area::Window(*l));
+            for area in std::iter::once(Area::Buffer).chain(labels.collect::<Vec<_>>()) {
+                let Some(ground) = self.people[rank as usize].ground(area) else { continue };
+                let len = ground.len();
+                look(memory, rank, area, 0, len, &mut self.scratch)?;
+                let Some(ground) = self.people[rank as usize].ground(area) else { continue };
+                if let Err(text) = ground.range(0, &self.scratch) {
+                    return found(Kind::StrayBytes, format!("rank {rank}, {area:?}: {text}"));
+                }
+            }
+            for peer in 0..self.ranks {
+                let (view, back) = (self.links.view(rank, peer), self.links.view(peer, rank));
+                if view.up && back.up {
+                    self.mail.all_arrived(rank, peer, view.link)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ask in a few words.
+pub(crate) fn brief(ask: &Ask) -> String {
+    match ask {
+        Ask::Struct { peer, bytes } => format!("Struct {{ peer: {peer}, {} bytes }}", bytes.len()),
+        ask => format!("{ask:?}"),
+    }
+}

@@ -1,0 +1,436 @@
+//! One world: it takes the events in order, tells the nodes, does what they say, and asks the judge.
+//!
+//! The run goes through phases: the script; quiet, in which every ask must end; probes, in which ranks
+//! that live must connect and put again; the last look at every byte.
+
+use std::collections::BTreeMap;
+
+use hmc_core::time::Instant;
+
+use super::answers::brief;
+use super::finding::{Finding, Kind, Verdict, found};
+use super::net::{Net, Tell};
+use super::node::{Area, Ask, Boot, Cluster, Input, Node, Output};
+use super::ops::State;
+use super::oracle::{Memory, Oracle};
+use super::probe::Probes;
+use super::queue::{Queue, What};
+use super::script::{Event, Plan};
+use super::stats::Stats;
+use super::trace::Trace;
+
+/// Events at one moment of virtual time, before it counts as a livelock.
+const SAME_TIME_EVENTS: u32 = 1_000_000;
+
+/// The nodes, as the applications see them.
+pub(crate) struct Nodes<N>(pub(crate) Vec<Option<N>>);
+
+impl<N: Node> Memory for Nodes<N> {
+    fn read(&self, rank: u32, area: Area, offset: u64, out: &mut [u8]) -> bool {
+        self.0[rank as usize].as_ref().is_some_and(|node| node.read(area, offset, out))
+    }
+
+    fn write(&mut self, rank: u32, area: Area, offset: u64, bytes: &[u8]) -> bool {
+        self.0[rank as usize].as_mut().is_some_and(|node| node.write(area, offset, bytes))
+    }
+}
+
+#[derive(Default)]
+struct Process {
+    /// When its next wake-up is scheduled.
+    tick_ns: u64,
+    paused_until_ns: u64,
+    /// Events that wait for it to go on.
+    backlog: Vec<What>,
+}
+
+/// A run of one plan.
+pub(crate) struct World<'p, C: Cluster> {
+    pub(crate) plan: &'p Plan,
+    cluster: C,
+    pub(crate) nodes: Nodes<C::Node>,
+    processes: Vec<Process>,
+    pub(crate) queue: Queue,
+    pub(crate) net: Net,
+    pub(crate) oracle: Oracle,
+    pub(crate) trace: Trace,
+    pub(crate) stats: Stats,
+    pub(crate) now: u64,
+    /// Steps that wait for an answer.
+    waiting: BTreeMap<u64, Vec<u32>>,
+    pub(crate) probes: Probes,
+    pub(crate) over: bool,
+}
+
+impl<'p, C: Cluster> World<'p, C> {
+    pub(crate) fn new(plan: &'p Plan, cluster: C, trace: Trace) -> Self {
+        let mut queue = Queue::default();
+        for (rank, at_ns) in plan.starts_ns.iter().enumerate() {
+            queue.push(*at_ns, What::Start(rank as u32));
+        }
+        for (index, step) in plan.steps.iter().enumerate() {
+            queue.push(step.at_ns, What::Step(index as u32));
+        }
+        let quiet_ns = 2 * (plan.deadline_ns + 5 * plan.heartbeat_ns);
+        queue.push(plan.last_ns() + quiet_ns, What::Phase(0));
+        Self {
+            cluster,
+            nodes: Nodes((0..plan.ranks).map(|_| None).collect()),
+            processes: (0..plan.ranks).map(|_| Process::default()).collect(),
+            queue,
+            net: Net::new(plan.ranks, plan.weather.clone(), plan.seed),
+            oracle: Oracle::new(plan),
+            trace,
+            stats: Stats::default(),
+            now: 0,
+            waiting: BTreeMap::new(),
+            probes: Probes::new(plan),
+            over: false,
+            plan,
+        }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&mut self) -> Verdict {
+        let mut same = 0u32;
+        while !self.over {
+            let Some((at, what)) = self.queue.pop() else {
+                return found(Kind::Hang, "nothing happens any more");
+            };
+            same = if at == self.now { same + 1 } else { 0 };
+            if same > SAME_TIME_EVENTS {
+                return found(Kind::Livelock, format!("time stands still; last event {what:?}"));
+            }
+            self.now = at;
+            self.stats.events += 1;
+            self.stats.virtual_ns = at;
+            self.event(what)?;
+        }
+        for node in self.nodes.0.iter().flatten() {
+            if let Err(text) = node.health() {
+                return found(Kind::Health, text);
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, what: What) -> Verdict {
+        let tell = match what {
+            What::Flow(pipe) => {
+                let tell = self.net.flow(self.now, pipe, &mut self.queue);
+                if let Tell::Bytes { rank, conn } = tell {
+                    let bytes = self.net.bytes(pipe);
+                    self.trace.mix(self.now ^ u64::from(pipe) << 40);
+                    self.trace.bytes(bytes);
+                    self.trace.note(self.now, || {
+                        format!("rank {rank} gets {} bytes on {}", bytes.len(), conn.0)
+                    });
+                    self.stats.bytes += bytes.len() as u64;
+                    if let Some(node) = &mut self.nodes.0[rank as usize] {
+                        node.handle(Instant::from_nanos(self.now), Input::Bytes { conn, bytes });
+                    }
+                    self.net.told(self.now, pipe, &mut self.queue);
+                    return self.drain(rank);
+                }
+                tell
+            }
+            What::Tick(rank) => return self.tick(rank),
+            What::Room(pipe) => self.net.room(pipe),
+            What::Step(index) => return self.step(index),
+            What::Start(rank) => return self.start(rank),
+            What::Syn(dial) => {
+                self.net.syn(self.now, dial, &mut self.queue);
+                Tell::Nothing
+            }
+            What::Accept(conn) => self.net.introduce(conn, 1),
+            What::Opened(conn) => self.net.introduce(conn, 0),
+            What::Refused(dial) => self.net.refused(dial),
+            What::Heal(from, to) => {
+                self.trace.note(self.now, || format!("path {from} -> {to} heals"));
+                self.net.heal(self.now, from, to, &mut self.queue);
+                Tell::Nothing
+            }
+            What::Resume(rank) => {
+                self.resume(rank);
+                Tell::Nothing
+            }
+            What::Phase(phase) => return self.phase(phase),
+        };
+        self.tell(what, tell)
+    }
+
+    fn tell(&mut self, what: What, tell: Tell) -> Verdict {
+        let (rank, input) = match tell {
+            Tell::Nothing | Tell::Bytes { .. } => return Ok(()),
+            Tell::Later(rank) => {
+                self.processes[rank as usize].backlog.push(what);
+                return Ok(());
+            }
+            Tell::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
+            Tell::Room { rank, conn, bytes } => (rank, Input::Room { conn, bytes }),
+            Tell::Accepted { rank, conn, from } => (rank, Input::Accepted { conn, from }),
+            Tell::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
+            Tell::Failed { rank, ticket } => (rank, Input::Failed { ticket }),
+        };
+        self.feed(rank, input)
+    }
+
+    /// Tells a node, and does what it says.
+    fn feed(&mut self, rank: u32, input: Input<'_>) -> Verdict {
+        let code = match input {
+            Input::Opened { conn, .. } => 1 ^ u64::from(conn.0) << 8,
+            Input::Failed { ticket } => 2 ^ u64::from(ticket) << 8,
+            Input::Accepted { conn, .. } => 3 ^ u64::from(conn.0) << 8,
+            Input::Bytes { conn, .. } => 4 ^ u64::from(conn.0) << 8,
+            Input::Room { bytes, .. } => 5 ^ bytes << 8,
+            Input::Closed { conn, reset } => 6 ^ u64::from(conn.0) << 8 ^ u64::from(reset) << 7,
+            Input::Tick => 7,
+            Input::Ask { ticket, .. } => 8 ^ ticket << 8,
+        };
+        self.trace.mix(self.now);
+        self.trace.mix(code ^ u64::from(rank) << 56);
+        if !matches!(input, Input::Tick | Input::Room { .. }) {
+            self.trace.note(self.now, || format!("rank {rank} gets {input:?}"));
+        }
+        if let Some(node) = &mut self.nodes.0[rank as usize] {
+            node.handle(Instant::from_nanos(self.now), input);
+        }
+        self.drain(rank)
+    }
+
+    fn drain(&mut self, rank: u32) -> Verdict {
+        let mut many = 0;
+        while let Some(output) = self.nodes.0[rank as usize].as_mut().and_then(Node::poll) {
+            self.output(rank, output)?;
+            many += 1;
+            if many > SAME_TIME_EVENTS {
+                return found(Kind::Livelock, format!("rank {rank} has no end of outputs"));
+            }
+        }
+        self.oracle.batch_ends()?;
+        let Some(node) = &self.nodes.0[rank as usize] else { return Ok(()) };
+        let wake_ns = node.wake_at().as_nanos();
+        let process = &mut self.processes[rank as usize];
+        if wake_ns < process.tick_ns {
+            process.tick_ns = wake_ns.max(self.now);
+            self.queue.push(process.tick_ns, What::Tick(rank));
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, rank: u32, output: Output) -> Verdict {
+        self.trace.mix(u64::from(rank) ^ self.now << 8);
+        if !matches!(output, Output::Send { .. } | Output::Taken { .. }) {
+            self.trace.note(self.now, || format!("rank {rank} says {output:?}"));
+        }
+        match output {
+            Output::Send { conn, bytes } => {
+                self.trace.mix(bytes.len() as u64);
+                self.trace.note(self.now, || {
+                    format!("rank {rank} sends {} bytes on {}", bytes.len(), conn.0)
+                });
+                self.net.send(self.now, rank, conn, bytes, &mut self.queue);
+            }
+            Output::Taken { conn, bytes } => {
+                if !self.net.taken(self.now, rank, conn, bytes, &mut self.queue) {
+                    let text = format!("rank {rank} took {bytes} bytes that it never got");
+                    return found(Kind::Border, text);
+                }
+            }
+            Output::Connect { ticket, to } => {
+                self.net.dial(self.now, rank, ticket, to, &mut self.queue);
+            }
+            Output::Close { conn } => self.net.close(self.now, rank, conn, &mut self.queue),
+            Output::Answer { ticket, answer } => {
+                self.stats.answer(&answer);
+                self.trace.mix(ticket);
+                let done = self.oracle.answer(self.now, &mut self.nodes, rank, ticket, &answer)?;
+                self.probes.answered(ticket, done);
+                for step in self.waiting.remove(&ticket).into_iter().flatten() {
+                    self.queue.push(self.now, What::Step(step));
+                }
+            }
+            Output::Message { from, message } => {
+                self.stats.messages += 1;
+                self.oracle.message(&self.nodes, rank, from, &message)?;
+            }
+            Output::PeerUp { rank: peer, incarnation } => {
+                self.oracle.up(rank, peer, incarnation)?;
+            }
+            Output::PeerDown { rank: peer } => {
+                self.oracle.down(self.now, &self.nodes, rank, peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, rank: u32) -> Verdict {
+        let host = self.net.hosts[rank as usize];
+        let process = &mut self.processes[rank as usize];
+        if process.tick_ns != self.now || !host.alive {
+            return Ok(()); // replaced by an earlier one
+        }
+        if host.paused {
+            process.backlog.push(What::Tick(rank));
+            return Ok(());
+        }
+        process.tick_ns = u64::MAX;
+        let Some(node) = &self.nodes.0[rank as usize] else { return Ok(()) };
+        let wake_ns = node.wake_at().as_nanos();
+        if wake_ns > self.now {
+            if wake_ns != u64::MAX {
+                process.tick_ns = wake_ns;
+                self.queue.push(wake_ns, What::Tick(rank));
+            }
+            return Ok(());
+        }
+        self.feed(rank, Input::Tick)
+    }
+
+    fn start(&mut self, rank: u32) -> Verdict {
+        let host = &mut self.net.hosts[rank as usize];
+        if host.alive {
+            return Ok(());
+        }
+        host.alive = true;
+        host.silent = false;
+        host.life += 1;
+        let boot = Boot {
+            rank,
+            ranks: self.plan.ranks,
+            incarnation: host.life,
+            seed: self.plan.seed ^ host.life << 32 ^ u64::from(rank) << 48,
+            now: Instant::from_nanos(self.now),
+            buffer_len: self.plan.buffer_len,
+            heartbeat_ns: self.plan.heartbeat_ns,
+            deadline_ns: self.plan.deadline_ns,
+        };
+        self.stats.restarts += u64::from(host.life > 1);
+        self.trace.note(self.now, || format!("rank {rank} starts, life {}", boot.incarnation));
+        self.nodes.0[rank as usize] = Some(self.cluster.boot(&boot));
+        self.processes[rank as usize] = Process { tick_ns: u64::MAX, ..Process::default() };
+        self.oracle.start(&mut self.nodes, rank)?;
+        self.drain(rank)
+    }
+
+    fn resume(&mut self, rank: u32) {
+        let process = &mut self.processes[rank as usize];
+        let host = &mut self.net.hosts[rank as usize];
+        if self.now < process.paused_until_ns || !host.paused {
+            return;
+        }
+        self.trace.note(self.now, || format!("rank {rank} goes on"));
+        host.paused = false;
+        self.oracle.person(rank).resumed_ns = self.now;
+        for what in process.backlog.drain(..) {
+            if let What::Tick(_) = what {
+                process.tick_ns = self.now;
+            }
+            self.queue.push(self.now, what);
+        }
+    }
+
+    fn step(&mut self, index: u32) -> Verdict {
+        let plan = self.plan;
+        let Some(step) = plan.steps.get(index as usize) else { return Ok(()) };
+        match &step.event {
+            Event::Ask { ticket, rank, after, ask } => {
+                let host = self.net.hosts[*rank as usize];
+                if host.alive && host.paused {
+                    self.processes[*rank as usize].backlog.push(What::Step(index));
+                    return Ok(());
+                }
+                if let Some(before) = after {
+                    match self.oracle.op(*before).map(|op| op.state) {
+                        Some(State::Done) => {}
+                        Some(State::Running) => {
+                            self.waiting.entry(*before).or_default().push(index);
+                            return Ok(());
+                        }
+                        _ => {
+                            self.stats.skipped += 1;
+                            return Ok(());
+                        }
+                    }
+                }
+                self.ask(*ticket, *rank, ask)
+            }
+            fault => self.fault(fault),
+        }
+    }
+
+    /// The application of a rank asks.
+    pub(crate) fn ask(&mut self, ticket: u64, rank: u32, ask: &Ask) -> Verdict {
+        let alive = self.net.hosts[rank as usize].alive;
+        if !alive || !self.oracle.begin(self.now, &mut self.nodes, ticket, rank, ask)? {
+            self.stats.skipped += 1;
+            return Ok(());
+        }
+        self.stats.asks += 1;
+        self.trace.note(self.now, || format!("rank {rank} is asked {ticket}: {}", brief(ask)));
+        self.feed(rank, Input::Ask { ticket, ask })
+    }
+
+    fn fault(&mut self, event: &Event) -> Verdict {
+        let (now, settle) = (self.now, self.oracle.settle_ns());
+        self.trace.note(now, || format!("fault: {event:?}"));
+        let kind = match *event {
+            Event::Ask { .. } => return Ok(()),
+            Event::Cut { a, b, all } => {
+                if self.net.cut(now, a, b, all, &mut self.queue) == 0 {
+                    return Ok(());
+                }
+                self.oracle.links.trouble(a, b, now + settle);
+                0
+            }
+            Event::Partition { a, b, both, for_ns } => {
+                for (from, to) in [(a, b), (b, a)].into_iter().take(1 + usize::from(both)) {
+                    self.net.block(from, to);
+                    self.queue.push(now + for_ns, What::Heal(from, to));
+                }
+                self.oracle.links.trouble(a, b, now + for_ns + settle);
+                if both { 1 } else { 2 }
+            }
+            Event::Crash { rank, silent, restart_ns } => {
+                if !self.net.hosts[rank as usize].alive {
+                    return Ok(());
+                }
+                self.oracle.end(&self.nodes, rank)?;
+                self.net.crash(now, rank, silent, &mut self.queue);
+                self.nodes.0[rank as usize] = None;
+                self.processes[rank as usize].backlog.clear();
+                let until = restart_ns.map_or(u64::MAX, |ns| now + ns + settle);
+                self.oracle.links.trouble_all(rank, until);
+                if let Some(ns) = restart_ns {
+                    self.queue.push(now + ns, What::Start(rank));
+                }
+                if silent { 4 } else { 3 }
+            }
+            Event::Pause { rank, for_ns } => {
+                let host = &mut self.net.hosts[rank as usize];
+                if !host.alive {
+                    return Ok(());
+                }
+                host.paused = true;
+                let process = &mut self.processes[rank as usize];
+                process.paused_until_ns = process.paused_until_ns.max(now + for_ns);
+                self.queue.push(process.paused_until_ns, What::Resume(rank));
+                self.oracle.links.trouble_all(rank, now + for_ns + settle);
+                5
+            }
+            Event::Stall { a, b, for_ns } => {
+                self.net.stall(a, b, now + for_ns);
+                self.oracle.links.trouble(a, b, now + for_ns + settle);
+                6
+            }
+        };
+        self.stats.faults[kind] += 1;
+        Ok(())
+    }
+
+    /// No rank is stopped and the network is calm: what was asked has ended.
+    pub(crate) fn calm(&mut self) -> Result<(), Finding> {
+        self.net.calm();
+        self.oracle.unanswered()
+    }
+}

@@ -1,0 +1,119 @@
+//! What each rank believes of each other, and whether a fault could have touched the two.
+
+use super::finding::{Finding, Kind, Verdict, found};
+
+/// What one rank believes of a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct View {
+    /// Connected.
+    pub(crate) up: bool,
+    /// Counts the links, over all lives of the rank.
+    pub(crate) link: u64,
+    /// Of the peer's process on the newest link.
+    incarnation: u64,
+}
+
+/// All views.
+pub(crate) struct Links {
+    ranks: u32,
+    views: Vec<View>,
+    /// Until when a fault may explain what happens between two ranks.
+    trouble_ns: Vec<u64>,
+    /// The lives that were started, by rank.
+    lives: Vec<u64>,
+}
+
+impl Links {
+    pub(crate) fn new(ranks: u32) -> Self {
+        let pairs = (ranks * ranks) as usize;
+        Self {
+            ranks,
+            views: vec![View::default(); pairs],
+            trouble_ns: vec![0; pairs],
+            lives: vec![0; ranks as usize],
+        }
+    }
+
+    const fn at(&self, me: u32, peer: u32) -> usize {
+        me as usize * self.ranks as usize + peer as usize
+    }
+
+    /// What `me` believes of `peer`.
+    pub(crate) fn view(&self, me: u32, peer: u32) -> View {
+        self.views.get(self.at(me, peer)).copied().unwrap_or_default()
+    }
+
+    /// Both believe in their link.
+    pub(crate) fn joined(&self, a: u32, b: u32) -> bool {
+        self.view(a, b).up && self.view(b, a).up
+    }
+
+    /// A process starts.
+    pub(crate) fn start(&mut self, me: u32) {
+        self.lives[me as usize] += 1;
+        self.forget(me);
+    }
+
+    /// A process ends: it believes nothing.
+    pub(crate) fn forget(&mut self, me: u32) {
+        for peer in 0..self.ranks {
+            let at = self.at(me, peer);
+            self.views[at].up = false;
+            self.views[at].incarnation = 0;
+        }
+    }
+
+    /// Something that excuses failures between two ranks, until then.
+    pub(crate) fn trouble(&mut self, a: u32, b: u32, until_ns: u64) {
+        for at in [self.at(a, b), self.at(b, a)] {
+            self.trouble_ns[at] = self.trouble_ns[at].max(until_ns);
+        }
+    }
+
+    /// The same between a rank and all others.
+    pub(crate) fn trouble_all(&mut self, a: u32, until_ns: u64) {
+        for b in 0..self.ranks {
+            self.trouble(a, b, until_ns);
+        }
+    }
+
+    /// A fault at or after `since` may explain it.
+    pub(crate) fn excused(&self, a: u32, b: u32, since_ns: u64) -> bool {
+        self.trouble_ns.get(self.at(a, b)).is_none_or(|until| *until >= since_ns)
+    }
+
+    /// `me` says that `peer` is up.
+    pub(crate) fn up(&mut self, me: u32, peer: u32, incarnation: u64) -> Verdict {
+        if peer >= self.ranks || peer == me {
+            return found(Kind::Peers, format!("rank {me} says that rank {peer} is up"));
+        }
+        let at = self.at(me, peer);
+        let view = &mut self.views[at];
+        let fault = if view.up {
+            "twice"
+        } else if incarnation > self.lives[peer as usize] || incarnation == 0 {
+            "with an incarnation that never was"
+        } else if incarnation < view.incarnation {
+            "with an older incarnation than before"
+        } else {
+            *view = View { up: true, link: view.link + 1, incarnation };
+            return Ok(());
+        };
+        found(
+            Kind::Peers,
+            format!("rank {me} says that rank {peer}, incarnation {incarnation}, is up: {fault}"),
+        )
+    }
+
+    /// `me` says that `peer` is down. The link that ended.
+    pub(crate) fn down(&mut self, me: u32, peer: u32) -> Result<u64, Finding> {
+        let at = self.at(me, peer);
+        match self.views.get_mut(at) {
+            Some(view) if view.up => {
+                view.up = false;
+                Ok(view.link)
+            }
+            _ => found(Kind::Peers, format!("rank {me}: rank {peer} is down, but was not up")),
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! The judge: it plays the applications' memory on plain vectors and checks each answer against it.
+//!
+//! It knows what was asked, what was answered and which faults happened, and reads the ranks' memory.
+//! It never looks at what travels between them. Asks begin here; [`super::answers`] ends them.
+
+use std::collections::BTreeMap;
+
+use super::finding::{Finding, Kind, Verdict, found};
+use super::ground::{Ground, Mark, pattern};
+use super::links::Links;
+use super::mail::Mail;
+use super::node::{Area, Ask, Message};
+use super::ops::{Op, State, Way, fits, moves, peer};
+use super::script::Plan;
+
+/// Asks that a rank must be able to run at a time, before `Full` is an excuse.
+pub(crate) const FEW: u32 = 8;
+/// Time that an advert may take, in heartbeats.
+const ADVERT_BEATS: u64 = 1;
+
+/// The applications' way to their memory.
+pub(crate) trait Memory {
+    /// Reads; false when there is nothing.
+    fn read(&self, rank: u32, area: Area, offset: u64, out: &mut [u8]) -> bool;
+    /// Writes; false when there is nothing.
+    fn write(&mut self, rank: u32, area: Area, offset: u64, bytes: &[u8]) -> bool;
+}
+
+/// Where a window stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// With its owner.
+    Private,
+    /// The owner asked to expose it.
+    Asked,
+    /// Exposed.
+    Exposed,
+    /// The owner asked for it back.
+    Revoking,
+    /// Lost.
+    Quarantined,
+}
+
+/// A labelled region of a rank.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) ground: Ground,
+    pub(crate) peer: u32,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) stage: Stage,
+    /// Its link ended: nobody reaches it any more.
+    pub(crate) ended: bool,
+    /// Counts the exposures.
+    pub(crate) exposure: u64,
+    /// When the last one was answered.
+    pub(crate) since_ns: u64,
+}
+
+/// What the judge knows of a rank.
+#[derive(Default)]
+pub(crate) struct Person {
+    pub(crate) buffer: Option<Ground>,
+    pub(crate) windows: BTreeMap<u64, Window>,
+    /// Local ranges of running asks.
+    pub(crate) held: Vec<(u64, u64, u64)>,
+    pub(crate) running: Vec<u64>,
+    /// It was asked to leave.
+    pub(crate) left: bool,
+    pub(crate) resumed_ns: u64,
+    life: u64,
+}
+
+impl Person {
+    pub(crate) fn ground(&mut self, area: Area) -> Option<&mut Ground> {
+        match area {
+            Area::Buffer => self.buffer.as_mut(),
+            Area::Window(label) => self.windows.get_mut(&label).map(|window| &mut window.ground),
+        }
+    }
+}
+
+/// The judge.
+pub(crate) struct Oracle {
+    pub(crate) ranks: u32,
+    pub(crate) buffer_len: u64,
+    pub(crate) deadline_ns: u64,
+    pub(crate) heartbeat_ns: u64,
+    /// The network alone may break links.
+    pub(crate) rough: bool,
+    pub(crate) ops: Vec<Option<Op>>,
+    pub(crate) people: Vec<Person>,
+    pub(crate) links: Links,
+    pub(crate) mail: Mail,
+    pub(crate) scratch: Vec<u8>,
+    /// Connects and disconnects answered in this batch of outputs.
+    pub(crate) claims: Vec<(u32, u32, bool)>,
+}
+
+/// Bytes of an area, into `out`.
+pub(crate) fn look(
+    memory: &dyn Memory,
+    rank: u32,
+    area: Area,
+    offset: u64,
+    len: usize,
+    out: &mut Vec<u8>,
+) -> Verdict {
+    out.clear();
+    out.resize(len, 0);
+    if len != 0 && !memory.read(rank, area, offset, out) {
+        let text = format!("rank {rank} cannot read {len} bytes at {offset} of its own {area:?}");
+        return found(Kind::Border, text);
+    }
+    Ok(())
+}
+
+/// The pattern of piece `index` of an ask.
+const fn pattern_of(ticket: u64, index: usize) -> u64 {
+    (ticket << 8 | index as u64) ^ 0x5055_5400_0000_0000
+}
+
+impl Oracle {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            ranks: plan.ranks,
+            buffer_len: plan.buffer_len,
+            deadline_ns: plan.deadline_ns,
+            heartbeat_ns: plan.heartbeat_ns,
+            rough: plan.weather.rough,
+            ops: Vec::new(),
+            people: (0..plan.ranks).map(|_| Person::default()).collect(),
+            links: Links::new(plan.ranks),
+            mail: Mail::new(plan.ranks),
+            scratch: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// How long after a fault it may still explain something.
+    pub(crate) const fn settle_ns(&self) -> u64 {
+        self.deadline_ns + 8 * self.heartbeat_ns
+    }
+
+    pub(crate) fn op(&mut self, ticket: u64) -> Option<&mut Op> {
+        self.ops.get_mut(usize::try_from(ticket).ok()?)?.as_mut()
+    }
+
+    pub(crate) fn person(&mut self, rank: u32) -> &mut Person {
+        &mut self.people[rank as usize]
+    }
+
+    /// A process starts: its application marks all of its memory.
+    pub(crate) fn start(&mut self, memory: &mut dyn Memory, rank: u32) -> Verdict {
+        self.links.start(rank);
+        let len = usize::try_from(self.buffer_len).unwrap_or(0);
+        let life = self.people[rank as usize].life + 1;
+        let mut base = vec![0; len];
+        pattern(u64::from(rank) << 40 | life << 20 | 0xB007, &mut base);
+        if !memory.write(rank, Area::Buffer, 0, &base) {
+            return found(Kind::Border, format!("rank {rank} cannot write its own buffer"));
+        }
+        let buffer = Some(Ground::new(base));
+        self.people[rank as usize] = Person { buffer, life, ..Person::default() };
+        Ok(())
+    }
+
+    /// A process is about to end: what was asked of its memory is judged by what it holds now.
+    pub(crate) fn end(&mut self, memory: &dyn Memory, rank: u32) -> Verdict {
+        self.fence(memory, rank, Area::Buffer, |_| true)?;
+        let labels: Vec<u64> = self.people[rank as usize].windows.keys().copied().collect();
+        for label in labels {
+            self.fence(memory, rank, Area::Window(label), |_| true)?;
+        }
+        for ticket in std::mem::take(&mut self.person(rank).running) {
+            if let Some(op) = self.op(ticket) {
+                op.state = State::Gone;
+                if let (Some((target, area)), ask) = (op.ground, op.ask.clone()) {
+                    let ground = self.people[target as usize].ground(area);
+                    if let Some(ground) = ground {
+                        ground.loosen(ticket);
+                        if moves(&ask).is_some_and(|moves| moves.way == Way::In) {
+                            // Its reader will not tell what it read.
+                            let _nothing_read = ground.read_ends(ticket, None);
+                        }
+                    }
+                }
+            }
+        }
+        self.mail.sender_gone(rank);
+        self.links.forget(rank);
+        let life = self.people[rank as usize].life;
+        self.people[rank as usize] = Person { life, ..Person::default() };
+        Ok(())
+    }
+
+    /// From now on no writer that `pick` picks may touch this memory: settle what it holds.
+    pub(crate) fn fence(
+        &mut self,
+        memory: &dyn Memory,
+        rank: u32,
+        area: Area,
+        pick: impl Fn(&Mark) -> bool,
+    ) -> Verdict {
+        let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
+        for ticket in ground.tickets(pick) {
+            let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
+            let mut landed = Ok(());
+            let places = ground.places(ticket);
+            for (offset, len) in &places {
+                look(memory, rank, area, *offset as u64, *len, &mut self.scratch)?;
+                let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
+                if landed.is_ok() {
+                    landed = ground.visible(ticket, *offset, &self.scratch);
+                }
+                if let Err(text) = ground.range(*offset, &self.scratch) {
+                    return found(Kind::StrayBytes, format!("rank {rank}, {area:?}: {text}"));
+                }
+            }
+            for (offset, len) in places {
+                look(memory, rank, area, offset as u64, len, &mut self.scratch)?;
+                let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
+                ground.settle(ticket, offset, &self.scratch);
+            }
+            if let Some(op) = self.op(ticket) {
+                if op.fenced.is_none() {
+                    op.fenced = Some(landed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The application of `rank` is about to ask. False: it cannot, now, and does not.
+    pub(crate) fn begin(
+        &mut self,
+        now: u64,
+        memory: &mut dyn Memory,
+        ticket: u64,
+        rank: u32,
+        ask: &Ask,
+    ) -> Result<bool, Finding> {
+        if !self.prepare(memory, ticket, rank, ask)? {
+            return Ok(false);
+        }
+        let few = self.people[rank as usize].running.len() < FEW as usize;
+        let peer = peer(ask);
+        let left = |person: Option<&Person>| person.is_none_or(|person| person.left);
+        let whole = !left(self.people.get(rank as usize))
+            && peer.is_none_or(|peer| !left(self.people.get(peer as usize)));
+        let joined = match (ask, peer) {
+            (Ask::Connect { rank: to }, _) => self.alive(*to),
+            (_, Some(peer)) => self.links.joined(rank, peer),
+            _ => true,
+        };
+        let view = peer.map(|peer| self.links.view(rank, peer)).unwrap_or_default();
+        let op = Op {
+            rank,
+            ask: ask.clone(),
+            asked_ns: now,
+            state: State::Running,
+            cancelled: false,
+            sound: few && whole && joined,
+            link: if view.up { view.link } else { 0 },
+            ground: None,
+            fenced: None,
+            exposure: 0,
+        };
+        let index = usize::try_from(ticket).unwrap_or(usize::MAX);
+        if self.ops.len() <= index {
+            self.ops.resize_with(index + 1, || None);
+        }
+        let link = op.link;
+        self.ops[index] = Some(op);
+        self.person(rank).running.push(ticket);
+        self.enter(now, ticket, rank, ask);
+        match ask {
+            Ask::Tag { peer, .. } | Ask::Int { peer, .. } | Ask::Struct { peer, .. } => {
+                self.mail.asked(rank, *peer, ticket, link, false);
+            }
+            Ask::PutNotify { peer, .. } => self.mail.asked(rank, *peer, ticket, link, true),
+            Ask::Cancel { ticket } => {
+                if let Some(op) = self.op(*ticket).filter(|op| op.rank == rank) {
+                    op.cancelled = true;
+                }
+            }
+            Ask::Disconnect { peer } => {
+                let until = now + self.deadline_ns + self.settle_ns();
+                self.links.trouble(rank, *peer, until);
+            }
+            Ask::Leave => {
+                self.person(rank).left = true;
+                self.links.trouble_all(rank, u64::MAX);
+            }
+            Ask::Expose { peer, label, len, read, write } => {
+                self.expose(ticket, rank, *label, *peer, *len, (*read, *write));
+            }
+            Ask::Revoke { label, .. } => {
+                let window = self.person(rank).windows.get_mut(label);
+                if let Some(window) = window.filter(|w| w.stage == Stage::Exposed) {
+                    window.stage = Stage::Revoking;
+                    let exposure = window.exposure;
+                    self.set_exposure(ticket, exposure);
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn set_exposure(&mut self, ticket: u64, exposure: u64) {
+        if let Some(op) = self.op(ticket) {
+            op.exposure = exposure;
+        }
+    }
+
+    pub(crate) fn alive(&self, rank: u32) -> bool {
+        self.people.get(rank as usize).is_some_and(|person| person.buffer.is_some())
+    }
+
+    /// Fills the sources with the ask's own pattern. False when a local range is in use.
+    fn prepare(
+        &mut self,
+        memory: &mut dyn Memory,
+        ticket: u64,
+        rank: u32,
+        ask: &Ask,
+    ) -> Result<bool, Finding> {
+        let Some(moves) = moves(ask) else { return Ok(true) };
+        let person = &self.people[rank as usize];
+        let meet = |a: (u64, u64), b: (u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
+        for (index, piece) in moves.pieces.iter().enumerate() {
+            let own = (piece.local, piece.len);
+            let used = person.held.iter().any(|(_, from, len)| meet(own, (*from, *len)));
+            let twice = moves.pieces[..index].iter().any(|p| meet(own, (p.local, p.len)));
+            if used || twice || own.0 + own.1 > self.buffer_len {
+                return Ok(false);
+            }
+        }
+        for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, piece)| piece.len > 0) {
+            let (offset, len) = (piece.local as usize, piece.len as usize);
+            look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
+            let person = &mut self.people[rank as usize];
+            let Some(ground) = person.buffer.as_mut() else { return Ok(false) };
+            if let Err(text) = ground.range(offset, &self.scratch) {
+                let text = format!("rank {rank}, a local range given back earlier: {text}");
+                return found(Kind::StrayBytes, text);
+            }
+            person.held.push((ticket, piece.local, piece.len));
+            if moves.way == Way::Out {
+                let id = pattern_of(ticket, index);
+                pattern(id, &mut self.scratch);
+                ground.own_write(offset, &self.scratch, id);
+                if !memory.write(rank, Area::Buffer, piece.local, &self.scratch) {
+                    return found(Kind::Border, format!("rank {rank} cannot write its buffer"));
+                }
+            } else {
+                let mark = Mark { ticket, pattern: None, offset, len, from: rank, link: u64::MAX };
+                ground.write_starts(mark);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Enters the ask as a writer or reader of what it may touch.
+    fn enter(&mut self, now: u64, ticket: u64, rank: u32, ask: &Ask) {
+        let Some(moves) = moves(ask) else { return };
+        let view = self.links.view(moves.peer, rank);
+        let link = if view.up { view.link } else { view.link + 1 };
+        let advert_ns = ADVERT_BEATS * self.heartbeat_ns;
+        let Some(person) = self.people.get_mut(moves.peer as usize) else { return };
+        let mut sound = true;
+        let mut exposure = 0;
+        let area = match moves.label {
+            None => Area::Buffer,
+            Some(label) => Area::Window(label),
+        };
+        let allowed = match moves.label.map(|label| person.windows.get(&label)) {
+            None => person.buffer.is_some(),
+            Some(None) => false,
+            Some(Some(window)) => {
+                sound = window.stage == Stage::Exposed && now >= window.since_ns + advert_ns;
+                exposure = window.exposure;
+                let right = if moves.way == Way::Out { window.write } else { window.read };
+                let reach = matches!(
+                    window.stage,
+                    Stage::Asked | Stage::Exposed | Stage::Revoking | Stage::Quarantined
+                );
+                right && reach && !window.ended && window.peer == rank
+            }
+        };
+        let len = person.ground(area).map_or(0, |ground| ground.len() as u64);
+        let good = allowed && moves.pieces.iter().all(|piece| fits(piece, len));
+        if good && let Some(ground) = person.ground(area) {
+            for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, p)| p.len > 0) {
+                let (offset, len) = (piece.remote as usize, piece.len as usize);
+                if moves.way == Way::Out {
+                    let pattern = Some(pattern_of(ticket, index));
+                    ground.write_starts(Mark { ticket, pattern, offset, len, from: rank, link });
+                } else {
+                    ground.read_starts(ticket, offset, len);
+                }
+            }
+        }
+        if let Some(op) = self.op(ticket) {
+            op.sound &= sound && good;
+            op.exposure = exposure;
+            op.ground = good.then_some((moves.peer, area));
+        }
+    }
+
+    fn expose(
+        &mut self,
+        ticket: u64,
+        rank: u32,
+        label: u64,
+        peer: u32,
+        len: u64,
+        (read, write): (bool, bool),
+    ) {
+        let window = self.person(rank).windows.entry(label).or_insert_with(|| Window {
+            ground: Ground::new(vec![0; len as usize]),
+            peer,
+            read,
+            write,
+            stage: Stage::Private,
+            ended: false,
+            exposure: 0,
+            since_ns: 0,
+        });
+        let free = window.stage == Stage::Private;
+        if free {
+            (window.peer, window.read, window.write) = (peer, read, write);
+            window.stage = Stage::Asked;
+            window.ended = false;
+            window.exposure += 1;
+        }
+        let exposure = if free { window.exposure } else { 0 };
+        if let Some(op) = self.op(ticket) {
+            op.exposure = exposure;
+            op.sound &= free;
+        }
+    }
+
+    /// A message reached the application of `rank`.
+    pub(crate) fn message(
+        &mut self,
+        memory: &dyn Memory,
+        rank: u32,
+        from: u32,
+        message: &Message,
+    ) -> Verdict {
+        if from >= self.ranks || !self.links.view(rank, from).up {
+            let text = format!("rank {rank} got {message:?} of rank {from}, which is not up");
+            return found(Kind::Peers, text);
+        }
+        let ops = &self.ops;
+        let asked = |ticket: u64| {
+            let op = ops.get(usize::try_from(ticket).ok()?)?.as_ref()?;
+            (op.rank == from).then_some(&op.ask)
+        };
+        let ticket = self.mail.arrived(from, rank, message, asked)?;
+        if !matches!(message, Message::Notify(_)) {
+            return Ok(());
+        }
+        let Some(ground) = self.people[rank as usize].buffer.as_ref() else { return Ok(()) };
+        for (offset, len) in ground.places(ticket) {
+            look(memory, rank, Area::Buffer, offset as u64, len, &mut self.scratch)?;
+            if let Err(text) = ground.visible(ticket, offset, &self.scratch) {
+                let text =
+                    format!("rank {rank} was notified by ask {ticket} before its bytes: {text}");
+                return found(Kind::NotDone, text);
+            }
+        }
+        Ok(())
+    }
+}

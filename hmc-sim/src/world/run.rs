@@ -1,0 +1,197 @@
+//! Campaigns: many seeds over all cores, and one seed again.
+//!
+//! Each seed gets a world and a cluster of its own; seeds share nothing, so the order and the number of
+//! threads change no result.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::engine::World;
+use super::finding::{Finding, Kind};
+use super::node::Cluster;
+use super::script::{Plan, Step};
+use super::shrink::shrink;
+use super::stats::Stats;
+use super::swarm::Shape;
+use super::trace::Trace;
+
+/// What a campaign does.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The first seed.
+    pub first: u64,
+    /// How many seeds.
+    pub seeds: u64,
+    /// What each of them is like.
+    pub shape: Shape,
+    /// Threads; zero: one for each core.
+    pub threads: usize,
+    /// Print every event (with one thread and few seeds).
+    pub trace: bool,
+    /// Stop after so many failures; zero: never.
+    pub stop_after: usize,
+    /// Runs that shrinking one failure may take; zero: do not shrink.
+    pub shrink_runs: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let shape = Shape::default();
+        Self {
+            first: 0,
+            seeds: 1,
+            shape,
+            threads: 0,
+            trace: false,
+            stop_after: 1,
+            shrink_runs: 300,
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Of all that crossed a border. The same seed and build give the same.
+    pub hash: u64,
+    /// What happened.
+    pub stats: Stats,
+    /// What was wrong.
+    pub result: Result<(), Finding>,
+    /// The last lines of the trace, if it was kept.
+    pub tail: Vec<String>,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Its ranks.
+    pub ranks: u32,
+    /// What was wrong in the full run.
+    pub finding: Finding,
+    /// Steps of the full script.
+    pub full_steps: usize,
+    /// What is left of the script.
+    pub steps: Vec<Step>,
+    /// What is wrong in the shrunk run.
+    pub shrunk: Finding,
+    /// The last lines of the shrunk run.
+    pub tail: Vec<String>,
+    /// Arguments that run the seed again.
+    pub replay: String,
+}
+
+/// The sum of a campaign.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Seeds that ran.
+    pub seeds: u64,
+    /// Seeds without any fault.
+    pub clean: u64,
+    /// All that happened.
+    pub stats: Stats,
+    /// Seeds that failed, by number.
+    pub failures: Vec<Failure>,
+    /// Of all runs, whatever their order.
+    pub hash: u64,
+    /// Time it took.
+    pub wall: Duration,
+    /// Threads it took.
+    pub threads: usize,
+}
+
+/// Runs one plan. `keep` the last lines of the trace, or `print` all of it.
+pub fn run_plan<C: Cluster>(plan: &Plan, cluster: C, keep: bool, print: bool) -> Outcome {
+    let mut world = World::new(plan, cluster, Trace::new(keep, print));
+    let result = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|payload| {
+        let text = payload
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let text = text.unwrap_or_else(|| "a node panicked".to_owned());
+        Err(Finding { kind: Kind::Panic, text })
+    });
+    Outcome { hash: world.trace.hash(), stats: world.stats, result, tail: world.trace.tail() }
+}
+
+/// Runs seeds until they are all done or enough of them failed. `make` gives each world its cluster;
+/// `progress` hears how many seeds are done, from any thread.
+pub fn run<C: Cluster>(
+    options: &Options,
+    make: impl Fn() -> C + Sync,
+    progress: impl Fn(u64) + Sync,
+) -> Summary {
+    let begin = Instant::now();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if options.threads == 0 { cores } else { options.threads };
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let enough = AtomicBool::new(false);
+    let sum = Mutex::new(Summary { threads, ..Summary::default() });
+    let worker = || {
+        let mut own = Summary::default();
+        while !enough.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= options.seeds {
+                break;
+            }
+            let seed = options.first.wrapping_add(index);
+            let plan = Plan::draw(seed, &options.shape);
+            let outcome = run_plan(&plan, make(), false, options.trace);
+            own.seeds += 1;
+            own.clean += u64::from(plan.clean);
+            own.stats.add(&outcome.stats);
+            own.hash ^= (outcome.hash ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            if let Err(finding) = outcome.result {
+                own.failures.push(explain(options, plan, finding, &make));
+                if own.failures.len() >= options.stop_after.max(1) && options.stop_after != 0 {
+                    enough.store(true, Ordering::Relaxed);
+                }
+            }
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        if let Ok(mut sum) = sum.lock() {
+            sum.seeds += own.seeds;
+            sum.clean += own.clean;
+            sum.stats.add(&own.stats);
+            sum.hash ^= own.hash;
+            sum.failures.append(&mut own.failures);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(worker);
+        }
+        worker();
+    });
+    let mut sum = sum.into_inner().unwrap_or_default();
+    sum.failures.sort_by_key(|failure| failure.seed);
+    sum.wall = begin.elapsed();
+    sum
+}
+
+fn explain<C: Cluster>(
+    options: &Options,
+    plan: Plan,
+    finding: Finding,
+    make: &impl Fn() -> C,
+) -> Failure {
+    let (seed, ranks, full_steps) = (plan.seed, plan.ranks, plan.steps.len());
+    let small = shrink(plan, finding.kind, options.shrink_runs, make);
+    let outcome = run_plan(&small, make(), true, false);
+    let shrunk = outcome.result.err().unwrap_or_else(|| finding.clone());
+    let mut replay = format!("--seed {seed}");
+    let Shape { ranks: fixed, hours, .. } = options.shape;
+    if let Some(ranks) = fixed {
+        replay += &format!(" --ranks {ranks}");
+    }
+    if hours != 0 {
+        replay += &format!(" --hours {hours}");
+    }
+    replay += " --trace";
+    let tail = outcome.tail;
+    Failure { seed, ranks, finding, full_steps, steps: small.steps, shrunk, tail, replay }
+}
