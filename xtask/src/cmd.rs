@@ -6,5 +6,6 @@ pub(crate) mod fuzz;
 pub(crate) mod msrv;
 pub(crate) mod nopanic;
 pub(crate) mod nostd;
+pub(crate) mod sim;
 pub(crate) mod test_sim;
 pub(crate) mod tidy;

@@ -37,6 +37,8 @@ enum Command {
     Nostd,
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),
+    /// Run simulated clusters of real sessions from seeds
+    Sim(cmd::sim::Options),
     /// Measure against references in the same run
     Bench(cmd::bench::Options),
     /// Check the stated minimum Rust version
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Nopanic(options) => cmd::nopanic::run(&options),
         Command::Nostd => cmd::nostd::run(),
         Command::Fuzz(options) => cmd::fuzz::run(&options),
+        Command::Sim(options) => cmd::sim::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),
         Command::Msrv => cmd::msrv::run(),
     };

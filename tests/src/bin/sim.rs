@@ -1,0 +1,85 @@
+//! `cargo xtask sim`: whole clusters of real sessions in one thread each, from seeds.
+//!
+//! Exit status 0 when every seed passed, 1 when one failed (its script is shrunk and printed with the command that
+//! runs it again), 2 for wrong arguments.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use hmc_sim::world::run::{Options, run};
+use hmc_sim::world::swarm::Shape;
+use hmc_tests::cluster::Sessions;
+
+/// Runs simulated clusters of real sessions and checks every byte, answer and message.
+#[derive(Parser)]
+#[command(name = "cargo xtask sim", version)]
+struct Arguments {
+    /// How many seeds; 1 with --seed, else 500
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Ranks of every world, 2 to 64; drawn by the seed otherwise
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: Option<u32>,
+    /// Let each script last so many virtual hours, with few operations
+    #[arg(long, default_value_t = 0)]
+    hours: u32,
+    /// Print every event; for a single seed
+    #[arg(long)]
+    trace: bool,
+    /// 100,000 seeds, or as many as --seeds says, with 1,000 operations each
+    #[arg(long)]
+    full: bool,
+    /// Threads; one for each processor otherwise
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Go on after failures, up to this many
+    #[arg(long, default_value_t = 1)]
+    stop_after: usize,
+}
+
+impl Arguments {
+    fn options(&self) -> Options {
+        let default = match (self.full, self.seed) {
+            (true, _) => 100_000,
+            (false, Some(_)) => 1,
+            (false, None) => 500,
+        };
+        let asks = self.full.then_some(1_000);
+        Options {
+            first: self.seed.unwrap_or(1),
+            seeds: self.seeds.unwrap_or(default),
+            shape: Shape { ranks: self.ranks, asks, hours: self.hours, relay: false },
+            threads: if self.trace { 1 } else { self.threads },
+            trace: self.trace,
+            stop_after: self.stop_after.max(1),
+            ..Options::default()
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Arguments::parse().options();
+    let begun = Instant::now();
+    let told = AtomicU64::new(0);
+    let summary = run(
+        &options,
+        || Sessions,
+        |done| {
+            // One line every ten seconds.
+            let now = begun.elapsed().as_secs() / 10;
+            if told.fetch_max(now, Ordering::Relaxed) < now {
+                eprintln!("{done} of {} seeds, {} s", options.seeds, begun.elapsed().as_secs());
+            }
+        },
+    );
+    for failure in &summary.failures {
+        println!("{failure}");
+    }
+    println!("{summary}");
+    if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
