@@ -397,6 +397,8 @@ fn reason(verdict: Verdict) -> Option<RejectReason> {
     match verdict {
         Verdict::Accept | Verdict::Replace => None,
         Verdict::Duplicate => Some(RejectReason::Duplicate),
+        // It may try again when our own dial has come to nothing.
+        Verdict::Crossing => Some(RejectReason::Busy),
         Verdict::Stale { seen } => Some(RejectReason::Stale { seen }),
         Verdict::BadRank { limit } => Some(RejectReason::BadRank { limit }),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::{ConnType, Rank};
-use hmc_core::time::{Duration, Instant};
+use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
 use hmc_core::wire::reject::RejectReason;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -12,20 +12,18 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
-use crate::dialing::{Dialing, Step, Target, refusal};
+use crate::connecting::{Connecting, Need};
+use crate::dialing::{Target, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, open, open_path, wait_for_answer};
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts, Watch};
 use crate::node::registry::{Input, Output as Decision};
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::transport::Port;
 use crate::transport::loopback::LoopbackPort;
-
-/// How long a dial that met the peer's own dial waits for that one.
-const CROSSING_MS: u64 = 1000;
 
 impl Shared {
     /// Connects to `rank` at `address`. Returns when the link is ready.
@@ -36,64 +34,41 @@ impl Shared {
         conn: ConnType,
         deadline: Instant,
     ) -> Result<Arc<Link>> {
-        let Some(mut dialing) = Dialing::begin(self, rank, address, conn)? else {
-            return self.join_existing(rank, deadline);
-        };
-        let link = loop {
-            match dialing.advance(self)? {
-                Step::Open(target) => {
+        let mut connecting = Connecting::new(rank, address, conn, deadline);
+        loop {
+            let need = match connecting.advance(self)? {
+                Ok(link) => return Ok(link),
+                Err(need) => need,
+            };
+            match need {
+                Need::Open(target) => {
                     let opened = match &target {
                         Target::Address(address) => open(address, rank, deadline),
                         Target::Path(path) => open_path(path, deadline),
                     };
-                    dialing.opened(self, opened.map(Socket::from))?;
+                    connecting.opened(self, opened.map(Socket::from))?;
                 }
-                Step::Hear => {
-                    let heard = dialing.socket().map(|s| wait_for_answer(s, deadline));
+                Need::Hear => {
+                    let heard = connecting.socket().map(|s| wait_for_answer(s, deadline));
                     if let Some(Err(e)) = heard {
-                        dialing.abandon(self);
+                        connecting.abandon(self);
                         return Err(e.with_peer(rank));
                     }
                 }
-                Step::Linked(link) => break link,
-                Step::Refused(RejectReason::Duplicate) => {
-                    // Perhaps the peer is dialing us: its connection is the one that stays then.
-                    let wait = deadline.min(clock::now().after(Duration::from_millis(CROSSING_MS)));
-                    return self
-                        .wait_news(wait, |s| s.link(rank).filter(|l| l.life() == Life::Ready))
-                        .ok_or_else(|| refusal(rank, self.config.rank, RejectReason::Duplicate));
+                Need::Drive(link) => {
+                    let open = |l: &Link| (l.life() != Life::Opening).then_some(());
+                    link.drive(Watch::Both, deadline, open);
                 }
-                Step::Refused(why) => return Err(refusal(rank, self.config.rank, why)),
-            }
-        };
-        self.finish(link, deadline)
-    }
-
-    /// Waits until both ends have done their part.
-    fn finish(&self, link: Arc<Link>, deadline: Instant) -> Result<Arc<Link>> {
-        let outcome = link.drive(Watch::Both, deadline, |l| match l.life() {
-            Life::Ready => Some(Ok(())),
-            Life::Leaving | Life::Dead => Some(Err(l.gone())),
-            Life::Opening => None,
-        });
-        match outcome {
-            Some(Ok(())) => Ok(link),
-            Some(Err(e)) => Err(e),
-            None => {
-                link.die(false, "the handshake took too long");
-                Err(Error::deadline("connecting: the peer accepted but did not open its memory")
-                    .with_peer(link.peer))
+                Need::News(until) => {
+                    let taken = |s: &Self| lock(&s.registry).is_taken(rank);
+                    let before = taken(self);
+                    self.wait_news(until.min(deadline), |s| {
+                        let ready = s.link(rank).is_some_and(|l| l.life() == Life::Ready);
+                        (ready || taken(s) != before).then_some(())
+                    });
+                }
             }
         }
-    }
-
-    /// The link that exists already or is being made by someone else.
-    fn join_existing(&self, rank: Rank, deadline: Instant) -> Result<Arc<Link>> {
-        self.wait_news(deadline, |s| match s.link(rank) {
-            Some(l) if l.life() == Life::Ready => Some(l),
-            _ => None,
-        })
-        .ok_or_else(|| Error::deadline("waiting for another dial to that rank").with_peer(rank))
     }
 
     /// Connects to a node of the C++ HMC, on the control plane only. Its HELLO has no answer, so

@@ -110,6 +110,12 @@ impl Dialing {
         }
     }
 
+    /// Whether it has no connection yet.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Control)
+    }
+
     /// Goes on as far as what has come allows.
     ///
     /// # Errors
@@ -291,6 +297,9 @@ impl Dialing {
 
     /// Both connections are there: makes the link of them.
     fn link(&mut self, shared: &Shared) -> Result<Arc<Link>> {
+        if shared.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
         let Stage::Attach(met, .., kind, second) = &self.stage else {
             return Err(other_question());
         };

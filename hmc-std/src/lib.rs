@@ -40,6 +40,7 @@ pub mod batch;
 mod clock;
 pub mod communicator;
 pub mod config;
+mod connecting;
 pub mod control;
 mod dial;
 mod dialing;

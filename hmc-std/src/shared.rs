@@ -349,7 +349,12 @@ impl Shared {
 
     /// Judges and records a change of the peers' lives.
     pub(crate) fn decide(&self, input: Input) -> Output {
-        lock(&self.registry).handle(input, clock::now())
+        let output = lock(&self.registry).handle(input, clock::now());
+        if matches!(input, Input::DialFailed { .. }) {
+            // Who waited for that dial may dial now.
+            self.tell_news();
+        }
+        output
     }
 
     /// Sleeps until `look` finds something. Drives the session itself where no thread does.

@@ -57,10 +57,16 @@ impl Window {
         Self { peer, span: Some(span), region }
     }
 
-    /// Whether the link that it was exposed over lives.
-    #[cfg(feature = "testing")]
-    pub(crate) fn is_alive(&self) -> bool {
-        self.peer.link.life() != crate::link::Life::Dead
+    /// Bytes in the window; 0 when it was taken back.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.span.as_ref().map_or(0, Span::len)
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The span, unless it was taken back.

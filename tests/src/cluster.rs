@@ -72,9 +72,7 @@ fn translate(ask: &Ask) -> Option<driven::Ask> {
             driven::Ask::PutBatch { rank: peer, list }
         }
         Ask::Tag { peer, tag } => driven::Ask::Tag { rank: peer, tag },
-        Ask::Int { peer, value } => {
-            driven::Ask::Int { rank: peer, value: i32::try_from(value).ok()? }
-        }
+        Ask::Int { peer, value } => driven::Ask::Int { rank: peer, value },
         Ask::Struct { peer, ref bytes } => driven::Ask::Struct { rank: peer, bytes: bytes.clone() },
         Ask::Expose { peer, label, len, read, write } => {
             driven::Ask::Expose { rank: peer, label, len, access: access(read, write) }
@@ -112,7 +110,7 @@ fn fault(e: &Error) -> Fault {
 fn message(m: hmc_std::Message) -> Message {
     match m {
         hmc_std::Message::Tag(tag) => Message::Tag(tag),
-        hmc_std::Message::Int(n) => Message::Int(i64::from(n)),
+        hmc_std::Message::Int(n) => Message::Int(n),
         hmc_std::Message::Struct(bytes) => Message::Struct(bytes),
         hmc_std::Message::Notify(tag) => Message::Notify(tag),
     }

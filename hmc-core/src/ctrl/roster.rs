@@ -49,8 +49,10 @@ pub enum Verdict {
     Accept,
     /// Its holder died and this is its next life: accept.
     Replace,
-    /// Refuse: someone else holds the rank, lives, or is being dialed with precedence.
+    /// Refuse: someone else holds the rank and lives.
     Duplicate,
+    /// Refuse for now: this end dials that rank itself, and its dial has precedence.
+    Crossing,
     /// Refuse: this life is over.
     Stale {
         /// The last life seen.
@@ -105,7 +107,7 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
         };
         // Two ends that dial each other at once both apply this rule: the lower rank's dial wins.
         if place.dialing && own < rank {
-            return Verdict::Duplicate;
+            return Verdict::Crossing;
         }
         place.hold(incarnation, who, incarnation > place.incarnation)
     }
@@ -155,6 +157,13 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     #[must_use]
     pub fn is_live(&self, rank: Rank) -> bool {
         self.places.as_ref().get(to_usize(rank.0)).is_some_and(|p| p.life == Life::Live)
+    }
+
+    /// Whether a live process holds the rank, or this end dials it now.
+    #[must_use]
+    pub fn is_taken(&self, rank: Rank) -> bool {
+        let place = self.places.as_ref().get(to_usize(rank.0));
+        place.is_some_and(|p| p.life == Life::Live || p.dialing)
     }
 
     /// Whether this end is the one to dial `rank` again after a death: the lower rank is.
@@ -266,7 +275,7 @@ mod tests {
         for (low, high) in [(1u32, 2u32), (0, 7)] {
             let (mut l, mut h) = (roster(low), roster(high));
             assert!(l.dial(Rank(high)) && h.dial(Rank(low)));
-            assert_eq!(l.admit(Rank(high), inc(1), B), Verdict::Duplicate);
+            assert_eq!(l.admit(Rank(high), inc(1), B), Verdict::Crossing);
             assert_eq!(h.admit(Rank(low), inc(1), A), Verdict::Accept);
             assert_eq!(l.greet(Rank(high), inc(1), B), Verdict::Accept);
             assert!(!h.dial(Rank(low)));

@@ -112,7 +112,7 @@ impl core::fmt::Display for RejectReason {
             Self::BadRank { limit } => {
                 write!(f, "the rank must be below {limit} and not the acceptor's own")
             }
-            Self::Busy => f.write_str("it has no room for another peer now"),
+            Self::Busy => f.write_str("it cannot take another peer now"),
             Self::BadToken => f.write_str("no link has this token"),
             Self::ShuttingDown => f.write_str("it is leaving"),
             Self::NotAuthorised => f.write_str("this process did not prove who it is"),

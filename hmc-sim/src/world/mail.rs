@@ -84,7 +84,7 @@ impl Mail {
     ) -> Result<u64, Finding> {
         let ticket = match message {
             Message::Tag(tag) | Message::Notify(tag) => ticket_of(*tag),
-            Message::Int(value) => ticket_of(value.cast_unsigned()),
+            Message::Int(value) => u64::from(value.cast_unsigned()),
             Message::Struct(bytes) => match bytes.first_chunk::<8>() {
                 Some(head) => u64::from_le_bytes(*head),
                 None => u64::MAX,

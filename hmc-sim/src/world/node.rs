@@ -256,7 +256,7 @@ pub enum Ask {
         /// The peer.
         peer: u32,
         /// The message.
-        value: i64,
+        value: i32,
     },
     /// [`Message::Struct`] to the peer. Done when it is on its way.
     Struct {
@@ -385,7 +385,7 @@ pub enum Message {
     /// By [`Ask::Tag`].
     Tag(u64),
     /// By [`Ask::Int`].
-    Int(i64),
+    Int(i32),
     /// By [`Ask::Struct`].
     Struct(Vec<u8>),
     /// By [`Ask::PutNotify`].

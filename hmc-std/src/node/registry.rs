@@ -127,6 +127,11 @@ impl Registry {
         }
     }
 
+    /// Whether that rank is connected, or being dialed by this end.
+    pub(crate) fn is_taken(&self, rank: Rank) -> bool {
+        self.roster.is_taken(rank)
+    }
+
     /// When `Input::Tick` is due.
     pub(crate) fn next_deadline(&self) -> Instant {
         self.redials.iter().map(|r| r.at).min().unwrap_or(Instant::NEVER)

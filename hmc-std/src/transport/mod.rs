@@ -160,6 +160,12 @@ impl Port {
         Ok(exposed)
     }
 
+    /// Whether local memory of an operation may still be read or written.
+    #[cfg(feature = "testing")]
+    pub(crate) fn uses_local(&mut self, op: OpId) -> bool {
+        self.stream().is_some_and(|s| s.uses_local(op))
+    }
+
     /// Begins to revoke a window and tells which fence remains.
     pub(crate) fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence> {
         let gone = |f: hmc_core::window::WindowFault| {

@@ -1,23 +1,21 @@
 //! What the application of a node may ask, and the operations that it waits for.
 //!
-//! An answer comes when the operation's memory is fenced, not merely when its outcome is known: then the application
-//! may use its range again whatever the outcome is.
+//! An answer comes when the operation's local memory is no longer used, not merely when its outcome is known: then the
+//! application may use its range again whatever the outcome is.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::kinds::{Access, ConnType, Rank};
+use hmc_core::kinds::{Access, Rank};
 use hmc_core::lane::Transfer;
 use hmc_core::region::RemoteRegion;
 use hmc_core::time::Instant;
 use hmc_core::work::{CompleteWhen, Opcode};
 
-use super::{Node, Owned, door};
-use crate::address::Address;
+use super::{Node, Owned};
 use crate::batch::{Copy, Direction};
 use crate::clock;
-use crate::dialing::Dialing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::data::Hold;
 use crate::link::{Life, Link};
@@ -26,8 +24,6 @@ use crate::peer::Peer;
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for room then.
 const MAX_AT_A_TIME: usize = 128;
-/// How long a dial that met the peer's own waits for that one.
-const CROSSING: Duration = Duration::from_secs(1);
 
 /// What the application of a node asks.
 #[derive(Clone, Debug)]
@@ -129,16 +125,13 @@ pub enum Ask {
 /// An ask without an answer.
 pub(super) enum Pending {
     Operation { ticket: u64, peer: Peer, op: OpId },
-    Connect { ticket: u64, rank: Rank, until: Instant },
     Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
 }
 
 impl Pending {
     fn ticket(&self) -> u64 {
         match self {
-            Self::Operation { ticket, .. }
-            | Self::Connect { ticket, .. }
-            | Self::Goodbye { ticket, .. } => *ticket,
+            Self::Operation { ticket, .. } | Self::Goodbye { ticket, .. } => *ticket,
         }
     }
 
@@ -146,7 +139,7 @@ impl Pending {
     pub(super) fn deadline(&self) -> Instant {
         match self {
             Self::Operation { .. } => Instant::NEVER,
-            Self::Connect { until, .. } | Self::Goodbye { until, .. } => *until,
+            Self::Goodbye { until, .. } => *until,
         }
     }
 }
@@ -162,14 +155,14 @@ impl Node {
         }
     }
 
-    fn answer(&mut self, ticket: u64, result: Result<u64>) {
+    pub(super) fn answer(&mut self, ticket: u64, result: Result<u64>) {
         self.out.push_back(super::Output::Answer { ticket, result });
     }
 
     /// `Some` when it is done already.
     fn begin(&mut self, ticket: u64, ask: Ask) -> Result<Option<u64>> {
         match ask {
-            Ask::Connect { rank } => self.connect(ticket, rank),
+            Ask::Connect { rank } => Ok(self.connect(ticket, rank)),
             Ask::Disconnect { rank } => {
                 let Some(link) = self.shared.link(Rank(rank)).filter(|l| l.life() != Life::Dead)
                 else {
@@ -223,44 +216,19 @@ impl Node {
                     // Stale when it has just ended: too late, which is an answer as well.
                     let _ = peer.cancel(*op);
                 }
+                self.forget_dial(ticket);
                 Ok(Some(0))
             }
         }
     }
 
-    fn connect(&mut self, ticket: u64, rank: u32) -> Result<Option<u64>> {
+    fn connect(&mut self, ticket: u64, rank: u32) -> Option<u64> {
         if self.up.contains_key(&rank) && self.peer(rank).is_ok() {
-            return Ok(Some(0));
+            self.connected.push((ticket, rank));
+            return Some(0);
         }
-        let address = Address::Tcp(door(rank));
-        let begun = Dialing::begin(&self.shared, Rank(rank), &address, ConnType::Tcp)?;
-        let patience = self.shared.config.deadline;
-        let until = clock::deadline_in(patience);
-        self.asks.push(Pending::Connect { ticket, rank: Rank(rank), until });
-        if let Some(machine) = begun {
-            self.begin_dial(Rank(rank), machine, patience);
-        }
-        Ok(None)
-    }
-
-    /// A dial to `rank` came to nothing; `Ok` when the peer's own dial may be the one that stays.
-    pub(super) fn dial_ended(&mut self, rank: Rank, why: Result<()>) {
-        let crossing = clock::deadline_in(CROSSING);
-        let mut told = Vec::new();
-        for ask in &mut self.asks {
-            if let Pending::Connect { ticket, rank: r, until } = ask
-                && *r == rank
-            {
-                match &why {
-                    Ok(()) => *until = (*until).min(crossing),
-                    Err(e) => told.push((*ticket, Error::new(e.kind(), e.to_string()))),
-                }
-            }
-        }
-        for (ticket, e) in told {
-            self.asks.retain(|a| a.ticket() != ticket);
-            self.answer(ticket, Err(e));
-        }
+        self.dial_for(ticket, rank);
+        None
     }
 
     fn goodbye(&mut self, ticket: u64, links: Vec<Arc<Link>>) {
@@ -306,18 +274,17 @@ impl Node {
     }
 
     fn expose(&mut self, rank: u32, label: u64, len: u64, access: Access) -> Result<Option<u64>> {
+        if !self.owned.contains_key(&label) {
+            let span = self.fresh_region(len)?.take_all()?;
+            self.owned.insert(label, Owned::Private(span));
+        }
         let peer = self.peer(rank)?;
         if let Some(Owned::Exposed(w)) = self.owned.get(&label) {
-            if w.is_alive() {
-                let what = format!("window {label} is exposed already");
-                return Err(Error::new(ErrorKind::DuplicateRank, what));
-            }
-            // It ended with its link.
-            self.revoke(label, Duration::ZERO)?;
+            let what = format!("window {label} of {} bytes is exposed already", w.len());
+            return Err(Error::new(ErrorKind::DuplicateRank, what));
         }
-        let span = match self.owned.remove(&label) {
-            Some(Owned::Private(span)) => span,
-            Some(Owned::Exposed(_)) | None => self.fresh_region(len)?.take_all()?,
+        let Some(Owned::Private(span)) = self.owned.remove(&label) else {
+            return Err(Error::new(ErrorKind::Busy, format!("window {label} is held back")));
         };
         let (kept, result) = match peer.expose(span, access, label) {
             Ok(window) => (Owned::Exposed(window), Ok(Some(0))),
@@ -334,12 +301,12 @@ impl Node {
                 self.owned.insert(label, Owned::Private(span));
                 Ok(Some(0))
             }
-            other => {
-                if let Some(private) = other {
-                    self.owned.insert(label, private);
-                }
-                Err(Error::new(ErrorKind::NotFound, format!("window {label} is not exposed")))
+            Some(private) => {
+                self.owned.insert(label, private);
+                Ok(Some(0))
             }
+            // Never exposed: nobody can reach it.
+            None => Ok(Some(0)),
         }
     }
 
@@ -348,7 +315,7 @@ impl Node {
         let mut at = 0usize;
         let mut any = false;
         while let Some(ask) = self.asks.get_mut(at) {
-            let Some(result) = look(ask, &self.shared, self.now) else {
+            let Some(result) = look(ask, self.now) else {
                 at = at.saturating_add(1);
                 continue;
             };
@@ -362,22 +329,19 @@ impl Node {
 }
 
 /// The result of an ask, if there is one now.
-fn look(ask: &mut Pending, shared: &crate::shared::Shared, now: Instant) -> Option<Result<u64>> {
+fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
     match ask {
         Pending::Operation { peer, op, .. } => {
-            let outcome = peer.link.data().lane().outcome(op.op);
+            let (outcome, free) = {
+                let mut data = peer.link.data();
+                let outcome = data.lane().outcome(op.op);
+                (outcome, !data.port().uses_local(op.op))
+            };
             match outcome {
-                Ok(Some(o)) if o.fenced => Some(peer.wait_within(*op, Duration::ZERO)),
+                Ok(Some(o)) if o.fenced || free => Some(peer.wait_within(*op, Duration::ZERO)),
                 Ok(_) => None,
                 Err(_) => Some(Err(Error::new(ErrorKind::Stale, "the operation is lost"))),
             }
-        }
-        Pending::Connect { rank, until, .. } => {
-            let up = shared.link(*rank).is_some_and(|l| l.life() == Life::Ready);
-            if up {
-                return Some(Ok(0));
-            }
-            (now >= *until).then(|| Err(Error::deadline("connecting").with_peer(*rank)))
         }
         Pending::Goodbye { links, until, .. } => {
             for link in links.iter() {

@@ -1,20 +1,40 @@
-//! The dials of a driven session: the machine of [`crate::dialing`], fed by the world.
+//! The dials of a driven session: the machine of [`crate::connecting`], fed by the world.
 
 use std::time::Duration;
 
-use hmc_core::kinds::Rank;
-use hmc_core::wire::reject::RejectReason;
+use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::time::Instant;
 
-use super::{Dial, FIRST_PORT, Node, Output};
+use super::{FIRST_PORT, Node, Output, door};
 use crate::address::Address;
 use crate::clock;
-use crate::dialing::{Dialing, Step, Target, refusal};
+use crate::connecting::{Connecting, Need};
+use crate::dialing::Target;
 use crate::driver::{Channel, Token};
 use crate::error::{Error, ErrorKind, Result};
-use crate::node::registry::Input as Change;
 use crate::shared::lock;
 use crate::socket::Socket;
 use crate::socket::pipe::Pipe;
+
+/// A wish to be connected, and the connections that it has.
+pub(super) struct Dial {
+    machine: Connecting,
+    /// The ask behind it; none for a redial.
+    ticket: Option<u64>,
+    /// The ticket of the connection that is awaited.
+    opening: Option<u32>,
+    /// The connection whose answer is awaited.
+    hears: Option<u32>,
+    conns: Vec<u32>,
+    wake: Instant,
+}
+
+impl Dial {
+    /// When it has to be looked at.
+    pub(super) fn wake(&self) -> Instant {
+        self.wake.min(self.machine.deadline())
+    }
+}
 
 fn rank_at(target: &Target) -> Option<u32> {
     match target {
@@ -24,100 +44,120 @@ fn rank_at(target: &Target) -> Option<u32> {
 }
 
 impl Node {
+    /// Dials a lost peer again.
     pub(super) fn redial(&mut self, rank: Rank) {
         let route = lock(&self.shared.routes).get(&rank).cloned();
-        let begun = route.map(|r| Dialing::begin(&self.shared, rank, &r.address, r.conn));
-        match begun {
-            Some(Ok(Some(machine))) => self.begin_dial(rank, machine, Duration::from_secs(2)),
-            Some(Err(_)) | None => {
-                self.shared.decide(Change::DialFailed { rank });
+        match route {
+            Some(r) => self.dial(None, rank, &r.address, r.conn, Duration::from_secs(2)),
+            None => {
+                self.shared.decide(crate::node::registry::Input::DialFailed { rank });
             }
-            // Connected meanwhile, or being dialed.
-            Some(Ok(None)) => {}
         }
     }
 
-    pub(super) fn begin_dial(&mut self, rank: Rank, machine: Dialing, patience: Duration) {
-        let until = clock::deadline_in(patience);
-        self.dials.insert(rank, Dial { machine, hears: None, conns: Vec::new(), until });
-        self.advance_dial(rank);
+    /// Begins to connect, for the ask of that name.
+    pub(super) fn dial_for(&mut self, ticket: u64, rank: u32) {
+        let patience = self.shared.config.deadline;
+        let address = Address::Tcp(door(rank));
+        self.dial(Some(ticket), Rank(rank), &address, ConnType::Tcp, patience);
     }
 
+    fn dial(
+        &mut self,
+        ticket: Option<u64>,
+        rank: Rank,
+        address: &Address,
+        conn: ConnType,
+        patience: Duration,
+    ) {
+        let machine = Connecting::new(rank, address, conn, clock::deadline_in(patience));
+        let id = self.next_ticket;
+        self.next_ticket = self.next_ticket.wrapping_add(1);
+        let wake = Instant::NEVER;
+        let dial = Dial { machine, ticket, opening: None, hears: None, conns: Vec::new(), wake };
+        self.dials.insert(id, dial);
+        self.advance_dial(id);
+    }
+
+    /// Takes all dials as far as they go. Whether one of them ended or asked for something.
     pub(super) fn go_on_dialing(&mut self) -> bool {
-        let ready = |d: &Dial| {
-            let heard =
-                d.hears.and_then(|id| self.conns.get(&id)).is_some_and(|c| c.pipe.is_readable());
-            heard || self.now >= d.until
-        };
-        let ranks: Vec<Rank> =
-            self.dials.iter().filter(|(_, d)| ready(d)).map(|(r, _)| *r).collect();
+        let ids: Vec<u32> = self.dials.keys().copied().collect();
         let mut busy = false;
-        for rank in ranks {
-            busy |= self.advance_dial(rank);
+        for id in ids {
+            busy |= self.advance_dial(id);
         }
         busy
     }
 
-    /// Takes a dial as far as it goes. Whether it went anywhere.
-    fn advance_dial(&mut self, rank: Rank) -> bool {
-        let Some(dial) = self.dials.get_mut(&rank) else { return false };
-        if self.now >= dial.until {
-            dial.machine.abandon(&self.shared);
-            self.end_dial(rank, Err(Error::deadline("connecting")));
-            return true;
+    fn advance_dial(&mut self, id: u32) -> bool {
+        let Some(dial) = self.dials.get_mut(&id) else { return false };
+        let late = self.now >= dial.machine.deadline();
+        let deaf =
+            dial.hears.and_then(|c| self.conns.get(&c)).is_some_and(|c| !c.pipe.is_readable());
+        if !late && (dial.opening.is_some() || deaf) {
+            return false;
         }
-        match dial.machine.advance(&self.shared) {
-            Ok(Step::Hear) => false,
-            Ok(Step::Open(target)) => {
+        dial.wake = Instant::NEVER;
+        let result = match dial.machine.advance(&self.shared) {
+            Ok(Err(Need::Hear)) => return false,
+            Ok(Err(Need::News(until))) => {
+                dial.wake = until;
+                return false;
+            }
+            Ok(Err(Need::Drive(link))) => {
+                // The link's own connections from here on.
+                dial.hears = None;
+                let serial = link.serial;
+                let conns = std::mem::take(&mut dial.conns);
+                for (conn, channel) in conns.iter().zip([Channel::Ctrl, Channel::Data]) {
+                    if let Some(c) = self.conns.get_mut(conn) {
+                        c.token = Some(Token::Link(serial, channel));
+                    }
+                }
+                for conn in conns {
+                    // What came with the last words.
+                    self.serve(conn);
+                }
+                return false;
+            }
+            Ok(Err(Need::Open(target))) => {
                 dial.hears = None;
                 let ticket = self.next_ticket;
                 self.next_ticket = self.next_ticket.wrapping_add(1);
+                dial.opening = Some(ticket);
+                self.tickets.insert(ticket, id);
                 match rank_at(&target) {
-                    Some(to) => {
-                        self.tickets.insert(ticket, rank);
-                        self.out.push_back(Output::Connect { ticket, to });
-                    }
+                    Some(to) => self.out.push_back(Output::Connect { ticket, to }),
                     None => {
                         let e = Error::new(ErrorKind::Unavailable, "no such door in this world");
-                        self.tickets.insert(ticket, rank);
                         self.opened(ticket, Err(e));
                     }
                 }
-                true
+                return true;
             }
-            Ok(Step::Linked(link)) => {
-                for (id, channel) in dial.conns.iter().zip([Channel::Ctrl, Channel::Data]) {
-                    if let Some(c) = self.conns.get_mut(id) {
-                        c.token = Some(Token::Link(link.serial, channel));
-                    }
-                }
-                self.dials.remove(&rank);
-                true
+            Ok(Ok(link)) => {
+                self.connected.extend(dial.ticket.map(|t| (t, link.peer.0)));
+                Ok(0)
             }
-            Ok(Step::Refused(RejectReason::Duplicate)) => {
-                // Perhaps the peer is dialing us; who asked waits for that, a second at the most.
-                self.end_dial(rank, Ok(()));
-                true
-            }
-            Ok(Step::Refused(why)) => {
-                let ours = self.shared.config.rank;
-                self.end_dial(rank, Err(refusal(rank, ours, why)));
-                true
-            }
-            Err(e) => {
-                self.end_dial(rank, Err(e));
-                true
-            }
-        }
+            Err(e) => Err(e),
+        };
+        self.end_dial(id, result);
+        true
     }
 
     /// A connection for a dial, or none.
     pub(super) fn opened(&mut self, ticket: u32, opened: Result<(u32, Pipe)>) {
-        let rank = self.tickets.remove(&ticket);
-        let Some((rank, dial)) = rank.and_then(|r| Some((r, self.dials.get_mut(&r)?))) else {
+        let id = self.tickets.remove(&ticket);
+        let Some((id, dial)) = id.and_then(|id| Some((id, self.dials.get_mut(&id)?))) else {
             return;
         };
+        if dial.opening.take() != Some(ticket) {
+            return;
+        }
         if let Ok((conn, _)) = &opened {
+            if dial.machine.is_fresh() {
+                dial.conns.clear();
+            }
             // The second may be tried twice: the last one counts.
             dial.conns.truncate(1);
             dial.conns.push(*conn);
@@ -126,16 +166,27 @@ impl Node {
         let socket = opened.map(|(_, pipe)| Socket::Simulated(pipe));
         match dial.machine.opened(&self.shared, socket) {
             Ok(()) => {
-                self.advance_dial(rank);
+                self.advance_dial(id);
             }
-            Err(e) => self.end_dial(rank, Err(e)),
+            Err(e) => self.end_dial(id, Err(e)),
         }
     }
 
-    /// A dial ended without a link.
-    fn end_dial(&mut self, rank: Rank, why: Result<()>) {
-        self.dials.remove(&rank);
-        self.tickets.retain(|_, r| *r != rank);
-        self.dial_ended(rank, why);
+    fn end_dial(&mut self, id: u32, result: Result<u64>) {
+        let Some(mut dial) = self.dials.remove(&id) else { return };
+        dial.machine.abandon(&self.shared);
+        self.tickets.retain(|_, d| *d != id);
+        if let Some(ticket) = dial.ticket {
+            self.answer(ticket, result);
+        }
+    }
+
+    /// The ask of that name is no longer wanted.
+    pub(super) fn forget_dial(&mut self, ticket: u64) {
+        let found = self.dials.iter().find(|(_, d)| d.ticket == Some(ticket)).map(|(id, _)| *id);
+        if let Some(id) = found {
+            let e = Error::new(ErrorKind::Cancelled, "the dial was cancelled");
+            self.end_dial(id, Err(e));
+        }
     }
 }

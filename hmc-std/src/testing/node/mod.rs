@@ -22,7 +22,6 @@ use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock::virtual_time;
 use crate::config::{Config, Environment, Progress};
-use crate::dialing::Dialing;
 use crate::driver::{Channel, Driver, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
@@ -39,6 +38,7 @@ use crate::window::Window;
 pub use asks::Ask;
 use asks::Pending;
 pub use border::{Input, Output, Settings};
+use dials::Dial;
 
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
@@ -54,15 +54,6 @@ struct Conn {
     token: Option<Token>,
 }
 
-/// A dial under way, and the connections that it has.
-struct Dial {
-    machine: Dialing,
-    /// The connection whose answer it waits for.
-    hears: Option<u32>,
-    conns: Vec<u32>,
-    until: Instant,
-}
-
 /// Memory behind a label.
 enum Owned {
     Private(Span),
@@ -76,8 +67,11 @@ pub struct Node {
     now: Instant,
     chance: u64,
     conns: BTreeMap<u32, Conn>,
-    dials: BTreeMap<Rank, Dial>,
-    tickets: BTreeMap<u32, Rank>,
+    dials: BTreeMap<u32, Dial>,
+    /// Which dial awaits the connection of that ticket.
+    tickets: BTreeMap<u32, u32>,
+    /// Connect asks that were answered with success within this input.
+    connected: Vec<(u64, u32)>,
     next_ticket: u32,
     asks: Vec<Pending>,
     owned: BTreeMap<u64, Owned>,
@@ -139,6 +133,7 @@ impl Node {
             conns: BTreeMap::new(),
             dials: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            connected: Vec::new(),
             next_ticket: 1,
             asks: Vec::new(),
             owned: BTreeMap::new(),
@@ -186,7 +181,7 @@ impl Node {
             at = at.min(self.next_tick);
         }
         let asks = self.asks.iter().map(Pending::deadline).min().unwrap_or(Instant::NEVER);
-        let dials = self.dials.values().map(|d| d.until).min().unwrap_or(Instant::NEVER);
+        let dials = self.dials.values().map(Dial::wake).min().unwrap_or(Instant::NEVER);
         at.min(asks).min(dials)
     }
 
@@ -276,7 +271,25 @@ impl Node {
                 break;
             }
         }
+        self.correct_connected();
         self.collect();
+    }
+
+    /// A link that came up and went within one input was never there for the application.
+    fn correct_connected(&mut self) {
+        for (ticket, rank) in std::mem::take(&mut self.connected) {
+            if self.up.contains_key(&rank) {
+                continue;
+            }
+            let dead = || Error::peer_dead(Rank(rank), "it went as soon as it had come");
+            for output in &mut self.out {
+                if let Output::Answer { ticket: t, result } = output
+                    && *t == ticket
+                {
+                    *result = Err(dead());
+                }
+            }
+        }
     }
 
     /// Gives what is ready on a connection to whoever serves it.

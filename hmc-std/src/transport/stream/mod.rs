@@ -267,6 +267,23 @@ impl StreamPort {
         }
     }
 
+    /// Whether local memory of an operation may still be read or written here.
+    #[cfg(feature = "testing")]
+    pub(crate) fn uses_local(&mut self, op: OpId) -> bool {
+        let mut uses = false;
+        for seq in self.requests.seqs() {
+            let sending = self.tx.body_of(seq);
+            if let Some(r) = self.requests.get_mut(seq).filter(|r| r.work.op == op && !r.mute) {
+                uses |= match r.phase {
+                    Phase::Queued | Phase::Finished => false,
+                    Phase::Sending => true,
+                    Phase::Sent => sending || r.by_ref || r.work.opcode == Opcode::Get,
+                };
+            }
+        }
+        uses
+    }
+
     /// Accepts a request that the peer is to execute from or into our address space when `by_ref`.
     /// `report` is the number of bytes that its completion names.
     pub(crate) fn submit(

@@ -20,6 +20,7 @@ pub(crate) fn call() {
     done(Roster::died(&mut r, rank(), incarnation()));
     done(&mut r);
     done(Roster::is_live(&r, rank()));
+    done(Roster::is_taken(&r, rank()));
     done(Roster::redials(&r, rank()));
     let mut b = any(Backoff::new());
     done(Backoff::pause(&mut b));

@@ -1,0 +1,184 @@
+//! Connecting as a machine: dials until there is a link that is ready, joins the dials of others, waits for a crossing one.
+//!
+//! It opens nothing and never waits: [`Connecting::advance`] says what is needed next ([`Need`]). [`crate::dial`] drives it
+//! on the caller's thread.
+
+use std::sync::Arc;
+
+use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::time::{Duration, Instant};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::address::Address;
+use crate::clock;
+use crate::dialing::{Dialing, Step, Target, refusal};
+use crate::error::{Error, Result};
+use crate::link::{Life, Link};
+use crate::shared::{Shared, lock};
+use crate::socket::Socket;
+
+/// How long a refusal as a duplicate is doubted: the link of the peer's own dial may be about to appear.
+const DOUBT_MS: u64 = 1000;
+/// The pause before a peer that dials us itself is dialed again.
+const CROSSING_PAUSE_MS: u64 = 300;
+
+/// What connecting needs next.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// A connection there; hand it in by [`Connecting::opened`].
+    Open(Target),
+    /// Bytes on [`Connecting::socket`].
+    Hear,
+    /// The rest of the handshake on this link.
+    Drive(Arc<Link>),
+    /// News of the peers, or that time.
+    News(Instant),
+}
+
+enum State {
+    Fresh,
+    Dialing(Box<Dialing>),
+    Opening(Arc<Link>),
+    /// Somebody else is at it, or was a moment ago.
+    Waiting {
+        /// When to dial again, unless there is a link.
+        again: Instant,
+        /// When to give up, and why.
+        until: Instant,
+        refused: Option<RejectReason>,
+    },
+}
+
+/// One wish to be connected.
+pub(crate) struct Connecting {
+    rank: Rank,
+    address: Address,
+    conn: ConnType,
+    deadline: Instant,
+    state: State,
+}
+
+impl Connecting {
+    pub(crate) fn new(rank: Rank, address: &Address, conn: ConnType, deadline: Instant) -> Self {
+        Self { rank, address: address.clone(), conn, deadline, state: State::Fresh }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The connection on which an answer is awaited.
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match &self.state {
+            State::Dialing(dialing) => dialing.socket(),
+            State::Fresh | State::Opening(_) | State::Waiting { .. } => None,
+        }
+    }
+
+    /// Whether the next connection that is opened is the first of a dial.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_fresh(&self) -> bool {
+        match &self.state {
+            State::Dialing(dialing) => dialing.is_fresh(),
+            State::Fresh | State::Opening(_) | State::Waiting { .. } => true,
+        }
+    }
+
+    /// Goes on as far as what there is allows: `Ok(Ok(link))` is ready.
+    ///
+    /// # Errors
+    /// It is over.
+    pub(crate) fn advance(
+        &mut self,
+        shared: &Shared,
+    ) -> Result<std::result::Result<Arc<Link>, Need>> {
+        loop {
+            let now = clock::now();
+            match &mut self.state {
+                State::Fresh => {
+                    let begun = Dialing::begin(shared, self.rank, &self.address, self.conn)?;
+                    self.state = match begun {
+                        Some(dialing) => State::Dialing(Box::new(dialing)),
+                        None => State::Waiting { again: now, until: self.deadline, refused: None },
+                    };
+                }
+                State::Dialing(_) if now >= self.deadline => {
+                    self.abandon(shared);
+                    return Err(Error::deadline("connecting").with_peer(self.rank));
+                }
+                State::Dialing(dialing) => match dialing.advance(shared)? {
+                    Step::Open(target) => return Ok(Err(Need::Open(target))),
+                    Step::Hear => return Ok(Err(Need::Hear)),
+                    Step::Linked(link) => self.state = State::Opening(link),
+                    Step::Refused(why @ RejectReason::Duplicate) => {
+                        let until = self.deadline.min(after_ms(now, DOUBT_MS));
+                        let again = Instant::NEVER;
+                        self.state = State::Waiting { again, until, refused: Some(why) };
+                    }
+                    // The peer dials us itself: its connection is the one that stays, if it comes.
+                    Step::Refused(why @ RejectReason::Busy) => {
+                        let again = after_ms(now, CROSSING_PAUSE_MS);
+                        let until = self.deadline;
+                        self.state = State::Waiting { again, until, refused: Some(why) };
+                    }
+                    Step::Refused(why) => {
+                        return Err(refusal(self.rank, shared.config.rank, why));
+                    }
+                },
+                State::Opening(link) => match link.life() {
+                    Life::Ready => return Ok(Ok(Arc::clone(link))),
+                    Life::Leaving | Life::Dead => return Err(link.gone()),
+                    Life::Opening if now >= self.deadline => {
+                        link.die(false, "the handshake took too long");
+                        let what = "connecting: the peer accepted but did not open its memory";
+                        return Err(Error::deadline(what).with_peer(self.rank));
+                    }
+                    Life::Opening => return Ok(Err(Need::Drive(Arc::clone(link)))),
+                },
+                State::Waiting { again, until, refused } => {
+                    if let Some(link) = shared.link(self.rank).filter(|l| l.life() == Life::Ready) {
+                        return Ok(Ok(link));
+                    }
+                    if now >= *until {
+                        return Err(match *refused {
+                            Some(why) => refusal(self.rank, shared.config.rank, why),
+                            None => Error::deadline("waiting for another dial to that rank")
+                                .with_peer(self.rank),
+                        });
+                    }
+                    if lock(&shared.registry).is_taken(self.rank) {
+                        return Ok(Err(Need::News(*until)));
+                    }
+                    if now < *again {
+                        return Ok(Err(Need::News((*until).min(*again))));
+                    }
+                    self.state = State::Fresh;
+                }
+            }
+        }
+    }
+
+    /// What [`Need::Open`] asked for: a connection, or why there is none.
+    ///
+    /// # Errors
+    /// It is over.
+    pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+        match &mut self.state {
+            State::Dialing(dialing) => dialing.opened(shared, opened),
+            State::Fresh | State::Opening(_) | State::Waiting { .. } => Ok(()),
+        }
+    }
+
+    /// It is given up: the rank may be dialed again.
+    pub(crate) fn abandon(&mut self, shared: &Shared) {
+        if let State::Dialing(dialing) = &mut self.state {
+            dialing.abandon(shared);
+        }
+        self.state = State::Fresh;
+    }
+}
+
+fn after_ms(now: Instant, ms: u64) -> Instant {
+    now.after(Duration::from_millis(ms))
+}
