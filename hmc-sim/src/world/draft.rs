@@ -227,7 +227,7 @@ impl Draft {
                     Ask::PutBatch { peer, list }
                 }
                 12..=13 => Ask::Tag { peer, tag },
-                14 => Ask::Int { peer, value: tag.cast_signed() },
+                14 => Ask::Int { peer, value: i32::try_from(ticket).unwrap_or(-1) },
                 _ if relay && self.rng.below(2) == 0 => {
                     let len = self.len().min(1_000);
                     let local = self.landing(peer, len);
