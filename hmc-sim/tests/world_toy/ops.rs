@@ -100,7 +100,11 @@ impl Toy {
             Ask::GetWindow { peer, label, piece } => self.get(ticket, *peer, Some(*label), piece),
             Ask::Tag { peer, tag } => self.message(ticket, *peer, Out::new(TAG).n(*tag).end()),
             Ask::Int { peer, value } => {
-                self.message(ticket, *peer, Out::new(INT).n(value.cast_unsigned()).end());
+                self.message(
+                    ticket,
+                    *peer,
+                    Out::new(INT).n(u64::from(value.cast_unsigned())).end(),
+                );
             }
             Ask::Struct { peer, bytes } => {
                 self.message(ticket, *peer, Out::new(STRUCT).bytes(bytes));
@@ -366,7 +370,7 @@ impl Toy {
                 self.pair(peer, conn);
             }
             TAG => self.tell(peer, Message::Tag(input.n())),
-            INT => self.tell(peer, Message::Int(input.n().cast_signed())),
+            INT => self.tell(peer, Message::Int(i32::try_from(input.n()).unwrap_or(-1))),
             STRUCT => self.tell(peer, Message::Struct(body.to_vec())),
             ADVERT => {
                 let (label, epoch, len, rights) = (input.n(), input.n(), input.n(), input.n());
