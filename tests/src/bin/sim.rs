@@ -55,11 +55,15 @@ impl Arguments {
             seeds: self.seeds.unwrap_or(default),
             shape: Shape { ranks: self.ranks, asks, hours: self.hours, relay: false },
             threads: if self.trace { 1 } else { self.threads },
-            trace: self.trace,
+            trace: self.trace.then_some(print_line),
             stop_after: self.stop_after.max(1),
             ..Options::default()
         }
     }
+}
+
+fn print_line(line: &str) {
+    println!("{line}");
 }
 
 fn main() -> ExitCode {
