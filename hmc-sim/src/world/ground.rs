@@ -276,11 +276,6 @@ impl Ground {
         Ok(())
     }
 
-    /// All of it: is every byte settled or of a possible writer?
-    pub(crate) fn all(&self, now: &[u8]) -> Result<(), Wrong> {
-        self.check(0, now, None)
-    }
-
     /// A range: is every byte settled or of a possible writer?
     pub(crate) fn range(&self, offset: usize, now: &[u8]) -> Result<(), Wrong> {
         self.check(offset, now, None)
@@ -311,9 +306,9 @@ mod tests {
         ground.settle(7, 4, &now);
         let mut all = vec![0; 32];
         all[4..20].copy_from_slice(&now);
-        ground.all(&all).expect("as settled");
+        ground.range(0, &all).expect("as settled");
         all[5] ^= 1;
-        assert!(ground.all(&all).is_err(), "a byte changed by nobody");
+        assert!(ground.range(0, &all).is_err(), "a byte changed by nobody");
     }
 
     #[test]
@@ -336,9 +331,9 @@ mod tests {
         let mut ground = Ground::new(vec![0; 8]);
         ground.write_starts(mark(1, 0, 8));
         ground.loosen(1);
-        ground.all(&bytes(1, 8)).expect("late bytes before the fence");
+        ground.range(0, &bytes(1, 8)).expect("late bytes before the fence");
         ground.settle(1, 0, &[0; 8]);
-        assert!(ground.all(&bytes(1, 8)).is_err(), "late bytes after it");
+        assert!(ground.range(0, &bytes(1, 8)).is_err(), "late bytes after it");
     }
 
     #[test]

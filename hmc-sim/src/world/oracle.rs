@@ -297,21 +297,19 @@ impl Oracle {
             }
             Ask::Revoke { label, .. } => {
                 let window = self.person(rank).windows.get_mut(label);
+                let mut exposure = 0;
                 if let Some(window) = window.filter(|w| w.stage == Stage::Exposed) {
                     window.stage = Stage::Revoking;
-                    let exposure = window.exposure;
-                    self.set_exposure(ticket, exposure);
+                    exposure = window.exposure;
+                }
+                if let Some(op) = self.op(ticket) {
+                    op.exposure = exposure;
+                    op.sound &= exposure != 0;
                 }
             }
             _ => {}
         }
         Ok(true)
-    }
-
-    fn set_exposure(&mut self, ticket: u64, exposure: u64) {
-        if let Some(op) = self.op(ticket) {
-            op.exposure = exposure;
-        }
     }
 
     pub(crate) fn alive(&self, rank: u32) -> bool {

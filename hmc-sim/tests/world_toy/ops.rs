@@ -1,0 +1,397 @@
+//! What the toy does for its application and for its peers.
+
+use hmc_sim::world::node::{Area, Ask, Fault, Message, Output, Piece};
+
+use super::wire::{In, Out};
+use super::{Bug, Toy};
+
+const PUT: u8 = 10;
+const ACK: u8 = 11;
+const GET: u8 = 12;
+const DATA: u8 = 13;
+const TAG: u8 = 14;
+const INT: u8 = 15;
+const STRUCT: u8 = 16;
+const ADVERT: u8 = 17;
+const REVOKED: u8 = 18;
+
+/// Frames carry at most so many bytes.
+const PIECE: u64 = 256 << 10;
+const SMALL_PIECE: u64 = 100;
+const BUFFER: u64 = u64::MAX;
+
+#[derive(Default)]
+pub struct Window {
+    pub bytes: Vec<u8>,
+    pub peer: u32,
+    pub read: bool,
+    pub write: bool,
+    pub epoch: u64,
+    pub exposed: bool,
+    pub ended: bool,
+}
+
+#[derive(Clone, Copy)]
+pub struct Advert {
+    epoch: u64,
+    len: u64,
+    read: bool,
+    write: bool,
+}
+
+pub struct Pending {
+    pub peer: u32,
+    pub total: u64,
+    left: u64,
+    local: u64,
+    fault: Option<Fault>,
+}
+
+fn code(fault: &Fault) -> u64 {
+    match fault {
+        Fault::OutOfRange => 1,
+        Fault::Access => 2,
+        _ => 3,
+    }
+}
+
+fn fault(code: u64) -> Option<Fault> {
+    [None, Some(Fault::OutOfRange), Some(Fault::Access), Some(Fault::Revoked)]
+        [usize::try_from(code).expect("small")]
+    .clone()
+}
+
+fn small(n: u64) -> usize {
+    usize::try_from(n).expect("small")
+}
+
+impl Toy {
+    pub fn ask(&mut self, ticket: u64, ask: &Ask) {
+        if self.left && !matches!(ask, Ask::Revoke { .. } | Ask::Cancel { .. }) {
+            return self.fail(ticket, Fault::Closed);
+        }
+        self.deadlines.push_back((self.now + self.boot.deadline_ns, ticket));
+        match ask {
+            Ask::Connect { rank } => self.connect(ticket, *rank),
+            Ask::Disconnect { peer } => {
+                self.down(*peer, true);
+                self.done(ticket, 0);
+            }
+            Ask::Leave => {
+                self.left = true;
+                for rank in 0..self.boot.ranks {
+                    self.down(rank, true);
+                    for ticket in std::mem::take(&mut self.peers[rank as usize].wanted) {
+                        self.fail(ticket, Fault::Closed);
+                    }
+                }
+                self.done(ticket, 0);
+            }
+            Ask::Put { peer, piece } => self.put(ticket, *peer, None, &[*piece], None),
+            Ask::PutNotify { peer, piece, tag } => {
+                self.put(ticket, *peer, None, &[*piece], Some(*tag));
+            }
+            Ask::PutBatch { peer, list } => self.put(ticket, *peer, None, list, None),
+            Ask::PutWindow { peer, label, piece } => {
+                self.put(ticket, *peer, Some(*label), &[*piece], None);
+            }
+            Ask::Get { peer, piece } => self.get(ticket, *peer, None, piece),
+            Ask::GetWindow { peer, label, piece } => self.get(ticket, *peer, Some(*label), piece),
+            Ask::Tag { peer, tag } => self.message(ticket, *peer, Out::new(TAG).n(*tag).end()),
+            Ask::Int { peer, value } => {
+                self.message(ticket, *peer, Out::new(INT).n(value.cast_unsigned()).end());
+            }
+            Ask::Struct { peer, bytes } => {
+                self.message(ticket, *peer, Out::new(STRUCT).bytes(bytes));
+            }
+            Ask::Expose { peer, label, len, read, write } => {
+                self.expose(ticket, *peer, *label, *len, (*read, *write));
+            }
+            Ask::Revoke { label, .. } => self.revoke(ticket, *label),
+            Ask::Cancel { ticket: other } => {
+                if let Some(op) = self.pending.remove(other) {
+                    self.fail(*other, Fault::Cancelled);
+                    if self.bug == Bug::TwoAnswers {
+                        self.pending.insert(*other, op);
+                    }
+                }
+                self.done(ticket, 0);
+            }
+            Ask::Send { .. } | Ask::Recv { .. } => self.fail(ticket, Fault::Unsupported),
+        }
+    }
+
+    /// The name and limits of what an operation is about.
+    fn target(&self, peer: u32, label: Option<u64>, put: bool) -> Result<(u64, u64, u64), Fault> {
+        let Some(label) = label else { return Ok((BUFFER, 0, self.boot.buffer_len)) };
+        let advert = self.peers[peer as usize].adverts.get(&label).ok_or(Fault::Unknown)?;
+        let right = if put { advert.write } else { advert.read };
+        if right || self.bug == Bug::NoRights {
+            Ok((label, advert.epoch, advert.len))
+        } else {
+            Err(Fault::Access)
+        }
+    }
+
+    fn start(
+        &mut self,
+        ticket: u64,
+        peer: u32,
+        label: Option<u64>,
+        pieces: &[Piece],
+        put: bool,
+    ) -> Option<(u32, u64, u64)> {
+        let Some(conn) = self.peers[peer as usize].up else {
+            self.fail(ticket, Fault::NotConnected);
+            return None;
+        };
+        let (label, epoch, len) = match self.target(peer, label, put) {
+            Ok(target) => target,
+            Err(fault) => {
+                self.fail(ticket, fault);
+                return None;
+            }
+        };
+        let fits = |piece: &Piece| piece.remote.checked_add(piece.len).is_some_and(|e| e <= len);
+        if !pieces.iter().all(fits) && self.bug != Bug::OutOfRange {
+            self.fail(ticket, Fault::OutOfRange);
+            return None;
+        }
+        Some((conn, label, epoch))
+    }
+
+    fn put(
+        &mut self,
+        ticket: u64,
+        peer: u32,
+        label: Option<u64>,
+        pieces: &[Piece],
+        tag: Option<u64>,
+    ) {
+        let Some((conn, label, epoch)) = self.start(ticket, peer, label, pieces, true) else {
+            return;
+        };
+        let total = pieces.iter().map(|piece| piece.len).sum();
+        let mut frames = 0;
+        for piece in pieces {
+            let size = if piece.len > 4096 { PIECE } else { SMALL_PIECE };
+            let mut at = 0;
+            while at < piece.len || (at == 0 && tag.is_some()) {
+                let len = size.min(piece.len - at);
+                let last = at + len == piece.len;
+                let early = self.bug == Bug::NotifyOvertakes && at == 0;
+                let late = last && self.bug != Bug::NotifyOvertakes;
+                let note = tag.is_some() && (late || early);
+                let off = u64::from(self.bug == Bug::WrongOffset && at > 0);
+                let remote = piece.remote.wrapping_add(at + off);
+                let local = small(piece.local + at);
+                let frame = Out::new(PUT).n(ticket).n(label).n(epoch).n(remote);
+                let frame = frame.n(u64::from(note)).n(tag.unwrap_or(0));
+                let frame = frame.bytes(&self.buffer[local..local + small(len)]);
+                self.send(conn, frame);
+                frames += 1;
+                at += len;
+                if piece.len == 0 {
+                    break;
+                }
+            }
+        }
+        if frames == 0 {
+            return self.done(ticket, 0);
+        }
+        let op = Pending { peer, total, left: frames, local: 0, fault: None };
+        self.pending.insert(ticket, op);
+    }
+
+    fn get(&mut self, ticket: u64, peer: u32, label: Option<u64>, piece: &Piece) {
+        let Some((conn, label, epoch)) = self.start(ticket, peer, label, &[*piece], false) else {
+            return;
+        };
+        let frame = Out::new(GET).n(ticket).n(label).n(epoch).n(piece.remote).n(piece.len);
+        self.send(conn, frame.n(piece.local).end());
+        if self.bug == Bug::GetEarly {
+            return self.done(ticket, piece.len);
+        }
+        let op = Pending { peer, total: piece.len, left: 1, local: piece.local, fault: None };
+        self.pending.insert(ticket, op);
+    }
+
+    fn message(&mut self, ticket: u64, peer: u32, frame: Vec<u8>) {
+        let Some(conn) = self.peers[peer as usize].up else {
+            return self.fail(ticket, Fault::NotConnected);
+        };
+        self.tags += 1;
+        if self.bug == Bug::TagsBackwards && self.tags % 4 == 1 {
+            self.peers[peer as usize].held.push(frame);
+        } else if self.bug != Bug::TagLost || self.tags % 16 != 0 {
+            self.send(conn, frame);
+            for held in std::mem::take(&mut self.peers[peer as usize].held) {
+                self.send(conn, held);
+            }
+        }
+        self.done(ticket, 0);
+    }
+
+    fn expose(&mut self, ticket: u64, peer: u32, label: u64, len: u64, rights: (bool, bool)) {
+        let Some(conn) = self.peers[peer as usize].up else {
+            return self.fail(ticket, Fault::NotConnected);
+        };
+        self.epochs += 1;
+        let epoch = self.epochs;
+        let window = self.windows.entry(label).or_default();
+        if window.exposed {
+            return self.fail(ticket, Fault::Duplicate);
+        }
+        window.bytes.resize(small(len), 0);
+        (window.read, window.write) = rights;
+        (window.peer, window.epoch, window.exposed, window.ended) = (peer, epoch, true, false);
+        let rights = u64::from(rights.0) | u64::from(rights.1) << 1;
+        self.send(conn, Out::new(ADVERT).n(label).n(epoch).n(len).n(rights).end());
+        self.done(ticket, 0);
+    }
+
+    fn revoke(&mut self, ticket: u64, label: u64) {
+        let Some(window) = self.windows.get_mut(&label).filter(|window| window.exposed) else {
+            return self.fail(ticket, Fault::Unknown);
+        };
+        window.exposed = false;
+        let (peer, epoch, ended) = (window.peer, window.epoch, window.ended);
+        if let Some(conn) = self.peers[peer as usize].up.filter(|_| !ended) {
+            self.send(conn, Out::new(REVOKED).n(label).n(epoch).end());
+        }
+        self.done(ticket, 0);
+    }
+
+    /// Where a peer's operation goes.
+    fn reach(
+        &mut self,
+        peer: u32,
+        put: bool,
+        (label, epoch, remote, len): (u64, u64, u64, u64),
+    ) -> Result<&mut [u8], Fault> {
+        let bug = self.bug;
+        let mut area = Area::Buffer;
+        if label != BUFFER {
+            let window = self.windows.get(&label).ok_or(Fault::Revoked)?;
+            let live = window.exposed && !window.ended && window.peer == peer;
+            if (!live || window.epoch != epoch) && bug != Bug::LateAfterRevoke {
+                return Err(Fault::Revoked);
+            }
+            if !(if put { window.write } else { window.read }) && bug != Bug::NoRights {
+                return Err(Fault::Access);
+            }
+            area = Area::Window(label);
+        }
+        let bytes = self.area(area).ok_or(Fault::Revoked)?;
+        let room = u64::try_from(bytes.len()).expect("small");
+        let fits = remote.checked_add(len).is_some_and(|end| end <= room);
+        let from = if fits {
+            remote
+        } else if bug == Bug::OutOfRange {
+            room.saturating_sub(len)
+        } else {
+            return Err(Fault::OutOfRange);
+        };
+        bytes.get_mut(small(from)..small(from + len)).ok_or(Fault::OutOfRange)
+    }
+
+    /// A frame of a peer on its link.
+    pub fn operation(&mut self, peer: u32, conn: u32, kind: u8, body: &[u8]) {
+        let mut input = In(body);
+        match kind {
+            PUT => {
+                if self.bug == Bug::AckBeforeBytes {
+                    let ticket = input.n();
+                    self.send(conn, Out::new(ACK).n(ticket).n(0).end());
+                    self.delayed.push((peer, body.to_vec()));
+                } else {
+                    let (ticket, code) = self.land(peer, body);
+                    self.send(conn, Out::new(ACK).n(ticket).n(code).end());
+                }
+            }
+            ACK => {
+                let (ticket, code) = (input.n(), input.n());
+                let Some(op) = self.pending.get_mut(&ticket) else { return };
+                op.left -= 1;
+                op.fault = op.fault.take().or(fault(code));
+                if op.left == 0 {
+                    self.end(ticket);
+                }
+            }
+            GET => {
+                let (ticket, label, epoch) = (input.n(), input.n(), input.n());
+                let (remote, len, local) = (input.n(), input.n(), input.n());
+                let reply = Out::new(DATA).n(ticket);
+                let reply = match self.reach(peer, false, (label, epoch, remote, len)) {
+                    Ok(bytes) => reply.n(0).n(local).bytes(bytes),
+                    Err(fault) => reply.n(code(&fault)).n(local).end(),
+                };
+                self.send(conn, reply);
+            }
+            DATA => {
+                let (ticket, code, local) = (input.n(), input.n(), input.n());
+                let late = self.bug == Bug::LateGet || self.bug == Bug::GetEarly;
+                let local = match self.pending.get(&ticket) {
+                    Some(op) => op.local,
+                    None if late => local,
+                    None => return,
+                };
+                let from = small(local);
+                self.buffer[from..from + input.0.len()].copy_from_slice(input.0);
+                if let Some(op) = self.pending.get_mut(&ticket) {
+                    op.fault = fault(code);
+                    self.end(ticket);
+                }
+            }
+            TAG => self.tell(peer, Message::Tag(input.n())),
+            INT => self.tell(peer, Message::Int(input.n().cast_signed())),
+            STRUCT => self.tell(peer, Message::Struct(body.to_vec())),
+            ADVERT => {
+                let (label, epoch, len, rights) = (input.n(), input.n(), input.n(), input.n());
+                let (read, write) = (rights & 1 != 0, rights & 2 != 0);
+                let advert = Advert { epoch, len, read, write };
+                self.peers[peer as usize].adverts.insert(label, advert);
+            }
+            REVOKED => {
+                let label = input.n();
+                self.peers[peer as usize].adverts.remove(&label);
+            }
+            _ => {}
+        }
+    }
+
+    /// A put lands: its ticket, and what went wrong.
+    fn land(&mut self, peer: u32, body: &[u8]) -> (u64, u64) {
+        let mut input = In(body);
+        let (ticket, label, epoch) = (input.n(), input.n(), input.n());
+        let (remote, note, tag) = (input.n(), input.n(), input.n());
+        let len = u64::try_from(input.0.len()).expect("small");
+        match self.reach(peer, true, (label, epoch, remote, len)) {
+            Ok(to) => to.copy_from_slice(input.0),
+            Err(fault) => return (ticket, code(&fault)),
+        }
+        if note != 0 {
+            self.tell(peer, Message::Notify(tag));
+        }
+        (ticket, 0)
+    }
+
+    /// What one of the bugs put off.
+    pub fn flush(&mut self) {
+        for (peer, body) in std::mem::take(&mut self.delayed) {
+            self.land(peer, &body);
+        }
+    }
+
+    fn tell(&mut self, from: u32, message: Message) {
+        self.out.push_back(Output::Message { from, message });
+    }
+
+    fn end(&mut self, ticket: u64) {
+        let Some(op) = self.pending.remove(&ticket) else { return };
+        match op.fault {
+            None => self.done(ticket, op.total),
+            Some(fault) => self.fail(ticket, fault),
+        }
+    }
+}
