@@ -125,7 +125,10 @@ impl Oracle {
             Ask::Expose { label, .. } => {
                 let window = self.person(rank).windows.get_mut(label);
                 match window.filter(|w| w.stage == Stage::Asked && w.exposure == op.exposure) {
-                    Some(window) => (window.stage, window.since_ns) = (Stage::Exposed, now),
+                    Some(window) => {
+                        (window.stage, window.since_ns) = (Stage::Exposed, now);
+                        window.made = true;
+                    }
                     None => {
                         let text = format!("rank {rank} exposed window {label:#x} twice");
                         return found(Kind::Answers, text);
@@ -249,8 +252,10 @@ impl Oracle {
             Ask::Expose { label, .. } if op.exposure != 0 => {
                 let label = *label;
                 self.fence(memory, rank, Area::Window(label), |_| true)?;
-                let window = self.person(rank).windows.get_mut(&label);
-                if let Some(window) = window.filter(|w| w.stage == Stage::Asked) {
+                let windows = &mut self.person(rank).windows;
+                if windows.get(&label).is_some_and(|window| !window.made) {
+                    windows.remove(&label);
+                } else if let Some(window) = windows.get_mut(&label) {
                     window.stage = Stage::Private;
                 }
             }

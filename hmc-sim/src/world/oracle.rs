@@ -55,6 +55,8 @@ pub(crate) struct Window {
     pub(crate) exposure: u64,
     /// When the last one was answered.
     pub(crate) since_ns: u64,
+    /// Its region is there for certain: an exposure was answered `Done`.
+    pub(crate) made: bool,
 }
 
 /// What the judge knows of a rank.
@@ -425,6 +427,7 @@ impl Oracle {
             ended: false,
             exposure: 0,
             since_ns: 0,
+            made: false,
         });
         let free = window.stage == Stage::Private;
         if free {

@@ -341,6 +341,9 @@ impl Draft {
                 at = self.when();
             }
             let (rank, peer) = self.pair();
+            if self.rng.below(16) == 0 {
+                self.ask(at, rank, None, Ask::Connect { rank: peer });
+            }
             let kind = if self.plan.rates.mixed { self.rng.below(16) } else { 0 };
             let tag = tag_of(self.tickets);
             let ticket = self.tickets;
@@ -474,6 +477,8 @@ impl Draft {
                 };
                 let at_ns = self.when();
                 self.plan.steps.push(Step { at_ns, event });
+                let later = at_ns + for_ns + self.rng.below(3_000 * MS);
+                self.ask(later, a, None, Ask::Connect { rank: b });
             }
         }
     }
