@@ -247,6 +247,9 @@ impl Net {
             return Tell::Nothing;
         }
         if !known {
+            if host.paused {
+                return Tell::Later(receiver_rank);
+            }
             self.conns[index].pipes[from].flowing = true;
             queue.push(now + 1_000, What::Flow(pipe_index));
             return Tell::Nothing;

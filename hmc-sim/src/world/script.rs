@@ -341,7 +341,7 @@ impl Draft {
                 at = self.when();
             }
             let (rank, peer) = self.pair();
-            if self.rng.below(16) == 0 {
+            if self.rng.below(8) == 0 {
                 self.ask(at, rank, None, Ask::Connect { rank: peer });
             }
             let kind = if self.plan.rates.mixed { self.rng.below(16) } else { 0 };
