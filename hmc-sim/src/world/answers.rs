@@ -352,6 +352,12 @@ impl Oracle {
             }
             for peer in 0..self.ranks {
                 let (view, back) = (self.links.view(rank, peer), self.links.view(peer, rank));
+                if view.up && !back.up {
+                    let text = format!(
+                        "rank {rank} still believes in its link to rank {peer}, long after its end"
+                    );
+                    return found(Kind::Peers, text);
+                }
                 if view.up && back.up {
                     self.mail.all_arrived(rank, peer, view.link)?;
                 }

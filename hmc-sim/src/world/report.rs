@@ -11,10 +11,12 @@ const TAIL_LINES: usize = 40;
 const STEP_LINES: usize = 40;
 
 impl Summary {
-    /// Events for each second and core.
+    /// Events for each second of a core: of processor time if it is known, so that a busy machine
+    /// does not change it.
     #[must_use]
     pub fn events_per_core_second(&self) -> u64 {
-        let seconds = self.wall.as_secs_f64() * self.threads.max(1) as f64;
+        let wall = self.wall.as_secs_f64() * self.threads.max(1) as f64;
+        let seconds = if self.cpu.is_zero() { wall } else { self.cpu.as_secs_f64() };
         if seconds > 0.0 { (self.stats.events as f64 / seconds) as u64 } else { 0 }
     }
 }

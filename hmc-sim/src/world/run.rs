@@ -100,6 +100,8 @@ pub struct Summary {
     pub hash: u64,
     /// Time it took.
     pub wall: Duration,
+    /// Processor time of all threads, where the system tells.
+    pub cpu: Duration,
     /// Threads it took.
     pub threads: usize,
 }
@@ -132,6 +134,7 @@ pub fn run<C: Cluster>(
     let enough = AtomicBool::new(false);
     let sum = Mutex::new(Summary { threads, ..Summary::default() });
     let worker = || {
+        let before = cpu_time();
         let mut own = Summary::default();
         while !enough.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -158,6 +161,7 @@ pub fn run<C: Cluster>(
             sum.clean += own.clean;
             sum.stats.add(&own.stats);
             sum.hash ^= own.hash;
+            sum.cpu += cpu_time().saturating_sub(before);
             sum.failures.append(&mut own.failures);
         }
     };
@@ -171,6 +175,13 @@ pub fn run<C: Cluster>(
     sum.failures.sort_by_key(|failure| failure.seed);
     sum.wall = begin.elapsed();
     sum
+}
+
+/// Processor time of this thread so far; zero where Linux does not tell.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
 }
 
 fn explain<C: Cluster>(

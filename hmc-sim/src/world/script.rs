@@ -166,11 +166,14 @@ impl Plan {
             _ => 2 + rng.below(7) as u32,
         });
         let ranks = ranks.clamp(2, 64);
-        let rates = swarm::rates(&mut rng, clean);
+        let mut rates = swarm::rates(&mut rng, clean);
+        // Long pieces need long strips, and long buffers time.
+        rates.big &= ranks <= 4;
+        rates.overlap |= rates.big;
         let weather = swarm::weather(&mut rng, clean);
         let skew_ns = if rng.below(2) == 0 { 0 } else { 1 + rng.below(2_000 * MS) };
         let starts_ns: Vec<u64> = (0..ranks).map(|_| rng.below(skew_ns)).collect();
-        let buffer_len = if rates.big { 8 << 20 } else { 16 << 10 };
+        let buffer_len = if rates.big { 5 << 20 } else { 16 << 10 };
         let first_ns = skew_ns + rng.below(100 * MS);
         let length_ns = match shape.hours {
             0 => (1 + rng.below(10)) * 1_000 * MS,

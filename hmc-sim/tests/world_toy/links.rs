@@ -280,7 +280,8 @@ impl Toy {
         }
         self.beat = self.now + self.boot.heartbeat_ns;
         let deaf = matches!(self.bug, Bug::NoHeartbeat | Bug::HangOnPartition);
-        let patience = self.boot.heartbeat_ns * if self.bug == Bug::Impatient { 1 } else { 5 };
+        let beats = if self.bug == Bug::Impatient { 1 } else { 10 };
+        let patience = self.boot.heartbeat_ns * beats / 2;
         for rank in 0..self.boot.ranks {
             let peer = &self.peers[rank as usize];
             if let Some(conn) = peer.up {

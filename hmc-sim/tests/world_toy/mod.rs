@@ -52,7 +52,7 @@ pub enum Bug {
     SilentDown,
     /// It wakes up all the time.
     Spin,
-    /// It is dead after a short stall: two heartbeats.
+    /// A peer is dead after half a heartbeat of silence.
     Impatient,
 }
 
