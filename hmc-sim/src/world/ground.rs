@@ -5,11 +5,9 @@
 
 /// Fills `out` with the pattern of `id`.
 pub(crate) fn pattern(id: u64, out: &mut [u8]) {
-    let mut word = 0u64;
-    for chunk in out.chunks_mut(8) {
-        let bytes = mix(id, word).to_le_bytes();
+    for (word, chunk) in out.chunks_mut(8).enumerate() {
+        let bytes = mix(id, word as u64).to_le_bytes();
         chunk.copy_from_slice(&bytes[..chunk.len()]);
-        word += 1;
     }
 }
 

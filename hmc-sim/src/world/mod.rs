@@ -3,6 +3,13 @@
 //! [`node`] is the border: what a rank is told and what it says. The world plays everything else:
 //! network, clock, processes that crash and pause, and the application of each rank, and an oracle
 //! on plain vectors judges each answer. It never looks into a node except through that border.
+//!
+//! - Start at [`run`]: campaigns over many seeds; `report` prints them.
+//! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the weather.
+//! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the
+//!   judge: `oracle` and `answers` over `ground` (bytes), `mail` (messages) and `links` (who is up).
+//! - `probe` wants ranks to connect and put again when all is healed.
+//! - A failure is a [`finding`]; `shrink` makes its script small.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -12,6 +19,7 @@
 )]
 
 mod answers;
+mod draft;
 mod engine;
 pub mod finding;
 mod ground;
@@ -21,10 +29,11 @@ mod net;
 pub mod node;
 mod ops;
 mod oracle;
+mod outage;
 mod pipe;
 mod probe;
 mod queue;
-pub mod report;
+mod report;
 pub mod run;
 pub mod script;
 mod shrink;

@@ -27,18 +27,18 @@ pub(crate) struct Host {
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) rank: u32,
-    life: u64,
+    pub(crate) life: u64,
     /// The node has heard of it.
     known: bool,
     /// The node is done with it, or was told that it is over.
-    closed: bool,
+    pub(crate) closed: bool,
 }
 
 #[derive(Debug)]
-struct Conn {
-    sides: [Side; 2],
+pub(crate) struct Conn {
+    pub(crate) sides: [Side; 2],
     /// `pipes[i]` goes from `sides[i]` to the other one.
-    pipes: [Pipe; 2],
+    pub(crate) pipes: [Pipe; 2],
     ticket: u32,
 }
 
@@ -74,15 +74,16 @@ pub(crate) enum Tell {
 
 pub(crate) struct Net {
     pub(crate) hosts: Vec<Host>,
-    conns: Vec<Conn>,
+    pub(crate) conns: Vec<Conn>,
     dials: Vec<Dial>,
     /// How often the path from..to is blocked.
-    blocked: Vec<u32>,
-    weather: Weather,
-    rng: Rng,
+    pub(crate) blocked: Vec<u32>,
+    pub(crate) weather: Weather,
+    pub(crate) rng: Rng,
 }
 
-const fn other(side: usize) -> usize {
+/// The other side.
+pub(crate) const fn other(side: usize) -> usize {
     1 - side
 }
 
@@ -99,7 +100,7 @@ impl Net {
         }
     }
 
-    fn path(&self, from: u32, to: u32) -> usize {
+    pub(crate) fn path(&self, from: u32, to: u32) -> usize {
         from as usize * self.hosts.len() + to as usize
     }
 
@@ -107,7 +108,7 @@ impl Net {
         self.blocked[self.path(from, to)] != 0
     }
 
-    fn delay(&mut self) -> u64 {
+    pub(crate) fn delay(&mut self) -> u64 {
         self.weather.delay_ns + self.rng.below(self.weather.jitter_ns)
     }
 
@@ -118,7 +119,7 @@ impl Net {
     }
 
     /// Schedules the pipe's next move, unless one is scheduled.
-    fn kick(&mut self, now: u64, index: u32, after_ns: u64, queue: &mut Queue) {
+    pub(crate) fn kick(&mut self, now: u64, index: u32, after_ns: u64, queue: &mut Queue) {
         let pipe = &mut self.conns[index as usize / 2].pipes[index as usize % 2];
         if !pipe.flowing && (pipe.coming() > 0 || pipe.end != End::Open) {
             pipe.flowing = true;
@@ -207,7 +208,14 @@ impl Net {
     }
 
     /// Resets what goes to `side`, behind so many bytes of those under way.
-    fn reset_to(&mut self, now: u64, index: usize, side: usize, keep: usize, queue: &mut Queue) {
+    pub(crate) fn reset_to(
+        &mut self,
+        now: u64,
+        index: usize,
+        side: usize,
+        keep: usize,
+        queue: &mut Queue,
+    ) {
         let from = other(side);
         let pipe = &mut self.conns[index].pipes[from];
         if pipe.end != End::Rst {
@@ -405,103 +413,5 @@ impl Net {
             return Tell::Later(dial.from);
         }
         Tell::Failed { rank: dial.from, ticket: dial.ticket }
-    }
-
-    /// Connections between two living ends that `want` picks.
-    fn open_conns(&self, want: impl Fn(u32, u32) -> bool) -> Vec<usize> {
-        let open = |conn: &Conn| {
-            let [a, b] = &conn.sides;
-            !(a.closed && b.closed) && (want(a.rank, b.rank) || want(b.rank, a.rank))
-        };
-        (0..self.conns.len()).filter(|index| open(&self.conns[*index])).collect()
-    }
-
-    /// Resets connections between two ranks, each direction at any byte. How many it hit.
-    pub(crate) fn cut(&mut self, now: u64, a: u32, b: u32, all: bool, queue: &mut Queue) -> usize {
-        let mut hit = self.open_conns(|x, y| (x, y) == (a, b));
-        if !all && hit.len() > 1 {
-            let one = self.rng.index(hit.len());
-            hit = vec![hit[one]];
-        }
-        for index in &hit {
-            for side in 0..2 {
-                let coming = self.conns[*index].pipes[other(side)].coming();
-                let keep = self.rng.index(coming + 1);
-                self.reset_to(now, *index, side, keep, queue);
-            }
-        }
-        hit.len()
-    }
-
-    /// From here on the network does its best.
-    pub(crate) fn calm(&mut self) {
-        self.weather.delay_ns = self.weather.delay_ns.min(1_000_000);
-        self.weather.jitter_ns = 0;
-        self.weather.ns_per_kib = 0;
-        self.weather.stall_one_in = 0;
-        self.weather.window = self.weather.window.max(32 << 10);
-    }
-
-    /// Blocks the path.
-    pub(crate) fn block(&mut self, from: u32, to: u32) {
-        let path = self.path(from, to);
-        self.blocked[path] += 1;
-    }
-
-    /// [`What::Heal`]: unblocks it, and what waited goes on.
-    pub(crate) fn heal(&mut self, now: u64, from: u32, to: u32, queue: &mut Queue) {
-        let path = self.path(from, to);
-        self.blocked[path] -= 1;
-        if self.blocked[path] != 0 {
-            return;
-        }
-        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
-            for side in 0..2 {
-                let pipe_index = (index * 2 + side) as u32;
-                let delay = self.delay();
-                self.kick(now, pipe_index, delay, queue);
-                let pipe = &mut self.conns[index].pipes[side];
-                if pipe.room > 0 && !pipe.telling {
-                    pipe.telling = true;
-                    queue.push(now + delay, What::Room(pipe_index));
-                }
-            }
-        }
-    }
-
-    /// The open streams from..to stand still until then.
-    pub(crate) fn stall(&mut self, from: u32, to: u32, until_ns: u64) {
-        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
-            let side = usize::from(self.conns[index].sides[0].rank != from);
-            let pipe = &mut self.conns[index].pipes[side];
-            pipe.not_before_ns = pipe.not_before_ns.max(until_ns);
-        }
-    }
-
-    /// The process of a rank ended. Unless `silent`, its kernel says so to all its peers.
-    pub(crate) fn crash(&mut self, now: u64, rank: u32, silent: bool, queue: &mut Queue) {
-        let host = &mut self.hosts[rank as usize];
-        host.alive = false;
-        host.paused = false;
-        host.silent = silent;
-        for index in self.open_conns(|x, _| x == rank) {
-            let side = usize::from(self.conns[index].sides[0].rank != rank);
-            if self.conns[index].sides[side].life != self.hosts[rank as usize].life {
-                continue;
-            }
-            self.conns[index].sides[side].closed = true;
-            let pipe = &mut self.conns[index].pipes[side];
-            let keep = self.rng.index(pipe.coming() + 1);
-            if silent {
-                pipe.cut(keep, pipe.end);
-                continue;
-            }
-            let end = if self.rng.below(2) == 0 { End::Rst } else { End::Fin };
-            if pipe.end == End::Open {
-                pipe.cut(if end == End::Fin { pipe.coming() } else { keep }, end);
-            }
-            let delay = self.delay();
-            self.kick(now, (index * 2 + side) as u32, delay, queue);
-        }
     }
 }

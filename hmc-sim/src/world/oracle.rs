@@ -224,10 +224,8 @@ impl Oracle {
                 let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
                 ground.settle(ticket, offset, &self.scratch);
             }
-            if let Some(op) = self.op(ticket) {
-                if op.fenced.is_none() {
-                    op.fenced = Some(landed);
-                }
+            if let Some(op) = self.op(ticket).filter(|op| op.fenced.is_none()) {
+                op.fenced = Some(landed);
             }
         }
         Ok(())

@@ -2,13 +2,14 @@
 //!
 //! A probe is an ask like any other; the judge checks it too.
 
+use super::draft::Layout;
 use super::engine::World;
 use super::finding::{Kind, Verdict, found};
 use super::node::{Ask, Cluster, Piece};
 use super::ops::State;
 use super::oracle::Stage;
 use super::queue::What;
-use super::script::{Event, Layout, Plan};
+use super::script::{Event, Plan};
 
 /// Bytes of a probe's put.
 const PROBE_LEN: u64 = 32;

@@ -223,7 +223,7 @@ impl Toy {
         self.tags += 1;
         if self.bug == Bug::TagsBackwards && self.tags % 4 == 1 {
             self.peers[peer as usize].held.push(frame);
-        } else if self.bug != Bug::TagLost || self.tags % 16 != 0 {
+        } else if self.bug != Bug::TagLost || !self.tags.is_multiple_of(16) {
             self.send(conn, frame);
             for held in std::mem::take(&mut self.peers[peer as usize].held) {
                 self.send(conn, held);

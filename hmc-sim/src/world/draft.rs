@@ -1,0 +1,355 @@
+//! Draws the plan of a seed: who meets whom, what they ask, and what goes wrong.
+//!
+//! All chance of a script is here; a run draws only how its network behaves.
+
+use super::node::{Ask, Piece};
+use super::script::{Event, Plan, Step, tag_of};
+use super::swarm::{self, Shape};
+use crate::rng::Rng;
+
+const MS: u64 = 1_000_000;
+
+/// The parts of a rank's buffer: sources of puts, landing places of gets, targets of peers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Where landing places begin.
+    pub(crate) landing: u64,
+    /// Where targets begin.
+    pub(crate) target: u64,
+    /// Where targets end; a guard follows.
+    pub(crate) end: u64,
+}
+
+impl Layout {
+    pub(crate) const fn of(buffer_len: u64) -> Self {
+        Self { landing: buffer_len / 4, target: buffer_len / 2, end: buffer_len - 64 }
+    }
+}
+
+struct Draft {
+    rng: Rng,
+    plan: Plan,
+    layout: Layout,
+    tickets: u64,
+    sources: Vec<u64>,
+    landings: Vec<u64>,
+    pairs: Vec<(u32, u32)>,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Plan {
+    /// The plan of that seed.
+    #[must_use]
+    pub fn draw(seed: u64, shape: &Shape) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5EED_0000_0000_0001);
+        let clean = rng.below(8) == 0;
+        let ranks = shape.ranks.unwrap_or_else(|| match rng.below(64) {
+            0 => 9 + rng.below(56) as u32,
+            n if n < 24 => 2,
+            _ => 2 + rng.below(7) as u32,
+        });
+        let ranks = ranks.clamp(2, 64);
+        let mut rates = swarm::rates(&mut rng, clean);
+        // Long pieces need long strips, and long buffers time.
+        rates.big &= ranks <= 4;
+        rates.overlap |= rates.big;
+        let weather = swarm::weather(&mut rng, clean);
+        let skew_ns = if rng.below(2) == 0 { 0 } else { 1 + rng.below(2_000 * MS) };
+        let starts_ns: Vec<u64> = (0..ranks).map(|_| rng.below(skew_ns)).collect();
+        let buffer_len = if rates.big { 5 << 20 } else { 16 << 10 };
+        let first_ns = skew_ns + rng.below(100 * MS);
+        let length_ns = match shape.hours {
+            0 => (1 + rng.below(10)) * 1_000 * MS,
+            hours => u64::from(hours) * 3_600_000 * MS,
+        };
+        let plan = Self {
+            seed,
+            ranks,
+            buffer_len,
+            heartbeat_ns: 500 * MS,
+            deadline_ns: [1_000, 3_000, 10_000][rng.index(3)] * MS,
+            starts_ns,
+            weather,
+            rates,
+            clean,
+            steps: Vec::new(),
+        };
+        let mut draft = Draft {
+            rng,
+            layout: Layout::of(buffer_len),
+            tickets: 0,
+            sources: vec![0; ranks as usize],
+            landings: vec![0; ranks as usize],
+            pairs: Vec::new(),
+            first_ns,
+            last_ns: first_ns + length_ns,
+            plan,
+        };
+        draft.meet(shape.hours);
+        let asks = shape.asks.unwrap_or_else(|| match draft.rng.below(4) {
+            0 => 30 + draft.rng.below(100) as u32,
+            _ => 100 + draft.rng.below(900) as u32,
+        });
+        draft.work(if draft.plan.rates.big { asks.min(60) } else { asks }, shape.relay);
+        draft.windows();
+        draft.ends();
+        draft.faults();
+        let mut plan = draft.plan;
+        plan.steps.sort_by_key(|step| step.at_ns);
+        plan
+    }
+}
+
+impl Draft {
+    fn when(&mut self) -> u64 {
+        self.first_ns + self.rng.below(self.last_ns - self.first_ns)
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        n != 0 && self.rng.below(n) == 0
+    }
+
+    fn ask(&mut self, at_ns: u64, rank: u32, after: Option<u64>, ask: Ask) -> u64 {
+        let ticket = self.tickets;
+        self.tickets += 1;
+        self.plan.steps.push(Step { at_ns, event: Event::Ask { ticket, rank, after, ask } });
+        ticket
+    }
+
+    /// Who knows whom, and who calls.
+    fn meet(&mut self, hours: u32) {
+        let ranks = self.plan.ranks;
+        for a in 0..ranks {
+            for b in a + 1..ranks {
+                let near = b == a + 1 || (a == 0 && b == ranks - 1);
+                if near || (ranks <= 8 && self.rng.below(3) != 0) {
+                    self.pairs.push((a, b));
+                }
+            }
+        }
+        for (a, b) in self.pairs.clone() {
+            let calls = self.rng.below(4);
+            let at = self.first_ns;
+            // Both at once, one of them, and again later: a lost link is asked for anew.
+            for (from, to) in [(a, b), (b, a)] {
+                if calls == 0 || (calls % 2 == 1) == (from == a) {
+                    let late = if self.rng.below(2) == 0 { 0 } else { self.rng.below(200 * MS) };
+                    self.ask(at + late, from, None, Ask::Connect { rank: to });
+                }
+            }
+            for _ in 0..2 + hours * 2 {
+                let at = self.when();
+                let (from, to) = if self.rng.below(2) == 0 { (a, b) } else { (b, a) };
+                self.ask(at, from, None, Ask::Connect { rank: to });
+            }
+        }
+        self.first_ns += 300 * MS;
+        self.last_ns += 300 * MS;
+    }
+
+    fn pair(&mut self) -> (u32, u32) {
+        let (a, b) = self.pairs[self.rng.index(self.pairs.len())];
+        if self.rng.below(2) == 0 { (a, b) } else { (b, a) }
+    }
+
+    fn len(&mut self) -> u64 {
+        match self.rng.below(if self.plan.rates.big { 20 } else { 16 }) {
+            0 => 0,
+            1 => 1,
+            2..=4 => 256 + self.rng.below(768),
+            5..=15 => 1 + self.rng.below(256),
+            n => (1 << 20) + n - 18,
+        }
+    }
+
+    /// The next place in a ring of places.
+    fn ring(next: &mut u64, from: u64, to: u64, len: u64) -> u64 {
+        let at = if *next < from || *next + len > to { from } else { *next };
+        *next = at + len;
+        at
+    }
+
+    fn source(&mut self, rank: u32, len: u64) -> u64 {
+        Self::ring(&mut self.sources[rank as usize], 0, self.layout.landing, len)
+    }
+
+    fn landing(&mut self, rank: u32, len: u64) -> u64 {
+        let Layout { landing, target, .. } = self.layout;
+        Self::ring(&mut self.landings[rank as usize], landing, target, len)
+    }
+
+    /// Where `rank` writes in a peer's buffer: its own strip, or anywhere.
+    fn remote(&mut self, rank: u32, len: u64) -> (u64, u64) {
+        if self.one_in(self.plan.rates.bad_one_in) {
+            let offset = [self.plan.buffer_len - len / 2, self.plan.buffer_len, u64::MAX - len / 2];
+            return (offset[self.rng.index(3)], len.max(2));
+        }
+        let Layout { target, end, .. } = self.layout;
+        let (from, to) = if self.plan.rates.overlap {
+            (target, end)
+        } else {
+            let strip = (end - target) / u64::from(self.plan.ranks);
+            (target + strip * u64::from(rank), target + strip * (u64::from(rank) + 1))
+        };
+        let len = len.min(to - from);
+        (from + self.rng.below(to - from - len + 1), len)
+    }
+
+    fn piece(&mut self, rank: u32, get: bool) -> Piece {
+        let len = self.len();
+        let (remote, len) = self.remote(rank, len);
+        let local = if get { self.landing(rank, len) } else { self.source(rank, len) };
+        Piece { local, remote, len }
+    }
+
+    fn work(&mut self, asks: u32, relay: bool) {
+        let mut at = self.first_ns;
+        for _ in 0..asks {
+            // Bursts: many asks at one moment.
+            if self.rng.below(4) != 0 {
+                at = self.when();
+            }
+            let (rank, peer) = self.pair();
+            if self.rng.below(8) == 0 {
+                self.ask(at, rank, None, Ask::Connect { rank: peer });
+            }
+            let kind = if self.plan.rates.mixed { self.rng.below(16) } else { 0 };
+            let tag = tag_of(self.tickets);
+            let ticket = self.tickets;
+            let ask = match kind {
+                0..=5 => Ask::Put { peer, piece: self.piece(rank, false) },
+                6..=8 => Ask::Get { peer, piece: self.piece(rank, true) },
+                9..=10 => Ask::PutNotify { peer, piece: self.piece(rank, false), tag },
+                11 => {
+                    let many = self.rng.below(6);
+                    let list = (0..many).map(|_| self.piece(rank, false)).collect();
+                    Ask::PutBatch { peer, list }
+                }
+                12..=13 => Ask::Tag { peer, tag },
+                14 => Ask::Int { peer, value: tag.cast_signed() },
+                _ if relay && self.rng.below(2) == 0 => {
+                    let len = self.len().min(1_000);
+                    let local = self.landing(peer, len);
+                    self.ask(at, peer, None, Ask::Recv { peer: rank, local, len });
+                    Ask::Send { peer, local: self.source(rank, len), len }
+                }
+                _ => {
+                    let mut bytes = ticket.to_le_bytes().to_vec();
+                    let more = self.rng.index(300);
+                    bytes.extend(self.rng.bytes(more));
+                    Ask::Struct { peer, bytes }
+                }
+            };
+            let put = matches!(ask, Ask::Put { .. });
+            let ticket = self.ask(at, rank, None, ask);
+            if put && self.rng.below(4) == 0 {
+                let tag = tag_of(self.tickets);
+                self.ask(at, rank, Some(ticket), Ask::Tag { peer, tag });
+            }
+            if self.one_in(self.plan.rates.cancel_one_in) {
+                let late = self.rng.below(2) * self.rng.below(4 * self.plan.weather.delay_ns);
+                self.ask(at + late, rank, None, Ask::Cancel { ticket });
+            }
+        }
+    }
+
+    /// Windows are exposed, used, revoked, and exposed again.
+    fn windows(&mut self) {
+        for life in 0..self.plan.rates.windows {
+            let (owner, peer) = self.pair();
+            // Few labels for one pair, so that lives follow each other.
+            let label = u64::from(owner) << 32 | u64::from(peer) << 8 | u64::from(life % 2);
+            let len = 64 + 64 * (label % 7);
+            let from = self.when();
+            let rights = self.rng.below(6);
+            let (read, write) = (rights != 0, rights != 1);
+            let expose = Ask::Expose { peer, label, len, read, write };
+            self.ask(from, owner, None, expose);
+            let length = self.rng.below(3_000) * MS;
+            for _ in 0..self.rng.below(20) {
+                let at =
+                    from + 5 * self.plan.weather.delay_ns + self.rng.below(length + length / 4);
+                let many = self.rng.below(len + 1);
+                let mut remote = self.rng.below(len - many + 1);
+                if self.one_in(self.plan.rates.bad_one_in) {
+                    remote = len - many / 2;
+                }
+                let ask = if self.rng.below(3) == 0 {
+                    let local = self.landing(peer, many);
+                    let piece = Piece { local, remote, len: many };
+                    Ask::GetWindow { peer: owner, label, piece }
+                } else {
+                    let local = self.source(peer, many);
+                    let piece = Piece { local, remote, len: many };
+                    Ask::PutWindow { peer: owner, label, piece }
+                };
+                self.ask(at, peer, None, ask);
+            }
+            if self.rng.below(5) != 0 {
+                let patience_ns = [10, 1_000][self.rng.index(2)] * MS;
+                self.ask(from + length, owner, None, Ask::Revoke { label, patience_ns });
+                // A put in the same moment races with the revoke.
+                let local = self.source(peer, len);
+                let piece = Piece { local, remote: 0, len };
+                let early = self.rng.below(2 * self.plan.weather.delay_ns + 1);
+                let at = (from + length).saturating_sub(early);
+                self.ask(at, peer, None, Ask::PutWindow { peer: owner, label, piece });
+            }
+        }
+    }
+
+    /// Links that end in order.
+    fn ends(&mut self) {
+        for _ in 0..self.plan.rates.disconnects {
+            let (rank, peer) = self.pair();
+            let at = self.when();
+            self.ask(at, rank, None, Ask::Disconnect { peer });
+            if self.rng.below(2) == 0 {
+                let at = at + self.rng.below(2_000 * MS);
+                self.ask(at, rank, None, Ask::Connect { rank: peer });
+            }
+        }
+        for _ in 0..self.plan.rates.leaves {
+            let (rank, _) = self.pair();
+            let at = self.when();
+            self.ask(at, rank, None, Ask::Leave);
+        }
+    }
+
+    fn faults(&mut self) {
+        let rates = self.plan.rates.clone();
+        let kinds = [
+            rates.cuts,
+            rates.partitions,
+            rates.one_way,
+            rates.kills,
+            rates.vanishes,
+            rates.pauses,
+            rates.stalls,
+        ];
+        for (kind, count) in kinds.into_iter().enumerate() {
+            for _ in 0..count {
+                let (a, b) = self.pair();
+                // Short ones pass unnoticed, long ones outlast the heartbeats.
+                let most_ms = [50, 1_000, 8_000][self.rng.index(3)];
+                let for_ns = self.rng.below(most_ms * MS);
+                let event = match kind {
+                    0 => Event::Cut { a, b, all: self.rng.below(2) == 0 },
+                    1 | 2 => Event::Partition { a, b, both: kind == 1, for_ns },
+                    3 | 4 => {
+                        let again = self.rng.below(10) < u64::from(rates.restarts);
+                        let restart_ns = again.then_some(for_ns);
+                        Event::Crash { rank: a, silent: kind == 4, restart_ns }
+                    }
+                    5 => Event::Pause { rank: a, for_ns },
+                    _ => Event::Stall { a, b, for_ns },
+                };
+                let at_ns = self.when();
+                self.plan.steps.push(Step { at_ns, event });
+                let later = at_ns + for_ns + self.rng.below(3_000 * MS);
+                self.ask(later, a, None, Ask::Connect { rank: b });
+            }
+        }
+    }
+}

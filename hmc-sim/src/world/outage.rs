@@ -1,0 +1,107 @@
+//! What faults do to the network: cuts, blocked paths, stalls, and processes that end.
+//!
+//! See [`super::net`] for how it works while nothing is wrong.
+
+use super::net::{Net, other};
+use super::pipe::End;
+use super::queue::{Queue, What};
+
+impl Net {
+    /// Connections between two living ends that `want` picks.
+    fn open_conns(&self, want: impl Fn(u32, u32) -> bool) -> Vec<usize> {
+        let open = |conn: &super::net::Conn| {
+            let [a, b] = &conn.sides;
+            !(a.closed && b.closed) && (want(a.rank, b.rank) || want(b.rank, a.rank))
+        };
+        (0..self.conns.len()).filter(|index| open(&self.conns[*index])).collect()
+    }
+
+    /// Resets connections between two ranks, each direction at any byte. How many it hit.
+    pub(crate) fn cut(&mut self, now: u64, a: u32, b: u32, all: bool, queue: &mut Queue) -> usize {
+        let mut hit = self.open_conns(|x, y| (x, y) == (a, b));
+        if !all && hit.len() > 1 {
+            let one = self.rng.index(hit.len());
+            hit = vec![hit[one]];
+        }
+        for index in &hit {
+            for side in 0..2 {
+                let coming = self.conns[*index].pipes[other(side)].coming();
+                let keep = self.rng.index(coming + 1);
+                self.reset_to(now, *index, side, keep, queue);
+            }
+        }
+        hit.len()
+    }
+
+    /// From here on the network does its best.
+    pub(crate) fn calm(&mut self) {
+        self.weather.delay_ns = self.weather.delay_ns.min(1_000_000);
+        self.weather.jitter_ns = 0;
+        self.weather.ns_per_kib = 0;
+        self.weather.stall_one_in = 0;
+        self.weather.window = self.weather.window.max(32 << 10);
+    }
+
+    /// Blocks the path.
+    pub(crate) fn block(&mut self, from: u32, to: u32) {
+        let path = self.path(from, to);
+        self.blocked[path] += 1;
+    }
+
+    /// [`What::Heal`]: unblocks it, and what waited goes on.
+    pub(crate) fn heal(&mut self, now: u64, from: u32, to: u32, queue: &mut Queue) {
+        let path = self.path(from, to);
+        self.blocked[path] -= 1;
+        if self.blocked[path] != 0 {
+            return;
+        }
+        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
+            for side in 0..2 {
+                let pipe_index = (index * 2 + side) as u32;
+                let delay = self.delay();
+                self.kick(now, pipe_index, delay, queue);
+                let pipe = &mut self.conns[index].pipes[side];
+                if pipe.room > 0 && !pipe.telling {
+                    pipe.telling = true;
+                    queue.push(now + delay, What::Room(pipe_index));
+                }
+            }
+        }
+    }
+
+    /// The open streams from..to stand still until then.
+    pub(crate) fn stall(&mut self, from: u32, to: u32, until_ns: u64) {
+        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
+            let side = usize::from(self.conns[index].sides[0].rank != from);
+            let pipe = &mut self.conns[index].pipes[side];
+            pipe.not_before_ns = pipe.not_before_ns.max(until_ns);
+        }
+    }
+
+    /// The process of a rank ended. Unless `silent`, its kernel says so to all its peers.
+    pub(crate) fn crash(&mut self, now: u64, rank: u32, silent: bool, queue: &mut Queue) {
+        let host = &mut self.hosts[rank as usize];
+        host.alive = false;
+        host.paused = false;
+        host.silent = silent;
+        for index in self.open_conns(|x, _| x == rank) {
+            let side = usize::from(self.conns[index].sides[0].rank != rank);
+            if self.conns[index].sides[side].life != self.hosts[rank as usize].life {
+                continue;
+            }
+            self.conns[index].sides[side].closed = true;
+            let pipe = &mut self.conns[index].pipes[side];
+            let keep = self.rng.index(pipe.coming() + 1);
+            if silent {
+                pipe.cut(keep, pipe.end);
+                continue;
+            }
+            let end = if self.rng.below(2) == 0 { End::Rst } else { End::Fin };
+            if pipe.end == End::Open {
+                pipe.cut(if end == End::Fin { pipe.coming() } else { keep }, end);
+            }
+            let delay = self.delay();
+            self.kick(now, (index * 2 + side) as u32, delay, queue);
+        }
+    }
+}
