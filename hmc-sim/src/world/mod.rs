@@ -39,4 +39,4 @@ pub mod script;
 mod shrink;
 pub mod stats;
 pub mod swarm;
-mod trace;
+pub mod trace;

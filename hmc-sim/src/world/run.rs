@@ -15,7 +15,7 @@ use super::script::{Plan, Step};
 use super::shrink::shrink;
 use super::stats::Stats;
 use super::swarm::Shape;
-use super::trace::Trace;
+use super::trace::{Print, Trace};
 
 /// What a campaign does.
 #[derive(Clone, Debug)]
@@ -28,8 +28,8 @@ pub struct Options {
     pub shape: Shape,
     /// Threads; zero: one for each core.
     pub threads: usize,
-    /// Print every event (with one thread and few seeds).
-    pub trace: bool,
+    /// Gets every line of the trace (wants one thread and few seeds).
+    pub trace: Option<Print>,
     /// Stop after so many failures; zero: never.
     pub stop_after: usize,
     /// Runs that shrinking one failure may take; zero: do not shrink.
@@ -39,15 +39,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let shape = Shape::default();
-        Self {
-            first: 0,
-            seeds: 1,
-            shape,
-            threads: 0,
-            trace: false,
-            stop_after: 1,
-            shrink_runs: 300,
-        }
+        Self { first: 0, seeds: 1, shape, threads: 0, trace: None, stop_after: 1, shrink_runs: 300 }
     }
 }
 
@@ -106,8 +98,8 @@ pub struct Summary {
     pub threads: usize,
 }
 
-/// Runs one plan. `keep` the last lines of the trace, or `print` all of it.
-pub fn run_plan<C: Cluster>(plan: &Plan, cluster: C, keep: bool, print: bool) -> Outcome {
+/// Runs one plan. `keep` the last lines of the trace; `print` gets all of them.
+pub fn run_plan<C: Cluster>(plan: &Plan, cluster: C, keep: bool, print: Option<Print>) -> Outcome {
     let mut world = World::new(plan, cluster, Trace::new(keep, print));
     let result = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|payload| {
         let text = payload
@@ -192,7 +184,7 @@ fn explain<C: Cluster>(
 ) -> Failure {
     let (seed, ranks, full_steps) = (plan.seed, plan.ranks, plan.steps.len());
     let small = shrink(plan, finding.kind, options.shrink_runs, make);
-    let outcome = run_plan(&small, make(), true, false);
+    let outcome = run_plan(&small, make(), true, None);
     let shrunk = outcome.result.err().unwrap_or_else(|| finding.clone());
     let mut replay = format!("--seed {seed}");
     let Shape { ranks: fixed, hours, .. } = options.shape;

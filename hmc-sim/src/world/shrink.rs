@@ -20,7 +20,7 @@ impl<C: Cluster, F: Fn() -> C> Shrink<'_, F> {
             return false;
         }
         self.left -= 1;
-        let result = run_plan(plan, (self.make)(), false, false).result;
+        let result = run_plan(plan, (self.make)(), false, None).result;
         result.is_err_and(|finding| finding.kind == self.kind)
     }
 

@@ -7,17 +7,20 @@ use std::collections::VecDeque;
 /// Lines kept for a report.
 const TAIL_LINES: usize = 400;
 
+/// Takes a line of the trace.
+pub type Print = fn(&str);
+
 /// The record of one run.
 pub(crate) struct Trace {
     hash: u64,
     lines: Option<VecDeque<String>>,
-    print: bool,
+    print: Option<Print>,
 }
 
 impl Trace {
-    /// A record; `keep` the last lines as text, `print` every line at once.
-    pub(crate) fn new(keep: bool, print: bool) -> Self {
-        let lines = (keep || print).then(VecDeque::new);
+    /// A record; `keep` the last lines as text, `print` gets every line at once.
+    pub(crate) fn new(keep: bool, print: Option<Print>) -> Self {
+        let lines = (keep || print.is_some()).then(VecDeque::new);
         Self { hash: 0xCBF2_9CE4_8422_2325, lines, print }
     }
 
@@ -51,8 +54,8 @@ impl Trace {
     #[cold]
     fn keep(&mut self, now_ns: u64, line: &str) {
         let line = format!("{:>16.6} ms  {line}", now_ns as f64 / 1e6);
-        if self.print {
-            println!("{line}");
+        if let Some(print) = self.print {
+            print(&line);
         }
         if let Some(lines) = &mut self.lines {
             if lines.len() == TAIL_LINES {
