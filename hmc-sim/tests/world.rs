@@ -21,7 +21,8 @@ use world_toy::{Bug, Toys};
 const SEEDS_FOR_A_BUG: u64 = 300;
 
 fn campaign(bug: Bug, seeds: u64, threads: usize) -> Summary {
-    let options = Options { seeds, threads, ..Options::default() };
+    let shape = Shape { relay: true, ..Shape::default() };
+    let options = Options { seeds, threads, shape, ..Options::default() };
     run(&options, || Toys(bug), |_| {})
 }
 
@@ -93,6 +94,7 @@ found! {
     no_redial: NoRedial => Stuck;
     silent_down: SilentDown => Peers | Stuck | Messages;
     spin: Spin => Livelock;
+    parcels_backwards: ParcelsBackwards => NotDone | Lost;
     impatient: Impatient => Unexplained | Stuck;
 }
 

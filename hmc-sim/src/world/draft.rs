@@ -229,10 +229,8 @@ impl Draft {
                 12..=13 => Ask::Tag { peer, tag },
                 14 => Ask::Int { peer, value: tag.cast_signed() },
                 _ if relay && self.rng.below(2) == 0 => {
-                    let len = self.len().min(1_000);
-                    let local = self.landing(peer, len);
-                    self.ask(at, peer, None, Ask::Recv { peer: rank, local, len });
-                    Ask::Send { peer, local: self.source(rank, len), len }
+                    self.parcels(at, rank, peer);
+                    continue;
                 }
                 _ => {
                     let mut bytes = ticket.to_le_bytes().to_vec();
@@ -251,6 +249,19 @@ impl Draft {
                 let late = self.rng.below(2) * self.rng.below(4 * self.plan.weather.delay_ns);
                 self.ask(at + late, rank, None, Ask::Cancel { ticket });
             }
+        }
+    }
+
+    /// Parcels: several at once, either side first.
+    fn parcels(&mut self, at: u64, rank: u32, peer: u32) {
+        const MOST: u64 = 256;
+        for _ in 0..1 + self.rng.below(4) {
+            let len = self.len().min(MOST);
+            let (sends, receives) = (self.rng.below(100 * MS), self.rng.below(100 * MS));
+            let local = self.source(rank, len);
+            self.ask(at + sends, rank, None, Ask::Send { peer, local, len });
+            let local = self.landing(peer, MOST);
+            self.ask(at + receives, peer, None, Ask::Recv { peer: rank, local, len: MOST });
         }
     }
 

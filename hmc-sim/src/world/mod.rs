@@ -33,6 +33,7 @@ mod outage;
 mod pipe;
 mod probe;
 mod queue;
+mod relay;
 mod report;
 pub mod run;
 pub mod script;

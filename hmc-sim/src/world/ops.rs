@@ -1,5 +1,7 @@
 //! The asks of a run: who asked what when, and the shape of what they move.
 
+use std::borrow::Cow;
+
 use super::node::{Area, Ask, Piece};
 
 /// Where an ask stands.
@@ -50,7 +52,9 @@ pub(crate) struct Moves<'a> {
     pub(crate) peer: u32,
     pub(crate) label: Option<u64>,
     pub(crate) way: Way,
-    pub(crate) pieces: &'a [Piece],
+    pub(crate) pieces: Cow<'a, [Piece]>,
+    /// `Send` or `Recv`: the other end is an ask, not a place.
+    pub(crate) relay: bool,
 }
 
 /// What `ask` moves, if anything.
@@ -67,9 +71,15 @@ pub(crate) fn moves(ask: &Ask) -> Option<Moves<'_>> {
         Ask::GetWindow { peer, label, piece } => {
             (peer, Some(*label), Way::In, std::slice::from_ref(piece))
         }
+        Ask::Send { peer, local, len } | Ask::Recv { peer, local, len } => {
+            let way = if matches!(ask, Ask::Send { .. }) { Way::Out } else { Way::In };
+            let pieces = Cow::Owned(vec![Piece { local: *local, remote: 0, len: *len }]);
+            return Some(Moves { peer: *peer, label: None, way, pieces, relay: true });
+        }
         _ => return None,
     };
-    Some(Moves { peer: *peer, label, way, pieces })
+    let pieces = Cow::Borrowed(pieces);
+    Some(Moves { peer: *peer, label, way, pieces, relay: false })
 }
 
 /// The peer that an ask is about.

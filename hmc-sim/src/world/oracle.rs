@@ -10,7 +10,8 @@ use super::ground::{Ground, Mark, pattern};
 use super::links::Links;
 use super::mail::Mail;
 use super::node::{Area, Ask, Message};
-use super::ops::{Op, State, Way, fits, moves, peer};
+use super::ops::{Op, State, Way, fits, moves, peer, total};
+use super::relay::{Relay, pattern_of};
 use super::script::Plan;
 
 /// Asks that a rank must be able to run at a time, before `Full` is an excuse.
@@ -94,6 +95,7 @@ pub(crate) struct Oracle {
     pub(crate) people: Vec<Person>,
     pub(crate) links: Links,
     pub(crate) mail: Mail,
+    pub(crate) relay: Relay,
     pub(crate) scratch: Vec<u8>,
     /// Connects and disconnects answered in this batch of outputs.
     pub(crate) claims: Vec<(u32, u32, bool)>,
@@ -117,11 +119,6 @@ pub(crate) fn look(
     Ok(())
 }
 
-/// The pattern of piece `index` of an ask.
-const fn pattern_of(ticket: u64, index: usize) -> u64 {
-    (ticket << 8 | index as u64) ^ 0x5055_5400_0000_0000
-}
-
 impl Oracle {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
@@ -134,6 +131,7 @@ impl Oracle {
             people: (0..plan.ranks).map(|_| Person::default()).collect(),
             links: Links::new(plan.ranks),
             mail: Mail::new(plan.ranks),
+            relay: Relay::new(plan.ranks),
             scratch: Vec::new(),
             claims: Vec::new(),
         }
@@ -363,6 +361,15 @@ impl Oracle {
     /// Enters the ask as a writer or reader of what it may touch.
     fn enter(&mut self, now: u64, ticket: u64, rank: u32, ask: &Ask) {
         let Some(moves) = moves(ask) else { return };
+        if moves.relay {
+            if let Some(op) = self.op(ticket) {
+                op.sound = false; // it needs its counterpart
+            }
+            if moves.way == Way::Out {
+                self.relay.asked(rank, moves.peer, ticket, total(&moves.pieces));
+            }
+            return;
+        }
         let view = self.links.view(moves.peer, rank);
         let link = if view.up { view.link } else { view.link + 1 };
         let advert_ns = ADVERT_BEATS * self.heartbeat_ns;

@@ -28,6 +28,9 @@ pub struct Peer {
     pub redial: u64,
     pub lost: bool,
     pub adverts: std::collections::BTreeMap<u64, super::ops::Advert>,
+    /// Parcels that nobody asked for yet, and asks for which none came yet.
+    pub parcels: std::collections::VecDeque<(u64, Vec<u8>)>,
+    pub receivers: std::collections::VecDeque<(u64, u64, u64)>,
     /// Tags held back, for one of the bugs.
     pub held: Vec<Vec<u8>>,
 }
@@ -45,6 +48,8 @@ impl Default for Peer {
             redial: u64::MAX,
             lost: false,
             adverts: std::collections::BTreeMap::new(),
+            parcels: std::collections::VecDeque::new(),
+            receivers: std::collections::VecDeque::new(),
             held: Vec::new(),
         }
     }
@@ -226,6 +231,8 @@ impl Toy {
         peer.lost = true;
         peer.adverts.clear();
         peer.held.clear();
+        peer.parcels.clear();
+        peer.receivers.clear();
         if close {
             self.close(conn);
         }

@@ -52,6 +52,8 @@ pub enum Bug {
     SilentDown,
     /// It wakes up all the time.
     Spin,
+    /// Of two parcels that wait the later goes first.
+    ParcelsBackwards,
     /// A peer is dead after half a heartbeat of silence.
     Impatient,
 }

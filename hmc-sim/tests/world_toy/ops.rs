@@ -14,6 +14,7 @@ const INT: u8 = 15;
 const STRUCT: u8 = 16;
 const ADVERT: u8 = 17;
 const REVOKED: u8 = 18;
+const PARCEL: u8 = 19;
 
 /// Frames carry at most so many bytes.
 const PIECE: u64 = 256 << 10;
@@ -117,7 +118,22 @@ impl Toy {
                 }
                 self.done(ticket, 0);
             }
-            Ask::Send { .. } | Ask::Recv { .. } => self.fail(ticket, Fault::Unsupported),
+            Ask::Send { peer, local, len } | Ask::Recv { peer, local, len } => {
+                let Some(conn) = self.peers[*peer as usize].up else {
+                    return self.fail(ticket, Fault::NotConnected);
+                };
+                let op = Pending { peer: *peer, total: *len, left: 1, local: *local, fault: None };
+                self.pending.insert(ticket, op);
+                if matches!(ask, Ask::Send { .. }) {
+                    let bytes = &self.buffer[small(*local)..small(*local + *len)];
+                    let frame = Out::new(PARCEL).n(ticket).bytes(bytes);
+                    self.send(conn, frame);
+                } else {
+                    let receiver = (ticket, *local, *len);
+                    self.peers[*peer as usize].receivers.push_back(receiver);
+                    self.pair(*peer, conn);
+                }
+            }
         }
     }
 
@@ -343,6 +359,12 @@ impl Toy {
                     self.end(ticket);
                 }
             }
+            PARCEL => {
+                let ticket = input.n();
+                let parcel = (ticket, input.0.to_vec());
+                self.peers[peer as usize].parcels.push_back(parcel);
+                self.pair(peer, conn);
+            }
             TAG => self.tell(peer, Message::Tag(input.n())),
             INT => self.tell(peer, Message::Int(input.n().cast_signed())),
             STRUCT => self.tell(peer, Message::Struct(body.to_vec())),
@@ -357,6 +379,39 @@ impl Toy {
                 self.peers[peer as usize].adverts.remove(&label);
             }
             _ => {}
+        }
+    }
+
+    /// Parcels meet receivers, first to first.
+    fn pair(&mut self, peer: u32, conn: u32) {
+        loop {
+            let state = &mut self.peers[peer as usize];
+            let waits = state.receivers.front().is_none_or(|r| self.pending.contains_key(&r.0));
+            if !waits {
+                state.receivers.pop_front();
+                continue;
+            }
+            if state.parcels.is_empty() || state.receivers.is_empty() {
+                return;
+            }
+            let (parcel, receiver) = if self.bug == Bug::ParcelsBackwards {
+                (state.parcels.pop_back(), state.receivers.pop_front())
+            } else {
+                (state.parcels.pop_front(), state.receivers.pop_front())
+            };
+            let (Some((sent, bytes)), Some((ticket, local, len))) = (parcel, receiver) else {
+                return;
+            };
+            self.pending.remove(&ticket);
+            let many = u64::try_from(bytes.len()).expect("small");
+            if many > len {
+                self.fail(ticket, Fault::OutOfRange);
+                self.send(conn, Out::new(ACK).n(sent).n(1).end());
+            } else {
+                self.buffer[small(local)..small(local + many)].copy_from_slice(&bytes);
+                self.done(ticket, many);
+                self.send(conn, Out::new(ACK).n(sent).n(0).end());
+            }
         }
     }
 
