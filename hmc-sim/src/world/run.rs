@@ -32,6 +32,8 @@ pub struct Options {
     pub trace: Option<Print>,
     /// Stop after so many failures; zero: never.
     pub stop_after: usize,
+    /// Arguments that a replay needs besides seed, ranks and hours.
+    pub replay: String,
     /// Runs that shrinking one failure may take; zero: do not shrink.
     pub shrink_runs: u32,
 }
@@ -39,7 +41,16 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let shape = Shape::default();
-        Self { first: 0, seeds: 1, shape, threads: 0, trace: None, stop_after: 1, shrink_runs: 300 }
+        Self {
+            first: 0,
+            seeds: 1,
+            shape,
+            threads: 0,
+            trace: None,
+            stop_after: 1,
+            replay: String::new(),
+            shrink_runs: 300,
+        }
     }
 }
 
@@ -193,6 +204,9 @@ fn explain<C: Cluster>(
     }
     if hours != 0 {
         replay += &format!(" --hours {hours}");
+    }
+    if !options.replay.is_empty() {
+        replay += &format!(" {}", options.replay);
     }
     replay += " --trace";
     let tail = outcome.tail;

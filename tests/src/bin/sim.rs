@@ -10,6 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use hmc_sim::world::run::{Options, run};
 use hmc_sim::world::swarm::Shape;
+use hmc_sim::world::trace::Print;
 use hmc_tests::cluster::Sessions;
 
 /// Runs simulated clusters of real sessions and checks every byte, answer and message.
@@ -50,20 +51,18 @@ impl Arguments {
             (false, None) => 500,
         };
         let asks = self.full.then_some(1_000);
+        let print: Print = |line| println!("{line}");
         Options {
             first: self.seed.unwrap_or(1),
             seeds: self.seeds.unwrap_or(default),
             shape: Shape { ranks: self.ranks, asks, hours: self.hours, relay: false },
             threads: if self.trace { 1 } else { self.threads },
-            trace: self.trace.then_some(print_line),
+            trace: self.trace.then_some(print),
+            replay: if self.full { "--full --seeds 1".into() } else { String::new() },
             stop_after: self.stop_after.max(1),
             ..Options::default()
         }
     }
-}
-
-fn print_line(line: &str) {
-    println!("{line}");
 }
 
 fn main() -> ExitCode {
