@@ -11,9 +11,11 @@
 //!   [`conformance::transport::run`].
 
 pub mod conformance;
+pub mod detector;
 mod fabric;
 pub mod fault;
 pub mod memory;
+pub mod net;
 pub mod nic;
 pub mod plain;
 mod ring;
