@@ -9,9 +9,15 @@
 //! - [`world`]: a cluster of ranks from one seed, with crashes and partitions, and its oracle.
 //! - [`conformance`]: the suite that every transport must pass. Start at
 //!   [`conformance::transport::run`].
+//! - [`nic`]: two ends of a simulated NIC with delays, reordering, loss, duplicates and death; [`net`]
+//!   has more ends than two; [`detector`] reports each access that nobody was allowed to make.
+//! - [`device`]: devices with an address space of their own, and streams that take time.
+//! - [`conformance`]: the suites that every transport and every device must pass. Start at
+//!   [`conformance::transport::run`] and [`conformance::device::run`].
 
 pub mod conformance;
 pub mod detector;
+pub mod device;
 mod fabric;
 pub mod fault;
 pub mod memory;
@@ -21,3 +27,4 @@ pub mod plain;
 mod ring;
 pub mod rng;
 pub mod world;
+mod stream;

@@ -7,6 +7,9 @@
 )]
 
 mod cases;
+pub mod device;
+mod device_cases;
+pub mod device_subjects;
 mod image;
 mod ledger;
 pub mod subjects;
