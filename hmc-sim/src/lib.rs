@@ -12,6 +12,7 @@
 //! - [`nic`]: two ends of a simulated NIC with delays, reordering, loss, duplicates and death; [`net`]
 //!   has more ends than two; [`detector`] reports each access that nobody was allowed to make.
 //! - [`device`]: devices with an address space of their own, and streams that take time.
+//! - [`vendor`]: shared libraries with a vendor's C API over such devices, built by the tests.
 //! - [`conformance`]: the suites that every transport and every device must pass. Start at
 //!   [`conformance::transport::run`] and [`conformance::device::run`].
 
@@ -28,3 +29,4 @@ mod ring;
 pub mod rng;
 pub mod world;
 mod stream;
+pub mod vendor;
