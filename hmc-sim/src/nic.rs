@@ -18,7 +18,7 @@ use hmc_core::window::Step;
 use hmc_core::work::{Completion, WorkRequest};
 
 pub use crate::fabric::Bytes;
-use crate::fabric::instant::{Instantly, Place};
+use crate::fabric::instant::{Place, Shell};
 use crate::fabric::net::Fabric;
 pub use crate::fabric::port::{Path, Queue};
 use crate::fault::Faults;
@@ -52,14 +52,15 @@ impl Config {
 /// One end of a connection between two simulated processes.
 #[derive(Debug)]
 pub struct SimNic {
-    wire: Wire,
+    shell: Rc<RefCell<Shell>>,
+    place: Place,
 }
 
 /// Which world it lives in.
 #[derive(Debug)]
 enum Wire {
     /// Everything is done when it is posted.
-    Instant(Rc<RefCell<Instantly>>, Place),
+    Instant(Rc<RefCell<Shell>>, Place),
     /// Time, weather and faults; the number of the port.
     Net(Rc<RefCell<Fabric>>, usize),
 }
@@ -85,7 +86,7 @@ impl SimNic {
     #[must_use]
     pub fn pair(config: Config) -> (Self, Self) {
         if config.faults == Faults::NONE {
-            return Self::instant(Instantly::new(config.seed, config.depth, Bytes::Move));
+            return Self::instant(Shell::new(config.seed, config.depth, Bytes::Move));
         }
         let pair = SimNet::new(config, 2).connect(0, 1);
         pair.expect("a net of two has the ends 0 and 1")
@@ -97,27 +98,35 @@ impl SimNic {
     /// so that what is measured is everything but the copy. `None` when the sizes cannot be had.
     #[must_use]
     pub fn pair_fast(local_len: u64, window_len: u64, bytes: Bytes) -> Option<FastPair> {
-        let (near, far) = Self::instant(Instantly::new(0, 256, bytes));
+        let (near, far) = Self::instant(Shell::new(0, 256, bytes));
         let local = near.register(local_len)?;
         let target = far.register(window_len)?;
         let remote = far.expose(target.slice(0, window_len).ok()?, Access::all())?;
         Some(FastPair { near, far, local, target, remote })
     }
 
-    fn instant(world: Instantly) -> (Self, Self) {
-        let world = Rc::new(RefCell::new(world));
-        let near = Self { wire: Wire::Instant(Rc::clone(&world), Place::Near) };
-        (near, Self { wire: Wire::Instant(world, Place::Far) })
+    fn instant(world: Shell) -> (Self, Self) {
+        let shell = Rc::new(RefCell::new(world));
+        let near = Self { shell: Rc::clone(&shell), place: Place::Near };
+        (near, Self { shell, place: Place::Far })
     }
 
     pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
-        Self { wire: Wire::Net(Rc::clone(fabric), port) }
+        let shell = Rc::new(RefCell::new(Shell::of_net(fabric, port)));
+        Self { shell, place: Place::Near }
+    }
+
+    fn wire(&self) -> Wire {
+        match self.shell.borrow().net() {
+            Some((fabric, port)) => Wire::Net(Rc::clone(fabric), *port),
+            None => Wire::Instant(Rc::clone(&self.shell), self.place),
+        }
     }
 
     /// The net that this end belongs to; an instant pair has none.
     #[must_use]
     pub fn net(&self) -> Option<SimNet> {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(..) => None,
             Wire::Net(fabric, _) => Some(SimNet::of(fabric)),
         }
@@ -126,7 +135,7 @@ impl SimNic {
     /// Registers `len` bytes of fresh memory of this end's process.
     #[must_use]
     pub fn register(&self, len: u64) -> Option<LocalRegion> {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.register(len),
             Wire::Net(fabric, port) => fabric.borrow_mut().register(*port, len),
         }
@@ -134,7 +143,7 @@ impl SimNic {
 
     /// Forgets a region of this end's process and poisons its bytes. Whether there was one.
     pub fn deregister(&self, key: RegionKey) -> bool {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.deregister(key),
             Wire::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
         }
@@ -143,7 +152,7 @@ impl SimNic {
     /// Exposes a range of this end to the other; `None` when the table of windows is full.
     #[must_use]
     pub fn expose(&self, range: LocalSlice, access: Access) -> Option<RemoteRegion> {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();
                 let entropy = world.rng().next_u64();
@@ -162,7 +171,7 @@ impl SimNic {
         len: u64,
         access: Access,
     ) -> Option<(LocalRegion, RemoteRegion)> {
-        let (target, slice) = match &self.wire {
+        let (target, slice) = match &self.wire() {
             Wire::Instant(world, place) => framed(&mut world.borrow_mut().end(*place).memory, len)?,
             Wire::Net(fabric, port) => {
                 framed(&mut fabric.borrow_mut().host_of(*port).0.memory, len)?
@@ -174,7 +183,7 @@ impl SimNic {
     /// Takes a window of this end back, and returns when its fence has passed: virtual time goes on
     /// as long as that takes, and until then the other end's requests may land.
     pub fn revoke(&self, window: &RemoteRegion) {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();
                 for step in [Step::Revoke, Step::Fence] {
@@ -196,7 +205,7 @@ impl SimNic {
     /// Begins to take a window back; [`Self::is_fenced`] says when nobody can use it any more. It
     /// takes up to [`Faults::fence_max_ns`] of virtual time.
     pub fn begin_revoke(&self, window: &RemoteRegion) {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(..) => self.revoke(window),
             Wire::Net(fabric, port) => {
                 fabric.borrow_mut().begin_revoke(*port, window);
@@ -207,7 +216,7 @@ impl SimNic {
     /// Whether a window of this end is gone for good.
     #[must_use]
     pub fn is_fenced(&self, window: &RemoteRegion) -> bool {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();
                 world.end(*place).windows.entry(window.window, window.epoch).is_err()
@@ -219,7 +228,7 @@ impl SimNic {
     /// This end's process dies: it answers `Disconnected`, its memory is never touched again, and
     /// the requests from it and to it complete as virtual time passes.
     pub fn kill(&self) {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => world.borrow_mut().kill(*place),
             Wire::Net(fabric, port) => {
                 let mut fabric = fabric.borrow_mut();
@@ -232,7 +241,7 @@ impl SimNic {
     /// Where the request queue of this end stands.
     #[must_use]
     pub fn queue(&self) -> Queue {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(..) => Queue::Ready,
             Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).queue,
         }
@@ -242,14 +251,14 @@ impl SimNic {
     /// completes. This is the initiator's fence; `post` answers `Disconnected`. On an instant pair
     /// nothing is ever in flight, and nothing happens.
     pub fn destroy_queue(&self) {
-        if let Wire::Net(fabric, port) = &self.wire {
+        if let Wire::Net(fabric, port) = &self.wire() {
             fabric.borrow_mut().destroy(*port);
         }
     }
 
     /// Destroys the request queue and makes a new one, if both processes live.
     pub fn renew_queue(&self) {
-        if let Wire::Net(fabric, port) = &self.wire {
+        if let Wire::Net(fabric, port) = &self.wire() {
             let mut fabric = fabric.borrow_mut();
             fabric.destroy(*port);
             fabric.port(*port).queue = Queue::Ready;
@@ -258,7 +267,7 @@ impl SimNic {
 
     /// From now on bytes and completions of this end's requests take that long.
     pub fn set_path(&self, path: Path) {
-        if let Wire::Net(fabric, port) = &self.wire {
+        if let Wire::Net(fabric, port) = &self.wire() {
             fabric.borrow_mut().port(*port).path = path;
         }
     }
@@ -266,14 +275,14 @@ impl SimNic {
     /// Tells the detector that the owner takes a range of its own for free: no request that was
     /// posted before may touch it any more.
     pub fn reclaim(&self, range: LocalSlice) {
-        if let Wire::Net(fabric, port) = &self.wire {
+        if let Wire::Net(fabric, port) = &self.wire() {
             fabric.borrow_mut().reclaim(*port, range);
         }
     }
 
     /// Copies bytes out of this end's memory. Whether the range was known.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => {
                 world.borrow_mut().end(*place).memory.read(region, offset, out)
             }
@@ -285,7 +294,7 @@ impl SimNic {
 
     /// Copies bytes into this end's memory. Whether the range was known.
     pub fn write(&self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => {
                 world.borrow_mut().end(*place).memory.write(region, offset, bytes)
             }
@@ -300,7 +309,7 @@ impl SimNic {
 
     /// Takes the oldest tag that this end received.
     pub fn take_tag(&self) -> Option<u64> {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => world.borrow_mut().end(*place).take_tag(),
             Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).inbox.pop(),
         }
@@ -308,7 +317,7 @@ impl SimNic {
 
     /// Lets virtual time pass; the requests of all ends run.
     pub fn advance(&self, by_ns: u64) {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, _) => world.borrow_mut().advance(by_ns),
             Wire::Net(fabric, _) => fabric.borrow_mut().advance(by_ns),
         }
@@ -317,7 +326,7 @@ impl SimNic {
     /// The virtual time.
     #[must_use]
     pub fn now(&self) -> Instant {
-        Instant::from_nanos(match &self.wire {
+        Instant::from_nanos(match &self.wire() {
             Wire::Instant(world, _) => world.borrow().now_ns(),
             Wire::Net(fabric, _) => fabric.borrow().now_ns,
         })
@@ -329,25 +338,11 @@ impl SimNic {
     /// # Errors
     /// The first [`Damage`].
     pub fn check(&self) -> Result<(), Damage> {
-        match &self.wire {
+        match &self.wire() {
             Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.check(),
             Wire::Net(fabric, port) => fabric.borrow_mut().host_of(*port).0.memory.check(),
         }
     }
-}
-
-// Apart, so that nothing of the world with time weighs on the path that benchmarks measure. The
-// request goes by value: that path then need not build it in memory.
-#[cold]
-#[inline(never)]
-fn post_to_net(net: &RefCell<Fabric>, port: usize, work: WorkRequest) -> Result<(), ErrorKind> {
-    net.borrow_mut().post(port, work)
-}
-
-#[cold]
-#[inline(never)]
-fn poll_net(net: &RefCell<Fabric>, port: usize, out: &mut [Completion]) -> usize {
-    net.borrow_mut().poll(port, out, POLL_NS)
 }
 
 impl Transport for SimNic {
@@ -360,24 +355,15 @@ impl Transport for SimNic {
     /// `CompleteWhen::Local` is treated as `Visible`, which promises more.
     #[inline]
     fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
-        match &self.wire {
-            Wire::Instant(world, place) => world.borrow_mut().post(*place, work),
-            Wire::Net(fabric, port) => post_to_net(fabric, *port, *work),
-        }
+        self.shell.borrow_mut().post(self.place, work)
     }
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        match &self.wire {
-            Wire::Instant(world, place) => world.borrow_mut().poll(*place, out),
-            Wire::Net(fabric, port) => poll_net(fabric, *port, out),
-        }
+        self.shell.borrow_mut().poll(self.place, out, POLL_NS)
     }
 
     fn cancel(&mut self, op: OpId) -> CancelOutcome {
-        match &self.wire {
-            Wire::Instant(world, place) => world.borrow_mut().cancel(*place, op),
-            Wire::Net(fabric, port) => fabric.borrow_mut().cancel(*port, op),
-        }
+        self.shell.borrow_mut().cancel(self.place, op)
     }
 }
