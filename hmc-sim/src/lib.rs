@@ -5,10 +5,7 @@
 //!
 //! - [`memory`]: region memory with guard bytes and poison; [`rng`] and [`fault`]: seeded chance.
 //! - [`plain`]: the smallest correct transport, as a reference and as the base for broken ones.
-//! - [`nic`]: two ends of a simulated NIC with delays, reordering, loss, duplicates and death.
 //! - [`world`]: a cluster of ranks from one seed, with crashes and partitions, and its oracle.
-//! - [`conformance`]: the suite that every transport must pass. Start at
-//!   [`conformance::transport::run`].
 //! - [`nic`]: two ends of a simulated NIC with delays, reordering, loss, duplicates and death; [`net`]
 //!   has more ends than two; [`detector`] reports each access that nobody was allowed to make.
 //! - [`device`]: devices with an address space of their own, and streams that take time.
@@ -27,6 +24,6 @@ pub mod nic;
 pub mod plain;
 mod ring;
 pub mod rng;
-pub mod world;
 mod stream;
 pub mod vendor;
+pub mod world;
