@@ -5,10 +5,14 @@ use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::Extent;
 
 use super::device::{Bench, DeviceCase, DeviceSubject, STREAM, whole};
-use super::transport::{Stop, Support};
+use super::device_memory::{
+    free_waits_for_copies, freed_keys_are_dead, loss_is_for_ever, memory_comes_back,
+    memory_runs_out, regions_are_apart,
+};
+use super::transport::Stop;
 
-type Done = Result<(), Stop>;
-type B<'b, 's, S> = &'b mut Bench<'s, S>;
+pub(super) type Done = Result<(), Stop>;
+pub(super) type B<'b, 's, S> = &'b mut Bench<'s, S>;
 
 macro_rules! cases {
     ($($name:ident),+ $(,)?) => {
@@ -26,11 +30,11 @@ cases! {
     memory_comes_back, memory_runs_out, loss_is_for_ever, random_script,
 }
 
-fn fail<T>(why: String) -> Result<T, Stop> {
+pub(super) fn fail<T>(why: String) -> Result<T, Stop> {
     Err(Stop::Failed(why))
 }
 
-fn same(what: &str, got: &[u8], want: &[u8]) -> Done {
+pub(super) fn same(what: &str, got: &[u8], want: &[u8]) -> Done {
     if got == want {
         return Ok(());
     }
@@ -39,7 +43,10 @@ fn same(what: &str, got: &[u8], want: &[u8]) -> Done {
 }
 
 /// The kind of a refusal.
-fn refusal<T, E: DeviceError>(what: &str, got: Result<T, E>) -> Result<DeviceErrorKind, Stop> {
+pub(super) fn refusal<T, E: DeviceError>(
+    what: &str,
+    got: Result<T, E>,
+) -> Result<DeviceErrorKind, Stop> {
     got.err().map(|e| e.kind()).ok_or_else(|| Stop::Failed(format!("{what} was accepted")))
 }
 
@@ -47,7 +54,7 @@ fn place(n: u64) -> usize {
     usize::try_from(n).expect("test memory is small")
 }
 
-fn part(region: LocalRegion, offset: u64, len: u64) -> LocalSlice {
+pub(super) fn part(region: LocalRegion, offset: u64, len: u64) -> LocalSlice {
     region.slice(offset, len).expect("within the region")
 }
 
@@ -354,153 +361,6 @@ fn unknown_streams_and_marks<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
         if matches!(b.subject.device().passed(mark), Ok(true)) {
             return fail(format!("{mark:?}, which there is not, was passed"));
         }
-    }
-    Ok(())
-}
-
-fn freed_keys_are_dead<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    let mut seen = Vec::new();
-    for _ in 0..20 {
-        let host = b.host(&[9; 64])?;
-        let region = b.alloc(64)?;
-        if seen.contains(&region.key) {
-            return fail(format!("{:?} was given out twice", region.key));
-        }
-        seen.push(region.key);
-        if let Err(e) = b.subject.device().free(region.key) {
-            return fail(format!("free of an idle region: {e:?}"));
-        }
-        for _ in 0..2 {
-            let kind = refusal("a second free", b.subject.device().free(region.key))?;
-            if kind != DeviceErrorKind::Region || b.subject.device().region(region.key).is_some() {
-                return fail(format!("a freed region is still there ({kind:?})"));
-            }
-        }
-        let copy = b.subject.device().copy(STREAM, whole(host), whole(region));
-        let kind = refusal("a copy to a freed region", copy)?;
-        if !matches!(kind, DeviceErrorKind::Region | DeviceErrorKind::Busy) {
-            return fail(format!("a copy to a freed region was refused as {kind:?}"));
-        }
-    }
-    Ok(())
-}
-
-fn free_waits_for_copies<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    for _ in 0..10 {
-        let bytes = b.rng.bytes(3000);
-        let (host, end) = (b.host(&bytes)?, b.host(&[0; 3000])?);
-        let region = b.alloc(3000)?;
-        b.copy(STREAM, whole(host), whole(region))?;
-        let mark = b.copy(STREAM, whole(region), whole(end))?;
-        let free = b.subject.device().free(region.key).map_err(|e| e.kind());
-        match free {
-            // Then nothing is in flight any more.
-            Ok(()) => match b.subject.device().passed(mark) {
-                Ok(true) => {}
-                other => return fail(format!("freed while a copy ran: {other:?}")),
-            },
-            Err(DeviceErrorKind::Region) => {
-                b.wait(mark)?;
-                if let Err(e) = b.subject.device().free(region.key) {
-                    return fail(format!("free after the mark: {e:?}"));
-                }
-            }
-            Err(kind) => return fail(format!("free while a copy ran was refused as {kind:?}")),
-        }
-        same("a copy that ran when free was called", &b.host_bytes(end), &bytes)?;
-    }
-    Ok(())
-}
-
-fn regions_are_apart<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    let mut all = Vec::new();
-    for n in 0..30usize {
-        let bytes = b.rng.bytes(1 + n * 37);
-        all.push((b.filled(&bytes)?, bytes));
-    }
-    for (region, bytes) in &all {
-        same("a region after others were filled", &b.bytes(*region)?, bytes)?;
-    }
-    Ok(())
-}
-
-fn memory_comes_back<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    let Some(capacity) = b.subject.capacity() else {
-        return Err(Stop::Skipped("the device must not be filled".to_owned()));
-    };
-    for _ in 0..50 {
-        let region = b.alloc(capacity / 3)?;
-        if let Err(e) = b.subject.device().free(region.key) {
-            return fail(format!("free: {e:?}"));
-        }
-    }
-    Ok(())
-}
-
-fn memory_runs_out<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    let Some(capacity) = b.subject.capacity() else {
-        return Err(Stop::Skipped("the device must not be filled".to_owned()));
-    };
-    let piece = capacity / 8;
-    let mut all = Vec::new();
-    let kind = loop {
-        let bytes = b.rng.bytes(64);
-        let mut tried = b.subject.device().alloc(piece).map_err(|e| e.kind());
-        for _ in 0..64 {
-            if tried != Err(DeviceErrorKind::NoSpace) {
-                break;
-            }
-            tried = b.subject.device().alloc(piece).map_err(|e| e.kind());
-        }
-        match tried {
-            Ok(region) => {
-                let host = b.host(&bytes)?;
-                b.copied(whole(host), part(region, 0, 64))?;
-                all.push((region, bytes));
-            }
-            Err(kind) => break kind,
-        }
-        if all.len() > 16 {
-            return fail("more memory than there is".to_owned());
-        }
-    };
-    if kind != DeviceErrorKind::NoSpace || all.len() < 4 {
-        return fail(format!("{} pieces of an eighth, then {kind:?}", all.len()));
-    }
-    // What does not fit costs nothing: the others live, and what is freed can be had again.
-    for (region, bytes) in &all {
-        let end = b.host(&[0; 64])?;
-        b.copied(part(*region, 0, 64), whole(end))?;
-        same("a region when memory had run out", &b.host_bytes(end), bytes)?;
-    }
-    let (region, _) = all.pop().expect("at least four");
-    if let Err(e) = b.subject.device().free(region.key) {
-        return fail(format!("free: {e:?}"));
-    }
-    b.alloc(piece).map(|_| ())
-}
-
-fn loss_is_for_ever<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    let (host, region) = (b.host(&[9; 64])?, b.alloc(64)?);
-    let before = b.copy(STREAM, whole(host), whole(region))?;
-    b.wait(before)?;
-    let running = b.copy(STREAM, whole(host), whole(region))?;
-    if let Support::Unsupported(why) = b.subject.lose() {
-        return Err(Stop::Skipped(why.to_owned()));
-    }
-    for turn in 0..50 {
-        let device = b.subject.device();
-        let answers = [
-            device.copy(STREAM, whole(host), whole(region)).err().map(|e| e.kind()),
-            device.alloc(8).err().map(|e| e.kind()),
-            device.free(region.key).err().map(|e| e.kind()),
-            device.passed(running).err().map(|e| e.kind()),
-            device.passed(before).err().map(|e| e.kind()),
-        ];
-        if answers != [Some(DeviceErrorKind::Lost); 5] {
-            return fail(format!("{turn} turns after its loss the device answers {answers:?}"));
-        }
-        b.subject.drive();
     }
     Ok(())
 }
