@@ -1,8 +1,12 @@
 //! What goes wrong, and how often.
 //!
-//! *Weather* (delay, reordering, refusals for lack of room) is legal: a correct caller must not
-//! notice it. *Faults* (lost, doubled and failed completions, death) break the promises of a
-//! transport, to show that a caller survives that too.
+//! Three kinds, never to be mixed up:
+//! - *Weather* (delay, rate, reordering, refusals for lack of room, fences that take time) is legal:
+//!   a correct caller must not notice it.
+//! - *Faults* (lost, doubled, stale and failed completions, flushed queues, death) break the promises
+//!   of a transport as real NICs do. A caller survives them, and its memory stays safe.
+//! - A [`Rogue`] NIC touches memory that it must not touch. No caller can survive that; the
+//!   [detector](crate::detector) has to report it.
 
 use crate::rng::Rng;
 
@@ -35,33 +39,100 @@ impl Rate {
     }
 }
 
-/// What the fabric does to requests and completions.
+/// What the fabric does to requests and completions. All of it is off in [`Faults::NONE`].
+///
+/// Write literals with `..Faults::NONE` or another preset, so that a new knob stays off in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Longest time that each step of a request takes, in virtual nanoseconds. With more than zero,
-    /// requests overtake each other and move their bytes in pieces.
+    /// Weather: longest time that each step of a request takes, in virtual nanoseconds. With more
+    /// than zero, requests overtake each other and move their bytes in pieces. Rows 12 (delay,
+    /// reordering) and 20 (completions out of order).
     pub delay_max_ns: u64,
-    /// Weather: `post` answers `Busy` though there is room.
+    /// Weather: how long everything takes at least, one way. A path of its own may differ:
+    /// [`SimNic::set_path`](crate::nic::SimNic::set_path). Row 12.
+    pub latency_ns: u64,
+    /// Weather: bytes that a sender's wire carries in a virtual microsecond; 0 is no limit. Row 12.
+    pub bytes_per_us: u64,
+    /// Weather: `post` answers `Busy` though there is room. Row 23 (a full queue is told, never a
+    /// loss).
     pub busy: Rate,
-    /// Fault: the bytes move, the completion never comes (until the peer dies).
+    /// Weather: the pieces of a request land in any order, so that one which is cut short leaves
+    /// scattered lines instead of a prefix. Row 25 (partial writes).
+    pub scattered: Rate,
+    /// Weather: longest time between a revocation and its acknowledgement. Writes land until then.
+    /// Row 30 (memory taken back with requests in flight), and the RDMA row of the table of fences.
+    pub fence_max_ns: u64,
+    /// Fault: the bytes move, the completion never comes (until the peer dies or the queue is
+    /// destroyed). Row 21.
     pub lost: Rate,
-    /// Fault: the completion comes twice.
+    /// Fault: the completion comes twice. Row 22.
     pub doubled: Rate,
-    /// Fault: the request fails with `Failure::Transport` after some of its bytes moved.
+    /// Fault: with a completion that is polled, one that was polled earlier comes once more: its
+    /// operation is long over and its slot may serve another generation. Row 22.
+    pub stale: Rate,
+    /// Fault: the request fails with `Failure::Transport` after some of its bytes moved. Row 19.
     pub failed: Rate,
-    /// Fault: the far end dies when this many requests were accepted.
+    /// Fault: any failed request moves its queue to the error state. What is behind it completes as
+    /// [`Faults::FLUSHED`] and moves no more; `post` answers `Disconnected`. Row 19.
+    pub flush_on_error: bool,
+    /// Fault: soon after this request was accepted its queue dies by itself, and all of it is
+    /// flushed. Row 24.
+    pub queue_death: Rate,
+    /// Fault: the completion queue has this many places of its own, and nobody counts what is in
+    /// flight against it. One completion too many kills the request queue, and completions that do
+    /// not fit are lost. Row 23.
+    pub completion_depth: Option<usize>,
+    /// Fault: the far end dies when this many requests were accepted. Row 8.
     pub death_after: Option<u64>,
+    /// What a NIC does that no NIC may do.
+    pub rogue: Rogue,
+}
+
+/// What a broken NIC does. Each of these must lead to a finding of the detector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rogue {
+    /// After the completion of a request its bytes move once more, whoever owns the memory by then.
+    /// Rows 22 and 30.
+    pub late_write: Rate,
+    /// The acknowledgement of a revocation does not stop a request that has begun. Row 30.
+    pub after_fence: Rate,
+    /// One byte behind the window is written too. Row 17.
+    pub outside_window: Rate,
+    /// The completion comes before the bytes move. Row 30.
+    pub early_completion: Rate,
+    /// One bit of what lands is wrong. Row 13.
+    pub flipped: Rate,
+}
+
+impl Rogue {
+    /// A NIC that keeps the rules.
+    pub const NONE: Self = Self {
+        late_write: Rate::NEVER,
+        after_fence: Rate::NEVER,
+        outside_window: Rate::NEVER,
+        early_completion: Rate::NEVER,
+        flipped: Rate::NEVER,
+    };
 }
 
 impl Faults {
     /// Nothing goes wrong and nothing takes time.
     pub const NONE: Self = Self {
         delay_max_ns: 0,
+        latency_ns: 0,
+        bytes_per_us: 0,
         busy: Rate::NEVER,
+        scattered: Rate::NEVER,
+        fence_max_ns: 0,
         lost: Rate::NEVER,
         doubled: Rate::NEVER,
+        stale: Rate::NEVER,
         failed: Rate::NEVER,
+        flush_on_error: false,
+        queue_death: Rate::NEVER,
+        completion_depth: None,
         death_after: None,
+        rogue: Rogue::NONE,
     };
 
     /// Delays, reordering, pieces and refusals, but no broken promise.
@@ -75,8 +146,90 @@ impl Faults {
         ..Self::WEATHER
     };
 
-    /// The name of the failure that [`Faults::failed`] reports: `EIO`, errno(3).
+    /// The code of the failure that [`Faults::failed`] reports: `EIO`, errno(3).
     pub const EIO: i32 = 5;
+    /// The code of a request that was flushed out of a queue in error: `ECANCELED`, errno(3).
+    pub const FLUSHED: i32 = 125;
+
+    /// Everything that a legal NIC and its peer may do wrong, drawn from chance: each fault is off
+    /// in about half of the draws, so that they are seen alone and in company.
+    #[must_use]
+    pub fn legal(rng: &mut Rng) -> Self {
+        let mut on = |limit: u64| if rng.below(2) == 0 { 0 } else { rng.below(limit) };
+        let percent = |n: u64| Rate::percent(u32::try_from(n).unwrap_or(0));
+        Self {
+            delay_max_ns: on(40_000),
+            latency_ns: on(5_000),
+            bytes_per_us: on(200),
+            busy: percent(on(30)),
+            scattered: percent(on(101)),
+            fence_max_ns: on(50_000),
+            lost: percent(on(20)),
+            doubled: percent(on(20)),
+            stale: percent(on(20)),
+            failed: percent(on(10)),
+            flush_on_error: on(2) == 1,
+            queue_death: percent(on(4)),
+            completion_depth: usize::try_from(on(17)).ok().filter(|n| *n != 0),
+            death_after: Some(on(400)).filter(|n| *n > 1),
+            rogue: Rogue::NONE,
+        }
+    }
+}
+
+/// How often each thing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Requests that were accepted.
+    pub accepted: u64,
+    /// Pieces that moved.
+    pub pieces: u64,
+    /// Completions that were queued, of whatever kind.
+    pub completions: u64,
+    /// Posts refused by weather.
+    pub busy: u64,
+    /// Requests dealt a completion that never comes.
+    pub lost: u64,
+    /// Requests dealt a second completion.
+    pub doubled: u64,
+    /// Old completions told once more.
+    pub stale: u64,
+    /// Requests dealt a failure.
+    pub failed: u64,
+    /// Requests flushed.
+    pub flushed: u64,
+    /// Queues that died by themselves.
+    pub queue_deaths: u64,
+    /// Completions without a place.
+    pub overruns: u64,
+    /// Ends that died.
+    pub deaths: u64,
+    /// Revocations whose fence took time.
+    pub slow_fences: u64,
+    /// Times that a rogue NIC did what it must not do.
+    pub rogue: u64,
+}
+
+impl Tally {
+    /// Everything that went wrong.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        [
+            self.busy,
+            self.lost,
+            self.doubled,
+            self.stale,
+            self.failed,
+            self.flushed,
+            self.queue_deaths,
+            self.overruns,
+            self.deaths,
+            self.slow_fences,
+            self.rogue,
+        ]
+        .iter()
+        .fold(0, |sum, n| sum.saturating_add(*n))
+    }
 }
 
 #[cfg(test)]

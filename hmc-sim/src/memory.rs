@@ -12,9 +12,9 @@ use hmc_core::span::{Extent, Side, Span};
 const GUARD_LEN: usize = 64;
 const GUARD: u8 = 0xA5;
 /// What fresh memory holds.
-const FRESH: u8 = 0xCD;
+pub(crate) const FRESH: u8 = 0xCD;
 /// What memory holds after its deregistration.
-const POISON: u8 = 0xDD;
+pub(crate) const POISON: u8 = 0xDD;
 
 #[derive(Debug)]
 struct Block {
@@ -98,7 +98,7 @@ impl core::error::Error for Damage {}
 #[derive(Debug, Default)]
 pub struct Memory {
     places: Vec<Place>,
-    graveyard: Vec<Block>,
+    graveyard: Vec<(RegionKey, Block)>,
 }
 
 impl Memory {
@@ -140,7 +140,7 @@ impl Memory {
         if let Some(body) = block.bytes.get_mut(body) {
             body.fill(POISON);
         }
-        self.graveyard.push(block);
+        self.graveyard.push((key, block));
         true
     }
 
@@ -191,6 +191,31 @@ impl Memory {
         true
     }
 
+    /// As [`Self::get_mut`], whatever became of the region: what a broken NIC does.
+    pub(crate) fn raw(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
+        self.anywhere(slice.key)?.get_mut(slice.span)
+    }
+
+    /// The byte at that distance from a region's start, guards included.
+    pub(crate) fn raw_byte(&mut self, key: RegionKey, at: u64) -> Option<&mut u8> {
+        let at = usize::try_from(at).ok()?.checked_add(GUARD_LEN)?;
+        self.anywhere(key)?.bytes.get_mut(at)
+    }
+
+    fn anywhere(&mut self, key: RegionKey) -> Option<&mut Block> {
+        let place = self.places.get_mut(usize::from(key.index));
+        let live = place.filter(|p| p.generation == key.generation).and_then(|p| p.block.as_mut());
+        let dead = &mut self.graveyard;
+        live.or_else(|| dead.iter_mut().find(|(k, _)| *k == key).map(|(_, block)| block))
+    }
+
+    /// All bytes of a region; of one that was deregistered too.
+    pub(crate) fn all(&self, key: RegionKey) -> Option<&[u8]> {
+        let dead = || self.graveyard.iter().find(|(k, _)| *k == key).map(|(_, block)| block);
+        let block = self.block(key).or_else(dead)?;
+        block.bytes.get(block.body.clone())
+    }
+
     /// Looks at every guard and every deregistered byte.
     ///
     /// # Errors
@@ -202,7 +227,7 @@ impl Memory {
                 return Err(Damage::Guard { key, at });
             }
         }
-        for (nth, block) in self.graveyard.iter().enumerate() {
+        for (nth, (_, block)) in self.graveyard.iter().enumerate() {
             let body = block.bytes.get(block.body.clone()).unwrap_or_default();
             if block.broken_guard().is_some() || body.iter().any(|b| *b != POISON) {
                 return Err(Damage::UseAfterFree { nth });
@@ -271,7 +296,7 @@ mod tests {
         let mut m = Memory::new();
         let r = m.register(4).expect("memory");
         assert!(m.deregister(r.key));
-        let dead = m.graveyard.first_mut().expect("a block");
+        let (_, dead) = m.graveyard.first_mut().expect("a block");
         *dead.bytes.get_mut(65).expect("a byte") = 7;
         assert_eq!(m.check(), Err(Damage::UseAfterFree { nth: 0 }));
     }

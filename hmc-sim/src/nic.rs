@@ -1,9 +1,9 @@
-//! A simulated NIC: two ends, each a [`Transport`] to the other.
+//! A simulated NIC: two connected ends, each a [`Transport`] to the other.
 //!
 //! The target checks every access against its [`WindowTable`](hmc_core::window::WindowTable).
 //! Queues are bounded, completions come late and out of order, and with [`Faults`] promises are
 //! broken on purpose. Time is virtual: it passes when an end is polled or [`SimNic::advance`] is
-//! called, never by itself. Both ends live in one thread.
+//! called, never by itself. All ends live in one thread; [`crate::net`] has more than two.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,15 +11,19 @@ use std::rc::Rc;
 use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
 use hmc_core::slots::OpId;
+use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::Step;
 use hmc_core::work::{Completion, WorkRequest};
 
 pub use crate::fabric::Bytes;
-use crate::fabric::{Fabric, Place};
+use crate::fabric::instant::{Place, Shell};
+use crate::fabric::net::Fabric;
+pub use crate::fabric::port::{Path, Queue};
 use crate::fault::Faults;
 use crate::memory::Damage;
+use crate::net::SimNet;
 use crate::plain::framed;
 
 /// Virtual time that one poll takes, in nanoseconds.
@@ -32,7 +36,8 @@ pub struct Config {
     pub seed: u64,
     /// Weather and faults.
     pub faults: Faults,
-    /// Requests that each end holds at a time, finished ones that were not polled included.
+    /// Requests that each end holds at a time, finished ones that were not polled included (unless
+    /// [`Faults::completion_depth`] gives those a queue of their own).
     pub depth: usize,
 }
 
@@ -44,11 +49,20 @@ impl Config {
     }
 }
 
-/// One end of a simulated NIC pair.
+/// One end of a connection between two simulated processes.
 #[derive(Debug)]
 pub struct SimNic {
-    fabric: Rc<RefCell<Fabric>>,
+    shell: Rc<RefCell<Shell>>,
     place: Place,
+}
+
+/// Which world it lives in.
+#[derive(Debug)]
+enum Wire {
+    /// Everything is done when it is posted.
+    Instant(Rc<RefCell<Shell>>, Place),
+    /// Time, weather and faults; the number of the port.
+    Net(Rc<RefCell<Fabric>>, usize),
 }
 
 /// What a benchmark needs; see [`SimNic::pair_fast`].
@@ -67,10 +81,15 @@ pub struct FastPair {
 }
 
 impl SimNic {
-    /// Two connected ends.
+    /// Two connected ends. With [`Faults::NONE`] nothing takes time: a request is done when it is
+    /// posted. (A [`SimNet`] takes its time without faults too, and has a detector.)
     #[must_use]
     pub fn pair(config: Config) -> (Self, Self) {
-        Self::connect(Fabric::new(config.seed, config.faults, config.depth, Bytes::Move))
+        if config.faults == Faults::NONE {
+            return Self::instant(Shell::new(config.seed, config.depth, Bytes::Move));
+        }
+        let pair = SimNet::new(config, 2).connect(0, 1);
+        pair.expect("a net of two has the ends 0 and 1")
     }
 
     /// A pair for benchmarks: no weather, no faults, one region here and one window there. A
@@ -79,36 +98,71 @@ impl SimNic {
     /// so that what is measured is everything but the copy. `None` when the sizes cannot be had.
     #[must_use]
     pub fn pair_fast(local_len: u64, window_len: u64, bytes: Bytes) -> Option<FastPair> {
-        let (near, far) = Self::connect(Fabric::new(0, Faults::NONE, 256, bytes));
+        let (near, far) = Self::instant(Shell::new(0, 256, bytes));
         let local = near.register(local_len)?;
         let target = far.register(window_len)?;
         let remote = far.expose(target.slice(0, window_len).ok()?, Access::all())?;
         Some(FastPair { near, far, local, target, remote })
     }
 
-    fn connect(fabric: Fabric) -> (Self, Self) {
-        let fabric = Rc::new(RefCell::new(fabric));
-        let near = Self { fabric: Rc::clone(&fabric), place: Place::Near };
-        (near, Self { fabric, place: Place::Far })
+    fn instant(world: Shell) -> (Self, Self) {
+        let shell = Rc::new(RefCell::new(world));
+        let near = Self { shell: Rc::clone(&shell), place: Place::Near };
+        (near, Self { shell, place: Place::Far })
     }
 
-    /// Registers `len` bytes of fresh memory of this end.
+    pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
+        let shell = Rc::new(RefCell::new(Shell::of_net(fabric, port)));
+        Self { shell, place: Place::Near }
+    }
+
+    fn wire(&self) -> Wire {
+        match self.shell.borrow().net() {
+            Some((fabric, port)) => Wire::Net(Rc::clone(fabric), *port),
+            None => Wire::Instant(Rc::clone(&self.shell), self.place),
+        }
+    }
+
+    /// The net that this end belongs to; an instant pair has none.
+    #[must_use]
+    pub fn net(&self) -> Option<SimNet> {
+        match &self.wire() {
+            Wire::Instant(..) => None,
+            Wire::Net(fabric, _) => Some(SimNet::of(fabric)),
+        }
+    }
+
+    /// Registers `len` bytes of fresh memory of this end's process.
     #[must_use]
     pub fn register(&self, len: u64) -> Option<LocalRegion> {
-        self.fabric.borrow_mut().end(self.place).memory.register(len)
+        match &self.wire() {
+            Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.register(len),
+            Wire::Net(fabric, port) => fabric.borrow_mut().register(*port, len),
+        }
     }
 
-    /// Forgets a region of this end and poisons its bytes. Whether there was one.
+    /// Forgets a region of this end's process and poisons its bytes. Whether there was one.
     pub fn deregister(&self, key: RegionKey) -> bool {
-        self.fabric.borrow_mut().end(self.place).memory.deregister(key)
+        match &self.wire() {
+            Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.deregister(key),
+            Wire::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
+        }
     }
 
     /// Exposes a range of this end to the other; `None` when the table of windows is full.
     #[must_use]
     pub fn expose(&self, range: LocalSlice, access: Access) -> Option<RemoteRegion> {
-        let mut fabric = self.fabric.borrow_mut();
-        let entropy = fabric.rng().next_u64();
-        fabric.end(self.place).windows.expose(range, MemoryKind::Cpu, access, entropy).ok()
+        match &self.wire() {
+            Wire::Instant(world, place) => {
+                let mut world = world.borrow_mut();
+                let entropy = world.rng().next_u64();
+                let windows = &mut world.end(*place).windows;
+                windows.expose(range, MemoryKind::Cpu, access, entropy).ok()
+            }
+            Wire::Net(fabric, port) => {
+                fabric.borrow_mut().expose(*port, range, MemoryKind::Cpu, access)
+            }
+        }
     }
 
     /// Registers a region of this end with a margin on both sides of a window of `len` bytes.
@@ -117,58 +171,177 @@ impl SimNic {
         len: u64,
         access: Access,
     ) -> Option<(LocalRegion, RemoteRegion)> {
-        let (target, slice) = framed(&mut self.fabric.borrow_mut().end(self.place).memory, len)?;
+        let (target, slice) = match &self.wire() {
+            Wire::Instant(world, place) => framed(&mut world.borrow_mut().end(*place).memory, len)?,
+            Wire::Net(fabric, port) => {
+                framed(&mut fabric.borrow_mut().host_of(*port).0.memory, len)?
+            }
+        };
         Some((target, self.expose(slice, access)?))
     }
 
-    /// Takes a window of this end back. The fence is immediate: the other end's requests check the
-    /// window before every piece that they move.
+    /// Takes a window of this end back, and returns when its fence has passed: virtual time goes on
+    /// as long as that takes, and until then the other end's requests may land.
     pub fn revoke(&self, window: &RemoteRegion) {
-        let mut fabric = self.fabric.borrow_mut();
-        for step in [Step::Revoke, Step::Fence] {
-            // A window that is gone already needs no revocation.
-            let _ = fabric.end(self.place).windows.step(window.window, window.epoch, step);
+        match &self.wire() {
+            Wire::Instant(world, place) => {
+                let mut world = world.borrow_mut();
+                for step in [Step::Revoke, Step::Fence] {
+                    // A window that is gone already needs no revocation.
+                    let _ = world.end(*place).windows.step(window.window, window.epoch, step);
+                }
+            }
+            Wire::Net(fabric, port) => {
+                let mut fabric = fabric.borrow_mut();
+                let due_ns = fabric.begin_revoke(*port, window);
+                let wait_ns = due_ns.saturating_sub(fabric.now_ns);
+                if wait_ns != 0 {
+                    fabric.advance(wait_ns);
+                }
+            }
         }
     }
 
-    /// This end dies: it answers `Disconnected`, its memory is never touched again, and the
-    /// requests of both ends complete as virtual time passes.
+    /// Begins to take a window back; [`Self::is_fenced`] says when nobody can use it any more. It
+    /// takes up to [`Faults::fence_max_ns`] of virtual time.
+    pub fn begin_revoke(&self, window: &RemoteRegion) {
+        match &self.wire() {
+            Wire::Instant(..) => self.revoke(window),
+            Wire::Net(fabric, port) => {
+                fabric.borrow_mut().begin_revoke(*port, window);
+            }
+        }
+    }
+
+    /// Whether a window of this end is gone for good.
+    #[must_use]
+    pub fn is_fenced(&self, window: &RemoteRegion) -> bool {
+        match &self.wire() {
+            Wire::Instant(world, place) => {
+                let mut world = world.borrow_mut();
+                world.end(*place).windows.entry(window.window, window.epoch).is_err()
+            }
+            Wire::Net(fabric, port) => fabric.borrow_mut().is_fenced(*port, window),
+        }
+    }
+
+    /// This end's process dies: it answers `Disconnected`, its memory is never touched again, and
+    /// the requests from it and to it complete as virtual time passes.
     pub fn kill(&self) {
-        self.fabric.borrow_mut().kill(self.place);
+        match &self.wire() {
+            Wire::Instant(world, place) => world.borrow_mut().kill(*place),
+            Wire::Net(fabric, port) => {
+                let mut fabric = fabric.borrow_mut();
+                let (_, host) = fabric.host_of(*port);
+                fabric.kill(host);
+            }
+        }
+    }
+
+    /// Where the request queue of this end stands.
+    #[must_use]
+    pub fn queue(&self) -> Queue {
+        match &self.wire() {
+            Wire::Instant(..) => Queue::Ready,
+            Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).queue,
+        }
+    }
+
+    /// Destroys the request queue of this end: what it held touches no memory any more and never
+    /// completes. This is the initiator's fence; `post` answers `Disconnected`. On an instant pair
+    /// nothing is ever in flight, and nothing happens.
+    pub fn destroy_queue(&self) {
+        if let Wire::Net(fabric, port) = &self.wire() {
+            fabric.borrow_mut().destroy(*port);
+        }
+    }
+
+    /// Destroys the request queue and makes a new one, if both processes live.
+    pub fn renew_queue(&self) {
+        if let Wire::Net(fabric, port) = &self.wire() {
+            let mut fabric = fabric.borrow_mut();
+            fabric.destroy(*port);
+            fabric.port(*port).queue = Queue::Ready;
+        }
+    }
+
+    /// From now on bytes and completions of this end's requests take that long.
+    pub fn set_path(&self, path: Path) {
+        if let Wire::Net(fabric, port) = &self.wire() {
+            fabric.borrow_mut().port(*port).path = path;
+        }
+    }
+
+    /// Tells the detector that the owner takes a range of its own for free: no request that was
+    /// posted before may touch it any more.
+    pub fn reclaim(&self, range: LocalSlice) {
+        if let Wire::Net(fabric, port) = &self.wire() {
+            fabric.borrow_mut().reclaim(*port, range);
+        }
     }
 
     /// Copies bytes out of this end's memory. Whether the range was known.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
-        self.fabric.borrow_mut().end(self.place).memory.read(region, offset, out)
+        match &self.wire() {
+            Wire::Instant(world, place) => {
+                world.borrow_mut().end(*place).memory.read(region, offset, out)
+            }
+            Wire::Net(fabric, port) => {
+                fabric.borrow_mut().host_of(*port).0.memory.read(region, offset, out)
+            }
+        }
     }
 
     /// Copies bytes into this end's memory. Whether the range was known.
     pub fn write(&self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
-        self.fabric.borrow_mut().end(self.place).memory.write(region, offset, bytes)
+        match &self.wire() {
+            Wire::Instant(world, place) => {
+                world.borrow_mut().end(*place).memory.write(region, offset, bytes)
+            }
+            Wire::Net(fabric, port) => {
+                let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                let span = region.extent.span(Side::Local, offset, len);
+                let range = span.map(|span| LocalSlice { key: region.key, span });
+                range.is_ok_and(|range| fabric.borrow_mut().owner_writes(*port, range, bytes))
+            }
+        }
     }
 
     /// Takes the oldest tag that this end received.
     pub fn take_tag(&self) -> Option<u64> {
-        self.fabric.borrow_mut().end(self.place).take_tag()
+        match &self.wire() {
+            Wire::Instant(world, place) => world.borrow_mut().end(*place).take_tag(),
+            Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).inbox.pop(),
+        }
     }
 
-    /// Lets virtual time pass; the requests of both ends run.
+    /// Lets virtual time pass; the requests of all ends run.
     pub fn advance(&self, by_ns: u64) {
-        self.fabric.borrow_mut().advance(by_ns);
+        match &self.wire() {
+            Wire::Instant(world, _) => world.borrow_mut().advance(by_ns),
+            Wire::Net(fabric, _) => fabric.borrow_mut().advance(by_ns),
+        }
     }
 
     /// The virtual time.
     #[must_use]
     pub fn now(&self) -> Instant {
-        Instant::from_nanos(self.fabric.borrow().now_ns())
+        Instant::from_nanos(match &self.wire() {
+            Wire::Instant(world, _) => world.borrow().now_ns(),
+            Wire::Net(fabric, _) => fabric.borrow().now_ns,
+        })
     }
 
-    /// Looks for bytes of this end that nobody may write and somebody wrote.
+    /// Looks for bytes of this end that nobody may write and somebody wrote: guards and poison only,
+    /// without the detector's books.
     ///
     /// # Errors
     /// The first [`Damage`].
     pub fn check(&self) -> Result<(), Damage> {
-        self.fabric.borrow_mut().end(self.place).memory.check()
+        match &self.wire() {
+            Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.check(),
+            Wire::Net(fabric, port) => fabric.borrow_mut().host_of(*port).0.memory.check(),
+        }
     }
 }
 
@@ -182,15 +355,15 @@ impl Transport for SimNic {
     /// `CompleteWhen::Local` is treated as `Visible`, which promises more.
     #[inline]
     fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
-        self.fabric.borrow_mut().post(self.place, work)
+        self.shell.borrow_mut().post(self.place, work)
     }
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        self.fabric.borrow_mut().poll(self.place, out, POLL_NS)
+        self.shell.borrow_mut().poll(self.place, out, POLL_NS)
     }
 
     fn cancel(&mut self, op: OpId) -> CancelOutcome {
-        self.fabric.borrow_mut().cancel(self.place, op)
+        self.shell.borrow_mut().cancel(self.place, op)
     }
 }

@@ -210,8 +210,8 @@ proptest! {
             busy: Rate::percent(busy),
             lost: Rate::percent(lost),
             failed: Rate::percent(failed),
-            doubled: Rate::NEVER,
             death_after,
+            ..Faults::NONE
         };
         storm(seed, faults, 600);
     }

@@ -7,6 +7,10 @@
 )]
 
 mod cases;
+pub mod device;
+mod device_cases;
+mod device_memory;
+pub mod device_subjects;
 mod image;
 mod ledger;
 pub mod subjects;

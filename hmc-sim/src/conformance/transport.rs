@@ -126,7 +126,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
 /// What became of each case.
 #[derive(Clone, Debug)]
 pub struct Report {
-    lines: Vec<(&'static str, Result<(), Stop>)>,
+    pub(super) lines: Vec<(&'static str, Result<(), Stop>)>,
 }
 
 impl Report {
@@ -159,7 +159,7 @@ impl Report {
         for (name, why) in self.skipped() {
             eprintln!("skipped {name}: {why}");
         }
-        assert!(self.failed().next().is_none(), "the transport broke its promises\n{self}");
+        assert!(self.failed().next().is_none(), "promises were broken\n{self}");
     }
 }
 
@@ -186,6 +186,11 @@ pub fn run_case<S: Subject>(case: &Case<S>, make: impl FnOnce() -> S) -> Result<
         let mut ledger = Ledger::new(&mut subject);
         (case.body)(&mut ledger)
     };
+    caught(body)
+}
+
+/// Runs a body on a subject of its own. A panic fails it.
+pub(super) fn caught(body: impl FnOnce() -> Result<(), Stop>) -> Result<(), Stop> {
     // The subject is dropped whatever happens, so nobody sees it half changed.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

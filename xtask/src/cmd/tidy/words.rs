@@ -15,6 +15,19 @@ struct Word {
 const TALKERS: [&str; 7] =
     ["hmc-sim/src/conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
 
+/// Where the environment is read: configuration, faces, development; seeds and the knobs of
+/// stand-ins that a test cannot pass otherwise.
+const ENVIRONMENT: [&str; 8] = [
+    "hmc-std/src/config.rs",
+    "hmc-cli/",
+    "tests/",
+    "benches/",
+    "xtask/",
+    "examples/",
+    "hmc-sim/tests/",
+    "hmc-sim/src/vendor/",
+];
+
 const WORDS: [Word; 11] = [
     Word {
         code: "thread::sleep",
@@ -31,12 +44,12 @@ const WORDS: [Word; 11] = [
     Word {
         code: "env::var",
         why: "the environment is read in hmc-std/src/config.rs and passed down",
-        homes: &["hmc-std/src/config.rs", "hmc-cli/", "tests/", "benches/", "xtask/", "examples/"],
+        homes: &ENVIRONMENT,
     },
     Word {
         code: "env::var_os",
         why: "the environment is read in hmc-std/src/config.rs and passed down",
-        homes: &["hmc-std/src/config.rs", "hmc-cli/", "tests/", "benches/", "xtask/", "examples/"],
+        homes: &ENVIRONMENT,
     },
     Word {
         code: "process::exit",

@@ -1,0 +1,141 @@
+//! The devices that this crate brings, bare or wrapped, as subjects.
+
+use hmc_core::device::Device;
+use hmc_core::region::LocalRegion;
+
+use super::device::DeviceSubject;
+use super::transport::{Patience, Support};
+use crate::device::fake::{Config, FakeDevice};
+use crate::device::host::HostDevice;
+
+/// The fake device, or something that wraps it.
+#[derive(Debug)]
+pub struct FakeSubject<W, F> {
+    config: Config,
+    wrap: F,
+    built: Option<W>,
+}
+
+impl<W, F> FakeSubject<W, F>
+where
+    W: Device + AsMut<FakeDevice>,
+    F: Fn(FakeDevice) -> W,
+{
+    /// A subject whose device is what `wrap` makes of a fake one; its seed is also the suite's.
+    pub const fn new(config: Config, wrap: F) -> Self {
+        Self { config, wrap, built: None }
+    }
+
+    fn fake(&mut self) -> &mut FakeDevice {
+        self.built.as_mut().expect("fresh was called").as_mut()
+    }
+}
+
+impl AsMut<Self> for FakeDevice {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl<W, F> DeviceSubject for FakeSubject<W, F>
+where
+    W: Device + AsMut<FakeDevice>,
+    F: Fn(FakeDevice) -> W,
+{
+    type D = W;
+
+    fn fresh(&mut self) -> Result<(), String> {
+        self.built = Some((self.wrap)(FakeDevice::new(self.config)));
+        Ok(())
+    }
+
+    fn device(&mut self) -> &mut W {
+        self.built.as_mut().expect("fresh was called")
+    }
+
+    fn host(&mut self, len: u64) -> Result<LocalRegion, String> {
+        self.fake().host(len).ok_or_else(|| "no host memory".to_owned())
+    }
+
+    fn write_host(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) {
+        assert!(self.fake().host_write(region, offset, bytes), "host memory is known");
+    }
+
+    fn read_host(&mut self, region: LocalRegion, offset: u64, out: &mut [u8]) {
+        assert!(self.fake().host_read(region, offset, out), "host memory is known");
+    }
+
+    fn streams(&self) -> u16 {
+        self.config.streams
+    }
+
+    fn drive(&mut self) {
+        // Slow copies pass in fewer turns, but never in one.
+        let by_ns = 100 + (self.config.delay_max_ns >> 4);
+        self.fake().advance(by_ns);
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        Some(self.config.capacity_bytes)
+    }
+
+    fn lose(&mut self) -> Support {
+        self.fake().lose();
+        Support::Done
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.fake().check().map_err(|damage| damage.to_string())?;
+        match self.fake().misuse().first() {
+            Some(what) => Err(what.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::VIRTUAL
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.seed
+    }
+}
+
+/// The plain host device.
+#[derive(Debug, Default)]
+pub struct HostSubject {
+    device: HostDevice,
+}
+
+impl DeviceSubject for HostSubject {
+    type D = HostDevice;
+
+    fn fresh(&mut self) -> Result<(), String> {
+        self.device = HostDevice::default();
+        Ok(())
+    }
+
+    fn device(&mut self) -> &mut HostDevice {
+        &mut self.device
+    }
+
+    fn host(&mut self, len: u64) -> Result<LocalRegion, String> {
+        self.device.alloc(len).map_err(|e| format!("{e:?}"))
+    }
+
+    fn write_host(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) {
+        assert!(self.device.write(region, offset, bytes), "host memory is known");
+    }
+
+    fn read_host(&mut self, region: LocalRegion, offset: u64, out: &mut [u8]) {
+        assert!(self.device.read(region, offset, out), "host memory is known");
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.device.check().map_err(|damage| damage.to_string())
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::VIRTUAL
+    }
+}

@@ -1,0 +1,116 @@
+//! What happened to a byte, in the words of a report.
+
+use hmc_core::slots::OpId;
+
+/// Who did it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The process that owns the memory.
+    Owner,
+    /// A request of `from` towards `to`.
+    Request {
+        /// The initiator's end.
+        from: u16,
+        /// The target's end.
+        to: u16,
+        /// Its operation.
+        op: OpId,
+        /// Which of all requests that the fabric accepted.
+        ticket: u64,
+    },
+    /// Nobody that the fabric knows of.
+    Nobody,
+}
+
+impl core::fmt::Display for Who {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Owner => f.write_str("the owner"),
+            Self::Request { from, to, op: OpId { index, generation }, ticket } => {
+                write!(f, "request {ticket} (operation {index}.{generation}, end {from} to {to})")
+            }
+            Self::Nobody => f.write_str("nobody known"),
+        }
+    }
+}
+
+/// What they did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The region came to be.
+    Registered,
+    /// The region was given back.
+    Released,
+    /// A window over the byte was opened.
+    Opened {
+        /// Its name.
+        window: u64,
+        /// Its epoch.
+        epoch: u32,
+    },
+    /// The revocation of a window began.
+    Closing {
+        /// Its name.
+        window: u64,
+        /// Its epoch.
+        epoch: u32,
+    },
+    /// The fence of a window passed.
+    Fenced {
+        /// Its name.
+        window: u64,
+        /// Its epoch.
+        epoch: u32,
+    },
+    /// A request that may touch the byte was accepted.
+    Posted,
+    /// That request completed or was withdrawn.
+    Completed,
+    /// The owner was told that the byte is free.
+    Reclaimed,
+    /// The byte was written, with every right.
+    Wrote,
+}
+
+impl core::fmt::Display for What {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Registered => f.write_str("registered the region"),
+            Self::Released => f.write_str("gave the region back"),
+            Self::Opened { window, epoch } => write!(f, "opened window {window:#x}:{epoch}"),
+            Self::Closing { window, epoch } => {
+                write!(f, "began to revoke window {window:#x}:{epoch}")
+            }
+            Self::Fenced { window, epoch } => {
+                write!(f, "was told that window {window:#x}:{epoch} is fenced")
+            }
+            Self::Posted => f.write_str("was posted"),
+            Self::Completed => f.write_str("completed"),
+            Self::Reclaimed => f.write_str("was told that the range is free"),
+            Self::Wrote => f.write_str("wrote"),
+        }
+    }
+}
+
+/// One thing that happened to a range of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Virtual time, in nanoseconds.
+    pub at_ns: u64,
+    /// Who.
+    pub who: Who,
+    /// What.
+    pub what: What,
+    /// The first byte, from the region's start.
+    pub from: u64,
+    /// The byte behind the last; `u64::MAX` for all of the region.
+    pub to: u64,
+}
+
+impl core::fmt::Display for Event {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { at_ns, who, what, from, to } = self;
+        write!(f, "{at_ns:>10} ns  {who} {what}")?;
+        if *to == u64::MAX { Ok(()) } else { write!(f, ", bytes {from}..{to}") }
+    }
+}

@@ -1,0 +1,141 @@
+//! Regions and windows of an end: made, opened, taken back by a fence that may take time, gone.
+
+use hmc_core::kinds::{Access, MemoryKind};
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
+use hmc_core::window::{Life, Step};
+
+use super::end_number;
+use super::net::Fabric;
+use super::port::Closing;
+use crate::detector::Finding;
+
+impl Fabric {
+    /// Exposes a range to the other end of the connection.
+    pub(crate) fn expose(
+        &mut self,
+        port: usize,
+        range: LocalSlice,
+        kind: MemoryKind,
+        access: Access,
+    ) -> Option<RemoteRegion> {
+        let entropy = self.rng.next_u64();
+        let (end, peer) = (self.port(port).host, self.port(port).peer_host);
+        let window = self.port(port).windows.expose(range, kind, access, entropy).ok()?;
+        if let Some(detector) = &mut self.detector {
+            let (end, peer) = (end_number(end), end_number(peer));
+            let name = (window.window.0, window.epoch.0);
+            detector.opened(self.now_ns, end, peer, range, name, access);
+        }
+        Some(window)
+    }
+
+    /// Begins to take a window back. Gives the time when its fence passes.
+    pub(crate) fn begin_revoke(&mut self, port: usize, window: &RemoteRegion) -> u64 {
+        if let Some(closing) = self.closing(port, window) {
+            return closing.due_ns;
+        }
+        let Ok(entry) = self.port(port).windows.entry(window.window, window.epoch) else {
+            // A window that is gone already needs no revocation.
+            return self.now_ns;
+        };
+        if entry.life() == Life::Free {
+            return self.now_ns;
+        }
+        let range = entry.local();
+        let takes_ns = match self.faults.fence_max_ns {
+            0 => 0,
+            max_ns => self.rng.below(max_ns.saturating_add(1)),
+        };
+        let due_ns = self.now_ns.saturating_add(takes_ns);
+        let end = end_number(self.port(port).host);
+        if let Some(detector) = &mut self.detector {
+            detector.closing(self.now_ns, end, range, (window.window.0, window.epoch.0));
+        }
+        self.tally.slow_fences = self.tally.slow_fences.saturating_add(u64::from(takes_ns != 0));
+        self.port(port).closing.push(Closing { window: *window, range, due_ns });
+        self.pass_fences(port);
+        due_ns
+    }
+
+    fn closing(&mut self, port: usize, window: &RemoteRegion) -> Option<Closing> {
+        let name = (window.window, window.epoch);
+        let closing = &self.port(port).closing;
+        closing.iter().find(|c| (c.window.window, c.window.epoch) == name).copied()
+    }
+
+    /// Whether nobody can use the window any more.
+    pub(crate) fn is_fenced(&mut self, port: usize, window: &RemoteRegion) -> bool {
+        let entry = self.port(port).windows.entry(window.window, window.epoch);
+        entry.map_or(true, |entry| entry.life() == Life::Free)
+    }
+
+    pub(super) fn pass_fences(&mut self, port: usize) {
+        let now_ns = self.now_ns;
+        while let Some(at) = self.port(port).closing.iter().position(|c| c.due_ns <= now_ns) {
+            let closing = self.port(port).closing.swap_remove(at);
+            let (window, epoch) = (closing.window.window, closing.window.epoch);
+            for step in [Step::Revoke, Step::Fence] {
+                // It was exposed a moment ago, and both steps are legal then.
+                let _ = self.port(port).windows.step(window, epoch, step);
+            }
+            let end = end_number(self.port(port).host);
+            if let Some(detector) = &mut self.detector {
+                detector.fenced(closing.due_ns, end, closing.range, (window.0, epoch.0));
+            }
+        }
+    }
+
+    /// Forgets a region of an end and poisons its bytes. Whether there was one.
+    pub(crate) fn deregister(&mut self, port: usize, key: RegionKey) -> bool {
+        let (host, end) = self.host_of(port);
+        let known = host.memory.deregister(key);
+        if let (true, Some(detector)) = (known, &mut self.detector) {
+            detector.released(self.now_ns, end_number(end), key);
+        }
+        known
+    }
+
+    /// Registers memory of the process that a port belongs to.
+    pub(crate) fn register(&mut self, port: usize, len: u64) -> Option<LocalRegion> {
+        let (host, end) = self.host_of(port);
+        let region = host.memory.register(len)?;
+        if let Some(detector) = &mut self.detector {
+            let host = self.hosts.get(end)?;
+            let bytes = host.memory.all(region.key)?;
+            detector.registered(self.now_ns, end_number(end), region.key, bytes);
+        }
+        Some(region)
+    }
+
+    /// The owner writes. Whether the range was known.
+    pub(crate) fn owner_writes(&mut self, port: usize, range: LocalSlice, bytes: &[u8]) -> bool {
+        let (host, end) = self.host_of(port);
+        let Some(to) = host.memory.get_mut(range) else {
+            return false;
+        };
+        to.copy_from_slice(bytes);
+        if let Some(detector) = &mut self.detector {
+            detector.owner_wrote(self.now_ns, end_number(end), range, bytes);
+        }
+        true
+    }
+
+    /// The owner was told that a range of its own is free.
+    pub(crate) fn reclaim(&mut self, port: usize, range: LocalSlice) {
+        let end = end_number(self.port(port).host);
+        if let Some(detector) = &mut self.detector {
+            detector.reclaimed(self.now_ns, end, range);
+        }
+    }
+
+    /// Everything that the detector found.
+    pub(crate) fn audit(&mut self) -> Vec<Finding> {
+        let Some(detector) = &mut self.detector else {
+            return Vec::new();
+        };
+        for (end, host) in self.hosts.iter().enumerate() {
+            detector.audit(self.now_ns, end_number(end), &host.memory);
+        }
+        detector.findings().0
+    }
+}

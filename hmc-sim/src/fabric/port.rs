@@ -1,0 +1,130 @@
+//! What a simulated process and its queues consist of.
+
+use std::collections::VecDeque;
+
+use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::region::{LocalSlice, RemoteRegion};
+use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::work::Completion;
+
+use super::flight::{Flight, Ghost};
+use super::{INBOX, NO_COMPLETION};
+use crate::memory::Memory;
+use crate::ring::Ring;
+
+/// Polled completions that a NIC may tell once more.
+const TOLD: usize = 16;
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) memory: Memory,
+    pub(crate) alive: bool,
+}
+
+impl Host {
+    pub(crate) const fn new() -> Self {
+        Self { memory: Memory::new(), alive: true }
+    }
+}
+
+/// How long bytes take from one end to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Path {
+    /// Virtual nanoseconds, one way.
+    pub latency_ns: u64,
+    /// Bytes that the wire carries in a virtual microsecond; 0 is no limit.
+    pub bytes_per_us: u64,
+}
+
+impl Path {
+    /// How long the wire is busy with so many bytes.
+    pub(crate) fn wire_ns(self, len: u64) -> u64 {
+        len.saturating_mul(1000).checked_div(self.bytes_per_us).unwrap_or(0)
+    }
+}
+
+/// Where a request queue stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// It takes requests.
+    Ready,
+    /// It takes none; what it held is flushed, or lost.
+    Error,
+    /// It is gone, and so is everything it held.
+    Destroyed,
+}
+
+/// A revocation that was not acknowledged yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    pub(crate) window: RemoteRegion,
+    pub(crate) range: LocalSlice,
+    pub(crate) due_ns: u64,
+}
+
+/// One end of a connection: a request queue, a completion queue, and the windows towards the peer.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) host: usize,
+    /// The other end of the connection.
+    pub(crate) peer: usize,
+    pub(crate) peer_host: usize,
+    pub(crate) windows: WindowTable<Box<[WindowEntry]>>,
+    pub(crate) closing: Vec<Closing>,
+    pub(crate) flights: Vec<Flight>,
+    pub(crate) ghosts: Vec<Ghost>,
+    pub(crate) done: Ring<Completion>,
+    pub(crate) told: VecDeque<Completion>,
+    pub(crate) inbox: Ring<u64>,
+    pub(crate) depth: usize,
+    pub(crate) queue: Queue,
+    /// When the queue dies by itself.
+    pub(crate) dies_ns: u64,
+    pub(crate) path: Path,
+    /// When the wire is free again.
+    pub(crate) wire_free_ns: u64,
+}
+
+impl Port {
+    pub(crate) fn new(
+        (host, peer_host): (usize, usize),
+        peer: usize,
+        depth: usize,
+        places: usize,
+        path: Path,
+    ) -> Self {
+        Self {
+            host,
+            peer,
+            peer_host,
+            windows: WindowTable::new(vec![WindowEntry::FREE; MAX_WINDOWS_PER_PEER].into()),
+            closing: Vec::new(),
+            flights: Vec::with_capacity(depth),
+            ghosts: Vec::new(),
+            done: Ring::new(places, NO_COMPLETION),
+            told: VecDeque::with_capacity(TOLD),
+            inbox: Ring::new(INBOX, 0),
+            depth,
+            queue: Queue::Ready,
+            dies_ns: u64::MAX,
+            path,
+            wire_free_ns: 0,
+        }
+    }
+
+    /// Whether another request would be one too many. With a completion queue of its own size only
+    /// the request queue is counted, which is the mistake to be simulated.
+    pub(crate) fn is_full(&self, own_places: bool) -> bool {
+        let unpolled = if own_places { 0 } else { self.done.len() };
+        self.flights.len().saturating_add(unpolled) >= self.depth
+    }
+
+    /// Remembers a completion that was polled.
+    pub(crate) fn remember(&mut self, completion: Completion) {
+        if self.told.len() >= TOLD {
+            self.told.pop_front();
+        }
+        self.told.push_back(completion);
+    }
+}
