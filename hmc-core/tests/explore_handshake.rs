@@ -470,6 +470,10 @@ impl Model for Meeting {
         Ok(())
     }
 
+    fn is_fault(name: &str) -> bool {
+        name.ends_with(" is lost") || name.ends_with(" crashes")
+    }
+
     /// Every process is up, every connection a link at both ends, and whoever is alone could dial and would
     /// be let in: nobody is shut out for ever.
     fn is_settled(&mut self, s: &World) -> bool {
@@ -548,9 +552,9 @@ fn a_rank_that_is_claimed_twice_stays_with_its_first_holder() {
 #[test]
 #[ignore = "minutes and gigabytes: `cargo xtask explore`"]
 fn long_every_meeting() {
-    let two = run(Plan { dials: 3, cuts: 2, restarts: 2, byes: 2, ..TWO }).unwrap();
-    let three = run(Plan { dials: 2, ..THREE }).unwrap();
-    let claimed = run(Plan { dials: 2, restarts: 1, cuts: 1, ..CLAIMED }).unwrap();
+    let two = run(Plan { dials: 3, cuts: 2, byes: 1, ..TWO }).unwrap();
+    let three = run(Plan { cuts: 2, restarts: 1, ..THREE }).unwrap();
+    let claimed = run(Plan { cuts: 2, byes: 1, ..CLAIMED }).unwrap();
     let all = two.states + three.states + claimed.states;
     println!("handshake: {all} states");
     assert!(all >= 1_000_000, "{all} states");

@@ -66,6 +66,9 @@ pub(crate) trait Model {
     /// A step that breaks a promise: its name, and the promise.
     fn steps(&mut self, s: &Self::State, out: &mut Vec<Edge<Self::State>>) -> Result<(), String>;
 
+    /// Whether a step is a fault. Nothing may need one in order to settle.
+    fn is_fault(name: &str) -> bool;
+
     /// Whether nothing is under way.
     fn is_settled(&mut self, s: &Self::State) -> bool;
 }
@@ -116,6 +119,7 @@ struct Search<S> {
     states: Vec<S>,
     /// The state from which each was found first.
     parents: Vec<u32>,
+    /// All steps but faults.
     edges: Vec<(u32, u32)>,
 }
 
@@ -145,7 +149,7 @@ pub(crate) fn explore<M: Model>(model: &mut M, most: usize) -> Result<Report, Br
     let first = model.start();
     let mut seen = HashMap::from([(fingerprint(&first), 0u32)]);
     let mut all = Search { states: vec![first], parents: vec![0], edges: Vec::new() };
-    let (mut depth, mut layer_end, mut at) = (0, 1, 0);
+    let (mut depth, mut layer_end, mut at, mut count) = (0, 1, 0, 0);
     let mut out = Vec::new();
     while at < all.states.len() {
         if at == layer_end {
@@ -157,23 +161,26 @@ pub(crate) fn explore<M: Model>(model: &mut M, most: usize) -> Result<Report, Br
         if let Err(why) = model.steps(&state, &mut out) {
             return Err(Broken { why, path: all.path(model, from) });
         }
-        for (_, next) in out.drain(..) {
+        for (name, next) in out.drain(..) {
             let fresh = all.states.len() as u32;
             let to = *seen.entry(fingerprint(&next)).or_insert(fresh);
             if to == fresh {
                 all.states.push(next);
                 all.parents.push(from);
             }
-            all.edges.push((from, to));
+            count += 1;
+            if !M::is_fault(&name) {
+                all.edges.push((from, to));
+            }
         }
         assert!(all.states.len() <= most, "more than {most} states: the model has no end");
         at += 1;
     }
     let settled = settle(model, &all)?;
-    Ok(Report { states: all.states.len(), edges: all.edges.len(), depth, settled })
+    Ok(Report { states: all.states.len(), edges: count, depth, settled })
 }
 
-/// Liveness: from every state there is a way to a settled one.
+/// Liveness: from every state there is a way to a settled one, without any fault.
 fn settle<M: Model>(model: &mut M, all: &Search<M::State>) -> Result<usize, Broken> {
     let n = all.states.len();
     let mut starts = vec![0u32; n + 1];
