@@ -16,13 +16,32 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
+#[path = "common/loom_shell.rs"]
+mod shell;
 #[path = "common/loom_socket.rs"]
 mod socket;
 
+/// Runs a model to its end: every execution with at most as many preemptions as `LOOM_MAX_PREEMPTIONS` says, or
+/// 3. Nothing else may cut it short. Prints how many there were.
 fn check(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
+    let bound = builder.preemption_bound.unwrap_or(3);
+    builder.preemption_bound = Some(bound);
+    (builder.max_permutations, builder.max_duration) = (None, None);
+    let begun = std::time::Instant::now();
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = std::sync::Arc::clone(&count);
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        f();
+    });
+    let name = thread_name();
+    let (n, time) = (count.load(std::sync::atomic::Ordering::Relaxed), begun.elapsed());
+    println!("loom: {name}: {n} executions, complete at preemption bound {bound}, {time:.1?}");
+}
+
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or("?").to_owned()
 }
 
 /// A payload that one side writes and another reads; loom reports an access that is not ordered.
