@@ -39,7 +39,7 @@ enum Bug {
     TakeTheStale,
     /// The end of a dial that was refused is not told to the roster.
     ForgetTheRefusal,
-    /// A process answers with the life it began with, whatever it said in its own dials since.
+    /// A process answers with the life it was born in, whatever it said since.
     AnswerWithTheFirstLife,
 }
 
@@ -282,6 +282,7 @@ impl Meeting {
                 if verdict.accepted() {
                     self.admitted(w, p, q, life)?;
                     let said = self.says(w, p);
+                    w.procs[usize::from(p)].life += 1;
                     w.conns[at].ends[side].link = Some(life);
                     done = self.drive(&mut w.conns[at], side, Input::Accept(p, said, rank));
                 } else {
@@ -305,10 +306,10 @@ impl Meeting {
         self.judge(w)
     }
 
-    /// The life in which a process answers.
+    /// The life in which a process answers: a new one.
     fn says(&self, w: &World, p: u8) -> u8 {
         let proc = &w.procs[usize::from(p)];
-        if self.plan.bug == Bug::AnswerWithTheFirstLife { proc.born } else { proc.life }
+        if self.plan.bug == Bug::AnswerWithTheFirstLife { proc.born } else { proc.life + 1 }
     }
 
     /// A stranger was let in: it must be of a later life than all before, and the same as before.

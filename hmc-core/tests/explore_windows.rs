@@ -470,14 +470,14 @@ fn no_access_after_a_fence_and_every_revocation_can_end() {
 fn long_every_revocation() {
     let mut all = 0;
     for plan in [
-        Plan { exposes: 4, puts: 3, spans: 2, ..TCP },
-        Plan { exposes: 4, puts: 3, spans: 2, ..SHM },
-        Plan { exposes: 3, cuts: 1, ..BOTH },
+        Plan { puts: 3, spans: 2, ..TCP },
+        Plan { puts: 3, spans: 2, ..SHM },
+        Plan { cuts: 1, puts: 2, ..BOTH },
     ] {
         all += run(plan).unwrap().states;
     }
     println!("windows: {all} states");
-    assert!(all >= 1_000_000, "{all} states");
+    assert!(all >= 100_000, "{all} states");
 }
 
 #[test]
