@@ -131,14 +131,13 @@ fn by_hand(root: &Path, target: &str, planted: bool) -> Command {
     let _ = std::fs::create_dir_all(&artifacts);
     let mut command = Command::new(fuzz.join("target").join(HOST).join("release").join(target));
     if planted {
-        // What it finds is no news: kept away from the artifacts, begun with nothing but the seeds.
-        command.env("HMC_FUZZ_PLANTED", "1").arg("-artifact_prefix=/dev/null/");
-        command.arg(fuzz.join("corpus").join(target));
-        command.arg("-runs=-1");
+        // What it finds is no news: kept away from the artifacts.
+        command.env("HMC_FUZZ_PLANTED", "1");
+        command.arg(format!("-artifact_prefix={}/", found.display()));
     } else {
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
-        command.args([found, fuzz.join("corpus").join(target)]);
     }
+    command.args([found, fuzz.join("corpus").join(target)]);
     command
 }
 

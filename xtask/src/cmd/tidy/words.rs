@@ -31,12 +31,30 @@ const WORDS: [Word; 11] = [
     Word {
         code: "env::var",
         why: "the environment is read in hmc-std/src/config.rs and passed down",
-        homes: &["hmc-std/src/config.rs", "hmc-cli/", "tests/", "benches/", "xtask/", "examples/"],
+        homes: &[
+            "hmc-std/src/config.rs",
+            "hmc-cli/",
+            "tests/",
+            "benches/",
+            "xtask/",
+            "examples/",
+            "fuzz/",
+            "hmc-core/tests/bodies/",
+        ],
     },
     Word {
         code: "env::var_os",
         why: "the environment is read in hmc-std/src/config.rs and passed down",
-        homes: &["hmc-std/src/config.rs", "hmc-cli/", "tests/", "benches/", "xtask/", "examples/"],
+        homes: &[
+            "hmc-std/src/config.rs",
+            "hmc-cli/",
+            "tests/",
+            "benches/",
+            "xtask/",
+            "examples/",
+            "fuzz/",
+            "hmc-core/tests/bodies/",
+        ],
     },
     Word {
         code: "process::exit",
