@@ -75,7 +75,7 @@ fn long_every_meeting() {
 fn planted_bugs_are_found() {
     for (plan, bug, wanted) in [
         (CLAIMED, Bug::EvictOnDuplicate, "take a rank that belongs to"),
-        (TWO, Bug::TakeTheStale, "after life"),
+        (TWO, Bug::TakeTheStale, "two live links"),
         (TWO, Bug::ForgetTheRefusal, "nothing can ever settle"),
         (TWO, Bug::AnswerWithTheFirstLife, "nothing can ever settle"),
     ] {
