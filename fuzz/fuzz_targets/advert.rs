@@ -1,4 +1,4 @@
-//! See `hmc_fuzz::bodies::advert`.
+//! See `hmc_fuzz::bodies::wire::advert`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::bodies::advert(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::wire::advert, bytes));

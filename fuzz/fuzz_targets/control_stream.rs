@@ -1,4 +1,4 @@
-//! See `hmc_fuzz::bodies::control_stream`.
+//! See `hmc_fuzz::bodies::control::control_stream`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::bodies::control_stream(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::control::control_stream, bytes));

@@ -1,4 +1,4 @@
-//! See `hmc_fuzz::bodies::message`.
+//! See `hmc_fuzz::bodies::wire::message`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::bodies::message(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::wire::message, bytes));

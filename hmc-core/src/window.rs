@@ -176,7 +176,7 @@ impl core::error::Error for ExposeError {}
 
 /// The windows towards one peer, on storage of the caller's (at most
 /// [`MAX_WINDOWS_PER_PEER`] places are used).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WindowTable<S> {
     entries: S,
 }

@@ -7,9 +7,12 @@
     reason = "tests may panic"
 )]
 
+mod bodies;
 mod common;
 
-use common::{bodies, unhex};
+use bodies::Subject;
+use bodies::wire::text;
+use common::unhex;
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::data::DataFrame;
@@ -28,10 +31,6 @@ fn cases(text: &str) -> Vec<(&str, Vec<u8>, &str)> {
         .collect()
 }
 
-fn text(e: WireError) -> String {
-    format!("{} {:?}", e.at, e.kind)
-}
-
 fn parse(bytes: &[u8]) -> Result<(), WireError> {
     let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
     let header = Header::parse(head, MAX_FRAME_BYTES)?;
@@ -44,7 +43,7 @@ fn every_malformed_message_is_classified() {
     assert!(cases.len() >= 80, "{} cases", cases.len());
     for (name, bytes, want) in cases {
         assert_eq!(text(parse(&bytes).unwrap_err()), want, "{name}");
-        bodies::message(&bytes);
+        bodies::wire::message(&bytes, Subject::Real);
     }
 }
 

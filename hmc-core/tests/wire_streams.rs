@@ -7,9 +7,10 @@
     reason = "tests may panic"
 )]
 
+mod bodies;
 mod common;
 
-use common::bodies::Rig;
+use bodies::control::Rig;
 use common::{TOKEN, encode, endpoints, hello, samples};
 use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::kinds::{Access, Incarnation, MemoryKind, Rank};
@@ -280,10 +281,7 @@ proptest! {
 
     #[test]
     fn random_bytes_break_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        common::bodies::message(&bytes);
-        common::bodies::advert(&bytes);
-        common::bodies::data_frame(&bytes);
-        common::bodies::control_stream(&bytes);
+        bodies::TARGETS.iter().for_each(|t| (t.body)(&bytes, bodies::Subject::Real));
     }
 
     #[test]

@@ -16,13 +16,50 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
+#[path = "common/loom_shell.rs"]
+mod shell;
 #[path = "common/loom_socket.rs"]
 mod socket;
 
+/// Runs a model to its end: every execution with at most as many preemptions as `LOOM_MAX_PREEMPTIONS` says, or
+/// 3. Nothing else may cut it short. Prints how many there were.
 fn check(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
+    let bound = builder.preemption_bound.unwrap_or(3);
+    builder.preemption_bound = Some(bound);
+    (builder.max_permutations, builder.max_duration) = (None, None);
+    let begun = std::time::Instant::now();
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = std::sync::Arc::clone(&count);
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        f();
+    });
+    let name = thread_name();
+    let (n, time) = (count.load(std::sync::atomic::Ordering::Relaxed), begun.elapsed());
+    println!("loom: {name}: {n} executions, complete at preemption bound {bound}, {time:.1?}");
+}
+
+/// The cases that a model met. One that never comes makes a model that cannot fail.
+struct Cases(std::sync::Mutex<std::collections::BTreeSet<&'static str>>);
+
+impl Cases {
+    fn seen(&self, case: &'static str) {
+        self.0.lock().unwrap().insert(case);
+    }
+}
+
+/// As `check`; each of `cases` must come in some execution.
+fn check_cases(cases: &[&'static str], f: impl Fn(&Cases) + Send + Sync + 'static) {
+    let seen = std::sync::Arc::new(Cases(std::sync::Mutex::default()));
+    let inner = std::sync::Arc::clone(&seen);
+    check(move || f(&inner));
+    let seen = seen.0.lock().unwrap();
+    assert!(cases.iter().all(|c| seen.contains(c)), "of {cases:?} only {seen:?} came");
+}
+
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or("?").to_owned()
 }
 
 /// A payload that one side writes and another reads; loom reports an access that is not ordered.
@@ -52,7 +89,7 @@ impl Cell {
 /// Flag: bytes written before the store are read after the load that sees it.
 #[test]
 fn flag_publishes() {
-    check(|| {
+    check_cases(&["seen", "not yet"], |cases| {
         let shared = Arc::new((Cell::new(), AtomicU64::new(0)));
         let writer = Arc::clone(&shared);
         let t = thread::spawn(move || {
@@ -60,7 +97,10 @@ fn flag_publishes() {
             Flag::new(&writer.1).store_release(1);
         });
         if Flag::new(&shared.1).load_acquire() == 1 {
+            cases.seen("seen");
             assert_eq!(shared.0.get(), 7);
+        } else {
+            cases.seen("not yet");
         }
         t.join().unwrap();
     });
@@ -117,7 +157,7 @@ fn slot_ends_once() {
 /// Slot: what the finisher wrote is read by the waiter, and a waiter that was told to sleep is woken.
 #[test]
 fn slot_payload_and_waiter() {
-    check(|| {
+    check_cases(&["sleeps", "done"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new(), AtomicU32::new(0)));
         assert!(shared.1.arm(1));
         let finisher = Arc::clone(&shared);
@@ -128,6 +168,7 @@ fn slot_payload_and_waiter() {
             }
         });
         let sleeps = shared.1.set_waiter(1);
+        cases.seen(if sleeps { "sleeps" } else { "done" });
         if !sleeps {
             assert_eq!(shared.1.poll(1), Poll::Done);
             assert_eq!(shared.0.get(), 3);
@@ -140,7 +181,7 @@ fn slot_payload_and_waiter() {
 /// Slot: an owner that goes away and a completion race. Exactly one of them gives back what was held.
 #[test]
 fn slot_orphan_is_freed_once() {
-    check(|| {
+    check_cases(&["now", "later"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new()));
         assert!(shared.1.arm(1));
         let finisher = Arc::clone(&shared);
@@ -154,11 +195,15 @@ fn slot_orphan_is_freed_once() {
         });
         let frees = match shared.1.orphan(1) {
             Orphaned::Now => {
+                cases.seen("now");
                 shared.0.set(2);
                 assert!(shared.1.retire(1));
                 true
             }
-            Orphaned::Later => false,
+            Orphaned::Later => {
+                cases.seen("later");
+                false
+            }
             Orphaned::Stale => unreachable!("only the owner retires a slot that it did not orphan"),
         };
         assert!(frees ^ t.join().unwrap());
@@ -169,7 +214,7 @@ fn slot_orphan_is_freed_once() {
 /// Slot: the last use of a retired slot comes before the next owner's first.
 #[test]
 fn slot_reuse_is_ordered() {
-    check(|| {
+    check_cases(&["reused", "not yet"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new()));
         assert!(shared.1.arm(1));
         assert_eq!(shared.1.finish(1, true), Wake::Nobody);
@@ -178,9 +223,12 @@ fn slot_reuse_is_ordered() {
             first.0.set(1);
             assert!(first.1.retire(1));
         });
-        if shared.1.arm(2) {
-            shared.0.set(2);
+        while !shared.1.arm(2) {
+            cases.seen("not yet");
+            thread::yield_now();
         }
+        cases.seen("reused");
+        shared.0.set(2);
         t.join().unwrap();
     });
 }
@@ -354,7 +402,7 @@ fn broken_baton_without_notify() {
 /// The two never touch the bytes unordered, and the last one out wakes the owner.
 #[test]
 fn window_drain_is_a_fence() {
-    check(|| {
+    check_cases(&["nobody inside", "one inside"], |cases| {
         let shared = Arc::new((Word64::new(0), Cell::new()));
         let initiator = Arc::clone(&shared);
         let t = thread::spawn(move || {
@@ -368,6 +416,7 @@ fn window_drain_is_a_fence() {
         });
         let w = WindowWord::new(&shared.0);
         w.close();
+        cases.seen(if w.inside() == 0 { "nobody inside" } else { "one inside" });
         assert_eq!(w.wait_drained(Duration::from_secs(1)), Drain::Drained);
         shared.1.set(2);
         t.join().unwrap();

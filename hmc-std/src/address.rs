@@ -38,7 +38,10 @@ impl FromStr for Address {
         if let Ok(addr) = text.parse::<SocketAddr>() {
             return Ok(Self::Tcp(addr));
         }
-        if text.rsplit_once(':').is_none_or(|(_, p)| p.parse::<u16>().is_err()) {
+        // What is no name is not given to a resolver: `::1` lacks its brackets and its port.
+        let is_name = |host: &str| !host.is_empty() && !host.contains([':', '[', ']']);
+        let is_port = |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok();
+        if text.rsplit_once(':').is_none_or(|(host, port)| !is_name(host) || !is_port(port)) {
             return Err(Error::config(format!(
                 "`{s}` is no address: write tcp://HOST:PORT (port 1 to 65535) or uds://FOLDER"
             )));
@@ -88,7 +91,19 @@ mod tests {
 
     #[test]
     fn bad_addresses_say_what_is_wanted() {
-        for s in ["", "host", "host:", "host:99999", "uds://", "tcp://1.2.3.4"] {
+        for s in [
+            "",
+            "host",
+            "host:",
+            "host:99999",
+            "host:+80",
+            ":80",
+            "::1",
+            "[::1",
+            "[::1]",
+            "uds://",
+            "tcp://1.2.3.4",
+        ] {
             let e = s.parse::<Address>().expect_err(s);
             assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{s}: {e}");
         }

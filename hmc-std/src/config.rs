@@ -1,5 +1,6 @@
 //! What a session is told at its start. Environment variables are read here and nowhere else.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,14 +61,20 @@ impl Environment {
     /// Reads the process environment once.
     #[must_use]
     pub fn read() -> Self {
-        let path = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        Self::of(|name| std::env::var_os(name))
+    }
+
+    /// The settings of an environment that is not the process's own. Values that make no sense are
+    /// passed over.
+    #[must_use]
+    pub fn of(get: impl Fn(&str) -> Option<OsString>) -> Self {
+        let path = |name| get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         Self {
             uds_dir: path("HMC_UDS_DIR"),
-            spin: std::env::var("HMC_SPIN_US")
-                .ok()
-                .and_then(|v| v.parse().ok())
+            spin: get("HMC_SPIN_US")
+                .and_then(|v| v.to_str()?.parse().ok())
                 .map(Duration::from_micros),
-            no_cma: std::env::var_os("HMC_NO_CMA").is_some_and(|v| v == "1"),
+            no_cma: get("HMC_NO_CMA").is_some_and(|v| v == "1"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
@@ -364,6 +364,8 @@ impl Shared {
         mut look: impl FnMut(&Self) -> Option<R>,
     ) -> Option<R> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the one in `tell_news`: either the teller sees us, or we see what it tells of.
+        fence(Ordering::SeqCst);
         let found = loop {
             let before = *lock(&self.news);
             if let Some(r) = look(self) {
@@ -392,6 +394,7 @@ impl Shared {
 
     /// Tells those in `wait_news` to look again.
     pub(crate) fn tell_news(&self) {
+        fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }

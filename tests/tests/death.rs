@@ -235,6 +235,19 @@ fn the_lower_rank_dials_again() {
     }
 }
 
+/// The same between processes that live on, when it was the other one that dialed first: an answer to a dial
+/// tells the life of which the peer spoke last.
+#[test]
+fn a_peer_that_dialed_first_is_dialed_again() {
+    let s = Scene::new(Via::Tcp, MIB, false);
+    s.actor.stop();
+    until("its silence is noticed", LONG, || (!s.peer.is_connected()).then_some(()));
+    s.actor.resume();
+    let peer = s.session.wait_peer(1, bound(Duration::from_secs(12))).expect("a new link");
+    s.session.buffer().fill(0, 100, 9).unwrap();
+    peer.put(0, 0, 100).expect("a put over the new link");
+}
+
 fn stopped(via: Via) {
     let mut s = Scene::new(via, 64 * MIB, true);
     s.actor.ask("expose 0 5 1048576 0 adopted");

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod demo;
+pub(crate) mod explore;
 pub(crate) mod fuzz;
 pub(crate) mod msrv;
 pub(crate) mod nopanic;

@@ -35,6 +35,8 @@ enum Command {
     Nopanic(cmd::nopanic::Options),
     /// Build hmc-core for bare metal and run the embedding on it
     Nostd,
+    /// Visit every state of the models of handshakes and of windows
+    Explore,
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),
     /// Run simulated clusters of real sessions from seeds
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Tidy => cmd::tidy::run(),
         Command::Nopanic(options) => cmd::nopanic::run(&options),
         Command::Nostd => cmd::nostd::run(),
+        Command::Explore => cmd::explore::run(),
         Command::Fuzz(options) => cmd::fuzz::run(&options),
         Command::Sim(options) => cmd::sim::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),

@@ -52,7 +52,7 @@ pub struct Peer {
 }
 
 /// One control connection. Belongs to one thread at a time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Control {
     pub(super) state: State,
     pub(super) rank: Rank,

@@ -74,7 +74,7 @@ impl Verdict {
 }
 
 /// The ranks of one session, on storage of the caller's: the place of rank `r` is the `r`-th.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Roster<S> {
     own: Rank,
     places: S,

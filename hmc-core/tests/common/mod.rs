@@ -9,7 +9,6 @@
     reason = "tests may panic, and each test file uses a part of this"
 )]
 
-pub mod bodies;
 pub mod link;
 
 use hmc_core::kinds::{Access, Incarnation, MemoryKind, Rank};

@@ -25,6 +25,8 @@ pub(crate) struct Desk {
     pub(crate) refuse: Option<ErrorKind>,
     /// Whether `cancel` withdraws.
     pub(crate) withdraws: bool,
+    /// A bug on purpose: `cancel` says that it withdrew what runs on.
+    pub(crate) lies: bool,
     /// All requests that were ever accepted.
     pub(crate) seen: Vec<WorkRequest>,
     /// Calls of `cancel`.
@@ -39,6 +41,7 @@ impl Desk {
             room: usize::MAX,
             refuse: None,
             withdraws: false,
+            lies: false,
             seen: Vec::new(),
             cancels: 0,
         }
@@ -97,6 +100,8 @@ impl Transport for Desk {
         if self.withdraws {
             self.posted.retain(|w| w.op != op);
             self.ready.retain(|c| c.op != op);
+            CancelOutcome::Withdrawn
+        } else if self.lies {
             CancelOutcome::Withdrawn
         } else {
             CancelOutcome::Running

@@ -1,5 +1,6 @@
 //! The model of a lane: plain facts about each operation, no states, and a world that drives a lane
 //! and the model side by side and compares them after each step.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use hmc_core::lane::{Lane, LaneError};
 use hmc_core::slots::{OpId, Outcome, Slot, Stale};
@@ -7,7 +8,7 @@ use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
 
-use crate::data_support::{Desk, transfer};
+use super::data_support::{Desk, transfer};
 
 /// One step of a script. Numbers pick among what there is, modulo how many there are.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +91,8 @@ struct World<const N: usize> {
 }
 
 impl<const N: usize> World<N> {
-    fn new() -> Self {
-        let lane = Lane::new(Desk::new(), [Slot::FREE; N]);
+    fn new(desk: Desk) -> Self {
+        let lane = Lane::new(desk, [Slot::FREE; N]);
         Self { lane, ops: Vec::new(), now: 0, stale: 0 }
     }
 
@@ -339,7 +340,12 @@ fn desk_reset<const N: usize>(lane: &mut Lane<Desk, [Slot; N]>) {
 }
 
 pub(crate) fn run<const N: usize>(script: &[Do]) {
-    let mut world = World::<N>::new();
+    run_on::<N>(Desk::new(), script);
+}
+
+/// The same over a transport that was prepared.
+pub(crate) fn run_on<const N: usize>(desk: Desk, script: &[Do]) {
+    let mut world = World::<N>::new(desk);
     for step in script {
         world.step(*step);
     }

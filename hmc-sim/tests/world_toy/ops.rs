@@ -100,7 +100,11 @@ impl Toy {
             Ask::GetWindow { peer, label, piece } => self.get(ticket, *peer, Some(*label), piece),
             Ask::Tag { peer, tag } => self.message(ticket, *peer, Out::new(TAG).n(*tag).end()),
             Ask::Int { peer, value } => {
-                self.message(ticket, *peer, Out::new(INT).n(u64::from(value.cast_unsigned())).end());
+                self.message(
+                    ticket,
+                    *peer,
+                    Out::new(INT).n(u64::from(value.cast_unsigned())).end(),
+                );
             }
             Ask::Struct { peer, bytes } => {
                 self.message(ticket, *peer, Out::new(STRUCT).bytes(bytes));

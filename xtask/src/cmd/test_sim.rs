@@ -30,6 +30,9 @@ const BIG_ENDIAN: &str = "s390x-unknown-linux-gnu";
 /// Seconds for each target of the short fuzz run.
 const FUZZ_SECS: u64 = 10;
 
+/// Preemptions in one execution of a loom model; within them the models are complete.
+const PREEMPTIONS: &str = "3";
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Leave out the slow steps: msrv, the other processor, process tests in release, loom, Miri, fuzz
@@ -94,7 +97,10 @@ const STEPS: [Step; 11] = [
     Step {
         name: "fuzz, short",
         slow: true,
-        run: |_| cmd::fuzz::run(&cmd::fuzz::Options { secs: FUZZ_SECS, target: None }).into(),
+        run: |_| {
+            cmd::fuzz::run(&cmd::fuzz::Options { secs: FUZZ_SECS, target: None, planted: false })
+                .into()
+        },
     },
 ];
 
@@ -215,6 +221,9 @@ fn loom(root: &Path) -> Answer {
         ])
         .arg("--target-dir")
         .arg(root.join("target/loom"))
+        // Each model says how many executions it had.
+        .args(["--", "--nocapture"])
+        .env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS)
         .env("RUSTFLAGS", "--cfg loom");
     tests(command.current_dir(root))
 }

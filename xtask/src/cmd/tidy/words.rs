@@ -17,7 +17,7 @@ const TALKERS: [&str; 7] =
 
 /// Where the environment is read: configuration, faces, development; seeds and the knobs of
 /// stand-ins that a test cannot pass otherwise.
-const ENVIRONMENT: [&str; 8] = [
+const ENVIRONMENT: [&str; 10] = [
     "hmc-std/src/config.rs",
     "hmc-cli/",
     "tests/",
@@ -26,6 +26,8 @@ const ENVIRONMENT: [&str; 8] = [
     "examples/",
     "hmc-sim/tests/",
     "hmc-sim/src/vendor/",
+    "fuzz/",
+    "hmc-core/tests/bodies/",
 ];
 
 const WORDS: [Word; 11] = [

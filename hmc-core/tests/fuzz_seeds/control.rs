@@ -1,0 +1,263 @@
+//! Control connections: whole dialogues, every message in every state, handshakes, C++ peers.
+
+use super::{Seed, patched, resized};
+use crate::bodies::handshake::HEAD;
+use crate::common::{TOKEN, encode, endpoints, hello, samples};
+use hmc_core::kinds::Rank;
+use hmc_core::wire::hello::{Hello, Welcome};
+use hmc_core::wire::message::{Message, MessageKind};
+
+/// A script of a control stream: a role, then pieces of what the peer says and steps of the owner.
+fn script(role: u8, parts: &[Part<'_>]) -> Vec<u8> {
+    let mut out = vec![role];
+    for part in parts {
+        match part {
+            Part::Hear(bytes) => {
+                for piece in bytes.chunks(128) {
+                    out.push((piece.len() - 1) as u8);
+                    out.extend(piece);
+                }
+            }
+            // The first multiple of six from 128 on is 132.
+            Part::Do(op, amount) => out.extend([132 + op, *amount]),
+        }
+    }
+    out
+}
+
+enum Part<'a> {
+    Hear(&'a [u8]),
+    Do(u8, u8),
+}
+
+use Part::{Do, Hear};
+
+/// Whole dialogues.
+pub(crate) fn streams() -> Vec<Seed> {
+    let list = endpoints();
+    let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
+    let first = encode(&Message::Hello(theirs));
+    let welcome = encode(&Message::Welcome(Welcome { hello: theirs, token: TOKEN }));
+    let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
+    let attach = encode(&Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 });
+    let talk: Vec<u8> = samples(&list)
+        .iter()
+        .filter(|(_, m)| !matches!(m, Message::Hello(_) | Message::Welcome(_)))
+        .flat_map(|(_, m)| encode(m))
+        .collect();
+    let tags = [encode(&Message::Tag(1)), encode(&Message::Int32(2))].concat();
+    let bye = encode(&Message::Bye);
+    let ping = encode(&Message::Ping(3));
+    let big = encode(&Message::Struct(&[9; 700]));
+    let attach_ack = encode(&Message::AttachAck);
+    let mut newer = first.clone();
+    newer[13] = 9;
+    let streams: [(&str, u8, Vec<Part<'_>>); 22] = [
+        ("accept", 0, vec![Hear(&first), Hear(&tags), Hear(&ping), Hear(&bye), Do(1, 9)]),
+        ("accept_we_leave", 0, vec![Hear(&first), Do(1, 200), Hear(&tags), Hear(&bye)]),
+        ("accept_drain_deadline", 0, vec![Hear(&first), Do(1, 1), Do(0, 5)]),
+        ("accept_beats", 0, vec![Hear(&first), Do(0, 26), Hear(&ping), Do(0, 26), Do(0, 250)]),
+        ("accept_silence", 0, vec![Hear(&first), Do(0, 255)]),
+        ("accept_twice", 0, vec![Hear(&first), Hear(&first)]),
+        ("accept_talk", 0, vec![Hear(&first), Hear(&talk)]),
+        ("accept_big", 0, vec![Hear(&first), Hear(&big), Hear(&tags)]),
+        ("accept_cut", 0, vec![Hear(&first[..50]), Do(0, 30), Hear(&first[50..])]),
+        ("accept_late", 0, vec![Hear(&first[..50]), Do(0, 101), Hear(&first[50..])]),
+        ("accept_newer", 0, vec![Hear(&newer)]),
+        ("accept_garbage", 0, vec![Hear(b"GET / HTTP/1.1\r\n\r\n")]),
+        ("accept_huge", 0, vec![Hear(&[2, 0, 0, 0, 255, 255, 255, 255])]),
+        ("upstream_refused", 0, vec![Hear(&v1), Hear(&tags)]),
+        ("upstream", 1, vec![Hear(&v1), Hear(&tags), Do(0, 255), Do(1, 1)]),
+        ("upstream_ping", 1, vec![Hear(&v1), Hear(&ping)]),
+        ("attach", 0, vec![Hear(&attach), Hear(&tags)]),
+        ("dial", 2, vec![Do(0, 10), Hear(&welcome), Hear(&tags), Do(1, 50), Hear(&bye)]),
+        ("dial_eof", 2, vec![Hear(&welcome), Do(5, 255), Do(0, 9)]),
+        ("dial_abort", 2, vec![Do(4, 255), Hear(&welcome)]),
+        ("dial_upstream", 3, vec![Hear(&tags), Hear(&big), Do(1, 0)]),
+        ("dial_attach", 4, vec![Hear(&attach_ack), Hear(&tags)]),
+    ];
+    streams
+        .into_iter()
+        .map(|(name, role, parts)| Seed::plain("control_stream", name, script(role, &parts)))
+        .collect()
+}
+
+/// Every message in every state in which a peer can say it. The stored table of the protocol says which
+/// may not come.
+pub(crate) fn states() -> Vec<Seed> {
+    let list = endpoints();
+    let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
+    let first = encode(&Message::Hello(theirs));
+    let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
+    let bye = encode(&Message::Bye);
+    let states: [(&str, u8, Vec<Part<'_>>); 7] = [
+        ("AwaitHello", 0, vec![]),
+        ("AwaitWelcome", 2, vec![]),
+        ("AwaitAttachAck", 4, vec![]),
+        ("Ready", 0, vec![Hear(&first)]),
+        ("ReadyUpstream", 1, vec![Hear(&v1)]),
+        ("Draining", 0, vec![Hear(&first), Do(1, 200)]),
+        ("Leaving", 0, vec![Hear(&first), Hear(&bye)]),
+    ];
+    let table = include_str!("../ctrl_table.txt");
+    let mut seeds = Vec::new();
+    for (state, role, prelude) in states {
+        for kind in MessageKind::ALL {
+            let m = samples(&list).into_iter().find(|(_, m)| m.kind() == kind).unwrap().1;
+            let m = match m {
+                Message::Hello(_) => Message::Hello(theirs),
+                Message::Welcome(w) => Message::Welcome(Welcome { hello: theirs, ..w }),
+                other => other,
+            };
+            let mut bytes = script(role, &prelude);
+            bytes.extend_from_slice(&script(0, &[Hear(&encode(&m))])[1..]);
+            let name = format!("{state}_{kind:?}").to_lowercase();
+            let refused = table.lines().any(|l| l == format!("{state} {kind:?} -"));
+            seeds.push(if refused {
+                let want = format!("Unexpected {{ state: {state}, got: {kind:?} }}");
+                Seed::bad("control_stream", name, bytes, &want)
+            } else {
+                Seed::plain("control_stream", name, bytes)
+            });
+        }
+    }
+    seeds
+}
+
+/// A script of a handshake: what the two want, who changes what, and the bytes to write.
+fn handshake(head: [u8; HEAD], bytes: &[u8]) -> Vec<u8> {
+    [&head[..], bytes].concat()
+}
+
+/// Rank 258 dials rank 7 in job 5; both beat every 500 ms; two doors of 9 bytes.
+const CALL: [u8; HEAD] = [2, 1, 5, 1, 9, 50, 128, 0, 3, 2, 9, 5, 50, 0, 0, 0, 0, 0];
+
+/// Handshakes: what the ends want, and every field of HELLO and WELCOME changed on the way.
+pub(crate) fn handshakes() -> Vec<Seed> {
+    const T: &str = "handshake";
+    let with = |at: usize, v: u8| {
+        let mut head = CALL;
+        head[at] = v;
+        handshake(head, &[])
+    };
+    let mut seeds = vec![
+        Seed::plain(T, "good", handshake(CALL, &[])),
+        Seed::plain(T, "any_rank", with(3, 0)),
+        Seed::plain(T, "silent_dialer", with(5, 0)),
+        Seed::plain(T, "silent_acceptor", with(12, 0)),
+        Seed::plain(T, "fast", with(5, 1)),
+        Seed::plain(T, "no_doors", with(9, 0)),
+        Seed::plain(T, "many_doors", with(9, 8)),
+        Seed::plain(T, "wide_doors", with(10, 255)),
+        Seed::bad(T, "duplicate", with(13, 3), "Refused(Duplicate)"),
+        Seed::bad(T, "wrong_job", with(11, 6), "Refused(WrongJob)"),
+        Seed::bad(T, "wrong_rank", with(3, 2), "Refused(WrongRank { ours: Rank(7) })"),
+        Seed::bad(T, "bad_rank", with(1, 16), "Refused(BadRank { limit: 4096 })"),
+        Seed::bad(T, "bad_slots", with(7, 5), "\"slots\""),
+    ];
+    // Offset behind byte 9, the new bytes, what the two answer.
+    let fields: [(&str, u8, &[u8], &str, &str); 16] = [
+        ("magic", 0, b"HMC3", "Magic", "Magic"),
+        ("version_0", 4, &[0, 0], "Refused(Version { ours: 1 })", "Version { theirs: 0 }"),
+        ("version_2", 4, &[2, 0], "Refused(Version { ours: 1 })", "Version { theirs: 2 }"),
+        ("mandatory", 6, &[1, 0], "Refused(Mandatory { unknown: 1 })", "Mandatory { unknown: 1 }"),
+        ("mandatory_all", 6, &[255, 255], "Refused(Mandatory", "Mandatory { unknown: 65535 }"),
+        ("rank_4096", 12, &[0, 16, 0, 0], "Refused(BadRank", "\"rank\""),
+        ("rank_max", 12, &[255; 4], "Refused(BadRank", "\"rank\""),
+        ("job", 16, &[6], "Refused(WrongJob)", "WrongJob"),
+        ("job_high", 23, &[1], "Refused(WrongJob)", "WrongJob"),
+        ("expected_other", 48, &[9, 0, 0, 0], "Refused(WrongRank", ""),
+        ("expected_4096", 48, &[0, 16, 0, 0], "\"expected rank\"", "\"expected rank\""),
+        ("slots_1025", 52, &[1, 4], "\"slots\"", "\"slots\""),
+        ("doors_9", 54, &[9], "\"endpoints\"", "\"endpoints\""),
+        ("doors_1", 54, &[1], "Trailing", "Trailing"),
+        ("doors_3", 54, &[3], "Truncated", "Truncated"),
+        ("reserved", 55, &[1], "\"reserved\"", "\"reserved\""),
+    ];
+    for (which, word) in [(1u8, "hello"), (2, "welcome")] {
+        let change = |how: u8, at: u8, bytes: &[u8]| {
+            let mut head = CALL;
+            (head[14], head[15], head[16]) = (which, how, at);
+            handshake(head, bytes)
+        };
+        for (name, at, bytes, hello, welcome) in fields {
+            let want = if which == 1 { hello } else { welcome };
+            let (name, bytes) = (format!("{word}_{name}"), change(1, at, bytes));
+            seeds.push(if want.is_empty() {
+                Seed::plain(T, name, bytes)
+            } else {
+                Seed::bad(T, name, bytes, want)
+            });
+        }
+        for at in [0, 3, 4, 5, 6, 40, 79, 80, 90, 91, 102] {
+            seeds.push(Seed::bad(T, format!("{word}_cut_{at}"), change(2, at, &[]), "Truncated"));
+        }
+        seeds.push(Seed::bad(T, format!("{word}_long"), change(3, 0, &[0]), "Trailing"));
+        seeds.push(Seed::bad(T, format!("{word}_far"), change(3, 0, &[0; 500]), "TooLong"));
+    }
+    seeds
+}
+
+/// What a C++ peer says, in pieces of 16 bytes.
+pub(crate) fn upstream() -> Vec<Seed> {
+    const T: &str = "upstream";
+    let hello = encode(&Message::HelloV1 { rank: Rank(3) });
+    let int = encode(&Message::Int32(-5));
+    let tag = encode(&Message::Tag(77));
+    let wide = encode(&Message::Tag(u64::MAX));
+    let record = encode(&Message::Struct(b"a record of the user"));
+    let say = |frames: &[&[u8]]| [&[15][..], &frames.concat()].concat();
+    let mut seeds = vec![
+        Seed::plain(T, "talk", say(&[&hello, &int, &tag, &wide, &record])),
+        Seed::plain(T, "hello", say(&[&hello])),
+        Seed::plain(T, "empty_record", say(&[&hello, &encode(&Message::Struct(b"")), &int])),
+        Seed::plain(T, "half", say(&[&hello, &record[..9]])),
+        Seed::bad(T, "twice", say(&[&hello, &int, &hello]), "got: HelloV1"),
+        Seed::bad(T, "int_first", say(&[&int]), "state: AwaitHello, got: Int32"),
+        Seed::bad(T, "tag_first", say(&[&tag]), "state: AwaitHello, got: Tag"),
+        Seed::bad(T, "record_first", say(&[&record]), "state: AwaitHello, got: Struct"),
+        Seed::bad(T, "text", say(&[b"GET / HTTP/1.1\r\n\r\n"]), "at: 0, kind: UnknownType"),
+        Seed::bad(T, "rank_refused", say(&[&patched(&hello, 8, 4, 101)]), "Rejected"),
+    ];
+    // The classes of errors are written as events.
+    let at = |s: &str| {
+        s.split_once(' ').map_or(s.to_owned(), |(at, kind)| format!("at: {at}, kind: {kind}"))
+    };
+    let mut bad = |name: String, bytes: Vec<u8>, want: &str| {
+        seeds.push(Seed::bad(T, name, bytes, &at(want)));
+    };
+    for len in [0, 1, 3, 5, 8, 512] {
+        let frame = resized([&hello[..8], &vec![1; len]].concat());
+        bad(format!("hello_of_{len}"), say(&[&frame]), "4 Value");
+    }
+    for len in [0, 1, 2, 3, 5, 6, 7, 9, 16] {
+        let frame = resized([&int[..8], &vec![1; len]].concat());
+        bad(format!("int_of_{len}"), say(&[&hello, &frame]), "4 Value");
+    }
+    for ty in [0, 3, 4, 0x0100, 0xFFFF] {
+        bad(format!("type_{ty:x}"), say(&[&hello, &patched(&int, 0, 2, ty)]), "0 UnknownType");
+        bad(format!("type_{ty:x}_first"), say(&[&patched(&hello, 0, 2, ty)]), "0 UnknownType");
+    }
+    for flags in [1, 2, 0x4000, 0x8000, 0xC000] {
+        let frame = patched(&int, 2, 2, flags);
+        bad(format!("int_flags_{flags:x}"), say(&[&hello, &frame]), "2 UnknownFlags");
+    }
+    for flags in [1, 0x4000, 0x8001, 0xFFFF] {
+        let frame = patched(&record, 2, 2, flags);
+        bad(format!("record_flags_{flags:x}"), say(&[&hello, &frame]), "2 UnknownFlags");
+    }
+    for len in [(1 << 20) + 1, 1 << 31, 0xFFFF_FFFF] {
+        let frame = patched(&record, 4, 4, len);
+        bad(format!("record_len_{len:x}"), say(&[&hello, &frame]), "4 TooLong");
+    }
+    for len in [513, 1 << 20, 0xFFFF_FFFF] {
+        let frame = patched(&record, 4, 4, len);
+        bad(format!("first_len_{len:x}"), say(&[&frame]), "4 TooLong");
+    }
+    let list = endpoints();
+    for (name, m) in samples(&list).iter().filter(|(n, _)| ["ping", "bye", "revoke"].contains(n)) {
+        let want = format!("state: ReadyUpstream, got: {:?}", m.kind());
+        seeds.push(Seed::bad(T, format!("native_{name}"), say(&[&hello, &encode(m)]), &want));
+    }
+    seeds
+}

@@ -1,0 +1,190 @@
+//! The corpus of the fuzz target `config`: every input is run, keeps its class, and the planted bug is found.
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    reason = "tests may panic"
+)]
+
+#[path = "../../hmc-core/tests/bodies/mod.rs"]
+mod bodies;
+#[path = "bodies/config.rs"]
+mod config;
+
+use bodies::Subject;
+use bodies::mutate::{self, Rng};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+const RANDOM: usize = 10_000;
+
+/// Addresses that must be refused.
+const REFUSED: [&str; 33] = [
+    "",
+    "host",
+    "host:",
+    "host:99999",
+    "host:65536",
+    "host:-1",
+    "host:0x50",
+    "host:80 ",
+    "uds://",
+    "tcp://",
+    "tcp://1.2.3.4",
+    "tcp://:",
+    "tcp://host",
+    "tcp://[::1]",
+    "[::1]",
+    "[::1",
+    "1.2.3.4",
+    "1.2.3.4:",
+    "1.2.3.4:65536",
+    "tcp://1.2.3.4:80:",
+    "uds:",
+    "uds",
+    "tcp:",
+    "tcp:1.2.3.4",
+    "::1",
+    "fe80::1%eth0",
+    "a b",
+    "\u{0}",
+    "tcp://host:port",
+    "UDS",
+    ":80",
+    "host:+80",
+    "[::1:80",
+];
+
+/// Addresses that must be understood.
+const GOOD: [&str; 16] = [
+    "tcp://127.0.0.1:5001",
+    "127.0.0.1:9",
+    "tcp://[::1]:80",
+    "[::1]:80",
+    "[fe80::1%3]:80",
+    "0.0.0.0:0",
+    "255.255.255.255:65535",
+    "uds:///run/hmc",
+    "uds://relative",
+    "/run/hmc",
+    "a/b",
+    "./x",
+    "uds:///a:b:1/c",
+    "UDS://x",
+    "http://a/b",
+    "uds://uds://x",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
+}
+
+/// The seeds: name, bytes, what the class begins with.
+fn seeds() -> Vec<(String, Vec<u8>, &'static str)> {
+    let text = |kind: u8, body: &[u8]| [&[kind][..], body].concat();
+    let mut all = Vec::new();
+    for (i, s) in REFUSED.iter().enumerate() {
+        all.push((format!("refused_{i:02}"), text(b'A', s.as_bytes()), "InvalidConfig"));
+    }
+    for (i, s) in GOOD.iter().enumerate() {
+        all.push((format!("good_{i:02}"), text(b'A', s.as_bytes()), "good"));
+    }
+    for (i, s) in
+        ["host:80", "tcp://host:80", "1.2.3:80", "256.1.1.1:1", "host:0"].iter().enumerate()
+    {
+        all.push((format!("name_{i:02}"), text(b'A', s.as_bytes()), "name"));
+    }
+    // `/hmc_ctrl_rank_258.sock` has 23 bytes.
+    for (n, want) in [
+        (0, "good"),
+        (83, "good"),
+        (84, "good"),
+        (85, "Invalid"),
+        (86, "Invalid"),
+        (500, "Invalid"),
+    ] {
+        let dir = [&[1, 2][..], &vec![b'd'; n]].concat();
+        all.push((format!("path_{n:03}"), text(b'P', &dir), want));
+    }
+    all.push(("path_slash".into(), text(b'P', &[&[0, 0][..], b"/run/hmc/"].concat()), "good"));
+    all.push(("path_latin".into(), text(b'P', &[0, 0, b'/', 0xE9]), "good"));
+    let environments: [&[u8]; 9] = [
+        b"",
+        b"/run/x\n20\n1\n/run/user/1",
+        b"\n\n\n",
+        b"\n-1\n0",
+        b"\n+5\n1 ",
+        b"\n18446744073709551615\n1",
+        b"\n18446744073709551616\n11",
+        b"\n 7\n\n/run",
+        b"\xFF\n\xFF\n\xFF\n\xFF",
+    ];
+    for (i, e) in environments.iter().enumerate() {
+        all.push((format!("environment_{i}"), text(b'E', e), "good"));
+    }
+    all
+}
+
+fn corpus() -> BTreeMap<String, Vec<u8>> {
+    std::fs::read_dir(root().join("corpus/config"))
+        .unwrap()
+        .map(|e| e.unwrap())
+        .map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()))
+        .collect()
+}
+
+fn table() -> String {
+    corpus().iter().map(|(name, b)| format!("{name}: {}\n", config::class(b))).collect()
+}
+
+#[test]
+fn every_committed_input_keeps_its_class() {
+    let stored = std::fs::read_to_string(root().join("classes/config.txt")).unwrap();
+    assert_eq!(table(), stored);
+    for (name, bytes, want) in seeds() {
+        assert_eq!(corpus().get(&name), Some(&bytes), "{name}: run `write_corpus`");
+        assert!(config::class(&bytes).starts_with(want), "{name}: {}", config::class(&bytes));
+    }
+}
+
+#[test]
+fn random_inputs_break_nothing_and_find_the_planted_bug() {
+    let inputs: Vec<_> = corpus().into_values().collect();
+    let mut rng = Rng::announced(1);
+    let mut found = 0;
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let broken =
+        |b: &[u8]| catch_unwind(AssertUnwindSafe(|| config::config(b, Subject::Broken))).is_err();
+    let by_corpus = inputs.iter().filter(|b| broken(b)).count();
+    let mut wrong = None;
+    for _ in 0..RANDOM {
+        let bytes = mutate::input(&inputs, &mut rng);
+        if catch_unwind(AssertUnwindSafe(|| config::config(&bytes, Subject::Real))).is_err() {
+            wrong = Some(bytes);
+            break;
+        }
+        found += usize::from(broken(&bytes));
+    }
+    std::panic::set_hook(hook);
+    assert_eq!(wrong, None, "run this input through the body");
+    println!(
+        "config: {by_corpus} inputs of the corpus find the bug, {found} of {RANDOM} random ones"
+    );
+    assert!(by_corpus > 0 && found > 0);
+}
+
+/// Writes the seeds and the classes, after a deliberate change.
+#[test]
+#[ignore = "writes files"]
+fn write_corpus() {
+    let folder = root().join("corpus/config");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, bytes, _) in seeds() {
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+    std::fs::write(root().join("classes/config.txt"), table()).unwrap();
+}
