@@ -85,14 +85,14 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let golden =
         std::fs::read_to_string(format!("{}/tests/golden_data.txt", env!("CARGO_MANIFEST_DIR")));
     let mut everything = Vec::new();
-    for frame in golden.unwrap().split(':').skip(1) {
+    for (i, frame) in golden.unwrap().split(':').skip(1).enumerate() {
         let digits: String = frame
             .lines()
             .take_while(|l| l.starts_with(' '))
             .flat_map(str::split_whitespace)
             .collect();
         let bytes = common::unhex(&digits);
-        all.push(("data_frame", format!("golden_{:02}", all.len()), bytes.clone()));
+        all.push(("data_frame", format!("golden_{i:02}"), bytes.clone()));
         everything.extend(bytes);
     }
     all.push(("data_frame", "all".into(), everything));
