@@ -206,6 +206,8 @@ impl End {
                 s.wanted.pop_front();
             }
         }
+        // So long that puts do not outweigh the other steps.
+        self.nic().advance(4_000);
         self.lane.progress();
         while self.lane.next_event().is_some() {}
         for at in 0..self.sources.len() {
