@@ -16,6 +16,7 @@ use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Put, Sender, SenderOutput};
 use hmc_core::relay::{Ending, Incoming, Mode, Note, Place, RelayId, Role, Violation, Why};
 use hmc_core::span::{Extent, Side};
+use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 
 const ID: RelayId = RelayId(7);
@@ -393,6 +394,29 @@ fn a_source_is_free_only_when_every_put_is_fenced() {
         assert_eq!(sender_outputs(&mut s), [SenderOutput::Free]);
         assert_eq!(s.is_over(), why == Ending::PeerDead);
     }
+}
+
+#[test]
+fn a_place_that_was_taken_back_is_explained_by_the_receiver() {
+    let mut s = Sender::new(ID, LEN);
+    sender_outputs(&mut s);
+    s.receive(&Note::Ready { id: ID, place: Place::direct(area(0, LEN)) }).unwrap();
+    sender_outputs(&mut s);
+    s.put_done(0, Err(Failure::Window(WindowFault::Revoked)));
+    assert_eq!(sender_outputs(&mut s), [], "its last word is on its way");
+    let why = Why::DeadlineExceeded;
+    s.receive(&end(Role::Receiver, Err(why))).unwrap();
+    let ended = SenderOutput::Ended(Err(Ending::There(why)));
+    assert!(sender_outputs(&mut s).contains(&ended));
+    assert!(s.is_over());
+    // Should it never come, the deadline does; another failure is told at once.
+    let mut s = Sender::new(ID, LEN);
+    sender_outputs(&mut s);
+    s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
+    sender_outputs(&mut s);
+    s.put_done(0, Err(Failure::Window(WindowFault::Access)));
+    let failed = Ending::Failed(Failure::Window(WindowFault::Access));
+    assert!(sender_outputs(&mut s).contains(&SenderOutput::Ended(Err(failed))));
 }
 
 #[test]

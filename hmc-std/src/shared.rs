@@ -432,9 +432,10 @@ impl Shared {
         if yard.is_empty() {
             return;
         }
-        let (gone, kept) = std::mem::take(&mut *yard)
-            .into_iter()
-            .partition::<Vec<_>, _>(|link| link.data().is_harmless());
+        let (gone, kept) = std::mem::take(&mut *yard).into_iter().partition::<Vec<_>, _>(|link| {
+            link.run_relay();
+            link.data().is_harmless() && !link.relay_holds()
+        });
         *yard = kept;
         drop(yard);
         for link in gone {
@@ -479,7 +480,7 @@ impl Owner for Shared {
         };
         lock(&self.tokens).retain(|_, s| *s != serial);
         if let Some(me) = me
-            && !me.data().is_harmless()
+            && (!me.data().is_harmless() || me.relay_holds())
         {
             tracing::warn!(
                 peer = link.peer.0,

@@ -143,6 +143,12 @@ impl Receiver {
         !self.wanted && self.failure.is_none() && self.heard.is_none()
     }
 
+    /// Whether it failed: nobody waits for copies any more.
+    #[must_use]
+    pub const fn is_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Somebody wants the message and has room for `room` bytes; the sender is to put it to `place`,
     /// whose area, if direct, has the message's length. A longer message is refused on both ends
     /// ([`Why::TooLong`]), and so is a place that does not fit; no byte is written then. Does nothing

@@ -7,6 +7,7 @@
 use super::{Ending, Mode, Note, Place, RelayId, Role, Violation, half_mut, of_half};
 use crate::region::RemoteSlice;
 use crate::span::{Extent, Span};
+use crate::window::WindowFault;
 use crate::work::Failure;
 
 /// A put to be posted.
@@ -68,6 +69,8 @@ pub struct Sender {
     landed: [bool; 2],
     offered: bool,
     withdrawn: bool,
+    /// A put found the place taken back.
+    refused: bool,
     /// Whether the last word was well.
     said: Option<bool>,
     heard: Option<bool>,
@@ -93,6 +96,7 @@ impl Sender {
             landed: [false; 2],
             offered: false,
             withdrawn: false,
+            refused: false,
             said: None,
             heard: None,
             failure: None,
@@ -188,6 +192,11 @@ impl Sender {
         *flying = None;
         match result {
             Ok(()) => *half_mut(&mut self.landed, seq) = true,
+            // The receiver took the place back: its last word, which is on its way, says why. Should
+            // it never come, the deadline does.
+            Err(Failure::Window(
+                WindowFault::Revoked | WindowFault::Unknown | WindowFault::StaleEpoch,
+            )) => self.refused = true,
             Err(failure) => self.end(Ending::Failed(failure)),
         }
     }
@@ -216,6 +225,7 @@ impl Sender {
             return Some(SenderOutput::Tell(Note::Offer { id, len: self.len }));
         }
         if self.failure.is_none()
+            && !self.refused
             && let Some(output) = self.move_on()
         {
             return Some(output);

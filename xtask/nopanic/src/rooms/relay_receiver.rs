@@ -12,6 +12,7 @@ pub(crate) fn call() {
     done(Receiver::phase(&r));
     done(Receiver::is_over(&r));
     done(Receiver::is_open(&r));
+    done(Receiver::is_failed(&r));
     Receiver::answer(&mut r, number(), place());
     done(&mut r);
     Receiver::refuse(&mut r, any(Ending::PeerDead));

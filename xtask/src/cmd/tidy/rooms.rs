@@ -34,7 +34,7 @@ const ROOMS: [(&str, Wing, &[&str]); 30] = [
     ("device", Data, &["region"]),
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),
-    ("relay", Data, &["region", "work"]),
+    ("relay", Data, &["region", "window", "work"]),
     ("lane", Data, &["region", "slots", "transport", "work"]),
     ("pipeline", Data, &["chunks", "lane", "region", "slots", "transport", "work"]),
     ("wire/cursor", Control, &[]),
