@@ -9,8 +9,8 @@ use std::time::Duration;
 use hmc_core::relay::Why;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::link::relay::ticket::Ticket;
+use crate::error::{Error, ErrorKind};
+use crate::link::relay::ticket::{Found, Ticket};
 use crate::memory::Span;
 use crate::op::OpError;
 use crate::peer::Peer;
@@ -32,7 +32,7 @@ fn stale() -> OpError {
     OpError { error: Error::new(ErrorKind::Stale, "waited for after it was done"), span: None }
 }
 
-fn conclude(found: (Result<u64>, Option<Span>)) -> Delivered {
+fn conclude(found: Found) -> Delivered {
     match found {
         (Ok(len), span) => Ok((len, span)),
         (Err(error), span) => Err(OpError { error, span }),

@@ -432,10 +432,9 @@ impl Shared {
         if yard.is_empty() {
             return;
         }
-        let (gone, kept) = std::mem::take(&mut *yard).into_iter().partition::<Vec<_>, _>(|link| {
-            link.run_relay();
-            link.data().is_harmless() && !link.relay_holds()
-        });
+        let (gone, kept) = std::mem::take(&mut *yard)
+            .into_iter()
+            .partition::<Vec<_>, _>(|link| link.is_out_of_reach());
         *yard = kept;
         drop(yard);
         for link in gone {
@@ -480,7 +479,7 @@ impl Owner for Shared {
         };
         lock(&self.tokens).retain(|_, s| *s != serial);
         if let Some(me) = me
-            && (!me.data().is_harmless() || me.relay_holds())
+            && !me.is_out_of_reach()
         {
             tracing::warn!(
                 peer = link.peer.0,

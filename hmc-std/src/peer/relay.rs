@@ -16,7 +16,7 @@ use crate::clock;
 use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::relay::desk::{Bytes, Staging, Want};
-use crate::link::relay::ticket::Ticket;
+use crate::link::relay::ticket::{Found, Ticket};
 use crate::link::{Link, Watch};
 use crate::memory::{Region, Span};
 use crate::op::OpError;
@@ -228,8 +228,8 @@ impl Peer {
         ticket: &Arc<Ticket>,
         deadline: Instant,
         what: &str,
-        mut look: impl FnMut() -> Option<(Result<u64>, Option<Span>)>,
-    ) -> (Result<u64>, Option<Span>) {
+        mut look: impl FnMut() -> Option<Found>,
+    ) -> Found {
         if let Some(found) = self.drive_relay(deadline, &mut look) {
             return found;
         }

@@ -20,7 +20,7 @@ use hmc_core::wire::message::Message as Wire;
 
 use super::ctrl::Ended;
 use super::data::Aftermath;
-use super::{Life, Link, lock};
+use super::{Link, lock};
 use crate::error::Result;
 use desk::{Desk, Inbound, Outbound, Want};
 use ticket::Ticket;
@@ -166,10 +166,11 @@ impl Link {
             || self.relay.desk.try_lock().is_ok_and(|desk| desk.is_quiet())
     }
 
-    /// Whether memory may be held that a peer can still write to, though the link is over.
-    pub(crate) fn relay_holds(&self) -> bool {
-        self.relay.live.load(Ordering::SeqCst)
-            && self.life() == Life::Dead
-            && self.relay.desk.try_lock().map_or(true, |desk| desk.holds())
+    /// Whether nothing of ours is in the reach of the peer of a link that is over.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        self.run_relay();
+        let holds = self.relay.live.load(Ordering::SeqCst)
+            && self.relay.desk.try_lock().map_or(true, |desk| desk.holds());
+        !holds && self.data().is_harmless()
     }
 }

@@ -3,8 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::Span;
+
+/// How a message ended, and its memory if that is free.
+pub(crate) type Found = (Result<u64>, Option<Span>);
 
 /// One message of ours, as its owner sees it.
 #[derive(Debug, Default)]
@@ -48,7 +51,7 @@ impl Ticket {
     }
 
     /// The result and the memory, once.
-    pub(crate) fn take(&self) -> Option<(Result<u64, Error>, Option<Span>)> {
+    pub(crate) fn take(&self) -> Option<Found> {
         let mut s = self.state();
         if !s.is_known() {
             return None;
@@ -59,10 +62,7 @@ impl Ticket {
 
     /// As [`Ticket::take`]; else `waker` is woken when there is something to take. Gives back the
     /// waker that it replaces, to be dropped without locks.
-    pub(crate) fn take_or_wake(
-        &self,
-        waker: Waker,
-    ) -> std::result::Result<(Result<u64, Error>, Option<Span>), Option<Waker>> {
+    pub(crate) fn take_or_wake(&self, waker: Waker) -> std::result::Result<Found, Option<Waker>> {
         if let Some(r) = self.take() {
             return Ok(r);
         }

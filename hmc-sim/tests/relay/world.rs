@@ -1,16 +1,4 @@
-//! Messages of any size over the simulated NIC: random interleavings of notes, puts and copies, and
-//! endings at any step. What succeeds is equal to the source, each end ends once, and memory that was
-//! given back is never written again.
-//!
-//! A failure prints its seed; `HMC_TEST_SEED=n cargo test -p hmc-sim --test relay one_seed` plays it.
-
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::as_conversions,
-    reason = "tests may panic"
-)]
+//! Two processes with any number of messages between them, on the simulated NIC.
 
 use std::collections::VecDeque;
 
@@ -23,56 +11,56 @@ use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Role, Why};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::time::Instant;
 use hmc_core::work::{CompleteWhen, Opcode};
-use hmc_sim::fault::{Faults, Rate};
+use hmc_sim::fault::Faults;
 use hmc_sim::nic::{Config, SimNic};
 use hmc_sim::rng::Rng;
 
 /// What memory holds after it was given back.
 const GIVEN_BACK: u8 = 0x5A;
 
-struct Source {
-    machine: Sender,
-    region: LocalRegion,
-    bytes: Vec<u8>,
+pub(crate) struct Source {
+    pub(crate) machine: Sender,
+    pub(crate) region: LocalRegion,
+    pub(crate) bytes: Vec<u8>,
     /// Puts that were asked for and not posted yet, and those that run.
-    wanted: VecDeque<Put>,
-    running: Vec<(OpId, u64)>,
-    ended: Option<Result<u64, Ending>>,
-    freed: bool,
+    pub(crate) wanted: VecDeque<Put>,
+    pub(crate) running: Vec<(OpId, u64)>,
+    pub(crate) ended: Option<Result<u64, Ending>>,
+    pub(crate) freed: bool,
 }
 
-struct Target {
-    machine: Receiver,
+pub(crate) struct Target {
+    pub(crate) machine: Receiver,
     /// What the receiver's memory is, once somebody wants the message.
-    memory: Option<Memory>,
-    copy: Option<Copy>,
-    revoking: bool,
-    ended: Option<Result<u64, Ending>>,
-    freed: bool,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) copy: Option<Copy>,
+    pub(crate) revoking: bool,
+    pub(crate) ended: Option<Result<u64, Ending>>,
+    pub(crate) freed: bool,
 }
 
-struct Memory {
+pub(crate) struct Memory {
     /// The destination; in direct mode the sender puts here.
-    dest: LocalRegion,
-    halves: Option<LocalRegion>,
-    window: RemoteRegion,
+    pub(crate) dest: LocalRegion,
+    pub(crate) halves: Option<LocalRegion>,
+    pub(crate) window: RemoteRegion,
 }
 
 /// One process: sources of its messages, targets of the peer's, and what the peer told it.
-struct End {
-    lane: Lane<SimNic, [Slot; 8]>,
-    sources: Vec<Source>,
-    targets: Vec<Target>,
-    incoming: Incoming,
-    heard: VecDeque<Note>,
-    tells: VecDeque<Note>,
+pub(crate) struct End {
+    pub(crate) lane: Lane<SimNic, [Slot; 8]>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) incoming: Incoming,
+    pub(crate) heard: VecDeque<Note>,
+    pub(crate) tells: VecDeque<Note>,
     /// Receives that nobody sent to yet: bytes of room and the half's length, zero for direct.
-    wants: VecDeque<(u64, u64)>,
-    alive: bool,
+    pub(crate) wants: VecDeque<(u64, u64)>,
+    pub(crate) alive: bool,
 }
 
 impl End {
-    fn new(nic: SimNic) -> Self {
+    pub(crate) fn new(nic: SimNic) -> Self {
         Self {
             lane: Lane::new(nic, [Slot::FREE; 8]),
             sources: Vec::new(),
@@ -85,11 +73,11 @@ impl End {
         }
     }
 
-    fn nic(&self) -> &SimNic {
+    pub(crate) fn nic(&self) -> &SimNic {
         self.lane.transport()
     }
 
-    fn send(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn send(&mut self, bytes: Vec<u8>) {
         let len = bytes.len() as u64;
         let region = self.nic().register(len).unwrap();
         assert!(self.nic().write(region, 0, &bytes));
@@ -102,7 +90,7 @@ impl End {
     }
 
     /// Gives the oldest open message to the oldest receive.
-    fn pair_up(&mut self) {
+    pub(crate) fn pair_up(&mut self) {
         while let Some((room, half)) = self.wants.front().copied() {
             let Some(at) = self.targets.iter().position(|t| t.machine.is_open()) else {
                 return;
@@ -126,7 +114,7 @@ impl End {
         }
     }
 
-    fn run_source(&mut self, at: usize) {
+    pub(crate) fn run_source(&mut self, at: usize) {
         let s = &mut self.sources[at];
         while let Some(output) = s.machine.poll() {
             match output {
@@ -156,7 +144,7 @@ impl End {
         }
     }
 
-    fn run_target(&mut self, at: usize) {
+    pub(crate) fn run_target(&mut self, at: usize) {
         let nic = self.lane.transport();
         let t = &mut self.targets[at];
         while let Some(output) = t.machine.poll() {
@@ -184,7 +172,7 @@ impl End {
     }
 
     /// Posts what there is room for and collects what is fenced.
-    fn progress(&mut self) {
+    pub(crate) fn progress(&mut self) {
         for at in 0..self.sources.len() {
             let s = &mut self.sources[at];
             while let Some(put) = s.wanted.front().copied() {
@@ -227,7 +215,7 @@ impl End {
         }
     }
 
-    fn hear(&mut self, note: Note) {
+    pub(crate) fn hear(&mut self, note: Note) {
         let at = note.id().0 as usize;
         match (note, note.from()) {
             (Note::Offer { id, len }, _) => {
@@ -259,7 +247,7 @@ impl End {
         self.pair_up();
     }
 
-    fn copy(&mut self, at: usize) {
+    pub(crate) fn copy(&mut self, at: usize) {
         let nic = self.lane.transport();
         let t = &mut self.targets[at];
         let Some(copy) = t.copy.take() else {
@@ -276,7 +264,7 @@ impl End {
         self.run_target(at);
     }
 
-    fn fence(&mut self, at: usize) {
+    pub(crate) fn fence(&mut self, at: usize) {
         let t = &mut self.targets[at];
         if std::mem::take(&mut t.revoking) {
             self.lane.transport().revoke(&t.memory.as_ref().unwrap().window);
@@ -285,12 +273,12 @@ impl End {
         }
     }
 
-    fn end_source(&mut self, at: usize, why: Ending) {
+    pub(crate) fn end_source(&mut self, at: usize, why: Ending) {
         self.sources[at].machine.end(why);
         self.run_source(at);
     }
 
-    fn end_target(&mut self, at: usize, why: Ending) {
+    pub(crate) fn end_target(&mut self, at: usize, why: Ending) {
         // Nobody ends what nobody wants.
         if self.targets[at].memory.is_some() || why == Ending::PeerDead {
             self.targets[at].machine.end(why);
@@ -299,7 +287,7 @@ impl End {
     }
 
     /// The peer is gone.
-    fn lose_peer(&mut self) {
+    pub(crate) fn lose_peer(&mut self) {
         self.alive = false;
         self.heard.clear();
         for at in 0..self.sources.len() {
@@ -310,7 +298,7 @@ impl End {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let source = |s: &Source| s.machine.is_over() && s.freed && s.ended.is_some();
         let target = |t: &Target| {
             t.machine.is_over() && (t.memory.is_none() || (t.freed && t.ended.is_some()))
@@ -321,27 +309,27 @@ impl End {
 
 /// What goes wrong, besides the fabric's own faults.
 #[derive(Clone, Copy)]
-struct Trouble {
-    faults: Faults,
+pub(crate) struct Trouble {
+    pub(crate) faults: Faults,
     /// Endings by users, in a hundred steps.
-    endings: u64,
+    pub(crate) endings: u64,
     /// One end dies at some step.
-    death: bool,
+    pub(crate) death: bool,
 }
 
-struct World {
-    ends: [End; 2],
-    rng: Rng,
-    trouble: Trouble,
+pub(crate) struct World {
+    pub(crate) ends: [End; 2],
+    pub(crate) rng: Rng,
+    pub(crate) trouble: Trouble,
 }
 
 impl World {
-    fn new(seed: u64, trouble: Trouble) -> Self {
+    pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
         let (near, far) = SimNic::pair(Config { seed, faults: trouble.faults, depth: 8 });
         Self { ends: [End::new(near), End::new(far)], rng: Rng::new(seed), trouble }
     }
 
-    fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
             let told = std::mem::take(&mut self.ends[from].tells);
             if self.ends[to].alive {
@@ -350,7 +338,7 @@ impl World {
         }
     }
 
-    fn step(&mut self, calm: bool) {
+    pub(crate) fn step(&mut self, calm: bool) {
         let who = self.rng.index(2);
         let what = self.rng.below(100);
         let chance = self.rng.next_u64();
@@ -388,7 +376,7 @@ impl World {
         self.flush();
     }
 
-    fn kill(&mut self, who: usize) {
+    pub(crate) fn kill(&mut self, who: usize) {
         self.ends[who].nic().kill();
         // The dead do nothing any more; the test only lets go of what it modelled for them.
         for end in &mut self.ends {
@@ -398,7 +386,7 @@ impl World {
     }
 
     /// The plain vectors: what succeeded is equal, and what was given back was not touched.
-    fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
             for (i, s) in self.ends[from].sources.iter().enumerate() {
                 let target = self.ends[to].targets.get(i);
@@ -436,183 +424,5 @@ impl World {
             }
             self.ends[from].nic().check().expect("no damage");
         }
-    }
-}
-
-fn play(seed: u64, trouble: Trouble) -> usize {
-    let mut w = World::new(seed, trouble);
-    let steps = 200 + w.rng.below(600);
-    let death = if trouble.death { w.rng.below(steps) } else { u64::MAX };
-    for step in 0..steps {
-        let who = w.rng.index(2);
-        if w.rng.below(100) < 4 && w.ends[who].sources.len() < 8 && w.ends[who].alive {
-            let half = 1 + w.rng.below(48);
-            let len = w.rng.below(5 * half) as usize;
-            let bytes = w.rng.bytes(len);
-            w.ends[who].send(bytes);
-            let direct = w.rng.below(3) == 0;
-            // Sometimes too little room; sometimes much.
-            let room = match w.rng.below(12) {
-                0 => len as u64 / 2,
-                1 => len as u64 * 2,
-                _ => 5 * 48,
-            };
-            w.ends[1 - who].wants.push_back((room, if direct { 0 } else { half }));
-        } else if w.rng.below(100) < 3 {
-            w.ends[who].pair_up();
-        }
-        if step == death {
-            w.kill(who);
-        }
-        w.step(false);
-    }
-    // Calm: everything ends by itself, or by its deadline where a completion was lost.
-    let lossy = trouble.faults.lost != Rate::NEVER;
-    for round in 0..400_000 {
-        for end in &mut w.ends {
-            if end.alive {
-                end.pair_up();
-            }
-        }
-        let quiet = |e: &End| e.heard.is_empty() && e.tells.is_empty();
-        if w.ends.iter().all(|e| e.is_over() && quiet(e)) {
-            break;
-        }
-        if lossy && round == 4_000 {
-            for who in 0..2 {
-                for at in 0..w.ends[who].sources.len() {
-                    w.ends[who].end_source(at, Ending::Here(Why::DeadlineExceeded));
-                }
-            }
-        }
-        if lossy && round == 12_000 {
-            w.kill(0);
-        }
-        w.step(true);
-    }
-    assert!(w.ends.iter().all(End::is_over), "something never ended");
-    w.check();
-    w.ends.iter().map(|e| e.sources.iter().filter(|s| matches!(s.ended, Some(Ok(_)))).count()).sum()
-}
-
-const WEATHER: Trouble = Trouble { faults: Faults::WEATHER, endings: 0, death: false };
-const ENDINGS: Trouble = Trouble { endings: 40, ..WEATHER };
-const FAILING: Trouble = Trouble {
-    faults: Faults { failed: Rate::percent(5), ..Faults::WEATHER },
-    endings: 10,
-    death: false,
-};
-const DEATH: Trouble = Trouble { endings: 10, death: true, ..WEATHER };
-const STORM: Trouble = Trouble { faults: Faults::STORM, endings: 20, death: false };
-
-fn seeds() -> std::ops::Range<u64> {
-    let n = std::env::var("HMC_TEST_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
-    0..n
-}
-
-/// Plays many seeds. Gives the messages that arrived.
-fn all(trouble: Trouble) -> usize {
-    seeds()
-        .map(|seed| {
-            std::panic::catch_unwind(|| play(seed, trouble)).unwrap_or_else(|e| {
-                eprintln!("HMC_TEST_SEED={seed}");
-                std::panic::resume_unwind(e)
-            })
-        })
-        .sum()
-}
-
-#[test]
-fn in_mere_weather_everything_arrives() {
-    let sent: usize = all(WEATHER);
-    assert!(sent > seeds().count() * 3, "{sent} messages");
-}
-
-#[test]
-fn endings_at_any_step_end_both_ends_once() {
-    assert!(all(ENDINGS) > 0);
-}
-
-#[test]
-fn failed_puts_end_both_ends_once() {
-    assert!(all(FAILING) > 0);
-}
-
-#[test]
-fn death_at_any_step_ends_everything() {
-    assert!(all(DEATH) > 0);
-}
-
-#[test]
-fn lost_and_doubled_completions_break_nothing() {
-    assert!(all(STORM) > 0);
-}
-
-/// Plays one seed of each kind of trouble, for a failure of the tests above.
-#[test]
-fn one_seed() {
-    let seed = std::env::var("HMC_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(12345);
-    for trouble in [WEATHER, ENDINGS, FAILING, DEATH, STORM] {
-        play(seed, trouble);
-    }
-}
-
-/// A model of the half-buffers must be able to fail: a receiver that gives its credit before it
-/// copied out, as the seeds' does, is found.
-#[test]
-fn a_credit_before_the_copy_corrupts_in_this_model() {
-    let corrupted = (0..200).any(|seed| {
-        let mut w = World::new(seed, WEATHER);
-        let bytes = w.rng.bytes(64);
-        w.ends[0].send(bytes.clone());
-        w.ends[1].wants.push_back((64, 8));
-        for _ in 0..4000 {
-            w.step(true);
-            // The early credit: the machine believes that it copied, the bytes stay where they are.
-            let t = w.ends[1].targets.first_mut();
-            if let Some(copy) = t.and_then(|t| t.copy.take()) {
-                w.ends[1].targets[0].machine.copied(Ok(()));
-                w.ends[1].run_target(0);
-                for _ in 0..w.rng.below(60) {
-                    w.step(true);
-                    if w.ends[1].targets[0].copy.is_some() {
-                        break;
-                    }
-                }
-                let next = w.ends[1].targets[0].copy.replace(copy);
-                let at = copy.to.offset();
-                let m = w.ends[1].targets[0].memory.as_ref().unwrap();
-                let (dest, halves) = (m.dest, m.halves.unwrap());
-                let mut late = vec![0; copy.to.len() as usize];
-                assert!(w.ends[1].nic().read(halves, (copy.seq % 2) * 8, &mut late));
-                assert!(w.ends[1].nic().write(dest, at, &late));
-                w.ends[1].targets[0].copy = next;
-            }
-        }
-        let mut got = vec![0; 64];
-        let dest = w.ends[1].targets[0].memory.as_ref().unwrap().dest;
-        assert!(w.ends[1].nic().read(dest, 0, &mut got));
-        got != bytes
-    });
-    assert!(corrupted, "early credits were never punished");
-}
-
-/// Both modes take part, side by side.
-#[test]
-fn staged_and_direct_messages_share_a_link() {
-    for seed in 0..20 {
-        let mut w = World::new(seed, WEATHER);
-        for half in [0, 8, 0, 8] {
-            w.ends[0].send(vec![seed as u8; 30]);
-            w.ends[1].wants.push_back((30, half));
-        }
-        for _ in 0..20_000 {
-            w.step(true);
-        }
-        assert!(w.ends.iter().all(End::is_over));
-        w.check();
-        let direct = |t: &&Target| t.memory.as_ref().unwrap().halves.is_none();
-        assert_eq!(w.ends[1].targets.iter().filter(direct).count(), 2);
-        assert!(w.ends[1].targets.iter().all(|t| t.ended == Some(Ok(30))));
     }
 }
