@@ -59,7 +59,7 @@ fn cancellation_is_told_to_the_other_end() {
         let send = p.a.send_data_nb(0, 32 * MIB).unwrap();
         send.cancel();
         assert_eq!(send.wait(LONG).unwrap_err().error.kind(), ErrorKind::Cancelled);
-        let receive = p.b.recv_data_nb(0, 4096).unwrap();
+        let receive = p.b.recv_data_nb(0, 32 * MIB).unwrap();
         receive.cancel();
         let e = receive.wait(LONG).unwrap_err().error;
         assert_eq!(e.kind(), ErrorKind::Cancelled, "{conn:?}: {e}");
