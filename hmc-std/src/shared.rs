@@ -473,9 +473,7 @@ impl Owner for Shared {
             serials.remove(&serial)
         };
         lock(&self.tokens).retain(|_, s| *s != serial);
-        if let Some(me) = me
-            && !me.is_out_of_reach()
-        {
+        if let Some(me) = me.filter(|me| !me.is_out_of_reach()) {
             tracing::warn!(
                 peer = link.peer.0,
                 "memory is quarantined: the peer fell silent and may still touch it"
