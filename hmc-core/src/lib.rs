@@ -37,6 +37,7 @@ pub mod limits;
 pub mod mutant;
 pub mod pipeline;
 pub mod region;
+pub mod relay;
 pub mod slots;
 pub mod span;
 pub mod time;

@@ -25,6 +25,12 @@ pub const MAX_CHUNK_BYTES: u64 = 1 << 20;
 pub const MAX_STREAM_FRAME_BYTES: u32 = 1 << 20;
 /// Windows that one peer may hold open towards another.
 pub const MAX_WINDOWS_PER_PEER: usize = 256;
+/// Messages of `send_data` that one end may have under way to a peer.
+pub const MAX_RELAYS: u32 = 64;
+/// Longest half-buffer that a peer may name for such a message, in bytes.
+pub const MAX_RELAY_HALF_BYTES: u64 = 1 << 30;
+/// Half-buffers are this long unless there is a reason for another length, in bytes.
+pub const RELAY_HALF_BYTES: u64 = 1 << 20;
 /// Regions that one session may hold registered at a time.
 pub const MAX_REGIONS: usize = 1 << 16;
 /// Endpoint blobs in one HELLO exchange.
@@ -64,6 +70,7 @@ const _: () = {
     assert!(MAX_SLOTS <= 1 << 16, "an OpId's index is 16 bits");
     assert!(DEFAULT_SLOTS <= MAX_SLOTS);
     assert!(MAX_REGIONS <= 1 << 16, "a region key's index is 16 bits");
+    assert!(RELAY_HALF_BYTES > 0 && RELAY_HALF_BYTES <= MAX_RELAY_HALF_BYTES);
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
     assert!(PEER_DEAD_NS == DEAD_BEATS * HEARTBEAT_NS);

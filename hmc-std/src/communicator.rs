@@ -200,6 +200,39 @@ impl Communicator {
         self.peer(rank)?.put_notify(local_offset, remote_offset, len, tag)
     }
 
+    /// Sends a message of any size; see [`Peer::send_data`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn send_data(&self, rank: u32, bytes: &[u8]) -> Result<()> {
+        self.peer(rank)?.send_data(bytes)
+    }
+
+    /// Receives a message of any size, of a rank that has connected or will; see
+    /// [`Peer::recv_data`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_data(&self, rank: u32, out: &mut [u8]) -> Result<u64> {
+        self.wait_peer(rank, self.shared.config.deadline)?.recv_data(out)
+    }
+
+    /// Sends a message from our buffer; see [`Peer::send_data_at`].
+    ///
+    /// # Errors
+    /// As there, and `NotFound`.
+    pub fn send_data_at(&self, rank: u32, local_offset: u64, len: u64) -> Result<()> {
+        self.peer(rank)?.send_data_at(local_offset, len)
+    }
+
+    /// Receives a message into our buffer; see [`Peer::recv_data_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_data_at(&self, rank: u32, local_offset: u64, room: u64) -> Result<u64> {
+        self.wait_peer(rank, self.shared.config.deadline)?.recv_data_at(local_offset, room)
+    }
+
     /// Begins a list of puts as one operation; see [`Peer::put_batch`].
     ///
     /// # Errors

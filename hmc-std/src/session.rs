@@ -256,12 +256,16 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], timeout: Duration) -> 
     let deadline = clock::deadline_in(timeout);
     for link in links {
         link.advance(Life::Leaving);
+        link.relay_leave();
     }
     let mut late = None;
     for link in links {
-        let quiet =
-            |l: &Link| (l.life() == Life::Dead || l.data().lane().in_flight() == 0).then_some(());
-        if link.drive(crate::link::Watch::Data, deadline, quiet).is_none() {
+        let idle = |l: &Link| l.is_relay_quiet() && l.data().lane().in_flight() == 0;
+        let quiet = |l: &Link| (l.life() == Life::Dead || idle(l)).then_some(());
+        // Messages end by notes on the control connection.
+        let busy = !link.is_relay_quiet();
+        let watch = if busy { crate::link::Watch::Both } else { crate::link::Watch::Data };
+        if link.drive(watch, deadline, quiet).is_none() {
             late = late.or(Some(link.peer));
         }
         link.bye(deadline);

@@ -431,15 +431,10 @@ impl Shared {
 
     /// Lets go of links whose peers' processes have really ended.
     pub(crate) fn tend_graveyard(&self) {
-        let mut yard = lock(&self.graveyard);
-        if yard.is_empty() {
-            return;
-        }
-        let (gone, kept) = std::mem::take(&mut *yard)
-            .into_iter()
-            .partition::<Vec<_>, _>(|link| link.data().is_harmless());
-        *yard = kept;
-        drop(yard);
+        let all = std::mem::take(&mut *lock(&self.graveyard));
+        // Without the lock: messages that are let go wake their owners.
+        let (gone, kept) = all.into_iter().partition::<Vec<_>, _>(|link| link.is_out_of_reach());
+        lock(&self.graveyard).extend(kept);
         for link in gone {
             link.release_all();
         }
@@ -481,9 +476,7 @@ impl Owner for Shared {
             serials.remove(&serial)
         };
         lock(&self.tokens).retain(|_, s| *s != serial);
-        if let Some(me) = me
-            && !me.data().is_harmless()
-        {
+        if let Some(me) = me.filter(|me| !me.is_out_of_reach()) {
             tracing::warn!(
                 peer = link.peer.0,
                 "memory is quarantined: the peer fell silent and may still touch it"

@@ -10,5 +10,6 @@
 pub mod actor;
 pub mod cluster;
 pub mod counting;
+pub mod pair;
 pub mod raw;
 pub mod scene;

@@ -55,8 +55,8 @@ pub enum Event<'a> {
     Attached,
     /// The peer refused us.
     Refused(RejectReason),
-    /// A message for the owner: `Int32`, `Tag`, `Struct`, `Endpoint`, `Advert`, `Notify`, `Revoke`
-    /// or `Revoked`.
+    /// A message for the owner: `Int32`, `Tag`, `Struct`, `Endpoint`, `Advert`, `Notify`, `Revoke`,
+    /// `Revoked` or `Relay`.
     Deliver(Message<'a>),
     /// The peer posts nothing new. Finish what was posted, then say `bye`.
     PeerBye,

@@ -182,9 +182,10 @@ impl State {
             (Self::ReadyUpstream, M::Int32 | M::Tag | M::Struct) => {
                 Ok((Self::ReadyUpstream, Action::Deliver))
             }
-            (Self::Ready, M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked) => {
-                Ok((Self::Ready, Action::Deliver))
-            }
+            (
+                Self::Ready,
+                M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked | M::Relay,
+            ) => Ok((Self::Ready, Action::Deliver)),
             (
                 Self::Draining,
                 M::Int32
@@ -194,10 +195,11 @@ impl State {
                 | M::Advert
                 | M::Notify
                 | M::Revoke
-                | M::Revoked,
+                | M::Revoked
+                | M::Relay,
             ) => Ok((Self::Draining, Action::Deliver)),
             // After its BYE a peer finishes what it posted, and takes its windows back.
-            (Self::Leaving, M::Notify | M::Revoke | M::Revoked) => {
+            (Self::Leaving, M::Notify | M::Revoke | M::Revoked | M::Relay) => {
                 Ok((Self::Leaving, Action::Deliver))
             }
 
@@ -229,6 +231,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
+                | M::Relay
                 | M::Bye,
             )
             | (
@@ -247,6 +250,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
+                | M::Relay
                 | M::Bye,
             )
             | (
@@ -265,6 +269,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
+                | M::Relay
                 | M::Bye,
             )
             | (
@@ -286,6 +291,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
+                | M::Relay
                 | M::Bye,
             )
             | (
@@ -325,6 +331,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
+                | M::Relay
                 | M::Bye,
             ) => Err(Unexpected { state: self, got }),
         }
@@ -412,7 +419,7 @@ mod tests {
                 .unwrap();
             }
         }
-        assert_eq!(text.lines().count(), 12 * (17 + 6));
+        assert_eq!(text.lines().count(), 12 * (18 + 6));
         assert_eq!(text, include_str!("../../tests/ctrl_table.txt"));
     }
 }

@@ -10,11 +10,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::kinds::Rank;
 use crate::limits::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, MAX_PEERS};
 use crate::region::{Epoch, WindowId};
+use crate::relay::Note;
 use crate::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
 use crate::wire::header::{FrameKind, Header};
 use crate::wire::hello::{Endpoints, HELLO_BYTES, Hello, LinkToken, TOKEN_BYTES, Welcome};
 use crate::wire::reject::{REJECT_BYTES, RejectReason};
+use crate::wire::relay::{emit_note, note_len, parse_note};
 
 /// The first payload byte of each native message.
 pub mod code {
@@ -38,6 +40,8 @@ pub mod code {
     pub const REVOKE: u8 = 19;
     /// The user of a window has let go of it.
     pub const REVOKED: u8 = 20;
+    /// A note of a message of `send_data`.
+    pub const RELAY: u8 = 24;
     /// A heartbeat.
     pub const PING: u8 = 32;
     /// The answer to a heartbeat.
@@ -109,6 +113,8 @@ pub enum Message<'a> {
         /// The epoch that ended.
         epoch: Epoch,
     },
+    /// A note of a message of `send_data`: [`crate::relay`].
+    Relay(Note),
     /// No new operations follow from the sender.
     Bye,
 }
@@ -133,12 +139,13 @@ pub enum MessageKind {
     Pong,
     Revoke,
     Revoked,
+    Relay,
     Bye,
 }
 
 impl MessageKind {
     /// All kinds, in the order of the table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::HelloV1,
         Self::Hello,
         Self::Welcome,
@@ -155,6 +162,7 @@ impl MessageKind {
         Self::Pong,
         Self::Revoke,
         Self::Revoked,
+        Self::Relay,
         Self::Bye,
     ];
 }
@@ -222,6 +230,7 @@ impl<'a> Message<'a> {
             Self::Pong(_) => MessageKind::Pong,
             Self::Revoke { .. } => MessageKind::Revoke,
             Self::Revoked { .. } => MessageKind::Revoked,
+            Self::Relay(_) => MessageKind::Relay,
             Self::Bye => MessageKind::Bye,
         }
     }
@@ -290,6 +299,7 @@ impl<'a> Message<'a> {
                 let window = WindowId(r.u64_le()?);
                 Self::Revoked { window, epoch: Epoch(r.u32_le()?) }
             }
+            code::RELAY => Self::Relay(parse_note(&mut r)?),
             code::PING => Self::Ping(r.u64_le()?),
             code::PONG => Self::Pong(r.u64_le()?),
             code::BYE => Self::Bye,
@@ -319,6 +329,7 @@ impl<'a> Message<'a> {
             Self::Advert(_) => ADVERT_BYTES.saturating_add(1),
             Self::Notify { .. } => 17,
             Self::Revoke { .. } | Self::Revoked { .. } => 13,
+            Self::Relay(note) => note_len(note).saturating_add(1),
             Self::Ping(_) | Self::Pong(_) => 9,
             Self::AttachAck | Self::Bye => 1,
         }
@@ -417,6 +428,10 @@ impl<'a> Message<'a> {
                 start(out, code::REVOKED)?;
                 out.u64_le(window.0)?;
                 out.u32_le(epoch.0)
+            }
+            Self::Relay(ref note) => {
+                start(out, code::RELAY)?;
+                emit_note(note, out)
             }
             Self::Ping(n) => {
                 start(out, code::PING)?;

@@ -11,4 +11,5 @@ pub mod header;
 pub mod hello;
 pub mod message;
 pub mod reject;
+pub mod relay;
 pub mod upstream;

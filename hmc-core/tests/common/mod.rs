@@ -12,8 +12,9 @@
 pub mod link;
 
 use hmc_core::kinds::{Access, Incarnation, MemoryKind, Rank};
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
-use hmc_core::span::Extent;
+use hmc_core::region::{Epoch, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::relay::{Note, Place, RelayId, Role as End, Why};
+use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
 use hmc_core::wire::advert::{Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::cursor::Writer;
@@ -90,12 +91,36 @@ pub fn advert() -> RegionAdvert {
 /// The token of all tests.
 pub const TOKEN: LinkToken = LinkToken(*b"token-token-toke");
 
+/// At least one of each note of a message.
+pub fn notes() -> [(&'static str, Note); 12] {
+    let id = RelayId(0xC1C2_C3C4);
+    let window = WindowId(0x8182_8384_8586_8788);
+    let claim = Extent::new(u64::MAX).span(Side::Remote, 0xD1D2_D3D4, 0x2000).unwrap();
+    let area = RemoteSlice { window, epoch: Epoch(0x9192_9394), span: claim };
+    let end = |from, how| Note::End { id, from, how };
+    let unknown = Why::Unknown { code: 999, detail: 5 };
+    [
+        ("relay_offer", Note::Offer { id, len: 0xE1E2_E3E4_E5E6_E7E8 }),
+        ("relay_staged", Note::Ready { id, place: Place::staged(area).unwrap() }),
+        ("relay_direct", Note::Ready { id, place: Place::direct(area) }),
+        ("relay_filled", Note::Filled { id, seq: 0xF1F2_F3F4_F5F6_F7F8 }),
+        ("relay_credit", Note::Credit { id, seq: 0xF1F2_F3F4_F5F6_F7F8 }),
+        ("relay_end", end(End::Sender, Ok(()))),
+        ("relay_taken", end(End::Receiver, Ok(()))),
+        ("relay_cancelled", end(End::Sender, Err(Why::Cancelled))),
+        ("relay_deadline", end(End::Receiver, Err(Why::DeadlineExceeded))),
+        ("relay_too_long", end(End::Receiver, Err(Why::TooLong { room: 0x0102_0304 }))),
+        ("relay_closing", end(End::Receiver, Err(Why::Closing))),
+        ("relay_unknown", end(End::Receiver, Err(unknown))),
+    ]
+}
+
 /// At least one of each message, with its name.
 pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
     let plain = Hello { expected: None, ..hello(list).with_endpoints(Default::default()) };
     let window = WindowId(0x8182_8384_8586_8788);
     let epoch = Epoch(0x9192_9394);
-    vec![
+    let mut all = vec![
         ("hello_v1", Message::HelloV1 { rank: Rank(7) }),
         ("hello", Message::Hello(hello(list))),
         ("hello_plain", Message::Hello(plain)),
@@ -128,5 +153,7 @@ pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
         ("revoke", Message::Revoke { window, epoch }),
         ("revoked", Message::Revoked { window, epoch }),
         ("bye", Message::Bye),
-    ]
+    ];
+    all.extend(notes().map(|(name, note)| (name, Message::Relay(note))));
+    all
 }

@@ -36,6 +36,7 @@ pub(crate) struct Heard {
     pub(crate) adverts: bool,
     pub(crate) revoked: bool,
     pub(crate) bye: bool,
+    pub(crate) relay: bool,
 }
 
 pub(crate) struct CtrlState {
@@ -352,6 +353,11 @@ fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<Wire<'static>>
         Wire::Int32(n) => Message::Int(n),
         Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
         Wire::Notify { tag, .. } => Message::Notify(tag),
+        Wire::Relay(note) => {
+            link.relay_hear(note);
+            heard.relay = true;
+            return None;
+        }
         Wire::Advert(advert) => {
             link.data().learn_remote(&advert);
             heard.adverts = true;

@@ -8,6 +8,7 @@
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod parts;
+pub(crate) mod relay;
 mod schedule;
 mod wait;
 
@@ -56,6 +57,7 @@ pub(crate) struct Link {
     data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
     baton: Baton,
+    relay: relay::Relay,
     life: AtomicU8,
     queued: AtomicBool,
     reason: OnceLock<String>,
@@ -102,6 +104,7 @@ impl Link {
             data_socket,
             inbox: parts.inbox,
             baton: Baton::new(),
+            relay: relay::Relay::default(),
             life: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             reason: OnceLock::new(),
@@ -249,7 +252,7 @@ impl Link {
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()
         };
-        let busy = heard.messages || heard.adverts || heard.revoked || heard.bye;
+        let busy = heard.messages || heard.adverts || heard.revoked || heard.bye || heard.relay;
         self.act_on(heard);
         if let Some(why) = ended {
             self.die(why.eof, &why.text);
@@ -289,12 +292,14 @@ impl Link {
             self.settle_data(&mut data);
         }
         self.follow_up(after);
+        self.run_relay();
         self.let_go();
     }
 
     /// Answers the peer's BYE once nothing of ours is under way.
     fn let_go(&self) {
-        if self.peer_left.load(Ordering::Acquire) && self.data().lane().in_flight() == 0 {
+        let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();
+        if left && self.data().lane().in_flight() == 0 {
             self.bye(clock::now());
         }
     }
@@ -306,10 +311,14 @@ impl Link {
         if heard.adverts {
             self.check_ready();
         }
+        if heard.relay {
+            self.run_relay();
+        }
         if heard.bye {
             self.leaving.store(true, Ordering::Release);
             self.peer_left.store(true, Ordering::Release);
             self.advance(Life::Leaving);
+            self.relay_leave();
             self.let_go();
         }
         if (heard.messages || heard.bye || heard.revoked)
@@ -332,6 +341,14 @@ impl Link {
 
     /// Wakes and drops what a turn set free; without locks.
     pub(crate) fn follow_up(&self, after: Aftermath) {
+        let finished = after.finished;
+        self.follow_up_but_relay(after);
+        if finished {
+            self.run_relay();
+        }
+    }
+
+    fn follow_up_but_relay(&self, after: Aftermath) {
         if after.delivered {
             bump(&self.counters.messages_in);
             if let Some(owner) = self.owner.upgrade() {
@@ -369,6 +386,11 @@ impl Link {
 
     fn send_to_self(&self, m: &Wire<'_>) -> Result<()> {
         let message = match m {
+            Wire::Relay(note) => {
+                self.relay_hear(*note);
+                self.run_relay();
+                return Ok(());
+            }
             Wire::Tag(tag) => Message::Tag(*tag),
             Wire::Int32(n) => Message::Int(*n),
             Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
@@ -442,6 +464,7 @@ impl Link {
             };
             self.follow_up(after);
         }
+        self.run_relay();
         self.driver.forget(self);
         self.baton.notify();
         if let Some(owner) = self.owner.upgrade() {

@@ -2,6 +2,7 @@
 
 mod many;
 mod message;
+mod relay;
 mod span;
 mod transfer;
 

@@ -194,6 +194,15 @@ impl Actor {
                 }
                 Ok(String::new())
             }
+            // send_data | recv_data RANK OFFSET LEN: blocks
+            "send_data" | "recv_data" => {
+                let peer = self.peer(rank(w.first())?)?;
+                let (at, len) = (number(w.get(1))?, number(w.get(2))?);
+                if *verb == "send_data" {
+                    return peer.send_data_at(at, len).map(|()| len.to_string());
+                }
+                peer.recv_data_at(at, len).map(|n| n.to_string())
+            }
             "put_nb" => self.begin(true, w),
             "get_nb" => self.begin(false, w),
             "wait" => self.wait(millis(w.first())?),

@@ -25,6 +25,9 @@ rooms! {
     lane = "lane",
     pipeline = "pipeline",
     region = "region",
+    relay = "relay",
+    relay_receiver = "relay/receiver",
+    relay_sender = "relay/sender",
     slots = "slots",
     slots_deadline = "slots/deadline",
     slots_fail = "slots/fail",
@@ -40,6 +43,7 @@ rooms! {
     wire_hello = "wire/hello",
     wire_message = "wire/message",
     wire_reject = "wire/reject",
+    wire_relay = "wire/relay",
     wire_upstream = "wire/upstream",
     work = "work",
 }

@@ -8,6 +8,7 @@ use core::hint::black_box;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::kinds::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+use hmc_core::relay::{Note, Place, RelayId};
 use hmc_core::slots::OpId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::time::{Duration, Instant};
@@ -81,6 +82,14 @@ pub(crate) fn local() -> LocalSlice {
 
 pub(crate) fn remote() -> RemoteSlice {
     RemoteSlice { window: window(), epoch: epoch(), span: span() }
+}
+
+pub(crate) fn place() -> Place {
+    any(Place::direct(remote()))
+}
+
+pub(crate) fn note() -> Note {
+    any(Note::Filled { id: RelayId(small()), seq: number() })
 }
 
 pub(crate) fn op() -> OpId {

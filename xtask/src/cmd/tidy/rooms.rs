@@ -22,7 +22,7 @@ use Wing::{Control, Data, Ground};
 /// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
 /// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
 /// `work` and `slots` name each other's plain values (`OpId`, `Failure`): the one pair that does.
-const ROOMS: [(&str, Wing, &[&str]); 28] = [
+const ROOMS: [(&str, Wing, &[&str]); 30] = [
     ("limits", Ground, &[]),
     ("time", Ground, &[]),
     ("kinds", Ground, &[]),
@@ -34,6 +34,7 @@ const ROOMS: [(&str, Wing, &[&str]); 28] = [
     ("device", Data, &["region"]),
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),
+    ("relay", Data, &["region", "window", "work"]),
     ("lane", Data, &["region", "slots", "transport", "work"]),
     ("pipeline", Data, &["chunks", "lane", "region", "slots", "transport", "work"]),
     ("wire/cursor", Control, &[]),
@@ -41,12 +42,22 @@ const ROOMS: [(&str, Wing, &[&str]); 28] = [
     ("wire/reject", Control, &["wire/cursor"]),
     ("wire/advert", Control, &["region", "wire/cursor"]),
     ("wire/hello", Control, &["wire/advert", "wire/cursor"]),
+    ("wire/relay", Control, &["region", "relay", "wire/cursor"]),
     ("wire/upstream", Control, &["wire/cursor", "wire/header"]),
     // Windows are revoked by name and epoch.
     (
         "wire/message",
         Control,
-        &["region", "wire/advert", "wire/cursor", "wire/header", "wire/hello", "wire/reject"],
+        &[
+            "region",
+            "relay",
+            "wire/advert",
+            "wire/cursor",
+            "wire/header",
+            "wire/hello",
+            "wire/reject",
+            "wire/relay",
+        ],
     ),
     ("wire/data", Control, &["region", "window", "wire/cursor", "work"]),
     ("ctrl/framer", Control, &["wire/*"]),
@@ -67,10 +78,11 @@ const ROOMS: [(&str, Wing, &[&str]); 28] = [
 ];
 
 /// The bridges: these rooms of the control wing may name these of the data wing. Messages that
-/// revoke name a window and its epoch, as adverts do.
-const BRIDGES: [(&str, &[&str]); 3] = [
+/// revoke name a window and its epoch, as adverts do; notes of a message are the relay's own.
+const BRIDGES: [(&str, &[&str]); 4] = [
     ("wire/advert", &["region"]),
-    ("wire/message", &["region"]),
+    ("wire/message", &["region", "relay"]),
+    ("wire/relay", &["region", "relay"]),
     ("wire/data", &["region", "window", "work"]),
 ];
 

@@ -1,0 +1,321 @@
+//! The receiver's end of one message: gives it a place, copies halves out, gives credits, and ends
+//! once.
+//!
+//! A credit is told after its half was copied out, never before. Memory that the sender was told of
+//! is let go only when the owner says that it is fenced: the sender's word is no fence.
+
+use super::{Ending, Mode, Note, Place, RelayId, Role, Violation, Why};
+use crate::span::{Extent, Span};
+use crate::work::Failure;
+
+/// A copy out of a half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Which piece; even ones lie in the first half, odd ones in the second, from its start.
+    pub seq: u64,
+    /// The range of the message that it is.
+    pub to: Span,
+}
+
+/// What the owner of a receiver has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiverOutput {
+    /// Tell the peer.
+    Tell(Note),
+    /// Copy a half out and say [`Receiver::copied`].
+    Copy(Copy),
+    /// Take the place back from the peer and say [`Receiver::fenced`] when it cannot be written any
+    /// more.
+    Revoke,
+    /// The transfer ended: bytes, or why not. Told once, if it was answered.
+    Ended(Result<u64, Ending>),
+    /// Nothing writes to the place or to the destination any more. Told once, after `Ended`.
+    Free,
+}
+
+/// Where a receiver stands: the rows of the stored table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReceiverPhase {
+    /// It was offered; nobody wants it yet.
+    Waiting,
+    /// Its bytes come.
+    Moving,
+    /// All bytes are there; halves have to be copied out.
+    Closing,
+    /// It failed; the sender's last word is due.
+    Failing,
+    /// The sender spoke its last word.
+    Over,
+}
+
+/// The receiver's end of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    id: RelayId,
+    len: u64,
+    /// What no copy was asked for yet.
+    rest: Span,
+    place: Option<Place>,
+    /// Somebody wants it.
+    wanted: bool,
+    ready: bool,
+    pieces: u64,
+    /// Pieces told as filled, copied out, credits told: each runs ahead of the next.
+    filled: u64,
+    copied: u64,
+    credited: u64,
+    copying: bool,
+    said: Option<bool>,
+    heard: Option<bool>,
+    failure: Option<Ending>,
+    revoked: bool,
+    fenced: bool,
+    ended: bool,
+    freed: bool,
+}
+
+impl Receiver {
+    /// The receiver of a message of `len` bytes that the peer offers. [`super::Incoming`] judges the
+    /// number.
+    #[must_use]
+    pub const fn new(id: RelayId, len: u64) -> Self {
+        Self {
+            id,
+            len,
+            rest: Extent::new(len).whole(),
+            place: None,
+            wanted: false,
+            ready: false,
+            pieces: 0,
+            filled: 0,
+            copied: 0,
+            credited: 0,
+            copying: false,
+            said: None,
+            heard: None,
+            failure: None,
+            revoked: false,
+            fenced: false,
+            ended: false,
+            freed: false,
+        }
+    }
+
+    /// The number of the transfer.
+    #[must_use]
+    pub const fn id(&self) -> RelayId {
+        self.id
+    }
+
+    /// Bytes of the message.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the message has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub const fn phase(&self) -> ReceiverPhase {
+        match (self.heard, self.failure, self.place) {
+            (Some(true), None, _) if self.said.is_none() => ReceiverPhase::Closing,
+            (Some(_), ..) => ReceiverPhase::Over,
+            (None, Some(_), _) => ReceiverPhase::Failing,
+            (None, None, None) => ReceiverPhase::Waiting,
+            (None, None, Some(_)) => ReceiverPhase::Moving,
+        }
+    }
+
+    /// Whether both ends spoke their last word and the memory is free: forget it.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.said.is_some() && self.heard.is_some() && (self.freed || !self.wanted)
+    }
+
+    /// Whether it can be answered: nobody has yet, and the sender has not ended it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !self.wanted && self.failure.is_none() && self.heard.is_none()
+    }
+
+    /// Whether it failed: nobody waits for copies any more.
+    #[must_use]
+    pub const fn is_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Somebody wants the message and has room for `room` bytes; the sender is to put it to `place`,
+    /// whose area, if direct, has the message's length. A longer message is refused on both ends
+    /// ([`Why::TooLong`]), and so is a place that does not fit; no byte is written then. Does nothing
+    /// unless [`Receiver::is_open`].
+    pub fn answer(&mut self, room: u64, place: Place) {
+        if !self.is_open() {
+            return;
+        }
+        self.wanted = true;
+        if self.len > room {
+            self.failure = Some(Ending::Here(Why::TooLong { room }));
+        } else if place.mode() == Mode::Direct && place.area().span.len() != self.len {
+            self.failure = Some(Ending::Failed(Failure::Unsupported));
+        } else {
+            self.pieces = place.pieces(self.len);
+            self.place = Some(place);
+        }
+    }
+
+    /// Somebody wants the message and cannot take it. Does nothing unless [`Receiver::is_open`].
+    pub fn refuse(&mut self, why: Ending) {
+        if self.is_open() {
+            self.wanted = true;
+            self.failure = Some(why);
+        }
+    }
+
+    /// The sender told something.
+    ///
+    /// # Errors
+    /// [`Violation`]; nothing changed.
+    pub fn receive(&mut self, note: &Note) -> Result<(), Violation> {
+        if self.heard.is_some() {
+            return Err(Violation::NotNow);
+        }
+        let mode = if self.ready { self.place.map(|p| p.mode()) } else { None };
+        match (*note, mode) {
+            (Note::Filled { seq, .. }, Some(Mode::Staged)) => self.fill(seq),
+            (Note::End { from: Role::Sender, how: Err(why), .. }, _) => {
+                self.heard = Some(false);
+                self.failure = self.failure.or(Some(Ending::There(why)));
+                Ok(())
+            }
+            (Note::End { from: Role::Sender, how: Ok(()), .. }, Some(mode))
+                if mode == Mode::Direct || self.filled == self.pieces =>
+            {
+                self.heard = Some(true);
+                Ok(())
+            }
+            (
+                Note::Offer { .. }
+                | Note::Ready { .. }
+                | Note::Filled { .. }
+                | Note::Credit { .. }
+                | Note::End { .. },
+                _,
+            ) => Err(Violation::NotNow),
+        }
+    }
+
+    fn fill(&mut self, seq: u64) -> Result<(), Violation> {
+        // Two halves: the sender has no credit for a third piece.
+        let full = self.filled.saturating_sub(self.credited) >= 2;
+        if seq != self.filled || seq >= self.pieces || full {
+            return Err(Violation::Sequence { want: self.filled, got: seq });
+        }
+        self.filled = self.filled.saturating_add(1);
+        Ok(())
+    }
+
+    /// The copy that was asked for is over: it reads and writes nothing any more.
+    pub fn copied(&mut self, result: Result<(), Failure>) {
+        if !core::mem::take(&mut self.copying) {
+            return;
+        }
+        match result {
+            Ok(()) => self.copied = self.copied.saturating_add(1),
+            Err(failure) => self.end(Ending::Failed(failure)),
+        }
+    }
+
+    /// The place was taken back: the peer cannot write there any more.
+    pub const fn fenced(&mut self) {
+        self.fenced = self.revoked;
+    }
+
+    /// Ends the transfer, unless it has ended: it was cancelled, its deadline passed, a copy failed,
+    /// or the peer died. The memory is let go when a copy that runs is over and the place is fenced.
+    pub fn end(&mut self, why: Ending) {
+        if self.said == Some(true) {
+            // It has ended well; only its memory is not free yet.
+            if why == Ending::PeerDead {
+                self.heard = self.heard.or(Some(false));
+            }
+            return;
+        }
+        if why == Ending::PeerDead {
+            self.said = self.said.or(Some(false));
+            self.heard = self.heard.or(Some(false));
+        }
+        self.failure = self.failure.or(Some(why));
+    }
+
+    /// What is to be done next; ask until there is nothing.
+    pub fn poll(&mut self) -> Option<ReceiverOutput> {
+        let id = self.id;
+        if self.failure.is_none()
+            && let Some(output) = self.move_on()
+        {
+            return Some(output);
+        }
+        if self.said.is_none()
+            && let Some(ending) = self.failure
+        {
+            self.said = Some(false);
+            let how = Err(ending.why());
+            return Some(ReceiverOutput::Tell(Note::End { id, from: Role::Receiver, how }));
+        }
+        let result = match (self.failure, self.said) {
+            (Some(ending), _) => Some(Err(ending)),
+            (None, Some(true)) => Some(Ok(self.len)),
+            (None, _) => None,
+        };
+        let result = result.filter(|_| self.wanted)?;
+        // Halves that went well are handed back as they are: the sender has no credit for them.
+        let shared = self.ready && (result.is_err() || !self.is_staged());
+        if shared && !self.revoked {
+            self.revoked = true;
+            return Some(ReceiverOutput::Revoke);
+        }
+        if !self.ended {
+            self.ended = true;
+            return Some(ReceiverOutput::Ended(result));
+        }
+        if !self.copying && (!shared || self.fenced) && !self.freed {
+            self.freed = true;
+            return Some(ReceiverOutput::Free);
+        }
+        None
+    }
+
+    fn is_staged(&self) -> bool {
+        self.place.is_some_and(|p| p.mode() == Mode::Staged)
+    }
+
+    fn move_on(&mut self) -> Option<ReceiverOutput> {
+        let (id, place) = (self.id, self.place?);
+        if !self.ready {
+            self.ready = true;
+            return Some(ReceiverOutput::Tell(Note::Ready { id, place }));
+        }
+        if self.credited < self.copied {
+            let seq = self.credited;
+            self.credited = self.credited.saturating_add(1);
+            return Some(ReceiverOutput::Tell(Note::Credit { id, seq }));
+        }
+        if self.copied < self.filled && !self.copying {
+            let (to, rest) = self.rest.take(place.half_len());
+            self.rest = rest;
+            self.copying = true;
+            return Some(ReceiverOutput::Copy(Copy { seq: self.copied, to }));
+        }
+        let whole = place.mode() == Mode::Direct || self.copied == self.pieces;
+        if self.heard == Some(true) && whole && self.said.is_none() {
+            self.said = Some(true);
+            return Some(ReceiverOutput::Tell(Note::End { id, from: Role::Receiver, how: Ok(()) }));
+        }
+        None
+    }
+}

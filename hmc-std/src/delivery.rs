@@ -1,0 +1,92 @@
+//! A message of `send_data` or `recv_data` that is under way: to be waited for, or a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hmc_core::relay::Why;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::link::relay::ticket::{Found, Ticket};
+use crate::memory::Span;
+use crate::op::OpError;
+use crate::peer::Peer;
+
+/// A message that is being sent or received. It ends within the session's deadline, whoever waits.
+///
+/// Dropping it abandons the message: it runs on, and its span returns to its region.
+#[derive(Debug)]
+#[must_use = "a message that nobody waits for may not have arrived"]
+pub struct Delivery {
+    peer: Peer,
+    ticket: Option<Arc<Ticket>>,
+}
+
+/// The bytes of the message, and the span that was given for it.
+pub type Delivered = std::result::Result<(u64, Option<Span>), OpError>;
+
+fn stale() -> OpError {
+    OpError { error: Error::new(ErrorKind::Stale, "waited for after it was done"), span: None }
+}
+
+fn conclude(found: Found) -> Delivered {
+    match found {
+        (Ok(len), span) => Ok((len, span)),
+        (Err(error), span) => Err(OpError { error, span }),
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new(peer: Peer, ticket: Arc<Ticket>) -> Self {
+        Self { peer, ticket: Some(ticket) }
+    }
+
+    /// Waits for the end, up to `timeout`; a message that has not ended by then is ended.
+    ///
+    /// # Errors
+    /// How it failed. The span is with the error, unless something may still touch it: then it
+    /// returns to its region later.
+    pub fn wait(mut self, timeout: Duration) -> Delivered {
+        let ticket = self.ticket.take().ok_or_else(stale)?;
+        let deadline = clock::deadline_in(timeout);
+        let what = "waiting for a message";
+        conclude(self.peer.wait_relay(&ticket, deadline, what, || ticket.take()))
+    }
+
+    /// Takes the result if it is known. Drives nothing.
+    pub fn test(&mut self) -> Option<Delivered> {
+        let found = self.ticket.as_ref()?.take()?;
+        self.ticket = None;
+        Some(conclude(found))
+    }
+
+    /// Asks for it to end; it still has to be waited for.
+    pub fn cancel(&self) {
+        if let Some(ticket) = &self.ticket {
+            self.peer.link.end_relay(ticket, Why::Cancelled);
+        }
+    }
+}
+
+impl Future for Delivery {
+    type Output = Delivered;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(ticket) = &self.ticket else {
+            return Poll::Ready(Err(stale()));
+        };
+        match ticket.take_or_wake(cx.waker().clone()) {
+            Ok(found) => {
+                self.ticket = None;
+                Poll::Ready(conclude(found))
+            }
+            Err(replaced) => {
+                drop(replaced);
+                Poll::Pending
+            }
+        }
+    }
+}

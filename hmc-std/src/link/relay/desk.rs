@@ -1,0 +1,358 @@
+//! The messages of one link that are under way, in both directions, and receives nobody sent to yet.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hmc_core::limits::{MAX_RELAYS, RELAY_HALF_BYTES};
+use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::relay::receiver::{Copy, Receiver};
+use hmc_core::relay::sender::{Put, Sender, SenderPhase};
+use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Why};
+use hmc_core::slots::OpId;
+use hmc_core::span::{Side, Span as Range};
+use hmc_core::time::Instant;
+use hmc_core::work::Failure;
+
+use super::run;
+use super::ticket::Ticket;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::Link;
+use crate::link::data::Aftermath;
+use crate::memory::{Region, Span};
+use crate::transport::shm::ShmFence;
+
+/// Two half-buffers, exposed to the peer. They serve one message after the other.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    pub(crate) region: Region,
+    pub(crate) remote: RemoteRegion,
+}
+
+/// Where the bytes of a message are.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// In a registered region; `span` is what its owner gave for the time of the message.
+    Owned {
+        /// The region.
+        region: Region,
+        /// The message's range in it.
+        range: Range,
+        /// The token of that range, if there is one.
+        span: Option<Span>,
+    },
+    /// At a caller that waits and copies by itself; the region is its two bounce buffers, if it sends.
+    Lent(Option<Region>),
+}
+
+/// A put that a sender asked for, in pieces as they can be posted.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) seq: u64,
+    pub(super) source: Range,
+    pub(super) target: RemoteSlice,
+    /// Operations, and which bounce buffer each reads.
+    pub(super) flying: Vec<(OpId, usize)>,
+    pub(super) failed: Option<Failure>,
+}
+
+impl Run {
+    pub(super) fn new(put: &Put) -> Self {
+        let (seq, source, target) = (put.seq, put.source, put.target);
+        Self { seq, source, target, flying: Vec::new(), failed: None }
+    }
+
+    /// Whether there are bytes to post.
+    pub(super) fn has_more(&self) -> bool {
+        self.failed.is_none() && !self.source.is_empty()
+    }
+
+    /// Cuts off what is posted next.
+    pub(super) fn cut(&mut self, at_most: u64) -> (Range, RemoteSlice) {
+        let (source, rest) = self.source.take(at_most);
+        let (target, target_rest) = self.target.span.take(source.len());
+        self.source = rest;
+        let cut = RemoteSlice { span: target, ..self.target };
+        self.target.span = target_rest;
+        (source, cut)
+    }
+}
+
+/// A message of ours to the peer.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(super) machine: Sender,
+    pub(super) len: u64,
+    pub(super) bytes: Bytes,
+    pub(super) runs: Vec<Run>,
+    pub(super) ticket: Arc<Ticket>,
+    pub(super) deadline: Instant,
+}
+
+/// A receive: what its owner gave for a message to come.
+#[derive(Debug)]
+pub(crate) struct Want {
+    pub(crate) bytes: Bytes,
+    pub(crate) room: u64,
+    /// The halves; without them the sender puts straight into `window`.
+    pub(crate) staging: Option<Staging>,
+    pub(crate) window: RemoteRegion,
+    pub(crate) deadline: Instant,
+    pub(crate) ticket: Arc<Ticket>,
+    pub(super) copy: Option<Copy>,
+    pub(super) fence: Option<ShmFence>,
+    /// Why it ended before a message came, if not by its deadline.
+    pub(super) early: Option<Error>,
+}
+
+impl Want {
+    pub(crate) fn new(
+        bytes: Bytes,
+        room: u64,
+        place: std::result::Result<Staging, RemoteRegion>,
+        deadline: Instant,
+    ) -> Self {
+        let (staging, window) = match place {
+            Ok(staging) => {
+                let window = staging.remote;
+                (Some(staging), window)
+            }
+            Err(window) => (None, window),
+        };
+        let ticket = Arc::default();
+        Self {
+            bytes,
+            room,
+            staging,
+            window,
+            deadline,
+            ticket,
+            copy: None,
+            fence: None,
+            early: None,
+        }
+    }
+
+    /// Where a message of `len` bytes is to be put. Only asked when there is room for it.
+    fn place(&self, len: u64) -> Option<Place> {
+        match &self.staging {
+            Some(s) => Place::staged(s.remote.slice(0, s.remote.extent.len()).ok()?),
+            None => Some(Place::direct(self.window.slice(0, len).ok()?)),
+        }
+    }
+
+    /// The half in which a piece lies.
+    pub(super) fn half(&self, copy: &Copy) -> Option<(&Region, Range)> {
+        let region = &self.staging.as_ref()?.region;
+        let at = if copy.seq & 1 == 0 { 0 } else { region.len() >> 1 };
+        Some((region, region.slice(at, copy.to.len()).ok()?.span))
+    }
+}
+
+/// A message of the peer.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pub(super) machine: Receiver,
+    pub(super) want: Option<Want>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    pub(super) outbound: Vec<Outbound>,
+    pub(super) inbound: Vec<Inbound>,
+    pub(super) wants: VecDeque<Want>,
+    /// Receives that ended before a message came, until the peer is out of their windows.
+    pub(super) closing: Vec<Want>,
+    pub(super) incoming: Incoming,
+    pub(super) tells: VecDeque<Note>,
+    pub(super) spare: Vec<Staging>,
+    pub(super) bounces: Vec<Region>,
+    /// What puts that ended at once set free.
+    pub(super) later: Vec<Aftermath>,
+    next: u32,
+}
+
+impl Desk {
+    /// Half-buffers for a receive, and bounce buffers for a send, that served before.
+    pub(crate) fn take_staging(&mut self) -> Option<Staging> {
+        self.spare.pop()
+    }
+
+    pub(crate) fn take_bounce(&mut self) -> Option<Region> {
+        self.bounces.pop()
+    }
+
+    /// Offers a message.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub(crate) fn send(&mut self, bytes: Bytes, len: u64, by: Instant) -> SendResult {
+        if self.outbound.len() >= usize::try_from(MAX_RELAYS).unwrap_or(usize::MAX) {
+            let what = format!("{MAX_RELAYS} messages to this peer are under way; wait for some");
+            return Err((Error::new(ErrorKind::Full, what), bytes));
+        }
+        let machine = Sender::new(RelayId(self.next), len);
+        self.next = self.next.wrapping_add(1);
+        let ticket = Arc::<Ticket>::default();
+        let (runs, mine) = (Vec::new(), Arc::clone(&ticket));
+        self.outbound.push(Outbound { machine, len, bytes, runs, ticket: mine, deadline: by });
+        Ok(ticket)
+    }
+
+    /// Waits for a message.
+    pub(crate) fn receive(&mut self, want: Want) -> Arc<Ticket> {
+        let ticket = Arc::clone(&want.ticket);
+        self.wants.push_back(want);
+        ticket
+    }
+
+    /// Gives the oldest messages to the oldest receives.
+    pub(super) fn match_up(&mut self) {
+        for m in self.inbound.iter_mut().filter(|m| m.machine.is_open()) {
+            let Some(want) = self.wants.pop_front() else {
+                return;
+            };
+            let len = m.machine.len();
+            // Of a message that does not fit, the machine only needs some place to refuse.
+            match want.place(len.min(want.room)) {
+                Some(place) => m.machine.answer(want.room, place),
+                None => m.machine.refuse(Ending::Failed(Failure::Unsupported)),
+            }
+            m.want = Some(want);
+        }
+    }
+
+    /// Ends the message of `ticket`.
+    pub(crate) fn end(&mut self, ticket: &Arc<Ticket>, why: Ending) {
+        let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
+        for m in self.outbound.iter_mut().filter(|m| is(&m.ticket)) {
+            m.machine.end(why);
+        }
+        for m in &mut self.inbound {
+            if m.want.as_ref().is_some_and(|w| is(&w.ticket)) {
+                m.machine.end(why);
+            }
+        }
+        // A receive that no message came for ends at its deadline: bring that forward.
+        for w in self.wants.iter_mut().filter(|w| is(&w.ticket)) {
+            w.deadline = Instant::ZERO;
+            if let Ending::Here(Why::Cancelled) = why {
+                let e = Error::new(ErrorKind::Cancelled, "the receive was cancelled");
+                w.early = Some(e);
+            }
+        }
+    }
+
+    /// What was not matched never will be.
+    pub(crate) fn leave(&mut self) {
+        let closing = Ending::Here(Why::Closing);
+        for m in &mut self.outbound {
+            if m.machine.phase() == SenderPhase::Offered {
+                m.machine.end(closing);
+            }
+        }
+        for m in self.inbound.iter_mut().filter(|m| m.want.is_none()) {
+            m.machine.end(closing);
+        }
+        for w in &mut self.wants {
+            w.deadline = Instant::ZERO;
+            let e = Error::new(ErrorKind::Closed, "the connection is closing: no message comes");
+            w.early = w.early.take().or(Some(e));
+        }
+    }
+
+    /// Sends what a lender may send now: as much as there are bounce buffers.
+    pub(crate) fn feed_lent(&mut self, link: &Link, ticket: &Arc<Ticket>, bytes: &[u8]) {
+        let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
+            return;
+        };
+        let Bytes::Lent(Some(bounce)) = &m.bytes else {
+            return;
+        };
+        for i in 0..m.runs.len() {
+            for half in 0..2 {
+                let busy = m.runs.iter().any(|r| r.flying.iter().any(|(_, h)| *h == half));
+                let Some(run) = m.runs.get_mut(i).filter(|r| r.has_more() && !busy) else {
+                    continue;
+                };
+                let before = (run.source, run.target);
+                let (source, target) = run.cut(RELAY_HALF_BYTES);
+                let at = if half == 0 { 0 } else { RELAY_HALF_BYTES };
+                let from = usize::try_from(source.offset()).ok();
+                let to = usize::try_from(source.end()).ok();
+                let part = from.zip(to).and_then(|(from, to)| bytes.get(from..to));
+                let filled = bounce.slice(at, source.len()).ok().zip(part).and_then(|(s, part)| {
+                    bounce.bytes().write_at(s.span, part).ok()?;
+                    Some(s)
+                });
+                let Some(local) = filled else {
+                    run.failed = Some(Failure::UnknownRegion);
+                    continue;
+                };
+                match run::post(link, &mut self.later, bounce, local, target) {
+                    Ok(Some(op)) => run.flying.push((op, half)),
+                    Ok(None) => (run.source, run.target) = before,
+                    Err(failure) => run.failed = Some(failure),
+                }
+            }
+        }
+    }
+
+    /// Copies what came for a lender.
+    ///
+    /// # Errors
+    /// A half cannot be read.
+    pub(crate) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &mut [u8]) -> Result<()> {
+        let is = |w: &Want| Arc::ptr_eq(&w.ticket, ticket);
+        let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
+        let Some(Inbound { machine, want: Some(want) }) = found else {
+            return Ok(());
+        };
+        let Some(copy) = want.copy.take() else {
+            return Ok(());
+        };
+        let from = usize::try_from(copy.to.offset()).ok();
+        let to = usize::try_from(copy.to.end()).ok();
+        let part = from.zip(to).and_then(|(from, to)| out.get_mut(from..to));
+        let done = want.half(&copy).zip(part).ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "a piece of a message leaves the place for it")
+        });
+        let done = done.and_then(|((region, range), part)| {
+            region.bytes().read_at(range, part).map_err(hmc_mem::error::MemError::from)?;
+            Ok(())
+        });
+        machine.copied(if done.is_ok() { Ok(()) } else { Err(Failure::UnknownRegion) });
+        done
+    }
+
+    /// Whether a caller that lends memory has something to copy.
+    pub(super) fn wants_lender(&self) -> bool {
+        let lent = |b: &Bytes| matches!(b, Bytes::Lent(_));
+        let out = |m: &Outbound| lent(&m.bytes) && m.runs.iter().any(Run::has_more);
+        let inbound = |m: &Inbound| m.want.as_ref().is_some_and(|w| w.copy.is_some());
+        self.outbound.iter().any(out) || self.inbound.iter().any(inbound)
+    }
+
+    /// Whether nothing is under way, but for receives that wait.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.outbound.is_empty() && self.inbound.is_empty() && self.tells.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_quiet() && self.wants.is_empty() && self.closing.is_empty()
+    }
+
+    /// Whether memory waits for a fence.
+    pub(super) fn holds(&self) -> bool {
+        !self.outbound.is_empty() || !self.inbound.is_empty() || !self.closing.is_empty()
+    }
+}
+
+/// The ticket of a message, or why it was not taken, with its bytes.
+pub(crate) type SendResult = std::result::Result<Arc<Ticket>, (Error, Bytes)>;
+
+/// The local side of a part of a message.
+pub(super) fn local(region: &Region, range: Range, part: Range) -> Option<LocalSlice> {
+    let span = range.sub(Side::Local, part.offset(), part.len()).ok()?;
+    Some(LocalSlice { key: region.key(), span })
+}

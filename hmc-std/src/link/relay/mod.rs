@@ -1,0 +1,176 @@
+//! Messages of `send_data` on one link: the core's relay machines, and who moves them on.
+//!
+//! Notes of the peer are put aside by whoever reads the control connection; ends of operations are
+//! told by whoever makes progress. Whoever comes next runs the [`Desk`]: one thread at a time, with
+//! no other lock held. Lock order: desk before ctrl before data. A caller that lends memory for the
+//! time of its call copies its bytes itself; nobody else ever touches them.
+//! [`desk`] is what is under way, [`run`] what each machine's wishes mean on a link.
+
+pub(crate) mod desk;
+mod run;
+pub(crate) mod ticket;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::relay::{Ending, Note, Why};
+use hmc_core::wire::message::Message as Wire;
+
+use super::ctrl::Ended;
+use super::data::Aftermath;
+use super::{Link, lock};
+use crate::error::Result;
+use desk::{Desk, Inbound, Outbound, Want};
+use ticket::Ticket;
+
+/// The relay of one link.
+#[derive(Debug, Default)]
+pub(crate) struct Relay {
+    heard: Mutex<Vec<Note>>,
+    desk: Mutex<Desk>,
+    /// There is something to be done at the desk.
+    dirty: AtomicBool,
+    /// Something is under way: links that never send messages pay one load.
+    live: AtomicBool,
+    /// A caller that lends memory has bytes to copy.
+    lend: AtomicBool,
+}
+
+/// What a turn at the desk leads to, once its lock is free.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    wakers: Vec<Waker>,
+    news: bool,
+    broken: Option<String>,
+    /// The control connection ended when a note was sent.
+    ended: Option<Ended>,
+    revoked: Vec<(WindowId, Epoch)>,
+    /// What puts that ended at once set free.
+    later: Vec<Aftermath>,
+    /// What is over: its memory's owners may run code of theirs.
+    over: (Vec<Outbound>, Vec<Inbound>, Vec<Want>),
+}
+
+impl Link {
+    /// The peer told a note. Called under the control lock: it is only put aside.
+    pub(crate) fn relay_hear(&self, note: Note) {
+        lock(&self.relay.heard).push(note);
+        self.relay.live.store(true, Ordering::SeqCst);
+    }
+
+    /// Moves the link's messages on, unless somebody is at it: who is looks again. Call it without
+    /// locks whenever a note came, an operation ended or time passed.
+    pub(crate) fn run_relay(&self) {
+        let relay = &self.relay;
+        if !relay.live.load(Ordering::SeqCst) {
+            return;
+        }
+        relay.dirty.store(true, Ordering::SeqCst);
+        while relay.dirty.load(Ordering::SeqCst) {
+            let Ok(mut desk) = relay.desk.try_lock() else {
+                return;
+            };
+            let mut after = After::default();
+            while relay.dirty.swap(false, Ordering::SeqCst) {
+                let heard = std::mem::take(&mut *lock(&relay.heard));
+                desk.turn(self, heard, &mut after);
+            }
+            relay.lend.store(desk.wants_lender(), Ordering::SeqCst);
+            if desk.is_empty() && lock(&relay.heard).is_empty() {
+                relay.live.store(false, Ordering::SeqCst);
+                if !lock(&relay.heard).is_empty() {
+                    relay.live.store(true, Ordering::SeqCst);
+                }
+            }
+            drop(desk);
+            self.finish_relay(after);
+        }
+    }
+
+    fn finish_relay(&self, after: After) {
+        for a in after.later {
+            if a.finished {
+                // Not by a call of `run_relay`: that would go as deep as a message has pieces.
+                self.relay.dirty.store(true, Ordering::SeqCst);
+            }
+            self.follow_up_but_relay(a);
+        }
+        for (window, epoch) in after.revoked {
+            // So that the peer forgets its mapping. The fence does not depend on it.
+            let _ = self.send(&Wire::Revoke { window, epoch });
+        }
+        for waker in after.wakers {
+            waker.wake();
+        }
+        drop(after.over);
+        if after.news {
+            self.baton.notify();
+            if let Some(owner) = self.owner.upgrade() {
+                owner.news(self);
+            }
+        }
+        if let Some(why) = after.ended {
+            self.die(why.eof, &why.text);
+        }
+        if let Some(why) = after.broken {
+            self.die(false, &format!("it broke the protocol: {why}"));
+        }
+    }
+
+    /// Changes the desk and has it run.
+    pub(crate) fn at_relay<R>(&self, change: impl FnOnce(&mut Desk) -> R) -> R {
+        let r = {
+            let mut desk = lock(&self.relay.desk);
+            self.relay.live.store(true, Ordering::SeqCst);
+            change(&mut desk)
+        };
+        self.run_relay();
+        r
+    }
+
+    /// Ends a message of ours, unless it has ended.
+    pub(crate) fn end_relay(&self, ticket: &Arc<Ticket>, why: Why) {
+        self.at_relay(|desk| desk.end(ticket, Ending::Here(why)));
+    }
+
+    /// Sends what the lender of `ticket` may send now.
+    pub(crate) fn relay_lend(&self, ticket: &Arc<Ticket>, bytes: &[u8]) {
+        if self.relay.lend.load(Ordering::SeqCst) {
+            self.at_relay(|desk| desk.feed_lent(self, ticket, bytes));
+        }
+    }
+
+    /// Copies what came for the lender of `ticket`.
+    ///
+    /// # Errors
+    /// A half cannot be read, which its range excludes.
+    pub(crate) fn relay_borrow(&self, ticket: &Arc<Ticket>, out: &mut [u8]) -> Result<()> {
+        if self.relay.lend.load(Ordering::SeqCst) {
+            return self.at_relay(|desk| desk.drain_lent(ticket, out));
+        }
+        Ok(())
+    }
+
+    /// This end or the peer leaves: what has not been matched never will be.
+    pub(crate) fn relay_leave(&self) {
+        if self.relay.live.load(Ordering::SeqCst) {
+            self.at_relay(Desk::leave);
+        }
+    }
+
+    /// Whether certainly no message is under way.
+    pub(crate) fn is_relay_quiet(&self) -> bool {
+        !self.relay.live.load(Ordering::SeqCst)
+            || self.relay.desk.try_lock().is_ok_and(|desk| desk.is_quiet())
+    }
+
+    /// Whether nothing of ours is in the reach of the peer of a link that is over.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        self.run_relay();
+        let holds = self.relay.live.load(Ordering::SeqCst)
+            && self.relay.desk.try_lock().map_or(true, |desk| desk.holds());
+        !holds && self.data().is_harmless()
+    }
+}

@@ -1,0 +1,442 @@
+//! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
+
+use std::sync::atomic::Ordering;
+
+use hmc_core::kinds::ConnType;
+use hmc_core::lane::{LaneError, Transfer};
+use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
+use hmc_core::relay::sender::SenderOutput;
+use hmc_core::relay::{Ending, Note, Role, Violation, Why};
+use hmc_core::slots::OpId;
+use hmc_core::time::Instant;
+use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::wire::message::Message as Wire;
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
+
+use super::After;
+use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Staging, Want, local};
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::link::data::{Aftermath, Hold};
+use crate::link::{Life, Link};
+use crate::memory::{Region, Span};
+use crate::transport::Fence;
+use crate::transport::shm::ShmFence;
+
+/// Half-buffers and bounce buffers of each kind that are kept for the next messages.
+const MAX_SPARE: usize = 8;
+
+impl Desk {
+    pub(super) fn turn(&mut self, link: &Link, heard: Vec<Note>, after: &mut After) {
+        for note in heard {
+            if let Err(v) = self.hear(&note) {
+                after.broken = Some(v.to_string());
+                break;
+            }
+        }
+        if link.life() == Life::Dead {
+            self.lose_peer(link);
+        }
+        self.expire(link, clock::now(), after);
+        self.match_up();
+        for i in 0..self.outbound.len() {
+            self.run_outbound(link, i, after);
+        }
+        for i in 0..self.inbound.len() {
+            self.run_inbound(link, i, after);
+        }
+        self.close_unmatched(link, after);
+        self.tell(link, after);
+        after.over.0.extend(self.outbound.extract_if(.., |m| m.machine.is_over()));
+        for m in self.inbound.extract_if(.., |m| m.machine.is_over()) {
+            self.incoming.over();
+            after.over.1.push(m);
+        }
+        after.later.append(&mut self.later);
+    }
+
+    fn hear(&mut self, note: &Note) -> Result<(), Violation> {
+        let id = note.id();
+        if let Note::Offer { len, .. } = *note {
+            self.incoming.offer(id)?;
+            self.inbound.push(Inbound { machine: Receiver::new(id, len), want: None });
+            return Ok(());
+        }
+        let unknown = Violation::Unknown { id };
+        match note.from() {
+            Role::Sender => {
+                let m = self.inbound.iter_mut().find(|m| m.machine.id() == id).ok_or(unknown)?;
+                m.machine.receive(note)
+            }
+            Role::Receiver => {
+                let m = self.outbound.iter_mut().find(|m| m.machine.id() == id).ok_or(unknown)?;
+                m.machine.receive(note)
+            }
+        }
+    }
+
+    fn lose_peer(&mut self, link: &Link) {
+        self.outbound.iter_mut().for_each(|m| m.machine.end(Ending::PeerDead));
+        self.inbound.iter_mut().for_each(|m| m.machine.end(Ending::PeerDead));
+        for w in &mut self.wants {
+            w.deadline = Instant::ZERO;
+            w.early = w.early.take().or_else(|| Some(link.gone()));
+        }
+        self.tells.clear();
+    }
+
+    fn expire(&mut self, link: &Link, now: Instant, after: &mut After) {
+        let late = Ending::Here(Why::DeadlineExceeded);
+        for m in self.outbound.iter_mut().filter(|m| m.deadline <= now) {
+            m.machine.end(late);
+        }
+        for m in &mut self.inbound {
+            if m.want.as_ref().is_some_and(|w| w.deadline <= now) {
+                m.machine.end(late);
+            }
+        }
+        let mut i = 0;
+        while let Some(want) = self.wants.get(i) {
+            if want.deadline > now {
+                i = i.saturating_add(1);
+                continue;
+            }
+            if let Some(mut want) = self.wants.remove(i) {
+                let e = want.early.take().unwrap_or_else(|| Error::deadline("receiving a message"));
+                let e = e.with_peer(link.peer);
+                after.wakers.extend(want.ticket.ended(Err(e)));
+                after.news = true;
+                match want.staging.take() {
+                    // The peer was never told of it.
+                    Some(staging) => {
+                        give_back(link, &mut self.spare, staging, after);
+                        after.wakers.extend(want.ticket.freed(span_of(&mut want.bytes)));
+                        after.over.2.push(want);
+                    }
+                    None => {
+                        want.fence = revoke(link, &want.window, after);
+                        self.closing.push(want);
+                    }
+                }
+            }
+        }
+    }
+
+    fn close_unmatched(&mut self, link: &Link, after: &mut After) {
+        for mut w in self.closing.extract_if(.., |w| has_passed(link, w)) {
+            after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
+            after.news = true;
+            after.over.2.push(w);
+        }
+    }
+
+    /// Sends what was said, in its order: with the desk's lock held.
+    fn tell(&mut self, link: &Link, after: &mut After) {
+        while let Some(note) = self.tells.front() {
+            if link.conn() == Some(ConnType::Loopback) {
+                link.relay_hear(*note);
+                link.relay.dirty.store(true, Ordering::SeqCst);
+                self.tells.pop_front();
+                continue;
+            }
+            let mut ctrl = link.ctrl();
+            let sent = ctrl.send(&Wire::Relay(*note), clock::now());
+            link.settle_ctrl(&mut ctrl);
+            let ended = ctrl.ended();
+            drop(ctrl);
+            match sent {
+                // The peer reads too slowly: a later turn tries again.
+                Err(_) => return,
+                Ok(()) => {
+                    self.tells.pop_front();
+                }
+            }
+            if ended.is_some() {
+                after.ended = ended;
+                self.tells.clear();
+            }
+        }
+    }
+
+    fn run_outbound(&mut self, link: &Link, i: usize, after: &mut After) {
+        let Some(m) = self.outbound.get_mut(i) else {
+            return;
+        };
+        loop {
+            collect(link, &mut self.later, m);
+            let Some(output) = m.machine.poll() else {
+                return;
+            };
+            match output {
+                SenderOutput::Tell(note) => self.tells.push_back(note),
+                SenderOutput::Put(put) => {
+                    m.runs.push(Run::new(&put));
+                    // A lender has to come.
+                    after.news |= matches!(m.bytes, Bytes::Lent(_));
+                }
+                SenderOutput::Withdraw => withdraw(link, &mut self.later, m),
+                SenderOutput::Ended(how) => {
+                    let len = m.len;
+                    let how = how.map_err(|e| error(link, e, len, Role::Sender));
+                    after.wakers.extend(m.ticket.ended(how));
+                    after.news = true;
+                }
+                SenderOutput::Free => {
+                    after.wakers.extend(m.ticket.freed(span_of(&mut m.bytes)));
+                    after.news = true;
+                    if let Bytes::Lent(bounce) = &mut m.bytes
+                        && self.bounces.len() < MAX_SPARE
+                    {
+                        self.bounces.extend(bounce.take());
+                    }
+                }
+            }
+        }
+    }
+
+    fn run_inbound(&mut self, link: &Link, i: usize, after: &mut After) {
+        let Some(Inbound { machine, want }) = self.inbound.get_mut(i) else {
+            return;
+        };
+        loop {
+            if let Some(w) = want.as_mut().filter(|w| w.fence.is_some())
+                && has_passed(link, w)
+            {
+                machine.fenced();
+            }
+            // A lender that went away copies no more.
+            if let Some(w) = want.as_mut()
+                && machine.is_failed()
+                && matches!(w.bytes, Bytes::Lent(_))
+                && w.copy.take().is_some()
+            {
+                machine.copied(Err(Failure::Cancelled));
+            }
+            let Some(output) = machine.poll() else {
+                return;
+            };
+            let Some(w) = want.as_mut() else {
+                if let ReceiverOutput::Tell(note) = output {
+                    self.tells.push_back(note);
+                }
+                continue;
+            };
+            match output {
+                ReceiverOutput::Tell(note) => self.tells.push_back(note),
+                ReceiverOutput::Copy(copy) => match &w.bytes {
+                    Bytes::Owned { .. } => machine.copied(copy_out(w, &copy)),
+                    Bytes::Lent(_) => {
+                        w.copy = Some(copy);
+                        after.news = true;
+                    }
+                },
+                ReceiverOutput::Revoke => {
+                    w.fence = revoke(link, &w.window, after);
+                    if w.fence.is_none() {
+                        machine.fenced();
+                    }
+                }
+                ReceiverOutput::Ended(how) => {
+                    let len = machine.len();
+                    let well = how.is_ok();
+                    let how = how.map_err(|e| error(link, e, len, Role::Receiver));
+                    after.wakers.extend(w.ticket.ended(how));
+                    after.news = true;
+                    // What went well was not revoked: its halves serve again.
+                    if well && let Some(staging) = w.staging.take() {
+                        give_back(link, &mut self.spare, staging, after);
+                    }
+                }
+                ReceiverOutput::Free => {
+                    after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
+                    after.news = true;
+                }
+            }
+        }
+    }
+}
+
+/// The span that a message's owner gave, to be given back.
+fn span_of(bytes: &mut Bytes) -> Option<Span> {
+    match bytes {
+        Bytes::Owned { span, .. } => span.take(),
+        Bytes::Lent(_) => None,
+    }
+}
+
+/// Keeps half-buffers for the next message.
+fn give_back(link: &Link, spare: &mut Vec<Staging>, staging: Staging, after: &mut After) {
+    if link.life() == Life::Dead {
+        return;
+    }
+    if spare.len() < MAX_SPARE || revoke(link, &staging.remote, after).is_some() {
+        spare.push(staging);
+    }
+}
+
+/// Takes the ends of puts that have passed their fence, and posts what can be posted.
+fn collect(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
+    let Outbound { machine, bytes, runs, .. } = m;
+    for run in runs.iter_mut() {
+        let failed = &mut run.failed;
+        run.flying.retain(|(op, _)| {
+            if link.is_running(*op) {
+                return true;
+            }
+            let mut data = link.data();
+            let fenced = data.lane().outcome(*op).map(|o| o.is_some_and(|o| o.fenced));
+            if fenced == Ok(false) {
+                return true;
+            }
+            let taken = data.take(*op);
+            drop(data);
+            match taken {
+                Ok(Some((outcome, _))) => *failed = failed.or(outcome.result.err()),
+                // Nobody else takes it.
+                Ok(None) | Err(_) => *failed = failed.or(Some(Failure::Cancelled)),
+            }
+            false
+        });
+        if let Bytes::Owned { region, range, .. } = bytes
+            && run.has_more()
+        {
+            let before = (run.source, run.target);
+            let (source, target) = run.cut(u64::MAX);
+            match local(region, *range, source).map(|l| post(link, later, region, l, target)) {
+                Some(Ok(Some(op))) => run.flying.push((op, 0)),
+                Some(Ok(None)) => (run.source, run.target) = before,
+                Some(Err(failure)) => run.failed = Some(failure),
+                None => run.failed = Some(Failure::UnknownRegion),
+            }
+        }
+    }
+    runs.retain(|run| {
+        let over = run.flying.is_empty() && !run.has_more();
+        if over {
+            machine.put_done(run.seq, run.failed.map_or(Ok(()), Err));
+        }
+        !over
+    });
+}
+
+fn withdraw(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
+    let mut after = Aftermath::default();
+    {
+        let mut data = link.data();
+        for run in &mut m.runs {
+            run.failed = run.failed.or(Some(Failure::Cancelled));
+            for (op, _) in &run.flying {
+                // A stale one is found when it is collected.
+                let _ = data.lane().cancel(*op);
+            }
+        }
+        data.pump(&mut after);
+        link.settle_data(&mut data);
+    }
+    later.push(after);
+}
+
+/// Posts a put; `None` when there is no room now: something that runs makes some.
+pub(super) fn post(
+    link: &Link,
+    later: &mut Vec<Aftermath>,
+    region: &Region,
+    local: LocalSlice,
+    remote: RemoteSlice,
+) -> Result<Option<OpId>, Failure> {
+    let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
+    let hold = Hold { region: Some(region.clone()), ..Hold::default() };
+    let mut after = Aftermath::default();
+    let posted = {
+        let mut data = link.data();
+        // The machine has the deadline, and withdraws the put.
+        let posted = data.post(&t, Instant::NEVER, hold);
+        if posted.is_ok() {
+            data.count(Opcode::Put);
+            data.pump(&mut after);
+            link.settle_data(&mut data);
+        }
+        posted
+    };
+    later.push(after);
+    link.hand_over();
+    match posted.map_err(|(e, _)| e) {
+        Ok(op) => Ok(Some(op)),
+        Err(LaneError::Busy | LaneError::Full { .. }) => Ok(None),
+        Err(LaneError::Transport(PostError::Disconnected)) => Err(Failure::PeerDead),
+        Err(_) => Err(Failure::Unsupported),
+    }
+}
+
+fn copy_out(w: &Want, copy: &Copy) -> Result<(), Failure> {
+    let Bytes::Owned { region, range, .. } = &w.bytes else {
+        return Err(Failure::Unsupported);
+    };
+    let to = local(region, *range, copy.to).ok_or(Failure::UnknownRegion)?;
+    let (half, from) = w.half(copy).ok_or(Failure::UnknownRegion)?;
+    half.bytes().copy_to(from, &region.bytes(), to.span).map_err(|_| Failure::UnknownRegion)
+}
+
+/// Takes a window back. `None` when its fence has passed.
+fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<ShmFence> {
+    let (window, epoch) = (remote.window, remote.epoch);
+    let fence = {
+        let mut data = link.data();
+        let fence = data.port().revoke(window, epoch);
+        // Refusals of what was under way go out at once.
+        if let Some(s) = data.port().stream() {
+            s.flush();
+        }
+        link.settle_data(&mut data);
+        fence
+    };
+    after.revoked.push((window, epoch));
+    match fence {
+        Ok(Fence::Shm(fence)) => Some(fence),
+        // A window that is unknown was fenced before.
+        Ok(Fence::Passed) | Err(_) => {
+            link.data().port().fenced(window, epoch);
+            None
+        }
+    }
+}
+
+/// Whether the peer is out of a window that was taken back.
+fn has_passed(link: &Link, w: &mut Want) -> bool {
+    let inside = |f: &ShmFence| !f.wait(std::time::Duration::ZERO);
+    if w.fence.as_ref().is_some_and(inside) && !link.data().port().peer_has_ended() {
+        return false;
+    }
+    if w.fence.take().is_some() {
+        link.data().port().fenced(w.window.window, w.window.epoch);
+    }
+    true
+}
+
+/// How a message ended, for its owner.
+fn error(link: &Link, ending: Ending, len: u64, role: Role) -> Error {
+    let what = if role == Role::Sender { "sending a message" } else { "receiving a message" };
+    let e = match ending {
+        Ending::PeerDead => return Error::peer_dead(link.peer, link.reason()),
+        Ending::Failed(failure) => failure.into(),
+        Ending::Here(Why::DeadlineExceeded) => Error::deadline(what),
+        Ending::Here(Why::TooLong { room }) | Ending::There(Why::TooLong { room }) => Error::new(
+            ErrorKind::Length,
+            format!(
+                "the message has {len} bytes and the receiver room for {room}; nothing was written"
+            ),
+        ),
+        Ending::Here(why) | Ending::There(why) => {
+            let kind = match why {
+                Why::Cancelled => ErrorKind::Cancelled,
+                Why::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+                Why::Closing => ErrorKind::Closed,
+                Why::TooLong { .. } => ErrorKind::Length,
+                Why::Failed | Why::Unknown { .. } => ErrorKind::Io,
+            };
+            Error::new(kind, format!("{what}: {ending}"))
+        }
+    };
+    e.with_peer(link.peer)
+}

@@ -1,0 +1,77 @@
+//! What the owner of a message waits for: its result, and its memory.
+
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+
+use crate::error::Result;
+use crate::memory::Span;
+
+/// How a message ended, and its memory if that is free.
+pub(crate) type Found = (Result<u64>, Option<Span>);
+
+/// One message of ours, as its owner sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    result: Option<Result<u64>>,
+    span: Option<Span>,
+    free: bool,
+    waker: Option<Waker>,
+}
+
+impl State {
+    /// Success is told when the memory is back; failure at once.
+    fn is_known(&self) -> bool {
+        self.result.as_ref().is_some_and(|r| self.free || r.is_err())
+    }
+}
+
+impl Ticket {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It ended. The first result stays.
+    pub(super) fn ended(&self, result: Result<u64>) -> Option<Waker> {
+        let mut s = self.state();
+        if s.result.is_none() {
+            s.result = Some(result);
+        }
+        if s.is_known() { s.waker.take() } else { None }
+    }
+
+    /// Nothing touches its memory any more.
+    pub(super) fn freed(&self, span: Option<Span>) -> Option<Waker> {
+        let mut s = self.state();
+        s.span = span;
+        s.free = true;
+        if s.is_known() { s.waker.take() } else { None }
+    }
+
+    /// The result and the memory, once.
+    pub(crate) fn take(&self) -> Option<Found> {
+        let mut s = self.state();
+        if !s.is_known() {
+            return None;
+        }
+        let result = s.result.take()?;
+        Some((result, s.span.take()))
+    }
+
+    /// As [`Ticket::take`]; else `waker` is woken when there is something to take. Gives back the
+    /// waker that it replaces, to be dropped without locks.
+    pub(crate) fn take_or_wake(&self, waker: Waker) -> std::result::Result<Found, Option<Waker>> {
+        if let Some(r) = self.take() {
+            return Ok(r);
+        }
+        let mut s = self.state();
+        if s.is_known()
+            && let Some(result) = s.result.take()
+        {
+            return Ok((result, s.span.take()));
+        }
+        Err(s.waker.replace(waker))
+    }
+}
