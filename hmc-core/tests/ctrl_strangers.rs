@@ -192,3 +192,23 @@ fn an_abort_sends_nothing_more() {
     let o = outputs(&mut d);
     assert_eq!((o.frames.len(), o.close), (0, Some(CloseReason::Aborted)));
 }
+
+/// Between its first words and the answer a dialer says nothing: no beat, no goodbye.
+#[test]
+fn a_dialer_is_silent_until_it_is_answered() {
+    let openers = [
+        Control::dial(&dialer_words(), at(0)).unwrap(),
+        Control::attach(Rank(2), TOKEN, 1, at(0)).unwrap(),
+    ];
+    for mut d in openers {
+        assert_eq!(outputs(&mut d).frames.len(), 1, "its first words");
+        for now in [1, HELLO_DEADLINE_NS / 2, HELLO_DEADLINE_NS - 1] {
+            d.tick(at(now));
+            assert!(d.bye(at(now + 1), at(now)).is_err());
+            assert!(outputs(&mut d).frames.is_empty());
+        }
+        d.tick(at(HELLO_DEADLINE_NS));
+        let o = outputs(&mut d);
+        assert_eq!((o.frames.len(), o.close), (0, Some(CloseReason::HelloDeadline)));
+    }
+}

@@ -10,7 +10,7 @@ use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::wire::header::Header;
-use crate::wire::hello::{Hello, VERSION, Welcome};
+use crate::wire::hello::{Features, Hello, VERSION, Welcome};
 use crate::wire::message::Message;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
@@ -49,6 +49,8 @@ pub struct Peer {
     pub incarnation: Incarnation,
     /// The dialect that it speaks.
     pub dialect: Dialect,
+    /// What it offers; nothing for an upstream peer.
+    pub features: Features,
 }
 
 /// One control connection. Belongs to one thread at a time.
@@ -243,6 +245,7 @@ impl Control {
             rank: hello.rank,
             incarnation: hello.incarnation,
             dialect: Dialect::Native,
+            features: hello.features,
         });
         self.wish = hello.heartbeat;
         Ok(())
@@ -252,8 +255,12 @@ impl Control {
         if matches!(self.upstream, Upstream::Refused) {
             return Err(self.violation(Violation::UpstreamRefused { rank }, None));
         }
-        self.peer =
-            Some(Peer { rank, incarnation: Incarnation::default(), dialect: Dialect::Upstream });
+        self.peer = Some(Peer {
+            rank,
+            incarnation: Incarnation::default(),
+            dialect: Dialect::Upstream,
+            features: Features::empty(),
+        });
         Ok(())
     }
 
@@ -273,6 +280,7 @@ impl Control {
             rank: theirs.rank,
             incarnation: theirs.incarnation,
             dialect: Dialect::Native,
+            features: theirs.features,
         });
         self.timers.period = agreed(self.wish, theirs.heartbeat);
         Ok(())

@@ -6,7 +6,7 @@
 use crate::kinds::{Incarnation, Rank};
 use crate::time::Instant;
 use crate::wire::cursor::WireError;
-use crate::wire::hello::{Hello, LinkToken, Welcome};
+use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
 use crate::wire::message::Message;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
@@ -41,6 +41,7 @@ impl Control {
             rank: peer,
             incarnation: Incarnation::default(),
             dialect: Dialect::Upstream,
+            features: Features::empty(),
         });
         Ok(this)
     }
@@ -117,10 +118,13 @@ impl Control {
     /// Nothing changed: there is no stranger any more.
     pub fn reject(&mut self, why: RejectReason) -> Result<(), CommandError> {
         self.state.command(Command::Reject).map_err(CommandError::Misuse)?;
+        if matches!(self.state, State::DecidingUpstream) {
+            self.finish(CloseReason::Rejected(why));
+            return Ok(());
+        }
         let frame = Frame::of(&Message::Reject(why)).map_err(CommandError::Wire)?;
-        let speaks = !matches!(self.state, State::DecidingUpstream);
         self.finish(CloseReason::Rejected(why));
-        self.first = speaks.then_some(frame);
+        self.first = Some(frame);
         Ok(())
     }
 
