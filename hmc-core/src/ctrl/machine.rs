@@ -217,10 +217,14 @@ impl Control {
                 self.finish(CloseReason::Orderly);
                 Some(Event::Finished)
             }
-            (Action::Deliver, message) => Some(Event::Deliver(message)),
-            // The table gives each of these actions to the one message above only.
+            // `receive` delivers; the table gives each of the others to the one message above only.
             (
-                Action::Beat | Action::Judge | Action::Connect | Action::Refused | Action::Answer,
+                Action::Deliver
+                | Action::Beat
+                | Action::Judge
+                | Action::Connect
+                | Action::Refused
+                | Action::Answer,
                 _,
             ) => None,
         };
@@ -315,15 +319,32 @@ impl Control {
     #[cold]
     fn violation(&mut self, v: Violation, answer: Option<RejectReason>) -> Violation {
         self.finish(CloseReason::Violation(v));
-        self.first = answer.and_then(|why| Frame::of(&Message::Reject(why)).ok());
+        if let Some(why) = answer {
+            // A refusal fits.
+            let _ = self.say(&Message::Reject(why));
+        }
         v
+    }
+
+    /// Queues a frame of the protocol's own, written where it waits to be sent. None was queued before.
+    pub(super) fn say(&mut self, message: &Message<'_>) -> Result<(), WireError> {
+        let said = self.first.insert(Frame::EMPTY).put(message);
+        if said.is_err() {
+            self.first = None;
+        }
+        said
     }
 
     /// The first reason stays. What was not sent yet will not be sent.
     pub(super) fn finish(&mut self, why: CloseReason) {
+        self.first = None;
+        self.end(why);
+    }
+
+    /// As [`Self::finish`], but the frame that waits is still sent.
+    pub(super) fn end(&mut self, why: CloseReason) {
         self.state = State::Closed;
         self.stirred = true;
-        self.first = None;
         self.pong = None;
         self.ping = None;
         self.bye = false;
