@@ -183,7 +183,8 @@ fn judge_mutants(caught: usize, missed: &str, equivalent: &str) -> Answer {
 fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter(|l| !l.starts_with('#'))
-        .filter_map(|l| l.split_once(" => "))
+        // The code before it may have such a sign too.
+        .filter_map(|l| l.rsplit_once(" => "))
         .filter(|(_, reason)| !reason.trim().is_empty())
 }
 
