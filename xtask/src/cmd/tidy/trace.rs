@@ -44,7 +44,8 @@ pub(crate) fn trace(tree: &Tree) -> (Traced, Vec<Finding>) {
     let mut traced = Traced::default();
     let mut named = BTreeSet::new();
     let mut out = Vec::new();
-    for (path, reader) in [(WIRE, wire as Reader), (FAULTS, faults as Reader)] {
+    let pages: [(&str, Reader); 2] = [(WIRE, wire), (FAULTS, faults)];
+    for (path, reader) in pages {
         match tree.file(path) {
             Some(page) => reader(page, &tests, &mut traced, &mut named, &mut out),
             None => out.push(Finding::new(path, 0, "the page is missing")),
