@@ -147,6 +147,7 @@ fn empty_and_whole() {
     assert!(Extent::new(0).is_empty() && !Extent::new(1).is_empty());
     let whole = Extent::new(5).whole();
     assert_eq!((whole.offset(), whole.len()), (0, 5));
+    assert!(!whole.is_empty() && Extent::new(0).whole().is_empty());
     assert!(Extent::new(5).contains(whole) && !Extent::new(4).contains(whole));
     assert!(EndpointList::default().endpoints().is_empty());
     assert!(Header::new(FrameKind::Struct, 0).is_empty());
