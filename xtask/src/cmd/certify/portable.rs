@@ -35,7 +35,7 @@ const FILES: [&str; 7] = [
 ];
 
 /// Unit tests that try every combination of many numbers.
-const TOO_LONG: [&str; 2] = ["boundary_grid", "sub_spans_agree"];
+const TOO_LONG: [&str; 3] = ["boundary_grid", "sub_spans_agree", "every_type_and_flag_word"];
 
 /// Builds hmc-core for bare metal: with the target where it is installed, else with a `core` built
 /// for it on the spot.
