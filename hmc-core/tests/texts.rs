@@ -64,7 +64,7 @@ fn refusals() {
             RejectReason::BadRank { limit: 4096 },
             "the rank must be below 4096 and not the acceptor's own",
         ),
-        (RejectReason::Busy, "it has no room for another peer now"),
+        (RejectReason::Busy, "it cannot take another peer now"),
         (RejectReason::BadToken, "no link has this token"),
         (RejectReason::ShuttingDown, "it is leaving"),
         (RejectReason::NotAuthorised, "this process did not prove who it is"),
