@@ -17,8 +17,9 @@ use hmc_core::ctrl::state::State;
 use hmc_core::kinds::Rank;
 use hmc_core::limits::HELLO_DEADLINE_NS;
 use hmc_core::time::Instant;
+use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::cursor::WireErrorKind;
-use hmc_core::wire::hello::Hello;
+use hmc_core::wire::hello::{EndpointList, Hello, MAX_ENDPOINT_LIST_BYTES};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::reject::RejectReason;
 use hmc_core::wire::upstream::Dialect;
@@ -191,4 +192,41 @@ fn an_abort_sends_nothing_more() {
     d.abort();
     let o = outputs(&mut d);
     assert_eq!((o.frames.len(), o.close), (0, Some(CloseReason::Aborted)));
+}
+
+/// Between its first words and the answer a dialer says nothing: no beat, no goodbye.
+#[test]
+fn a_dialer_is_silent_until_it_is_answered() {
+    let openers = [
+        Control::dial(&dialer_words(), at(0)).unwrap(),
+        Control::attach(Rank(2), TOKEN, 1, at(0)).unwrap(),
+    ];
+    for mut d in openers {
+        assert_eq!(outputs(&mut d).frames.len(), 1, "its first words");
+        for now in [1, HELLO_DEADLINE_NS / 2, HELLO_DEADLINE_NS - 1] {
+            d.tick(at(now));
+            assert!(d.bye(at(now + 1), at(now)).is_err());
+            assert!(outputs(&mut d).frames.is_empty());
+        }
+        d.tick(at(HELLO_DEADLINE_NS));
+        let o = outputs(&mut d);
+        assert_eq!((o.frames.len(), o.close), (0, Some(CloseReason::HelloDeadline)));
+    }
+}
+
+/// The longest words that there can be fit the frames of the protocol's own.
+#[test]
+fn the_longest_words_fit() {
+    let mut list = EndpointList::new();
+    let bytes = [7; MAX_ENDPOINT_LIST_BYTES - 3];
+    list.push(EndpointBlob { kind: 9, bytes: &bytes }).unwrap();
+    let words = dialer_words().with_endpoints(list.endpoints());
+    let mut d = Control::dial(&words, at(0)).unwrap();
+    let first = outputs(&mut d).frames.remove(0);
+    let mut l = acceptor(Upstream::Refused, 0);
+    hand(&mut l, &first, 0).unwrap();
+    l.accept(&acceptor_words().with_endpoints(list.endpoints()), TOKEN, at(0)).unwrap();
+    let welcome = outputs(&mut l).frames.remove(0);
+    assert_eq!(welcome.len(), 520, "no byte is left");
+    assert!(matches!(hand(&mut d, &welcome, 1), Ok(Some(Event::Connected(_)))));
 }

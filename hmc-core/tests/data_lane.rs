@@ -130,6 +130,26 @@ fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
 }
 
 #[test]
+fn a_refused_part_fails_its_batch_with_the_reason() {
+    for (kind, failure) in [
+        (ErrorKind::Disconnected, Failure::PeerDead),
+        (ErrorKind::Unsupported, Failure::Unsupported),
+        (ErrorKind::UnknownRegion, Failure::UnknownRegion),
+        (ErrorKind::Other, Failure::Transport(0)),
+    ] {
+        let mut lane = Lane::new(Desk::new(), [Slot::FREE; 2]);
+        let op = lane.begin_batch(3, Instant::NEVER).unwrap();
+        // A part without bytes is done by itself.
+        assert_eq!(lane.feed(op, &[transfer(Opcode::Put, 0)]), Ok(1));
+        assert_eq!(lane.test(op), Ok(false));
+        lane.transport_mut().refuse = Some(kind);
+        assert_eq!(lane.feed(op, &[transfer(Opcode::Put, 3)]), Err(LaneError::Transport(kind)));
+        let failed = Outcome { result: Err(failure), fenced: true };
+        assert_eq!(lane.try_wait(op), Ok(Some(failed)));
+    }
+}
+
+#[test]
 fn progress_delivers_more_than_one_batch_of_completions() {
     let mut lane = Lane::new(Desk::new(), [Slot::FREE; 100]);
     let t = transfer(Opcode::Put, 1);

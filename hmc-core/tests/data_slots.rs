@@ -194,3 +194,15 @@ fn no_more_slots_are_used_than_the_limit() {
     slots.fail_all(Failure::PeerDead, true);
     assert_eq!(core::iter::from_fn(|| slots.next_event()).count(), MAX_SLOTS);
 }
+
+/// Only what is pending can be given back as never posted; then its name is over.
+#[test]
+fn an_operation_that_ended_cannot_be_given_back() {
+    let mut slots = Slots::new([Slot::FREE; 2]);
+    let op = slots.acquire(Instant::NEVER, 1).unwrap();
+    slots.fail(op, Failure::Cancelled).unwrap();
+    assert_eq!(slots.give_back(op), Err(Stale { op }));
+    let op = slots.acquire(Instant::NEVER, 1).unwrap();
+    assert_eq!(slots.give_back(op), Ok(()));
+    assert_eq!(slots.give_back(op), Err(Stale { op }));
+}

@@ -14,7 +14,7 @@ use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::limits::MAX_PENDING;
 use hmc_core::time::Instant;
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, Endpoint};
-use hmc_core::wire::hello::{Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Features, Hello, HostId, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
 
@@ -334,7 +334,7 @@ impl Shared {
         token: &LinkToken,
         channel: u8,
     ) -> std::result::Result<(), RejectReason> {
-        let serial = self.take_token(token).ok_or(RejectReason::BadToken)?;
+        let serial = lock(&self.tokens).take(token).ok_or(RejectReason::BadToken)?;
         let link = self.link_by_serial(serial).ok_or(RejectReason::BadToken)?;
         if link.peer != rank || link.life() != Life::Opening {
             return Err(RejectReason::BadToken);
@@ -351,8 +351,9 @@ impl Shared {
             Source::Uds { pid } => Some(pid),
             Source::Tcp(_) => None,
         };
+        let features = link.ctrl().features();
         let port = self
-            .new_port(conn, Arc::clone(&p.socket), rank, pid, link.inbox_handle())
+            .new_port(conn, Arc::clone(&p.socket), rank, pid, features, link.inbox_handle())
             .map_err(|_| RejectReason::Busy)?;
         link.choose(conn, "the peer dialed it".into());
         if !link.attach(Arc::clone(&p.socket), port) {
@@ -374,6 +375,7 @@ impl Shared {
         socket: Arc<Socket>,
         peer: Rank,
         pid: Option<u32>,
+        features: Features,
         inbox: SharedInbox,
     ) -> crate::error::Result<Port> {
         let stream = StreamPort::new(StreamSetup {
@@ -382,6 +384,7 @@ impl Shared {
             local: conn == ConnType::Shm,
             pid,
             cma: self.config.cma,
+            batched_acks: features.contains(Features::BATCHED_ACKS),
             windows: self.config.windows,
             inbox,
         });

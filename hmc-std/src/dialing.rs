@@ -304,10 +304,17 @@ impl Dialing {
             return Err(other_question());
         };
         let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
+        let features = met.features;
         let pid = second.fd().filter(|_| kind == ConnType::Shm).and_then(local_peer);
         let inbox = shared.new_inbox();
-        let port =
-            shared.new_port(kind, Arc::clone(&second), self.rank, pid, Arc::clone(&inbox))?;
+        let port = shared.new_port(
+            kind,
+            Arc::clone(&second),
+            self.rank,
+            pid,
+            features,
+            Arc::clone(&inbox),
+        )?;
         let Stage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
             return Err(other_question());
         };

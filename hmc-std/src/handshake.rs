@@ -10,7 +10,7 @@ use hmc_core::ctrl::output::{CloseReason, Event, Output};
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::advert::Endpoint;
-use hmc_core::wire::hello::{HostId, LinkToken, Welcome};
+use hmc_core::wire::hello::{Features, HostId, LinkToken, Welcome};
 use hmc_core::wire::reject::RejectReason;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -29,6 +29,7 @@ pub(crate) struct Met {
     pub(crate) incarnation: Incarnation,
     pub(crate) host: HostId,
     pub(crate) token: LinkToken,
+    pub(crate) features: Features,
     pub(crate) shm: Option<PathBuf>,
     pub(crate) tcp: Option<u16>,
 }
@@ -122,6 +123,7 @@ impl Met {
             incarnation: w.hello.incarnation,
             host: w.hello.host,
             token: w.token,
+            features: w.hello.features,
             shm: None,
             tcp: None,
         };

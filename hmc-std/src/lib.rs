@@ -65,6 +65,7 @@ mod socket;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod tokens;
 mod transport;
 pub mod window;
 

@@ -24,6 +24,7 @@ use crate::link::{Life, Link, Owner};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::node::registry::{Input, Output, Registry};
+use crate::tokens::Tokens;
 use crate::window::Quarantine;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
@@ -50,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
     pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
-    pub(crate) tokens: Mutex<BTreeMap<[u8; 16], u32>>,
+    pub(crate) tokens: Mutex<Tokens>,
     by_rank: RwLock<BTreeMap<Rank, Arc<Link>>>,
     by_serial: RwLock<BTreeMap<u32, Arc<Link>>>,
     /// Why peers that are gone went.
@@ -415,13 +416,9 @@ impl Shared {
     }
 
     pub(crate) fn token_for(&self, serial: u32) -> Result<LinkToken> {
-        let token = random()?;
+        let token = LinkToken(random()?);
         lock(&self.tokens).insert(token, serial);
-        Ok(LinkToken(token))
-    }
-
-    pub(crate) fn take_token(&self, token: &LinkToken) -> Option<u32> {
-        lock(&self.tokens).remove(&token.0)
+        Ok(token)
     }
 
     /// Bytes that cannot be given back because a silent peer may still touch them.
@@ -475,7 +472,7 @@ impl Owner for Shared {
             let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
             serials.remove(&serial)
         };
-        lock(&self.tokens).retain(|_, s| *s != serial);
+        lock(&self.tokens).forget(serial);
         if let Some(me) = me.filter(|me| !me.is_out_of_reach()) {
             tracing::warn!(
                 peer = link.peer.0,

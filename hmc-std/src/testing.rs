@@ -118,6 +118,7 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         local: matches!(wire, Wire::Shm { .. }),
         pid: matches!(wire, Wire::Shm { .. }).then(std::process::id),
         cma: wire == Wire::Shm { cma: true },
+        batched_acks: true,
         windows: WINDOWS,
         inbox: Arc::clone(&inbox),
     });

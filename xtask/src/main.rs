@@ -37,6 +37,8 @@ enum Command {
     Nostd,
     /// Visit every state of the models of handshakes and of windows
     Explore,
+    /// What is claimed of hmc-core, what became of each claim, and the figure
+    Certify(cmd::certify::Options),
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),
     /// Run simulated clusters of real sessions from seeds
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Nopanic(options) => cmd::nopanic::run(&options),
         Command::Nostd => cmd::nostd::run(),
         Command::Explore => cmd::explore::run(),
+        Command::Certify(options) => cmd::certify::run(&options),
         Command::Fuzz(options) => cmd::fuzz::run(&options),
         Command::Sim(options) => cmd::sim::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),

@@ -10,7 +10,7 @@ use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::wire::header::Header;
-use crate::wire::hello::{Hello, VERSION, Welcome};
+use crate::wire::hello::{Features, Hello, VERSION, Welcome};
 use crate::wire::message::Message;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
@@ -49,6 +49,8 @@ pub struct Peer {
     pub incarnation: Incarnation,
     /// The dialect that it speaks.
     pub dialect: Dialect,
+    /// What it offers; nothing for an upstream peer.
+    pub features: Features,
 }
 
 /// One control connection. Belongs to one thread at a time.
@@ -215,10 +217,14 @@ impl Control {
                 self.finish(CloseReason::Orderly);
                 Some(Event::Finished)
             }
-            (Action::Deliver, message) => Some(Event::Deliver(message)),
-            // The table gives each of these actions to the one message above only.
+            // `receive` delivers; the table gives each of the others to the one message above only.
             (
-                Action::Beat | Action::Judge | Action::Connect | Action::Refused | Action::Answer,
+                Action::Deliver
+                | Action::Beat
+                | Action::Judge
+                | Action::Connect
+                | Action::Refused
+                | Action::Answer,
                 _,
             ) => None,
         };
@@ -243,6 +249,7 @@ impl Control {
             rank: hello.rank,
             incarnation: hello.incarnation,
             dialect: Dialect::Native,
+            features: hello.features,
         });
         self.wish = hello.heartbeat;
         Ok(())
@@ -252,8 +259,12 @@ impl Control {
         if matches!(self.upstream, Upstream::Refused) {
             return Err(self.violation(Violation::UpstreamRefused { rank }, None));
         }
-        self.peer =
-            Some(Peer { rank, incarnation: Incarnation::default(), dialect: Dialect::Upstream });
+        self.peer = Some(Peer {
+            rank,
+            incarnation: Incarnation::default(),
+            dialect: Dialect::Upstream,
+            features: Features::empty(),
+        });
         Ok(())
     }
 
@@ -273,6 +284,7 @@ impl Control {
             rank: theirs.rank,
             incarnation: theirs.incarnation,
             dialect: Dialect::Native,
+            features: theirs.features,
         });
         self.timers.period = agreed(self.wish, theirs.heartbeat);
         Ok(())
@@ -307,15 +319,32 @@ impl Control {
     #[cold]
     fn violation(&mut self, v: Violation, answer: Option<RejectReason>) -> Violation {
         self.finish(CloseReason::Violation(v));
-        self.first = answer.and_then(|why| Frame::of(&Message::Reject(why)).ok());
+        if let Some(why) = answer {
+            // A refusal fits.
+            let _ = self.say(&Message::Reject(why));
+        }
         v
+    }
+
+    /// Queues a frame of the protocol's own, written where it waits to be sent. None was queued before.
+    pub(super) fn say(&mut self, message: &Message<'_>) -> Result<(), WireError> {
+        let said = self.first.insert(Frame::EMPTY).put(message);
+        if said.is_err() {
+            self.first = None;
+        }
+        said
     }
 
     /// The first reason stays. What was not sent yet will not be sent.
     pub(super) fn finish(&mut self, why: CloseReason) {
+        self.first = None;
+        self.end(why);
+    }
+
+    /// As [`Self::finish`], but the frame that waits is still sent.
+    pub(super) fn end(&mut self, why: CloseReason) {
         self.state = State::Closed;
         self.stirred = true;
-        self.first = None;
         self.pong = None;
         self.ping = None;
         self.bye = false;

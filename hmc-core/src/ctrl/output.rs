@@ -82,11 +82,20 @@ impl Frame {
     /// # Errors
     /// `NoSpace` when the message is longer than [`OWN_FRAME_BYTES`].
     pub fn of(message: &Message<'_>) -> Result<Self, WireError> {
-        let mut bytes = [0; OWN_FRAME_BYTES];
-        let mut w = Writer::new(&mut bytes);
+        let mut frame = Self::EMPTY;
+        frame.put(message)?;
+        Ok(frame)
+    }
+
+    /// No bytes.
+    pub(super) const EMPTY: Self = Self { bytes: [0; OWN_FRAME_BYTES], len: 0 };
+
+    /// Writes the frame of a message in place: a copy of a frame is much for a small stack.
+    pub(super) fn put(&mut self, message: &Message<'_>) -> Result<(), WireError> {
+        let mut w = Writer::new(&mut self.bytes);
         message.emit(&mut w)?;
-        let len = w.written();
-        Ok(Self { bytes, len })
+        self.len = w.written();
+        Ok(())
     }
 
     /// The bytes to send.

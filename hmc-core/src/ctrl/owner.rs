@@ -6,13 +6,13 @@
 use crate::kinds::{Incarnation, Rank};
 use crate::time::Instant;
 use crate::wire::cursor::WireError;
-use crate::wire::hello::{Hello, LinkToken, Welcome};
+use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
 use crate::wire::message::Message;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
 
 use super::machine::{Acceptor, Control, Peer};
-use super::output::{CloseReason, CommandError, Frame};
+use super::output::{CloseReason, CommandError};
 use super::state::{Command, State};
 use super::timers::agreed;
 
@@ -23,7 +23,7 @@ impl Control {
     /// The words do not fit a frame (they do, when their endpoints come from an `EndpointList`).
     pub fn dial(hello: &Hello<'_>, now: Instant) -> Result<Self, WireError> {
         let mut this = Self::new(State::AwaitWelcome, hello.rank, hello.job, now);
-        this.first = Some(Frame::of(&Message::Hello(*hello))?);
+        this.say(&Message::Hello(*hello))?;
         this.expected = hello.expected;
         this.wish = hello.heartbeat;
         Ok(this)
@@ -36,11 +36,12 @@ impl Control {
     /// Never in practice; the HELLO fits.
     pub fn dial_upstream(rank: Rank, peer: Rank, now: Instant) -> Result<Self, WireError> {
         let mut this = Self::new(State::ReadyUpstream, rank, 0, now);
-        this.first = Some(Frame::of(&Message::HelloV1 { rank })?);
+        this.say(&Message::HelloV1 { rank })?;
         this.peer = Some(Peer {
             rank: peer,
             incarnation: Incarnation::default(),
             dialect: Dialect::Upstream,
+            features: Features::empty(),
         });
         Ok(this)
     }
@@ -56,7 +57,7 @@ impl Control {
         now: Instant,
     ) -> Result<Self, WireError> {
         let mut this = Self::new(State::AwaitAttachAck, rank, 0, now);
-        this.first = Some(Frame::of(&Message::Attach { rank, token, channel })?);
+        this.say(&Message::Attach { rank, token, channel })?;
         Ok(this)
     }
 
@@ -80,7 +81,7 @@ impl Control {
     ) -> Result<(), CommandError> {
         let next = self.state.command(Command::Accept).map_err(CommandError::Misuse)?;
         let welcome = Message::Welcome(Welcome { hello: *ours, token });
-        self.first = Some(Frame::of(&welcome).map_err(CommandError::Wire)?);
+        self.say(&welcome).map_err(CommandError::Wire)?;
         self.timers.period = agreed(ours.heartbeat, self.wish);
         self.timers.yields = true;
         self.timers.last_sent = now;
@@ -105,7 +106,7 @@ impl Control {
     /// Nothing changed: there is no such stranger.
     pub fn accept_attach(&mut self) -> Result<(), CommandError> {
         let next = self.state.command(Command::AcceptAttach).map_err(CommandError::Misuse)?;
-        self.first = Some(Frame::of(&Message::AttachAck).map_err(CommandError::Wire)?);
+        self.say(&Message::AttachAck).map_err(CommandError::Wire)?;
         self.state = next;
         self.stirred = true;
         Ok(())
@@ -117,10 +118,12 @@ impl Control {
     /// Nothing changed: there is no stranger any more.
     pub fn reject(&mut self, why: RejectReason) -> Result<(), CommandError> {
         self.state.command(Command::Reject).map_err(CommandError::Misuse)?;
-        let frame = Frame::of(&Message::Reject(why)).map_err(CommandError::Wire)?;
-        let speaks = !matches!(self.state, State::DecidingUpstream);
-        self.finish(CloseReason::Rejected(why));
-        self.first = speaks.then_some(frame);
+        if matches!(self.state, State::DecidingUpstream) {
+            self.finish(CloseReason::Rejected(why));
+            return Ok(());
+        }
+        self.say(&Message::Reject(why)).map_err(CommandError::Wire)?;
+        self.end(CloseReason::Rejected(why));
         Ok(())
     }
 

@@ -44,15 +44,16 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     fn fail_at(&mut self, index: u16, failure: Failure) -> Progress {
-        if let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) {
-            let pending = matches!(slot.life, Life::Pending);
-            if slot.go(Step::Fail) && pending {
-                slot.blame(failure);
-                slot.unposted = 0;
-                slot.say_done = true;
-                if slot.posted != 0 {
-                    self.push_ready(index);
-                }
+        let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
+            return Progress::Fenced;
+        };
+        let pending = matches!(slot.life, Life::Pending);
+        if slot.go(Step::Fail) && pending {
+            slot.blame(failure);
+            slot.unposted = 0;
+            slot.say_done = true;
+            if slot.posted != 0 {
+                self.push_ready(index);
             }
         }
         self.settle(index)

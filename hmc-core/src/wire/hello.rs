@@ -49,6 +49,16 @@ pub struct HostId(pub [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkToken(pub [u8; TOKEN_BYTES]);
 
+impl LinkToken {
+    /// Whether both are the same. Takes as long whatever they hold: how long a wrong guess takes
+    /// tells nothing of how much of it was right.
+    #[must_use]
+    pub fn matches(&self, other: &Self) -> bool {
+        let differ = self.0.iter().zip(&other.0).fold(0, |sum, (a, b)| sum | (a ^ b));
+        core::hint::black_box(differ) == 0
+    }
+}
+
 impl core::fmt::Debug for LinkToken {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         // A token in a log would let its reader attach.
@@ -309,8 +319,14 @@ impl EndpointList {
 
 #[cfg(test)]
 mod tests {
-    use super::{EndpointList, LinkToken, MAX_ENDPOINT_LIST_BYTES};
+    use super::{
+        EndpointList, Endpoints, Features, Hello, HostId, LinkToken, MAX_ENDPOINT_LIST_BYTES,
+        TOKEN_BYTES,
+    };
+    use crate::kinds::{Incarnation, Rank};
+    use crate::time::Duration;
     use crate::wire::advert::EndpointBlob;
+    use crate::wire::cursor::Reader;
     use std::vec::Vec;
 
     #[test]
@@ -337,5 +353,36 @@ mod tests {
     #[test]
     fn a_token_is_not_printed() {
         assert_eq!(std::format!("{:?}", LinkToken([9; 16])), "LinkToken(..)");
+    }
+
+    #[test]
+    fn tokens_match_in_every_byte_or_not_at_all() {
+        let token = LinkToken([0x5A; TOKEN_BYTES]);
+        assert!(token.matches(&LinkToken([0x5A; TOKEN_BYTES])));
+        for (at, bit) in (0..TOKEN_BYTES).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut other = token;
+            other.0[at] ^= 1 << bit;
+            assert!(!token.matches(&other) && !other.matches(&token), "byte {at}, bit {bit}");
+        }
+    }
+
+    #[test]
+    fn unknown_features_are_ignored() {
+        let words = Hello {
+            features: Features::from_bits_retain(u32::MAX),
+            job: 1,
+            rank: Rank(1),
+            incarnation: Incarnation(1),
+            nonce: [0; 16],
+            expected: None,
+            host: HostId::default(),
+            heartbeat: Duration::ZERO,
+            slots: 0,
+            endpoints: Endpoints::EMPTY,
+        };
+        let bytes = words.fixed_bytes();
+        assert_eq!(bytes[8..12], [0xFF; 4], "all bits travel");
+        let (read, _) = Hello::parse_fixed(&mut Reader::new(&bytes, 0)).unwrap();
+        assert_eq!(read.features, Features::CMA | Features::BATCHED_ACKS);
     }
 }

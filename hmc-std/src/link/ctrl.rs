@@ -8,6 +8,7 @@ use hmc_core::ctrl::output::{CloseReason, Event, Output};
 use hmc_core::limits::FRAMER_START_BYTES;
 use hmc_core::time::Instant;
 use hmc_core::wire::cursor::Writer;
+use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::{Message as Wire, tag_frame};
 use rustix::io::Errno;
 
@@ -249,6 +250,11 @@ impl CtrlState {
     /// The period of heartbeats in force; zero when there are none.
     pub(crate) fn heartbeat(&self) -> hmc_core::time::Duration {
         self.control.heartbeat()
+    }
+
+    /// What the peer offers.
+    pub(crate) fn features(&self) -> Features {
+        self.control.peer().map_or(Features::empty(), |p| p.features)
     }
 
     pub(crate) fn bye(&mut self, by: Instant, now: Instant) {

@@ -27,6 +27,9 @@ const OTHER: &str = if cfg!(target_arch = "aarch64") {
 /// A target of the other byte order, which Miri interprets on any machine.
 const BIG_ENDIAN: &str = "s390x-unknown-linux-gnu";
 
+/// Seeds of the short run over simulated clusters.
+const SIM_SEEDS: u32 = 2_000;
+
 /// Seconds for each target of the short fuzz run.
 const FUZZ_SECS: u64 = 10;
 
@@ -35,7 +38,7 @@ const PREEMPTIONS: &str = "3";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: msrv, the other processor, process tests in release, loom, Miri, fuzz
+    /// Leave out the slow steps: msrv, the other processor, process tests in release, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
 }
@@ -67,12 +70,17 @@ struct Step {
     run: fn(&Path) -> Answer,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "tidy", slow: false, run: |_| cmd::tidy::run().into() },
     Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
     Step { name: "the other processor", slow: true, run: other },
     Step { name: "workspace tests", slow: false, run: workspace },
     Step { name: "process tests (release)", slow: true, run: processes },
+    Step {
+        name: "simulated clusters",
+        slow: true,
+        run: |_| cmd::sim::run(&cmd::sim::Options::seeds(SIM_SEEDS)).into(),
+    },
     Step { name: "loom models", slow: true, run: loom },
     Step {
         name: "nopanic",

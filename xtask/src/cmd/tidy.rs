@@ -9,6 +9,7 @@ mod length;
 mod paths;
 mod rooms;
 mod roots;
+pub(crate) mod trace;
 mod unsafety;
 mod words;
 
@@ -32,9 +33,15 @@ impl Finding {
     }
 }
 
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 7] = [
+const RULES: [(&str, Rule); 8] = [
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -42,6 +49,7 @@ const RULES: [(&str, Rule); 7] = [
     ("unsafe", unsafety::check),
     ("documents", documents::check),
     ("words", words::check),
+    ("requirements and their tests", trace::check),
 ];
 
 /// Runs all rules over the project and prints what they found.
@@ -58,7 +66,7 @@ fn judge(tree: &Tree) -> Verdict {
         let findings = rule(tree);
         println!("{}: {name}", if findings.is_empty() { "ok" } else { "BROKEN" });
         for f in &findings {
-            println!("  {}:{}: {}", f.path, f.line, f.what);
+            println!("  {f}");
         }
         total = total.saturating_add(findings.len());
     }

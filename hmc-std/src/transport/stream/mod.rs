@@ -94,6 +94,8 @@ pub(crate) struct StreamSetup {
     pub(crate) pid: Option<u32>,
     /// Whether process_vm_readv(2) may be tried.
     pub(crate) cma: bool,
+    /// Whether the peer understands an Ack of several operations.
+    pub(crate) batched_acks: bool,
     /// Windows that can be exposed to this peer.
     pub(crate) windows: usize,
     pub(crate) inbox: Arc<Mutex<Inbox>>,
@@ -139,7 +141,7 @@ impl StreamPort {
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
             rx: rx::Rx::new(setup.local),
-            serve: serve::Serve::new(setup.pid, setup.cma),
+            serve: serve::Serve::new(setup.pid, setup.cma, setup.batched_acks),
             arrivals: Vec::new(),
             inbox: setup.inbox,
             delivered: false,

@@ -56,6 +56,8 @@ pub(super) struct Serve {
     jobs: VecDeque<Job>,
     /// Puts that are visible and not yet acknowledged: the last number and how many in a row.
     run: Option<(u32, u64)>,
+    /// Whether the peer understands an Ack of several operations.
+    batched_acks: bool,
     answers: VecDeque<DataFrame>,
     cma_pid: Option<Pid>,
     /// The peer's process, to learn of its end.
@@ -63,7 +65,7 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn new(pid: Option<u32>, cma: bool) -> Self {
+    pub(super) fn new(pid: Option<u32>, cma: bool, batched_acks: bool) -> Self {
         let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
         let flags = rustix::process::PidfdFlags::empty();
         let process = pid.and_then(|p| rustix::process::pidfd_open(p, flags).ok()).map(Arc::new);
@@ -72,6 +74,7 @@ impl Serve {
             replies: VecDeque::new(),
             jobs: VecDeque::new(),
             run: None,
+            batched_acks,
             answers: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             // Without a way to see its end, a silent peer's copies could not be fenced.
             cma_pid: pid.filter(|_| cma && process.is_some()),
@@ -148,7 +151,7 @@ impl Serve {
     /// Notes that an operation is done; rows of them share one acknowledgement.
     fn done(&mut self, seq: u32) {
         self.run = match self.run {
-            Some((last, count)) if last.wrapping_add(1) == seq => {
+            Some((last, count)) if self.batched_acks && last.wrapping_add(1) == seq => {
                 Some((seq, count.saturating_add(1)))
             }
             _ => {
@@ -381,5 +384,24 @@ impl StreamPort {
             serve.refuse(seq, revoked);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Serve;
+
+    fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
+        let mut serve = Serve::new(None, false, batched_acks);
+        for seq in seqs {
+            serve.done(*seq);
+        }
+        std::iter::from_fn(|| serve.next_answer()).map(|f| (f.seq, f.total)).collect()
+    }
+
+    #[test]
+    fn a_peer_without_the_feature_gets_an_ack_for_each_operation() {
+        assert_eq!(acks(true, &[u32::MAX, 0, 1, 5]), [(1, 3), (5, 1)]);
+        assert_eq!(acks(false, &[u32::MAX, 0, 5]), [(u32::MAX, 1), (0, 1), (5, 1)]);
     }
 }

@@ -1,8 +1,8 @@
 //! `hmc_core::wire::hello`.
 
-use crate::values::{any, bytes, done, hello};
+use crate::values::{any, bytes, done, hello, token};
 use hmc_core::wire::advert::EndpointBlob;
-use hmc_core::wire::hello::{EndpointList, Endpoints, Hello};
+use hmc_core::wire::hello::{EndpointList, Endpoints, Hello, LinkToken};
 
 pub(crate) fn call() {
     let mut list = any(EndpointList::new());
@@ -16,4 +16,5 @@ pub(crate) fn call() {
     done(Endpoints::as_bytes(&endpoints));
     Endpoints::iter(&endpoints).for_each(done);
     done(Hello::with_endpoints(hello(), endpoints));
+    done(LinkToken::matches(&token(), &token()));
 }

@@ -22,8 +22,9 @@ use Wing::{Control, Data, Ground};
 /// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
 /// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
 /// `work` and `slots` name each other's plain values (`OpId`, `Failure`): the one pair that does.
-const ROOMS: [(&str, Wing, &[&str]); 30] = [
+const ROOMS: [(&str, Wing, &[&str]); 31] = [
     ("limits", Ground, &[]),
+    ("mutant", Ground, &[]),
     ("time", Ground, &[]),
     ("kinds", Ground, &[]),
     ("span", Ground, &[]),

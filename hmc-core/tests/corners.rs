@@ -1,0 +1,220 @@
+//! Small things at the edge: what a borrow of a border passes on, refusals of writers, empty values.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic")]
+
+mod common;
+
+use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pair};
+use hmc_core::ctrl::machine::Upstream;
+use hmc_core::ctrl::output::{CloseReason, Input};
+use hmc_core::ctrl::roster::Verdict;
+use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
+use hmc_core::kinds::{Access, Caps, Incarnation, MemoryKind};
+use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::span::{Extent, Side};
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::window::{Life, WindowEntry, WindowTable};
+use hmc_core::wire::advert::{Endpoint, EndpointBlob};
+use hmc_core::wire::cursor::{WireErrorKind, Writer};
+use hmc_core::wire::header::{FrameKind, Header};
+use hmc_core::wire::hello::EndpointList;
+use hmc_core::wire::message::Message;
+use hmc_core::work::{Completion, WorkRequest};
+
+const KEY: RegionKey = RegionKey { index: 1, generation: 2 };
+
+fn region() -> LocalRegion {
+    LocalRegion { key: KEY, extent: Extent::new(64), kind: MemoryKind::Cpu }
+}
+
+/// Answers each call with a value of its own.
+struct Odd;
+
+impl Device for Odd {
+    type Error = DeviceErrorKind;
+
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::OpenCl
+    }
+
+    fn name(&self) -> &str {
+        "odd"
+    }
+
+    fn alloc(&mut self, len_bytes: u64) -> Result<LocalRegion, DeviceErrorKind> {
+        Ok(LocalRegion { extent: Extent::new(len_bytes), ..region() })
+    }
+
+    fn free(&mut self, key: RegionKey) -> Result<(), DeviceErrorKind> {
+        if key == KEY { Err(DeviceErrorKind::Region) } else { Ok(()) }
+    }
+
+    fn region(&self, key: RegionKey) -> Option<LocalRegion> {
+        (key == KEY).then(region)
+    }
+
+    fn copy(
+        &mut self,
+        stream: StreamId,
+        _: LocalSlice,
+        _: LocalSlice,
+    ) -> Result<Mark, DeviceErrorKind> {
+        Ok(Mark { stream, number: 77 })
+    }
+
+    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {
+        Ok(mark.number == 77)
+    }
+}
+
+#[test]
+fn a_borrowed_device_is_the_device() {
+    fn ask(mut d: impl Device<Error = DeviceErrorKind>) {
+        assert_eq!((d.kind(), d.name()), (MemoryKind::OpenCl, "odd"));
+        assert_eq!(d.alloc(9).unwrap().extent.len(), 9);
+        assert_eq!(d.free(KEY), Err(DeviceErrorKind::Region));
+        assert_eq!(d.free(RegionKey { index: 9, ..KEY }), Ok(()));
+        assert_eq!(d.region(KEY), Some(region()));
+        assert_eq!(d.region(RegionKey { index: 9, ..KEY }), None);
+        let slice = region().slice(0, 8).unwrap();
+        let mark = d.copy(StreamId(3), slice, slice).unwrap();
+        assert_eq!((mark.stream, d.passed(mark)), (StreamId(3), Ok(true)));
+        assert_eq!(d.passed(Mark { number: 1, ..mark }), Ok(false));
+    }
+    ask(&mut Odd);
+    ask(Odd);
+    let lost = DeviceErrorKind::Lost;
+    assert_eq!((DeviceError::kind(&lost), DeviceError::code(&lost)), (lost, 0));
+}
+
+impl Transport for Odd {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::GET
+    }
+
+    fn post(&mut self, _: &WorkRequest) -> Result<(), ErrorKind> {
+        Err(ErrorKind::Unsupported)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        out.len()
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        if op.index == 1 { CancelOutcome::Withdrawn } else { CancelOutcome::Running }
+    }
+}
+
+#[test]
+fn a_borrowed_transport_is_the_transport() {
+    fn ask(mut t: impl Transport<Error = ErrorKind>) {
+        assert_eq!(t.caps(), Caps::GET);
+        let op = OpId { index: 1, generation: 1 };
+        let window = remote().slice(0, 8).unwrap();
+        let work = common_work(op, region().slice(0, 8).unwrap(), window);
+        assert_eq!(t.post(&work), Err(ErrorKind::Unsupported));
+        assert_eq!(t.poll(&mut [Completion { op, result: Ok(0) }; 3]), 3);
+        assert_eq!(t.cancel(op), CancelOutcome::Withdrawn);
+        assert_eq!(t.cancel(OpId { index: 2, ..op }), CancelOutcome::Running);
+    }
+    ask(&mut Odd);
+    ask(Odd);
+}
+
+fn remote() -> RemoteRegion {
+    let mut table = WindowTable::new([WindowEntry::FREE; 1]);
+    table.expose(region().slice(0, 64).unwrap(), MemoryKind::Cpu, Access::all(), 1).unwrap()
+}
+
+fn common_work(op: OpId, local: LocalSlice, remote: hmc_core::region::RemoteSlice) -> WorkRequest {
+    use hmc_core::work::{CompleteWhen, Opcode};
+    WorkRequest { op, opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote }
+}
+
+#[test]
+fn ranges_that_leave_their_region_say_whose_it_is() {
+    let e = region().slice(60, 5).unwrap_err();
+    assert_eq!((e.side, e.offset, e.len, e.limit), (Side::Local, 60, 5, 64));
+    let e = remote().slice(65, 0).unwrap_err();
+    assert_eq!((e.side, e.offset, e.len, e.limit), (Side::Remote, 65, 0, 64));
+}
+
+#[test]
+fn empty_and_whole() {
+    assert!(Extent::new(0).is_empty() && !Extent::new(1).is_empty());
+    let whole = Extent::new(5).whole();
+    assert_eq!((whole.offset(), whole.len()), (0, 5));
+    assert!(!whole.is_empty() && Extent::new(0).whole().is_empty());
+    assert!(Extent::new(5).contains(whole) && !Extent::new(4).contains(whole));
+    assert!(EndpointList::default().endpoints().is_empty());
+    assert!(Header::new(FrameKind::Struct, 0).is_empty());
+    assert!(!Header::new(FrameKind::Struct, 1).is_empty());
+    assert_eq!(at(7).as_nanos(), 7);
+    assert!(Verdict::Accept.accepted() && Verdict::Replace.accepted());
+    assert!(!Verdict::Duplicate.accepted());
+    assert!(!Verdict::Stale { seen: Incarnation(1) }.accepted());
+}
+
+#[test]
+fn a_window_knows_its_range() {
+    let mut table = WindowTable::new([WindowEntry::FREE; 2]);
+    let slice = region().slice(8, 16).unwrap();
+    let shown = table.expose(slice, MemoryKind::Cpu, Access::READ, 5).unwrap();
+    let entry = table.entry(shown.window, shown.epoch).unwrap();
+    assert_eq!((entry.life(), entry.local()), (Life::Exposed, slice));
+    assert!(table.entry(WindowId(shown.window.0 ^ (1 << 30)), shown.epoch).is_err());
+    assert!(table.entry(shown.window, Epoch(shown.epoch.0 + 1)).is_err());
+}
+
+#[test]
+fn endpoints_of_other_kinds_come_back_as_they_were() {
+    let blob = EndpointBlob { kind: 9, bytes: b"later" };
+    let other = blob.typed().unwrap();
+    assert_eq!((other, other.blob(), other.port()), (Endpoint::Other(blob), blob, None));
+    assert_eq!(Endpoint::Shm { path: b"/p" }.port(), None);
+    assert_eq!(Endpoint::tcp(80).port(), Some(80));
+    let long = [0; MAX_ENDPOINT_BYTES + 1];
+    let mut storage = [0; 2 * MAX_ENDPOINT_BYTES];
+    let mut w = Writer::new(&mut storage);
+    let e = EndpointBlob { kind: 9, bytes: &long }.emit(&mut w).unwrap_err();
+    assert!(matches!(e.kind, WireErrorKind::TooLong { len: 1025, limit: 1024 }), "{e}");
+    assert_eq!(w.written(), 0);
+    assert!(EndpointBlob { kind: 9, bytes: &long[1..] }.emit(&mut w).is_ok());
+}
+
+#[test]
+fn messages_that_do_not_fit_write_nothing() {
+    let limit = usize::try_from(MAX_FRAME_BYTES).unwrap();
+    let long = vec![7; limit + 1];
+    let mut storage = vec![0; limit + 64];
+    let mut w = Writer::new(&mut storage);
+    let e = Message::Struct(&long).emit(&mut w).unwrap_err();
+    assert_eq!(e.kind, WireErrorKind::TooLong { len: MAX_FRAME_BYTES + 1, limit: MAX_FRAME_BYTES });
+    assert_eq!(w.written(), 0);
+    assert_eq!(Message::Struct(&long[1..]).emit(&mut w), Ok(()));
+    for (room, missing) in [(0, 12), (11, 1)] {
+        let mut storage = [0xEE; 11];
+        let mut w = Writer::new(&mut storage[..room]);
+        let e = Message::Int32(5).emit(&mut w).unwrap_err();
+        assert_eq!(e.kind, WireErrorKind::NoSpace { missing });
+        assert_eq!((w.written(), storage), (0, [0xEE; 11]));
+    }
+}
+
+#[test]
+fn every_input_does_what_its_method_does() {
+    let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
+    assert_eq!(a.handle_input(Input::Sent, at(HEARTBEAT_NS / 2)), Ok(None));
+    assert_eq!(a.handle_input(Input::Partial(None), at(HEARTBEAT_NS / 2)), Ok(None));
+    assert_eq!(a.handle_input(Input::Tick, at(HEARTBEAT_NS)), Ok(None));
+    assert!(outputs(&mut a).frames.is_empty(), "what was sent counted as a beat");
+    assert_eq!(a.handle_input(Input::Tick, at(HEARTBEAT_NS + HEARTBEAT_NS / 2)), Ok(None));
+    assert_eq!(outputs(&mut a).frames.len(), 1, "now it beats");
+    assert_eq!(a.handle_input(Input::Eof, at(HEARTBEAT_NS * 2)), Ok(None));
+    assert_eq!(outputs(&mut a).close, Some(CloseReason::Eof));
+    let mut l = acceptor(Upstream::Refused, 0);
+    assert!(hand(&mut l, &common::encode(&Message::Tag(1)), 1).is_err());
+}

@@ -1,0 +1,230 @@
+//! `cargo xtask certify`: what is claimed of hmc-core, what became of each claim, and the figure.
+//!
+//! One table. A claim is proved, has failed, or was not run; what a machine lacks a tool for is never
+//! counted as proved. Without `--full` the two scores that take long (coverage and mutants) are left
+//! out and say so. The exit status is 0 when all that was asked for is proved, 1 when something
+//! failed, 77 when a tool is missing. What each claim means is in docs/SAFETY.md.
+
+mod measured;
+mod portable;
+mod source;
+mod stack;
+
+use crate::cmd;
+use crate::tools;
+use crate::tree::{self, Tree};
+use crate::verdict::Verdict;
+use std::path::Path;
+use std::time::Instant;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Also measure line coverage (a minute) and the mutation score (an hour or more)
+    #[arg(long)]
+    full: bool,
+    /// Only claims whose name contains this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It holds; the figure that shows how far.
+    Proved(String),
+    /// It does not hold.
+    Failed(String),
+    /// Something that the check needs is missing.
+    NotRun { reason: String, remedy: String },
+    /// It was not asked for.
+    LeftOut,
+}
+
+impl Answer {
+    fn of(result: Result<String, String>) -> Self {
+        match result {
+            Ok(figure) => Self::Proved(figure),
+            Err(why) => Self::Failed(why),
+        }
+    }
+
+    /// A check that knows only its verdict, with the figure for the case that it holds.
+    fn with_figure(verdict: Verdict, figure: impl FnOnce() -> String) -> Self {
+        match verdict {
+            Verdict::Passed => Self::Proved(figure()),
+            Verdict::Failed(why) => Self::Failed(why),
+            Verdict::Skipped { reason, remedy } => Self::NotRun { reason, remedy },
+        }
+    }
+
+    fn not_run(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::NotRun { reason: reason.into(), remedy: remedy.into() }
+    }
+
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Proved(_) => "proved",
+            Self::Failed(_) => "FAILED",
+            Self::NotRun { .. } | Self::LeftOut => "not run",
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Proved(what) | Self::Failed(what) => what.clone(),
+            Self::NotRun { reason, remedy } => format!("{reason}; to run it: {remedy}"),
+            Self::LeftOut => "takes long; to run it: `cargo xtask certify --full`".to_owned(),
+        }
+    }
+}
+
+/// Without which there is no look at the frames of functions.
+const NIGHTLY: &str = "`rustup toolchain install nightly --component miri,rust-src`";
+
+/// What a check is given.
+struct Ground<'a> {
+    root: &'a Path,
+    tree: &'a Tree,
+}
+
+/// A claim, whether only `--full` looks at it, and the look at it.
+struct Claim {
+    name: &'static str,
+    full: bool,
+    check: fn(&Ground<'_>) -> Answer,
+}
+
+const CLAIMS: [Claim; 12] = [
+    Claim { name: "no panic is reachable", full: false, check: no_panic },
+    Claim { name: "core only, no allocator", full: false, check: core_only },
+    Claim { name: "no unsafe", full: false, check: |g| source::no_unsafe(g.tree) },
+    Claim { name: "no floating point", full: false, check: |g| source::no_float(g.tree) },
+    Claim { name: "bounded stack, no recursion", full: false, check: |g| stack::check(g.root) },
+    Claim {
+        name: "lints without exceptions",
+        full: false,
+        check: |g| source::lints(g.root, g.tree),
+    },
+    Claim { name: "bare metal, 32 bit", full: false, check: |g| portable::bare_metal(g.root) },
+    Claim { name: "tests on 32 bit", full: false, check: |g| portable::narrow(g.root) },
+    Claim { name: "tests on big-endian", full: false, check: |g| portable::big_endian(g.root) },
+    Claim { name: "requirements traced to tests", full: false, check: |g| traced(g.tree) },
+    Claim { name: "every line covered", full: true, check: |g| measured::coverage(g) },
+    Claim { name: "mutants caught", full: true, check: |g| measured::mutants(g.root) },
+];
+
+/// Looks at all claims and prints the table.
+pub(crate) fn run(options: &Options) -> Verdict {
+    let root = tree::root();
+    let tree = match Tree::read(&root) {
+        Ok(tree) => tree,
+        Err(why) => return Verdict::Failed(why),
+    };
+    let ground = Ground { root: &root, tree: &tree };
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
+    let mut table = Vec::new();
+    for claim in CLAIMS.iter().filter(|c| wanted(c.name)) {
+        println!("\n=== {} ===", claim.name);
+        let begun = Instant::now();
+        let answer =
+            if claim.full && !options.full { Answer::LeftOut } else { (claim.check)(&ground) };
+        println!("--- {}: {}", claim.name, answer.word());
+        table.push((claim.name, answer, begun.elapsed()));
+    }
+    println!("\n{:<30} {:<8} {:>7}  figure", "claim about hmc-core", "verdict", "seconds");
+    for (name, answer, time) in &table {
+        println!(
+            "{name:<30} {:<8} {:>7.1}  {}",
+            answer.word(),
+            time.as_secs_f64(),
+            answer.detail()
+        );
+    }
+    let answers: Vec<Answer> = table.into_iter().map(|(_, answer, _)| answer).collect();
+    let (line, verdict) = sum(&answers);
+    println!("{line}");
+    verdict
+}
+
+/// The last line, and what the command answers.
+fn sum(answers: &[Answer]) -> (String, Verdict) {
+    let count = |word: &str| answers.iter().filter(|a| a.word() == word).count();
+    let (failed, not_run) = (count("FAILED"), count("not run"));
+    let line = format!("{} proved, {failed} failed, {not_run} not run", count("proved"));
+    let lacking = answers.iter().find_map(|a| match a {
+        Answer::NotRun { reason, remedy } => Some(Verdict::skipped(reason, remedy)),
+        _ => None,
+    });
+    let verdict = if failed > 0 {
+        Verdict::failed(format!("{failed} claims do not hold"))
+    } else if answers.is_empty() {
+        Verdict::failed("no claim has that name")
+    } else {
+        lacking.unwrap_or(Verdict::Passed)
+    };
+    (line, verdict)
+}
+
+fn no_panic(ground: &Ground<'_>) -> Answer {
+    let verdict = cmd::nopanic::run(&cmd::nopanic::Options::default());
+    Answer::with_figure(verdict, || {
+        format!(
+            "{} public functions link without a panic symbol; a planted panic does not",
+            cmd::nopanic::called(ground.tree)
+        )
+    })
+}
+
+fn core_only(_: &Ground<'_>) -> Answer {
+    Answer::with_figure(cmd::nostd::run(), || {
+        "a static program without std, libc and allocator links and runs".to_owned()
+    })
+}
+
+fn traced(tree: &Tree) -> Answer {
+    let (traced, findings) = cmd::tidy::trace::trace(tree);
+    for f in &findings {
+        println!("{f}");
+    }
+    if findings.is_empty() {
+        Answer::Proved(format!(
+            "{} rules of the wire and {} of {} faults name {} tests; {} wait for their transport",
+            traced.rules,
+            traced.faults,
+            traced.faults.saturating_add(traced.later),
+            traced.tests,
+            traced.later
+        ))
+    } else {
+        Answer::Failed(format!("{} gaps", findings.len()))
+    }
+}
+
+/// The answer where there is no nightly toolchain, or no such part of it.
+fn without_nightly(part: Option<&str>) -> Option<Answer> {
+    let there = match part {
+        Some(part) => tools::has_extension("nightly", part),
+        None => tools::has_toolchain("nightly"),
+    };
+    (!there)
+        .then(|| Answer::not_run(format!("no nightly {}", part.unwrap_or("toolchain")), NIGHTLY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, sum};
+    use crate::verdict::Verdict;
+
+    #[test]
+    fn what_was_not_run_is_never_counted_as_proved() {
+        let proved = Answer::Proved("1".into());
+        let lacking = Answer::not_run("no tool", "get it");
+        let (line, verdict) = sum(&[proved.clone(), lacking.clone(), Answer::LeftOut]);
+        assert_eq!(line, "1 proved, 0 failed, 2 not run");
+        assert_eq!(verdict, Verdict::skipped("no tool", "get it"));
+        let (_, verdict) = sum(&[proved.clone(), lacking, Answer::Failed("x".into())]);
+        assert!(matches!(verdict, Verdict::Failed(_)));
+        assert_eq!(sum(&[proved, Answer::LeftOut]).1, Verdict::Passed);
+        assert!(matches!(sum(&[]).1, Verdict::Failed(_)));
+    }
+}

@@ -1,0 +1,224 @@
+//! The two scores that take long: which lines of hmc-core its tests run, and how many planted
+//! mutations they catch.
+//!
+//! Both need a tool of cargo's that takes minutes to build; a machine without it gets "not run".
+
+use super::source::without_tests;
+use super::{Answer, Ground};
+use crate::shell;
+use crate::tools;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Share of the mutants that must be caught, in percent.
+const WANTED_PERCENT: usize = 95;
+
+/// Rooms in which no mutant may survive.
+const STRICT: [&str; 3] = ["span.rs", "slots", "window.rs"];
+
+/// Mutants that change nothing that can be seen, as cargo-mutants names them, with the reason.
+const EQUIVALENT: &str = include_str!("equivalent_mutants.txt");
+
+/// Lines that no test can reach, by their text and that of the line before, not by number.
+const UNREACHABLE: &str = include_str!("uncovered_lines.txt");
+
+/// Line coverage: every line of the core is run by a test, or is listed with its reason.
+pub(super) fn coverage(ground: &Ground<'_>) -> Answer {
+    if !tools::has_extension("stable", "llvm-cov") {
+        return Answer::not_run(
+            "cargo-llvm-cov is not installed",
+            "`rustup component add llvm-tools`, `cargo install --locked cargo-llvm-cov --version 0.9.1`",
+        );
+    }
+    let report = ground.root.join("target/certify/coverage.lcov");
+    let mut command = shell::cargo();
+    command
+        .current_dir(ground.root)
+        .args(["llvm-cov", "--package", "hmc-core", "--lib", "--tests", "--lcov", "--output-path"])
+        .arg(&report);
+    let made = std::fs::create_dir_all(ground.root.join("target/certify"))
+        .map_err(|e| format!("target/certify: {e}"))
+        .and_then(|()| shell::stream(&mut command, Duration::from_secs(1800)));
+    match made {
+        Ok(out) if out.success => {}
+        Ok(out) => return Answer::Failed(format!("cargo llvm-cov: {}", out.why())),
+        Err(why) => return Answer::Failed(why),
+    }
+    match std::fs::read_to_string(&report) {
+        Ok(text) => judge_lines(&text, ground, UNREACHABLE),
+        Err(e) => Answer::Failed(format!("{}: {e}", report.display())),
+    }
+}
+
+fn judge_lines(lcov: &str, ground: &Ground<'_>, excused: &str) -> Answer {
+    let excused: Vec<&str> = listed(excused).map(|(what, _)| what).collect();
+    let mut all = 0_usize;
+    let mut used = 0_usize;
+    let mut missed = 0_usize;
+    for (path, lines) in hits(lcov) {
+        let Some(short) = path.split_once("hmc-core/src/").map(|(_, s)| s) else {
+            continue;
+        };
+        let Some(file) = ground.tree.file(&format!("hmc-core/src/{short}")) else {
+            continue;
+        };
+        let end = without_tests(&file.text).lines.len();
+        for (line, count) in lines.into_iter().filter(|(line, _)| *line <= end) {
+            all = all.saturating_add(1);
+            if count > 0 {
+                continue;
+            }
+            let at = |n: usize| file.text.lines().nth(n).unwrap_or("").trim();
+            let text = at(line.saturating_sub(1));
+            // With the line before it: many lines say just `return;`.
+            let key = format!("{short}: {} / {text}", at(line.saturating_sub(2)));
+            if excused.contains(&key.as_str()) {
+                used = used.saturating_add(1);
+            } else {
+                println!("not covered: hmc-core/src/{short}:{line}: {text}");
+                missed = missed.saturating_add(1);
+            }
+        }
+    }
+    if all == 0 {
+        return Answer::Failed("the report knows no line of hmc-core".to_owned());
+    }
+    if missed > 0 {
+        return Answer::Failed(format!("{missed} of {all} lines are not covered"));
+    }
+    let covered = all.saturating_sub(used);
+    Answer::Proved(format!("{covered} of {all} lines; {used} listed as unreachable"))
+}
+
+/// The lines of each file with the times they were run; generic code is counted once a line, with
+/// the most of its copies.
+fn hits(lcov: &str) -> BTreeMap<String, BTreeMap<usize, u64>> {
+    let mut out: BTreeMap<String, BTreeMap<usize, u64>> = BTreeMap::new();
+    let mut file = String::new();
+    for row in lcov.lines() {
+        if let Some(path) = row.strip_prefix("SF:") {
+            path.clone_into(&mut file);
+        } else if let Some((line, count)) = row.strip_prefix("DA:").and_then(|r| r.split_once(','))
+        {
+            let count = count.split(',').next().unwrap_or("0");
+            if let (Ok(line), Ok(count)) = (line.parse(), count.parse::<u64>()) {
+                let known = out.entry(file.clone()).or_default().entry(line).or_default();
+                *known = count.max(*known);
+            }
+        }
+    }
+    out
+}
+
+/// Mutation score: cargo-mutants changes the core in every way it knows, and the tests must fail.
+pub(super) fn mutants(root: &Path) -> Answer {
+    if !tools::has_extension("stable", "mutants") {
+        return Answer::not_run(
+            "cargo-mutants is not installed",
+            "`cargo install --locked cargo-mutants --version 27.1.0`",
+        );
+    }
+    let out = root.join("target/certify");
+    let mut command = shell::cargo();
+    command
+        .current_dir(root)
+        .args([
+            "mutants",
+            "--package",
+            "hmc-core",
+            "--no-shuffle",
+            "--colors=never",
+            "--timeout=120",
+        ])
+        .arg("--output")
+        .arg(&out)
+        .args(["--", "--lib", "--tests"]);
+    if let Err(why) = shell::stream(&mut command, Duration::from_secs(6 * 3600)) {
+        return Answer::Failed(why);
+    }
+    // It ends with another status than 0 when a mutant survived; the lists say which.
+    let list = |name: &str| std::fs::read_to_string(out.join("mutants.out").join(name));
+    match (list("caught.txt"), list("timeout.txt"), list("missed.txt")) {
+        (Ok(caught), Ok(timeout), Ok(missed)) => {
+            let caught = caught.lines().count().saturating_add(timeout.lines().count());
+            judge_mutants(caught, &missed, EQUIVALENT)
+        }
+        (Err(e), _, _) | (_, Err(e), _) | (_, _, Err(e)) => {
+            Answer::Failed(format!("cargo mutants left no lists: {e}"))
+        }
+    }
+}
+
+fn judge_mutants(caught: usize, missed: &str, equivalent: &str) -> Answer {
+    let known: Vec<&str> = listed(equivalent).map(|(what, _)| what).collect();
+    // `path:line:column: change`; lines move, what is changed stays.
+    let (same, survived): (Vec<&str>, Vec<&str>) = missed.lines().partition(|row| {
+        row.split_once(": ").is_some_and(|(place, change)| {
+            let path = place.split(':').next().unwrap_or(place);
+            known.contains(&format!("{path}: {change}").as_str())
+        })
+    });
+    for row in &survived {
+        println!("survived: {row}");
+    }
+    let strict = survived.iter().filter(|row| {
+        row.strip_prefix("hmc-core/src/").is_some_and(|r| STRICT.iter().any(|s| r.starts_with(s)))
+    });
+    let strict = strict.count();
+    let all = caught.saturating_add(survived.len());
+    let percent = caught.saturating_mul(100).checked_div(all).unwrap_or(0);
+    let figure = format!(
+        "{caught} of {all} caught ({percent} %), {} equivalent; {strict} survive in span, slots, window",
+        same.len()
+    );
+    if all > 0 && strict == 0 && percent >= WANTED_PERCENT {
+        Answer::Proved(figure)
+    } else {
+        Answer::Failed(figure)
+    }
+}
+
+/// The rows `what => reason` of a list; rows without a reason excuse nothing.
+fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines()
+        .filter(|l| !l.starts_with('#'))
+        // The code before it may have such a sign too.
+        .filter_map(|l| l.rsplit_once(" => "))
+        .filter(|(_, reason)| !reason.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{judge_lines, judge_mutants};
+    use crate::cmd::certify::{Answer, Ground};
+    use crate::tree::Tree;
+    use std::path::Path;
+
+    #[test]
+    fn a_line_that_no_test_runs_fails_unless_it_is_listed() {
+        let code = "fn a() {\n    b();\n}\n#[cfg(test)]\nmod tests {\n    c();\n}\n";
+        let tree = Tree::planted(&[("hmc-core/src/x.rs", code)]);
+        let ground = Ground { root: Path::new("."), tree: &tree };
+        let lcov = "SF:/p/hmc-core/src/x.rs\nDA:1,1\nDA:2,0\nDA:6,0\nend_of_record\n";
+        let judge = |lcov: &str, excused: &str| judge_lines(lcov, &ground, excused);
+        assert_eq!(judge(lcov, ""), Answer::Failed("1 of 2 lines are not covered".into()));
+        assert_eq!(judge(lcov, "x.rs: fn a() { / b(); => "), judge(lcov, ""), "a reason is wanted");
+        assert!(matches!(judge(lcov, "x.rs: fn a() { / b(); => why"), Answer::Proved(_)));
+        let again = format!("{lcov}SF:/p/hmc-core/src/x.rs\nDA:2,5\n");
+        assert!(matches!(judge(&again, ""), Answer::Proved(_)), "another copy ran it");
+        assert!(matches!(judge("", ""), Answer::Failed(_)));
+    }
+
+    #[test]
+    fn survivors_count_and_none_may_be_in_the_strict_rooms() {
+        let row = "hmc-core/src/lane.rs:7:9: replace + with - in f";
+        assert!(matches!(judge_mutants(99, row, ""), Answer::Proved(_)));
+        assert!(matches!(judge_mutants(9, row, ""), Answer::Failed(_)), "90 %");
+        let excuse = "hmc-core/src/lane.rs: replace + with - in f => nobody sees it";
+        assert!(matches!(judge_mutants(9, row, excuse), Answer::Proved(_)));
+        let strict = row.replace("lane.rs", "slots/list.rs");
+        assert!(matches!(judge_mutants(99, &strict, ""), Answer::Failed(_)));
+        assert!(matches!(judge_mutants(0, "", ""), Answer::Failed(_)), "nothing was tried");
+    }
+}

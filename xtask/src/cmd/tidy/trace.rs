@@ -1,0 +1,315 @@
+//! Requirements and their tests: each MUST of docs/WIRE.md and each row of docs/FAULTS.md names the
+//! tests that show it, and each named test exists, runs, and is where it is said to be.
+//!
+//! A test is written `file::name`, where `file` is the end of its path without `.rs`. What a test
+//! shows is for a reader to judge; that it is there is judged here.
+
+use super::Finding;
+use crate::source::{Source, Token};
+use crate::tree::{File, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The page whose MUSTs are traced.
+const WIRE: &str = "docs/WIRE.md";
+
+/// The page with the table of faults.
+const FAULTS: &str = "docs/FAULTS.md";
+
+/// Rows of the table of faults.
+const FAULT_ROWS: usize = 47;
+
+/// How a row says that what it is about does not exist yet.
+const LATER: &str = "comes with ";
+
+/// What was traced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traced {
+    /// Rules of the wire with at least one test.
+    pub(crate) rules: usize,
+    /// Faults with at least one test.
+    pub(crate) faults: usize,
+    /// Faults of transports that do not exist yet.
+    pub(crate) later: usize,
+    /// Different tests that are named.
+    pub(crate) tests: usize,
+}
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    trace(tree).1
+}
+
+/// What is traced, and what is wrong with it.
+pub(crate) fn trace(tree: &Tree) -> (Traced, Vec<Finding>) {
+    let tests = Tests::of(tree);
+    let mut traced = Traced::default();
+    let mut named = BTreeSet::new();
+    let mut out = Vec::new();
+    let pages: [(&str, Reader); 2] = [(WIRE, wire), (FAULTS, faults)];
+    for (path, reader) in pages {
+        match tree.file(path) {
+            Some(page) => reader(page, &tests, &mut traced, &mut named, &mut out),
+            None => out.push(Finding::new(path, 0, "the page is missing")),
+        }
+    }
+    traced.tests = named.len();
+    (traced, out)
+}
+
+type Reader = fn(&File, &Tests, &mut Traced, &mut BTreeSet<String>, &mut Vec<Finding>);
+
+/// Every sentence with a MUST carries the mark of a rule (`[W7]`), and every rule has its row.
+fn wire(
+    page: &File,
+    tests: &Tests,
+    traced: &mut Traced,
+    named: &mut BTreeSet<String>,
+    out: &mut Vec<Finding>,
+) {
+    let mut marked = BTreeSet::new();
+    let mut rows: BTreeMap<String, usize> = BTreeMap::new();
+    for (line, sentence) in sentences(&page.text) {
+        let cells = cells(&sentence);
+        if let Some(mark) = cells.first().filter(|c| is_mark(c)) {
+            if rows.insert((*mark).to_owned(), line).is_some() {
+                out.push(Finding::new(&page.path, line, format!("{mark} has two rows")));
+            }
+            let evidence = cells.last().copied().unwrap_or_default();
+            if tests.cited(page, line, evidence, named, out) > 0 {
+                traced.rules = traced.rules.saturating_add(1);
+            } else {
+                out.push(Finding::new(&page.path, line, format!("{mark} names no test")));
+            }
+            continue;
+        }
+        let found = marks(&sentence);
+        if without_code(&sentence).contains("MUST") && found.is_empty() {
+            let shown: String = sentence.chars().take(60).collect();
+            out.push(Finding::new(&page.path, line, format!("a MUST without a mark: {shown}...")));
+        }
+        marked.extend(found);
+    }
+    for mark in marked.iter().filter(|m| !rows.contains_key(*m)) {
+        out.push(Finding::new(&page.path, 0, format!("{mark} has no row that names its tests")));
+    }
+    for (mark, line) in rows.iter().filter(|(m, _)| !marked.contains(*m)) {
+        out.push(Finding::new(&page.path, *line, format!("no rule is marked {mark}")));
+    }
+}
+
+/// All rows are there, in order; each names tests, or says with what it comes.
+fn faults(
+    page: &File,
+    tests: &Tests,
+    traced: &mut Traced,
+    named: &mut BTreeSet<String>,
+    out: &mut Vec<Finding>,
+) {
+    let mut want = 1_usize;
+    for (line, row) in (1_usize..).zip(page.text.lines()) {
+        let cells = cells(row);
+        let Some(number) = cells.first().and_then(|c| c.parse::<usize>().ok()) else {
+            continue;
+        };
+        if number != want {
+            out.push(Finding::new(&page.path, line, format!("row {number} where {want} belongs")));
+        }
+        want = number.saturating_add(1);
+        let evidence = cells.last().copied().unwrap_or_default();
+        let cited = tests.cited(page, line, evidence, named, out);
+        if cited > 0 {
+            traced.faults = traced.faults.saturating_add(1);
+        } else if evidence.contains(LATER) {
+            traced.later = traced.later.saturating_add(1);
+        } else {
+            let what = format!("row {number} names no test and does not say what it {LATER}");
+            out.push(Finding::new(&page.path, line, what));
+        }
+    }
+    if want.saturating_sub(1) != FAULT_ROWS {
+        out.push(Finding::new(&page.path, 0, format!("the table has not {FAULT_ROWS} rows")));
+    }
+}
+
+/// All tests of the project: the path of their file, and their names. Ignored ones are none.
+struct Tests(Vec<(String, BTreeSet<String>)>);
+
+impl Tests {
+    fn of(tree: &Tree) -> Self {
+        let all = tree.rust().filter_map(|f| {
+            let names = tests_in(&Source::split(&f.text).tokens());
+            let path = f.path.strip_suffix(".rs")?.to_owned();
+            (!names.is_empty()).then_some((path, names))
+        });
+        Self(all.collect())
+    }
+
+    /// How many of the tests in `text` exist; the others are findings.
+    fn cited(
+        &self,
+        page: &File,
+        line: usize,
+        text: &str,
+        named: &mut BTreeSet<String>,
+        out: &mut Vec<Finding>,
+    ) -> usize {
+        let mut found = 0_usize;
+        // Every second piece stands between backticks.
+        for citation in text.split('`').skip(1).step_by(2) {
+            let Some((file, name)) = citation.rsplit_once("::") else {
+                continue;
+            };
+            let end = format!("/{file}");
+            let homes = self.0.iter().filter(|(path, names)| {
+                (path == file || path.ends_with(&end)) && names.contains(name)
+            });
+            match homes.count() {
+                1 => {
+                    named.insert(citation.to_owned());
+                    found = found.saturating_add(1);
+                }
+                0 => out.push(Finding::new(&page.path, line, format!("no test `{citation}`"))),
+                _ => {
+                    let what = format!("`{citation}` is in several files: write more of the path");
+                    out.push(Finding::new(&page.path, line, what));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The names of functions with `#[test]` and without `#[ignore]`.
+fn tests_in(tokens: &[Token]) -> BTreeSet<String> {
+    let word = |i: usize| tokens.get(i).map_or("", |t| t.text.as_str());
+    let mut out = BTreeSet::new();
+    for i in 0..tokens.len() {
+        let at = |k: usize| word(i.saturating_add(k));
+        if (at(0), at(1), at(2), at(3)) != ("#", "[", "test", "]") {
+            continue;
+        }
+        let mut k = i.saturating_add(4);
+        let mut ignored = false;
+        while k < tokens.len() && !matches!(word(k), "fn" | "{" | "}") {
+            ignored |= word(k) == "ignore" && word(k.saturating_sub(1)) == "[";
+            k = k.saturating_add(1);
+        }
+        if word(k) == "fn" && !ignored {
+            out.insert(word(k.saturating_add(1)).to_owned());
+        }
+    }
+    out
+}
+
+/// The sentences of a page, with the line on which each begins. A row of a table is one sentence.
+fn sentences(text: &str) -> Vec<(usize, String)> {
+    let mut out: Vec<(usize, String)> = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    let mut fenced = false;
+    for (line, row) in (1_usize..).zip(text.lines()) {
+        let row = row.trim();
+        fenced ^= row.starts_with("```");
+        let alone = row.starts_with('|') || row.starts_with('#');
+        if fenced || row.is_empty() || alone || row.starts_with("- ") {
+            out.extend(open.take());
+        }
+        if fenced || row.is_empty() {
+            continue;
+        }
+        if alone {
+            out.push((line, row.to_owned()));
+            continue;
+        }
+        for word in row.split_whitespace() {
+            let (_, sentence) = open.get_or_insert_with(|| (line, String::new()));
+            sentence.push_str(word);
+            sentence.push(' ');
+            if word.ends_with('.') {
+                out.extend(open.take());
+            }
+        }
+    }
+    out.extend(open);
+    out
+}
+
+/// `W` and digits.
+fn is_mark(text: &str) -> bool {
+    text.strip_prefix('W').is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
+}
+
+/// The marks `[W7]` of a sentence.
+fn marks(sentence: &str) -> Vec<String> {
+    sentence
+        .split('[')
+        .skip(1)
+        .filter_map(|rest| rest.split_once(']'))
+        .map(|(mark, _)| mark.to_owned())
+        .filter(|mark| is_mark(mark))
+        .collect()
+}
+
+/// A sentence without what stands between backticks.
+fn without_code(sentence: &str) -> String {
+    sentence.split('`').step_by(2).collect()
+}
+
+/// The cells of a row of a table; none of another line.
+fn cells(row: &str) -> Vec<&str> {
+    let row = row.trim();
+    match row.strip_prefix('|').and_then(|r| r.strip_suffix('|')) {
+        Some(inner) => inner.split('|').map(str::trim).collect(),
+        None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FAULT_ROWS, Traced, trace};
+    use crate::tree::Tree;
+
+    const CODE: &str = "//! x\n#[test]\nfn seen() {}\n#[test]\n#[ignore = \"by hand\"]\nfn kept() {}\nfn helper() {}\nproptest! { #[test]\n #[cfg(unix)] fn random(a: u8) {} }\n";
+
+    fn judge(wire: &str, faults: &str) -> (Traced, Vec<String>) {
+        let tree = Tree::planted(&[
+            ("docs/WIRE.md", wire),
+            ("docs/FAULTS.md", faults),
+            ("a/tests/one.rs", CODE),
+            ("b/tests/one.rs", "//! x\n#[test]\nfn seen() {}\n"),
+        ]);
+        let (traced, findings) = trace(&tree);
+        (traced, findings.into_iter().map(|f| f.what).collect())
+    }
+
+    fn rows(evidence: &str) -> String {
+        (1..=FAULT_ROWS).map(|n| format!("| {n} | fault | {evidence} |\n")).collect()
+    }
+
+    const WIRE: &str = "`MUST` is a word. It MUST\nhold [W1]. That MUST too [W2].\n\n| W1 | `a/tests/one::seen` |\n| W2 | `one::random` |\n";
+
+    #[test]
+    fn a_page_whose_rules_name_tests_passes() {
+        let (traced, findings) = judge(WIRE, &rows("`one::random`"));
+        assert_eq!(findings, Vec::<String>::new());
+        assert_eq!(traced, Traced { rules: 2, faults: FAULT_ROWS, later: 0, tests: 2 });
+        let (traced, findings) = judge(WIRE, &rows("comes with UCX"));
+        assert_eq!((findings.len(), traced.later), (0, FAULT_ROWS));
+    }
+
+    #[test]
+    fn planted_gaps_are_found() {
+        let whole = rows("`one::random`");
+        let one = |wire: &str, want: &str| {
+            let (_, findings) = judge(wire, &whole);
+            assert!(findings.iter().any(|f| f.contains(want)), "{want}: {findings:?}");
+        };
+        one(&WIRE.replace("hold [W1]", "hold"), "no rule is marked W1");
+        one(&WIRE.replace("too [W2]", "too. [W2] More"), "without a mark");
+        one(&WIRE.replace("one::random", "one::kept"), "no test `one::kept`");
+        one(&WIRE.replace("one::random", "one::helper"), "no test `one::helper`");
+        one(&WIRE.replace("a/tests/one::seen", "one::seen"), "several files");
+        one(&WIRE.replace("`a/tests/one::seen`", "later"), "names no test");
+        one(&WIRE.replace("| W2 | `one::random` |", ""), "W2 has no row");
+        assert_eq!(judge(WIRE, &rows("nobody knows")).1.len(), FAULT_ROWS);
+        assert_eq!(judge(WIRE, &whole.replace("| 9 |", "| 10 |")).1.len(), 2);
+    }
+}
