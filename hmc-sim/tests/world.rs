@@ -94,7 +94,7 @@ found! {
     no_redial: NoRedial => Stuck;
     silent_down: SilentDown => Peers | Stuck | Messages;
     spin: Spin => Livelock;
-    parcels_backwards: ParcelsBackwards => NotDone | Lost;
+    parcels_backwards: ParcelsBackwards => Messages | NotDone | Lost;
     impatient: Impatient => Unexplained | Stuck;
 }
 

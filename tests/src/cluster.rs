@@ -48,8 +48,8 @@ fn access(read: bool, write: bool) -> Access {
     access
 }
 
-/// The ask in the session's words; `None` when it cannot be asked.
-fn translate(ask: &Ask) -> Option<driven::Ask> {
+/// The ask in the session's words.
+fn translate(ask: &Ask) -> driven::Ask {
     let transfer =
         |rank, direction, piece| driven::Ask::Transfer { rank, direction, copy: copy(piece) };
     let window = |rank, label, direction, piece| driven::Ask::Window {
@@ -58,7 +58,7 @@ fn translate(ask: &Ask) -> Option<driven::Ask> {
         direction,
         copy: copy(piece),
     };
-    Some(match *ask {
+    match *ask {
         Ask::Connect { rank } => driven::Ask::Connect { rank },
         Ask::Disconnect { peer } => driven::Ask::Disconnect { rank: peer },
         Ask::Leave => driven::Ask::Leave,
@@ -83,8 +83,11 @@ fn translate(ask: &Ask) -> Option<driven::Ask> {
             driven::Ask::Revoke { label, patience: Duration::from_nanos(patience_ns) }
         }
         Ask::Cancel { ticket } => driven::Ask::Cancel { ticket },
-        Ask::Send { .. } | Ask::Recv { .. } => return None,
-    })
+        Ask::Send { peer, local, len } => driven::Ask::Send { rank: peer, offset: local, len },
+        Ask::Recv { peer, local, len } => {
+            driven::Ask::Recv { rank: peer, offset: local, room: len }
+        }
+    }
 }
 
 fn fault(e: &Error) -> Fault {
@@ -134,13 +137,7 @@ impl Node for SessionNode {
             Input::Room { conn, bytes } => In::Room { conn: conn.0, bytes },
             Input::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
             Input::Tick => In::Tick,
-            Input::Ask { ticket, ask } => match translate(ask) {
-                Some(ask) => In::Ask { ticket, ask },
-                None => {
-                    self.0.decline(ticket);
-                    return;
-                }
-            },
+            Input::Ask { ticket, ask } => In::Ask { ticket, ask: translate(ask) },
         };
         self.0.handle(now, input);
     }

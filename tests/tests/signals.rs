@@ -1,6 +1,7 @@
 //! A storm of signals: system calls end early with EINTR all the time, and nobody notices.
 
 #![allow(
+    clippy::as_conversions,
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     clippy::unwrap_used,

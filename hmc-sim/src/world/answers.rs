@@ -81,13 +81,17 @@ impl Oracle {
             );
             return found(Kind::Late, text);
         }
-        let early = *answer == Answer::Failed(Fault::Deadline) && now - op.asked_ns < limit_ns / 2;
+        // Of a parcel, either end's reason ends both.
+        let shared = moves(&op.ask).is_some_and(|m| m.relay);
+        let early = *answer == Answer::Failed(Fault::Deadline)
+            && now - op.asked_ns < limit_ns / 2
+            && !shared;
         if early {
             let text =
                 format!("rank {}: ask {ticket} ended by deadline after {took_ns} ns", op.rank);
             return found(Kind::Unexplained, text);
         }
-        if *answer == Answer::Failed(Fault::Cancelled) && !op.cancelled {
+        if *answer == Answer::Failed(Fault::Cancelled) && !op.cancelled && !shared {
             let text = format!("rank {}: nobody cancelled ask {ticket}", op.rank);
             return found(Kind::Unexplained, text);
         }
@@ -206,12 +210,12 @@ impl Oracle {
         bytes: u64,
     ) -> Verdict {
         if moves.way == Way::Out {
-            self.relay.sent(op.rank, moves.peer, ticket);
+            self.relay.sent(op.rank, moves.peer, ticket)?;
             return Ok(());
         }
         let local = moves.pieces.first().map_or(0, |piece| piece.local);
         look(memory, op.rank, Area::Buffer, local, bytes as usize, &mut self.scratch)?;
-        self.relay.received(moves.peer, op.rank, &self.scratch)?;
+        self.relay.received(moves.peer, op.rank, ticket, &self.scratch)?;
         self.land(memory, ticket, op.rank, moves)
     }
 

@@ -365,8 +365,9 @@ impl Oracle {
             if let Some(op) = self.op(ticket) {
                 op.sound = false; // it needs its counterpart
             }
-            if moves.way == Way::Out {
-                self.relay.asked(rank, moves.peer, ticket, total(&moves.pieces));
+            match moves.way {
+                Way::Out => self.relay.asked(rank, moves.peer, ticket, total(&moves.pieces)),
+                Way::In => self.relay.awaited(moves.peer, rank, ticket),
             }
             return;
         }

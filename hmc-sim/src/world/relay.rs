@@ -1,21 +1,23 @@
 //! `Send` and `Recv` between ranks: first to first, and what arrives is what was sent.
 
-use super::finding::{Finding, Kind, Verdict, found};
+use super::finding::{Kind, Verdict, found};
 use super::ground::pattern;
 
 #[derive(Debug)]
 struct Parcel {
     ticket: u64,
     len: u64,
-    /// Answered `Done`: somebody has it.
-    done: bool,
+    /// Which receive has it, counted in the order of the asks.
+    taken: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     parcels: Vec<Parcel>,
-    /// Those before it were received, or never will be.
-    next: usize,
+    /// The receives, in the order of the asks.
+    receives: Vec<u64>,
+    /// A receive failed: it may have taken what its sender believes to be delivered.
+    missed: bool,
 }
 
 /// All parcels.
@@ -41,53 +43,73 @@ impl Relay {
     /// A `Send` was asked.
     pub(crate) fn asked(&mut self, from: u32, to: u32, ticket: u64, len: u64) {
         if let Some(line) = self.line(from, to) {
-            line.parcels.push(Parcel { ticket, len, done: false });
+            line.parcels.push(Parcel { ticket, len, taken: None });
         }
     }
 
-    /// A `Send` was answered `Done`.
-    pub(crate) fn sent(&mut self, from: u32, to: u32, ticket: u64) {
-        let parcels = self.line(from, to).into_iter().flat_map(|line| &mut line.parcels);
-        if let Some(parcel) = parcels.rev().find(|parcel| parcel.ticket == ticket) {
-            parcel.done = true;
+    /// A `Recv` was asked.
+    pub(crate) fn awaited(&mut self, from: u32, to: u32, ticket: u64) {
+        if let Some(line) = self.line(from, to) {
+            line.receives.push(ticket);
         }
     }
 
-    /// A `Recv` failed: it may have taken what its sender believes to be delivered.
-    pub(crate) fn missed(&mut self, from: u32, to: u32) {
-        for parcel in self.line(from, to).into_iter().flat_map(|line| &mut line.parcels) {
-            parcel.done = false;
-        }
-    }
-
-    /// A `Recv` was answered `Done`, and `got` is what lies there.
-    pub(crate) fn received(&mut self, from: u32, to: u32, got: &[u8]) -> Verdict {
+    /// A `Send` was answered `Done`: somebody has it, and knows it.
+    pub(crate) fn sent(&mut self, from: u32, to: u32, ticket: u64) -> Verdict {
         let Some(line) = self.line(from, to) else { return Ok(()) };
-        let mut want = vec![0; got.len()];
-        let mut left_out: Option<u64> = None;
-        for (index, parcel) in line.parcels.iter().enumerate().skip(line.next) {
-            if parcel.len == got.len() as u64 {
-                pattern(pattern_of(parcel.ticket, 0), &mut want);
-                if want == got {
-                    line.next = index + 1;
-                    return match left_out {
-                        None => Ok(()),
-                        Some(ticket) => lost(from, to, ticket),
-                    };
-                }
-            }
-            left_out = left_out.or(parcel.done.then_some(parcel.ticket));
+        let parcel = line.parcels.iter().rev().find(|parcel| parcel.ticket == ticket);
+        if line.missed || parcel.is_none_or(|parcel| parcel.len == 0 || parcel.taken.is_some()) {
+            return Ok(());
         }
-        let text = format!("rank {to} received {} bytes that rank {from} did not send", got.len());
-        found(Kind::NotDone, text)
+        let text = format!(
+            "rank {from} was told that ask {ticket} was received by rank {to}; nobody has it"
+        );
+        found(Kind::Lost, text)
     }
-}
 
-fn lost(from: u32, to: u32, ticket: u64) -> Result<(), Finding> {
-    let text = format!(
-        "rank {from} was told that ask {ticket} was received, but rank {to} got a later one"
-    );
-    found(Kind::Lost, text)
+    /// A `Recv` failed.
+    pub(crate) fn missed(&mut self, from: u32, to: u32) {
+        if let Some(line) = self.line(from, to) {
+            line.missed = true;
+        }
+    }
+
+    /// The `Recv` of that name was answered `Done`, and `got` is what lies there.
+    pub(crate) fn received(&mut self, from: u32, to: u32, receive: u64, got: &[u8]) -> Verdict {
+        let Some(line) = self.line(from, to) else { return Ok(()) };
+        let order = line.receives.iter().rposition(|r| *r == receive);
+        let mut want = vec![0; got.len()];
+        let mut is_it = |parcel: &Parcel| {
+            if parcel.taken.is_some() || parcel.len != got.len() as u64 {
+                return false;
+            }
+            pattern(pattern_of(parcel.ticket, 0), &mut want);
+            want == got
+        };
+        // Empty ones all look alike: nothing can be told of their order.
+        if got.is_empty() && line.parcels.iter().any(|parcel| parcel.len == 0) {
+            return Ok(());
+        }
+        let fits = |parcels: &[Parcel], at: usize| {
+            let before = parcels[..at].iter().rev().find_map(|p| p.taken);
+            let after = parcels[at + 1..].iter().find_map(|p| p.taken);
+            order > before && after.is_none_or(|after| order < Some(after))
+        };
+        let alike: Vec<usize> =
+            (0..line.parcels.len()).filter(|at| is_it(&line.parcels[*at])).collect();
+        let Some(first) = alike.first() else {
+            let text =
+                format!("rank {to} received {} bytes that rank {from} did not send", got.len());
+            return found(Kind::NotDone, text);
+        };
+        let Some(at) = alike.iter().copied().find(|at| fits(&line.parcels, *at)) else {
+            let ticket = line.parcels[*first].ticket;
+            let text = format!("rank {to} received ask {ticket} of rank {from} out of order");
+            return found(Kind::Messages, text);
+        };
+        line.parcels[at].taken = order;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -104,13 +126,18 @@ mod tests {
         let mut relay = Relay::new(2);
         for ticket in 1..=4 {
             relay.asked(0, 1, ticket, 16);
+            relay.awaited(0, 1, 10 + ticket);
         }
-        relay.received(0, 1, &bytes(1)).expect("the first");
-        assert!(relay.received(0, 1, &bytes(1)).is_err(), "twice");
-        relay.received(0, 1, &bytes(3)).expect("2 was not delivered for all that is known");
-        relay.sent(0, 1, 4);
-        relay.asked(0, 1, 5, 16);
-        assert!(relay.received(0, 1, &bytes(5)).is_err(), "4 was said to be received");
-        assert!(relay.received(0, 1, &[0; 16]).is_err(), "never sent");
+        // The second receive may be over before the first.
+        relay.received(0, 1, 12, &bytes(2)).expect("the second");
+        relay.sent(0, 1, 2).expect("received");
+        relay.received(0, 1, 11, &bytes(1)).expect("the first");
+        assert!(relay.received(0, 1, 13, &bytes(1)).is_err(), "twice");
+        assert!(relay.sent(0, 1, 3).is_err(), "nobody has it");
+        relay.received(0, 1, 13, &bytes(4)).expect("3 was not delivered for all that is known");
+        assert!(relay.received(0, 1, 14, &bytes(3)).is_err(), "it overtook");
+        assert!(relay.received(0, 1, 14, &[0; 16]).is_err(), "never sent");
+        relay.missed(0, 1);
+        relay.sent(0, 1, 3).expect("a receive that failed may have it");
     }
 }

@@ -55,7 +55,7 @@ impl Arguments {
         Options {
             first: self.seed.unwrap_or(1),
             seeds: self.seeds.unwrap_or(default),
-            shape: Shape { ranks: self.ranks, asks, hours: self.hours, relay: false },
+            shape: Shape { ranks: self.ranks, asks, hours: self.hours, relay: true },
             threads: if self.trace { 1 } else { self.threads },
             trace: self.trace.then_some(print),
             replay: if self.full { "--full --seeds 1".into() } else { String::new() },

@@ -16,6 +16,7 @@ use hmc_core::work::{CompleteWhen, Opcode};
 use super::{Node, Owned};
 use crate::batch::{Copy, Direction};
 use crate::clock;
+use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::data::Hold;
 use crate::link::{Life, Link};
@@ -115,6 +116,24 @@ pub enum Ask {
         /// How long to wait for the fence.
         patience: Duration,
     },
+    /// `send_data` from the buffer.
+    Send {
+        /// The peer.
+        rank: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// `recv_data` into the buffer.
+    Recv {
+        /// The peer.
+        rank: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes that there is room for.
+        room: u64,
+    },
     /// Give up another ask.
     Cancel {
         /// Its ticket.
@@ -125,20 +144,23 @@ pub enum Ask {
 /// An ask without an answer.
 pub(super) enum Pending {
     Operation { ticket: u64, peer: Peer, op: OpId },
+    Delivery { ticket: u64, delivery: Delivery },
     Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
 }
 
 impl Pending {
     fn ticket(&self) -> u64 {
         match self {
-            Self::Operation { ticket, .. } | Self::Goodbye { ticket, .. } => *ticket,
+            Self::Operation { ticket, .. }
+            | Self::Delivery { ticket, .. }
+            | Self::Goodbye { ticket, .. } => *ticket,
         }
     }
 
     /// When it has to be looked at. The deadlines of operations are the session's own affair.
     pub(super) fn deadline(&self) -> Instant {
         match self {
-            Self::Operation { .. } => Instant::NEVER,
+            Self::Operation { .. } | Self::Delivery { .. } => Instant::NEVER,
             Self::Goodbye { until, .. } => *until,
         }
     }
@@ -210,11 +232,23 @@ impl Node {
             Ask::Struct { rank, bytes } => self.peer(rank)?.send_struct(&bytes).map(|()| Some(0)),
             Ask::Expose { rank, label, len, access } => self.expose(rank, label, len, access),
             Ask::Revoke { label, patience } => self.revoke(label, patience),
+            Ask::Send { rank, offset, len } => {
+                let delivery = self.peer(rank)?.send_data_nb(offset, len)?;
+                self.asks.push(Pending::Delivery { ticket, delivery });
+                Ok(None)
+            }
+            Ask::Recv { rank, offset, room } => {
+                let delivery = self.peer(rank)?.recv_data_nb(offset, room)?;
+                self.asks.push(Pending::Delivery { ticket, delivery });
+                Ok(None)
+            }
             Ask::Cancel { ticket } => {
                 let found = self.asks.iter().find(|a| a.ticket() == ticket);
-                if let Some(Pending::Operation { peer, op, .. }) = found {
+                match found {
                     // Stale when it has just ended: too late, which is an answer as well.
-                    let _ = peer.cancel(*op);
+                    Some(Pending::Operation { peer, op, .. }) => drop(peer.cancel(*op)),
+                    Some(Pending::Delivery { delivery, .. }) => delivery.cancel(),
+                    Some(Pending::Goodbye { .. }) | None => {}
                 }
                 self.forget_dial(ticket);
                 Ok(Some(0))
@@ -342,6 +376,9 @@ fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
                 Ok(_) => None,
                 Err(_) => Some(Err(Error::new(ErrorKind::Stale, "the operation is lost"))),
             }
+        }
+        Pending::Delivery { delivery, .. } => {
+            delivery.test().map(|r| r.map(|(bytes, _)| bytes).map_err(|e| e.error))
         }
         Pending::Goodbye { links, until, .. } => {
             for link in links.iter() {

@@ -162,12 +162,6 @@ impl Node {
         });
     }
 
-    /// Answers an ask that nobody can ask here.
-    pub fn decline(&mut self, ticket: u64) {
-        let e = Error::new(ErrorKind::Unsupported, "not in this version");
-        self.out.push_back(Output::Answer { ticket, result: Err(e) });
-    }
-
     /// The next output, in order.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop_front()
