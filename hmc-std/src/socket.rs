@@ -24,7 +24,7 @@ pub(crate) enum Socket {
     System(OwnedFd),
     /// One whose other end is a test.
     #[cfg(feature = "testing")]
-    Simulated(pipe::Pipe),
+    Simulated(pipe::Held),
 }
 
 impl From<OwnedFd> for Socket {

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::relay::desk::{Bytes, Staging, Want};
 use crate::link::relay::ticket::{Found, Ticket};
 use crate::link::{Link, Watch};
-use crate::memory::{Region, Span};
+use crate::memory::{HeapBytes, Region, Span};
 use crate::op::OpError;
 
 impl Peer {
@@ -206,7 +206,13 @@ impl Peer {
             return Ok(staging);
         }
         let len = RELAY_HALF_BYTES.saturating_mul(2);
-        let region = self.shared.regions.allocate(len)?;
+        // Only shared memory gains from pages that can be mapped; others are cheaper to have.
+        let region = if self.conn() == Some(ConnType::Shm) {
+            self.shared.regions.allocate(len)?
+        } else {
+            let size = usize::try_from(len).unwrap_or(0);
+            self.shared.regions.adopt(Box::new(HeapBytes::from(vec![0; size])))?
+        };
         let remote = self.expose_for_relay(&region, 0, len)?;
         Ok(Staging { region, remote })
     }

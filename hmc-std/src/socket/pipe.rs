@@ -29,15 +29,53 @@ struct State {
     reset: bool,
     /// This end is done with it.
     closed: bool,
+    /// Stands in the list of [`Touched`].
+    touched: bool,
 }
 
+/// Connections at whose process's side something happened since somebody looked, in that order.
+pub(crate) type Touched = Arc<Mutex<Vec<u32>>>;
+
 /// One end of a simulated connection. Clones are the same end.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pipe(Arc<Mutex<State>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Pipe {
+    id: u32,
+    state: Arc<Mutex<State>>,
+    touched: Touched,
+}
+
+/// The end as a socket holds it: shut down when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held(pub(crate) Pipe);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+impl std::ops::Deref for Held {
+    type Target = Pipe;
+
+    fn deref(&self) -> &Pipe {
+        &self.0
+    }
+}
 
 impl Pipe {
+    pub(crate) fn new(id: u32, touched: &Touched) -> Self {
+        Self { id, state: Arc::default(), touched: Arc::clone(touched) }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The network's side will want to look.
+    fn touch(&self, s: &mut State) {
+        if !std::mem::replace(&mut s.touched, true) {
+            self.touched.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        }
     }
 
     // The process's side, as `super::Socket` has it.
@@ -45,6 +83,7 @@ impl Pipe {
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut s = self.state();
         let n = s.room()?.min(bytes.len());
+        self.touch(&mut s);
         s.outbound.extend_from_slice(bytes.get(..n).unwrap_or_default());
         Ok(n)
     }
@@ -52,6 +91,7 @@ impl Pipe {
     pub(super) fn recv(&self, into: &mut [u8]) -> Result<usize, Errno> {
         let mut s = self.state();
         let Some(n) = s.ready(into.len())? else { return Ok(0) };
+        self.touch(&mut s);
         if let Some(into) = into.get_mut(..n) {
             into.copy_from_slice(s.front(n));
         }
@@ -67,6 +107,7 @@ impl Pipe {
     ) -> Result<usize, Errno> {
         let mut s = self.state();
         let room = s.room()?;
+        self.touch(&mut s);
         let first = room.min(head.len());
         s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());
         let rest = u64::try_from(room.saturating_sub(first)).unwrap_or(u64::MAX);
@@ -88,6 +129,7 @@ impl Pipe {
         let mut s = self.state();
         let wanted = usize::try_from(span.len()).unwrap_or(usize::MAX);
         let Some(n) = s.ready(wanted.saturating_add(tail.len()))? else { return Ok(0) };
+        self.touch(&mut s);
         let first = n.min(wanted);
         let part = span
             .sub(Side::Local, 0, u64::try_from(first).unwrap_or(0))
@@ -102,8 +144,10 @@ impl Pipe {
         Ok(n)
     }
 
-    pub(super) fn shutdown(&self) {
-        self.state().closed = true;
+    pub(crate) fn shutdown(&self) {
+        let mut s = self.state();
+        s.closed = true;
+        self.touch(&mut s);
     }
 
     // The network's side.
@@ -132,6 +176,11 @@ impl Pipe {
         s.travelling = s.travelling.saturating_sub(n);
     }
 
+    /// Somebody looks now.
+    pub(crate) fn looked_at(&self) {
+        self.state().touched = false;
+    }
+
     /// Takes what was sent, if anything.
     pub(crate) fn take_sent(&self) -> Option<Vec<u8>> {
         let mut s = self.state();
@@ -148,14 +197,14 @@ impl Pipe {
         std::mem::take(&mut self.state().taken)
     }
 
-    /// Whether the process is done with this end: it shut it down, or forgot it.
+    /// Whether the process is done with this end.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state().closed || Arc::strong_count(&self.0) == 1
+        self.state().closed
     }
 
     /// Whether it is the same end.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.state, &other.state)
     }
 
     /// Whether the other end closed, or the connection broke.

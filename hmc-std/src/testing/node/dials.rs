@@ -14,7 +14,7 @@ use crate::driver::{Channel, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::lock;
 use crate::socket::Socket;
-use crate::socket::pipe::Pipe;
+use crate::socket::pipe::{Held, Pipe};
 
 /// A wish to be connected, and the connections that it has.
 pub(super) struct Dial {
@@ -163,7 +163,7 @@ impl Node {
             dial.conns.push(*conn);
             dial.hears = Some(*conn);
         }
-        let socket = opened.map(|(_, pipe)| Socket::Simulated(pipe));
+        let socket = opened.map(|(_, pipe)| Socket::Simulated(Held(pipe)));
         match dial.machine.opened(&self.shared, socket) {
             Ok(()) => {
                 self.advance_dial(id);

@@ -8,7 +8,7 @@ mod asks;
 mod border;
 mod dials;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ use crate::node::registry::{Input as Change, Output as Decision};
 use crate::peer::Peer;
 use crate::shared::{Parts, Shared, lock};
 use crate::socket::Socket;
-use crate::socket::pipe::Pipe;
+use crate::socket::pipe::{Held, Pipe, Touched};
 use crate::window::Window;
 
 pub use asks::Ask;
@@ -44,6 +44,8 @@ use dials::Dial;
 const FIRST_PORT: u16 = 20_000;
 /// Bits of the wall clock below the number of a process's start.
 const START_SHIFT: u32 = 50;
+/// Operations of one link: more than an application of a world asks for at a time.
+const SLOTS: usize = 192;
 /// Rounds over what is ready after one input; more work waits for the next tick.
 const ROUNDS: usize = 64;
 
@@ -67,6 +69,10 @@ pub struct Node {
     now: Instant,
     chance: u64,
     conns: BTreeMap<u32, Conn>,
+    /// Connections that have something to say.
+    touched: Touched,
+    /// Connections with bytes that nobody has received yet.
+    unread: BTreeSet<u32>,
     dials: BTreeMap<u32, Dial>,
     /// Which dial awaits the connection of that ticket.
     tickets: BTreeMap<u32, u32>,
@@ -98,7 +104,7 @@ impl Node {
         let config = Config {
             tcp: Some(door(settings.rank)),
             buffer_bytes: settings.buffer_len,
-            slots: hmc_core::limits::MAX_SLOTS,
+            slots: SLOTS,
             deadline: settings.deadline,
             heartbeat: Some(settings.heartbeat),
             spin: Duration::ZERO,
@@ -131,6 +137,8 @@ impl Node {
             now: settings.now,
             chance: settings.seed,
             conns: BTreeMap::new(),
+            touched: Touched::default(),
+            unread: BTreeSet::new(),
             dials: BTreeMap::new(),
             tickets: BTreeMap::new(),
             connected: Vec::new(),
@@ -203,7 +211,7 @@ impl Node {
     fn take_in(&mut self, input: Input<'_>) -> Option<u32> {
         match input {
             Input::Opened { ticket, conn } => {
-                let pipe = Pipe::default();
+                let pipe = Pipe::new(conn, &self.touched);
                 self.conns.insert(conn, Conn { pipe: pipe.clone(), token: None });
                 self.opened(ticket, Ok((conn, pipe)));
                 None
@@ -214,8 +222,8 @@ impl Node {
                 None
             }
             Input::Accepted { conn, from } => {
-                let pipe = Pipe::default();
-                let socket = Socket::Simulated(pipe.clone());
+                let pipe = Pipe::new(conn, &self.touched);
+                let socket = Socket::Simulated(Held(pipe.clone()));
                 let id = self.shared.meet(socket, Source::Tcp(door(from)));
                 let token = id.map(Token::Pending);
                 self.conns.insert(conn, Conn { pipe, token });
@@ -290,6 +298,9 @@ impl Node {
     fn serve(&mut self, conn: u32) {
         let Some(token) = self.conns.get(&conn).and_then(|c| c.token) else { return };
         self.shared.serve(token);
+        if self.conns.get(&conn).is_some_and(|c| c.pipe.is_readable()) {
+            self.unread.insert(conn);
+        }
         if matches!(token, Token::Pending(id) if !lock(&self.shared.pending).contains_key(&id)) {
             // No stranger any more: one of a link's connections, or turned away.
             let served = self.conns.get(&conn).and_then(|c| self.who_serves(&c.pipe));
@@ -313,13 +324,7 @@ impl Node {
     /// Connections with unread bytes whose link had to pause (a full inbox, a budget used up).
     fn serve_paused(&mut self) -> bool {
         let mut busy = false;
-        let ready: Vec<u32> = self
-            .conns
-            .iter()
-            .filter(|(_, c)| c.token.is_some() && c.pipe.is_readable())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ready {
+        for id in std::mem::take(&mut self.unread) {
             let before = self.conns.get(&id).map(|c| c.pipe.unread());
             self.serve(id);
             busy |= self.conns.get(&id).map(|c| c.pipe.unread()) != before;
@@ -362,23 +367,22 @@ impl Node {
 
     /// What has to leave this node: bytes, credits, closed connections.
     fn collect(&mut self) {
-        let mut gone = Vec::new();
-        for (id, c) in &self.conns {
+        let touched = std::mem::take(&mut *lock(&self.touched));
+        for id in touched {
+            let Some(c) = self.conns.get(&id) else { continue };
+            c.pipe.looked_at();
             if let Some(bytes) = c.pipe.take_sent() {
-                self.out.push_back(Output::Send { conn: *id, bytes });
+                self.out.push_back(Output::Send { conn: id, bytes });
             }
             let bytes = c.pipe.take_taken();
             if bytes > 0 {
-                self.out.push_back(Output::Taken { conn: *id, bytes });
+                self.out.push_back(Output::Taken { conn: id, bytes });
             }
             if c.pipe.is_closed() {
-                gone.push(*id);
-            }
-        }
-        for id in gone {
-            let ended = self.conns.remove(&id).is_some_and(|c| c.pipe.has_ended());
-            if !ended {
-                self.out.push_back(Output::Close { conn: id });
+                let ended = self.conns.remove(&id).is_some_and(|c| c.pipe.has_ended());
+                if !ended {
+                    self.out.push_back(Output::Close { conn: id });
+                }
             }
         }
     }
