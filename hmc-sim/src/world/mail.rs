@@ -90,7 +90,7 @@ impl Mail {
                 None => u64::MAX,
             },
         };
-        let who = format_args!("from rank {from} to rank {to}");
+        let who = Way { from, to };
         let same = match (asked(ticket), message) {
             (Some(Ask::Tag { peer, tag }), Message::Tag(got)) => *peer == to && tag == got,
             (Some(Ask::Int { peer, value }), Message::Int(got)) => *peer == to && value == got,
@@ -153,5 +153,16 @@ impl Mail {
                 ),
             ),
         }
+    }
+}
+/// From whom to whom, in words.
+struct Way {
+    from: u32,
+    to: u32,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "from rank {} to rank {}", self.from, self.to)
     }
 }

@@ -1,7 +1,7 @@
 //! A whole session without sockets, threads or a clock of its own: one input at a time, then its outputs.
 //!
 //! Everything that a session decides is the real thing: handshakes, registry, links, the stream transport, windows,
-//! inbox, redials, goodbyes. Replaced are the kernel's sockets (by [`Pipe`]), the clock and the entropy (handed in).
+//! inbox, redials, goodbyes. Replaced are the kernel's sockets (by simulated connections), the clock and the entropy (handed in).
 //! One thread drives a node; several nodes may live in one thread.
 
 mod asks;
