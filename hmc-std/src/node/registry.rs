@@ -5,6 +5,8 @@
 use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::MAX_PEERS;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
 
@@ -90,6 +92,8 @@ impl Registry {
             }
             Input::Over { rank, incarnation, redial } => {
                 let ours = self.roster.died(rank, incarnation);
+                #[cfg(hmc_mutants)]
+                let redial = redial && !mutant::is(Mutant::NeverRedial);
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
                     let mut backoff = Backoff::new();
                     let at = now.after(backoff.pause());
