@@ -53,8 +53,31 @@ const fn noticed_by(kind: Kind) -> &'static str {
     }
 }
 
+/// Runs seeds with a bug planted until one fails that passes without it.
+fn hunt(options: &Options, mutant: Mutant) -> Hunt {
+    let mut sum = Hunt::default();
+    let (mut first, end) = (options.first, options.first + options.limit);
+    while first < end {
+        activate(Some(mutant));
+        let left = options.time.saturating_sub(sum.wall);
+        let run = seeds(options, first, end - first, left);
+        activate(None);
+        sum.seeds += run.seeds;
+        sum.asks += run.asks;
+        sum.wall += run.wall;
+        let Some((seed, finding)) = run.found else { break };
+        if run_plan(&Plan::draw(seed, &Shape::default()), Sessions, false, false).result.is_ok() {
+            sum.found = Some((seed, finding));
+            break;
+        }
+        // The seed fails anyway: it says nothing about this bug.
+        first = seed + 1;
+    }
+    sum
+}
+
 /// Runs seeds until one fails, or enough passed, or the time is up.
-fn hunt(options: &Options, limit: u64, time: Duration) -> Hunt {
+fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
     let begun = Instant::now();
     let (next, done, asks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
@@ -65,7 +88,7 @@ fn hunt(options: &Options, limit: u64, time: Duration) -> Hunt {
             if index >= limit {
                 break;
             }
-            let seed = options.first + index;
+            let seed = first + index;
             let plan = Plan::draw(seed, &Shape::default());
             let outcome = run_plan(&plan, Sessions, false, false);
             asks.fetch_add(outcome.stats.asks, Ordering::Relaxed);
@@ -126,7 +149,7 @@ pub fn run(options: &Options) -> bool {
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
     activate(None);
-    let sound = hunt(options, options.green, Duration::MAX);
+    let sound = seeds(options, options.first, options.green, Duration::MAX);
     if let Some((seed, finding)) = &sound.found {
         println!("without any planted bug, seed {seed} fails: {:?}: {}", finding.kind, finding.text);
     } else {
@@ -143,9 +166,7 @@ pub fn run(options: &Options) -> bool {
         if !wanted {
             continue;
         }
-        activate(Some(*mutant));
-        let hunt = hunt(options, options.limit, options.time);
-        activate(None);
+        let hunt = hunt(options, *mutant);
         report(*mutant, class, &hunt);
         all += 1;
         if let Some((seed, _)) = &hunt.found {
