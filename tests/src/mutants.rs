@@ -66,7 +66,7 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
         sum.asks += run.asks;
         sum.wall += run.wall;
         let Some((seed, finding)) = run.found else { break };
-        if run_plan(&Plan::draw(seed, &Shape::default()), Sessions, false, false).result.is_ok() {
+        if run_plan(&Plan::draw(seed, &Shape::default()), Sessions, false, None).result.is_ok() {
             sum.found = Some((seed, finding));
             break;
         }
@@ -90,7 +90,7 @@ fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
             }
             let seed = first + index;
             let plan = Plan::draw(seed, &Shape::default());
-            let outcome = run_plan(&plan, Sessions, false, false);
+            let outcome = run_plan(&plan, Sessions, false, None);
             asks.fetch_add(outcome.stats.asks, Ordering::Relaxed);
             done.fetch_add(1, Ordering::Relaxed);
             if let (Err(finding), Ok(mut found)) = (outcome.result, found.lock()) {

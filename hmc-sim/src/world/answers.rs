@@ -47,7 +47,12 @@ impl Oracle {
                     || left
                     || self.rough
                     || (*fault == Fault::Full && crowd > FEW)
-                    || peer(&op.ask).is_some_and(|p| self.links.excused(rank, p, op.asked_ns))
+                    || peer(&op.ask).is_some_and(|p| match moves(&op.ask) {
+                        Some(moves) if !moves.relay => {
+                            self.links.excused_bytes(rank, p, op.asked_ns)
+                        }
+                        _ => self.links.excused(rank, p, op.asked_ns),
+                    })
                     || self.window_went(&op);
                 if !excuse {
                     let text =
@@ -131,7 +136,7 @@ impl Oracle {
             Ask::Disconnect { peer } => {
                 self.claims.push((rank, *peer, false));
                 let until = now + self.settle_ns();
-                self.links.trouble(rank, *peer, until);
+                self.links.ending(rank, *peer, now, until);
             }
             Ask::Leave => self.claims.extend((0..self.ranks).map(|peer| (rank, peer, false))),
             Ask::Expose { label, .. } => {

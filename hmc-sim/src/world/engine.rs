@@ -418,8 +418,8 @@ impl<'p, C: Cluster> World<'p, C> {
                 self.oracle.links.trouble_all(rank, now + for_ns + settle);
                 5
             }
-            Event::Stall { a, b, for_ns } => {
-                self.net.stall(a, b, now + for_ns);
+            Event::Stall { a, b, all, for_ns } => {
+                self.net.stall(a, b, all, now + for_ns);
                 self.oracle.links.trouble(a, b, now + for_ns + settle);
                 6
             }

@@ -19,6 +19,8 @@ pub(crate) struct Links {
     views: Vec<View>,
     /// Until when a fault may explain what happens between two ranks.
     trouble_ns: Vec<u64>,
+    /// From when until when somebody ends the link in order.
+    ending_ns: Vec<(u64, u64)>,
     /// The lives that were started, by rank.
     lives: Vec<u64>,
 }
@@ -30,6 +32,7 @@ impl Links {
             ranks,
             views: vec![View::default(); pairs],
             trouble_ns: vec![0; pairs],
+            ending_ns: vec![(0, 0); pairs],
             lives: vec![0; ranks as usize],
         }
     }
@@ -77,9 +80,37 @@ impl Links {
         }
     }
 
-    /// A fault at or after `since` may explain it.
+    /// One of two ranks ends their link in order, between these times.
+    pub(crate) fn ending(&mut self, a: u32, b: u32, from_ns: u64, until_ns: u64) {
+        for at in [self.at(a, b), self.at(b, a)] {
+            let (from, until) = &mut self.ending_ns[at];
+            if *until < from_ns {
+                *from = from_ns;
+            }
+            *until = (*until).max(until_ns);
+        }
+    }
+
+    /// The same for a rank and all others.
+    pub(crate) fn ending_all(&mut self, a: u32, from_ns: u64, until_ns: u64) {
+        for b in 0..self.ranks {
+            self.ending(a, b, from_ns, until_ns);
+        }
+    }
+
+    /// A fault or an end at or after `since` may explain it.
     pub(crate) fn excused(&self, a: u32, b: u32, since_ns: u64) -> bool {
-        self.trouble_ns.get(self.at(a, b)).is_none_or(|until| *until >= since_ns)
+        let at = self.at(a, b);
+        self.trouble_ns.get(at).is_none_or(|until| *until >= since_ns)
+            || self.ending_ns.get(at).is_some_and(|(_, until)| *until >= since_ns)
+    }
+
+    /// The same for bytes on their way since then: an end in order waits for those that were before it.
+    pub(crate) fn excused_bytes(&self, a: u32, b: u32, since_ns: u64) -> bool {
+        let at = self.at(a, b);
+        let ending = |(from, until): &(u64, u64)| *from <= since_ns && since_ns <= *until;
+        self.trouble_ns.get(at).is_none_or(|until| *until >= since_ns)
+            || self.ending_ns.get(at).is_some_and(ending)
     }
 
     /// `me` says that `peer` is up.

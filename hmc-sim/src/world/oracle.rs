@@ -284,11 +284,11 @@ impl Oracle {
             }
             Ask::Disconnect { peer } => {
                 let until = now + self.deadline_ns + self.settle_ns();
-                self.links.trouble(rank, *peer, until);
+                self.links.ending(rank, *peer, now, until);
             }
             Ask::Leave => {
                 self.person(rank).left = true;
-                self.links.trouble_all(rank, u64::MAX);
+                self.links.ending_all(rank, now, u64::MAX);
             }
             Ask::Expose { peer, label, len, read, write } => {
                 self.expose(ticket, rank, *label, *peer, *len, (*read, *write));
