@@ -363,6 +363,10 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// The peer is gone: every operation that has not ended fails. `fenced` says whether the memory
     /// of all of them is out of reach now; if not, call again once it is.
     pub fn fail_all(&mut self, failure: Failure, fenced: bool) {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::DeathForgetsOps) {
+            return;
+        }
         self.slots.fail_all(failure, fenced);
     }
 

@@ -17,8 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::limits::FRAME_DEADLINE_NS;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::slots::OpId;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::message::Message as Wire;
@@ -268,12 +266,6 @@ impl Link {
             return;
         }
         let patience = Duration::from_nanos(FRAME_DEADLINE_NS);
-        #[cfg(hmc_mutants)]
-        let patience = if mutant::is(Mutant::HandshakeWithoutDeadline) {
-            Duration::from_nanos(u64::MAX)
-        } else {
-            patience
-        };
         if self.life() == Life::Opening && now >= self.born.after(patience) {
             self.die(false, "it connected but did not open its data plane in time");
             return;
@@ -307,12 +299,7 @@ impl Link {
     /// Answers the peer's BYE once nothing of ours is under way.
     fn let_go(&self) {
         let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ByeForgetsOps) && left {
-            self.bye(clock::now());
-            return;
-        }
-        if left && self.data().lane().in_flight() == 0 {
+        if left && self.is_quiet() {
             self.bye(clock::now());
         }
     }
@@ -468,11 +455,6 @@ impl Link {
         self.ctrl().close();
         self.ctrl_socket.shutdown();
         let mut more = true;
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DeathForgetsOps) {
-            self.data().port().bring_down(Down::Eof);
-            more = false;
-        }
         while more {
             let mut after = Aftermath::default();
             more = {
