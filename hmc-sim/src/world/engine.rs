@@ -47,7 +47,7 @@ struct Process {
 /// A run of one plan.
 pub(crate) struct World<'p, C: Cluster> {
     pub(crate) plan: &'p Plan,
-    cluster: C,
+    pub(crate) cluster: C,
     pub(crate) nodes: Nodes<C::Node>,
     processes: Vec<Process>,
     pub(crate) queue: Queue,

@@ -17,6 +17,8 @@ pub(crate) struct View {
 pub(crate) struct Links {
     ranks: u32,
     views: Vec<View>,
+    /// The last link ended by a fault, and nobody asked for its end since.
+    lost: Vec<bool>,
     /// Until when a fault may explain what happens between two ranks.
     trouble_ns: Vec<u64>,
     /// From when until when somebody ends the link in order.
@@ -31,6 +33,7 @@ impl Links {
         Self {
             ranks,
             views: vec![View::default(); pairs],
+            lost: vec![false; pairs],
             trouble_ns: vec![0; pairs],
             ending_ns: vec![(0, 0); pairs],
             lives: vec![0; ranks as usize],
@@ -61,6 +64,7 @@ impl Links {
     pub(crate) fn forget(&mut self, me: u32) {
         for peer in 0..self.ranks {
             let at = self.at(me, peer);
+            self.lost[at] = false;
             self.views[at].up = false;
             self.views[at].incarnation = 0;
         }
@@ -83,6 +87,7 @@ impl Links {
     /// One of two ranks ends their link in order, between these times.
     pub(crate) fn ending(&mut self, a: u32, b: u32, from_ns: u64, until_ns: u64) {
         for at in [self.at(a, b), self.at(b, a)] {
+            self.lost[at] = false;
             let (from, until) = &mut self.ending_ns[at];
             if *until < from_ns {
                 *from = from_ns;
@@ -96,6 +101,11 @@ impl Links {
         for b in 0..self.ranks {
             self.ending(a, b, from_ns, until_ns);
         }
+    }
+
+    /// `me` lost its link to `peer`, and nobody wanted that.
+    pub(crate) fn is_lost(&self, me: u32, peer: u32) -> bool {
+        self.lost.get(self.at(me, peer)).copied().unwrap_or_default()
     }
 
     /// A fault or an end at or after `since` may explain it.
@@ -128,6 +138,7 @@ impl Links {
             "with an older incarnation than before"
         } else {
             *view = View { up: true, link: view.link + 1, incarnation };
+            self.lost[at] = false;
             return Ok(());
         };
         found(
@@ -137,11 +148,12 @@ impl Links {
     }
 
     /// `me` says that `peer` is down. The link that ended.
-    pub(crate) fn down(&mut self, me: u32, peer: u32) -> Result<u64, Finding> {
+    pub(crate) fn down(&mut self, now: u64, me: u32, peer: u32) -> Result<u64, Finding> {
         let at = self.at(me, peer);
         match self.views.get_mut(at) {
             Some(view) if view.up => {
                 view.up = false;
+                self.lost[at] = self.ending_ns[at].1 < now;
                 Ok(view.link)
             }
             _ => found(Kind::Peers, format!("rank {me}: rank {peer} is down, but was not up")),
