@@ -63,11 +63,8 @@ pub(crate) struct Connecting {
 impl Connecting {
     pub(crate) fn new(rank: Rank, address: &Address, conn: ConnType, deadline: Instant) -> Self {
         #[cfg(hmc_mutants)]
-        let deadline = if mutant::is(Mutant::HandshakeWithoutDeadline) {
-            Instant::NEVER
-        } else {
-            deadline
-        };
+        let deadline =
+            if mutant::is(Mutant::HandshakeWithoutDeadline) { Instant::NEVER } else { deadline };
         Self { rank, address: address.clone(), conn, deadline, state: State::Fresh }
     }
 

@@ -151,7 +151,10 @@ pub fn run(options: &Options) -> bool {
     activate(None);
     let sound = seeds(options, options.first, options.green, Duration::MAX);
     if let Some((seed, finding)) = &sound.found {
-        println!("without any planted bug, seed {seed} fails: {:?}: {}", finding.kind, finding.text);
+        println!(
+            "without any planted bug, seed {seed} fails: {:?}: {}",
+            finding.kind, finding.text
+        );
     } else {
         let (n, asks, s) = (sound.seeds, sound.asks, sound.wall.as_secs_f64());
         println!("without any planted bug: {n} seeds pass, {asks} operations, {s:.1} s");
