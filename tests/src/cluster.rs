@@ -39,6 +39,10 @@ impl Cluster for Sessions {
     fn redials(&self) -> bool {
         true
     }
+
+    fn drains(&self) -> bool {
+        true
+    }
 }
 
 fn copy(piece: Piece) -> Copy {

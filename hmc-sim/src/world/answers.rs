@@ -48,7 +48,7 @@ impl Oracle {
                     || self.rough
                     || (*fault == Fault::Full && crowd > FEW)
                     || peer(&op.ask).is_some_and(|p| match moves(&op.ask) {
-                        Some(moves) if !moves.relay => {
+                        Some(moves) if !moves.relay && self.drains => {
                             self.links.excused_bytes(rank, p, op.asked_ns)
                         }
                         _ => self.links.excused(rank, p, op.asked_ns),

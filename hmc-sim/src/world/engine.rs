@@ -73,13 +73,14 @@ impl<'p, C: Cluster> World<'p, C> {
         }
         let quiet_ns = 2 * (plan.deadline_ns + 5 * plan.heartbeat_ns);
         queue.push(plan.last_ns() + quiet_ns, What::Phase(0));
+        let oracle = Oracle { drains: cluster.drains(), ..Oracle::new(plan) };
         Self {
             cluster,
             nodes: Nodes((0..plan.ranks).map(|_| None).collect()),
             processes: (0..plan.ranks).map(|_| Process::default()).collect(),
             queue,
             net: Net::new(plan.ranks, plan.weather.clone(), plan.seed),
-            oracle: Oracle::new(plan),
+            oracle,
             trace,
             stats: Stats::default(),
             now: 0,

@@ -17,6 +17,10 @@ pub trait Cluster {
     fn redials(&self) -> bool {
         false
     }
+    /// Whether the end of a link in order waits for the bytes that were on their way before it.
+    fn drains(&self) -> bool {
+        false
+    }
 }
 
 /// What a process is started with.

@@ -167,7 +167,8 @@ impl Node {
             out: VecDeque::new(),
             next_tick: settings.now,
             links: Vec::new(),
-            send_room: pick(SEND_ROOMS, chance, 0),
+            // Whoever has much to say has room for it: else the way there and back of each piece adds up.
+            send_room: pick(SEND_ROOMS, chance, 0).max((len >> 5).min(64 << 10)),
         })
     }
 
