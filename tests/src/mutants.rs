@@ -15,6 +15,9 @@ use hmc_sim::world::swarm::Shape;
 
 use crate::cluster::Sessions;
 
+/// As `cargo xtask sim` draws it, so that a seed means the same there.
+const SHAPE: Shape = Shape { ranks: None, asks: None, hours: 0, relay: true };
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -66,7 +69,7 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
         sum.asks += run.asks;
         sum.wall += run.wall;
         let Some((seed, finding)) = run.found else { break };
-        if run_plan(&Plan::draw(seed, &Shape::default()), Sessions, false, None).result.is_ok() {
+        if run_plan(&Plan::draw(seed, &SHAPE), Sessions, false, None).result.is_ok() {
             sum.found = Some((seed, finding));
             break;
         }
@@ -89,7 +92,7 @@ fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
                 break;
             }
             let seed = first + index;
-            let plan = Plan::draw(seed, &Shape::default());
+            let plan = Plan::draw(seed, &SHAPE);
             let outcome = run_plan(&plan, Sessions, false, None);
             asks.fetch_add(outcome.stats.asks, Ordering::Relaxed);
             done.fetch_add(1, Ordering::Relaxed);
