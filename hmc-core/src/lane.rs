@@ -6,6 +6,8 @@
 //! Read [`crate::slots`] for what "known" and "fenced" mean.
 
 use crate::limits::MAX_SLOTS;
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::region::{LocalSlice, RemoteSlice};
 use crate::slots::{Full, OpId, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
@@ -126,13 +128,22 @@ pub struct Lane<T, S> {
     stale: u64,
     // Kept here so that progress need not fill it anew each time.
     polled: [Completion; POLL_BATCH],
+    #[cfg(hmc_mutants)]
+    brought: u32,
 }
 
 impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// A lane over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
         let blank = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
-        Self { transport, slots: Slots::new(slots), stale: 0, polled: [blank; POLL_BATCH] }
+        Self {
+            transport,
+            slots: Slots::new(slots),
+            stale: 0,
+            polled: [blank; POLL_BATCH],
+            #[cfg(hmc_mutants)]
+            brought: 0,
+        }
     }
 
     /// The transport.
@@ -245,6 +256,13 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         for _ in 0..POLL_ROUNDS {
             let count = self.transport.poll(&mut self.polled);
             for done in self.polled.get(..count).unwrap_or_default() {
+                #[cfg(hmc_mutants)]
+                {
+                    self.brought = self.brought.wrapping_add(1);
+                    if mutant::is(Mutant::DropCompletion) && self.brought.is_multiple_of(64) {
+                        continue;
+                    }
+                }
                 if self.slots.bring(done).is_err() {
                     self.stale = self.stale.saturating_add(1);
                 }
@@ -324,6 +342,10 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// Ends every operation whose deadline is `now` or before, as [`Lane::cancel`] does but with
     /// `DeadlineExceeded`. Cheap while no deadline has passed.
     pub fn expire(&mut self, now: Instant) {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::SkipDeadline) {
+            return;
+        }
         let mut from = 0;
         while let Some(op) = self.slots.next_expired(now, from) {
             // Cannot be stale: it was pending a moment ago.
@@ -341,6 +363,10 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// The peer is gone: every operation that has not ended fails. `fenced` says whether the memory
     /// of all of them is out of reach now; if not, call again once it is.
     pub fn fail_all(&mut self, failure: Failure, fenced: bool) {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::DeathForgetsOps) {
+            return;
+        }
         self.slots.fail_all(failure, fenced);
     }
 

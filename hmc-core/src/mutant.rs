@@ -20,9 +20,9 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// A range may end one byte beyond its limit.
+    /// A window is exposed one byte longer than was asked.
     SpanOffByOne = 1, "access outside the window";
-    /// A window's epoch is not compared.
+    /// A window is found by its place alone: neither the random part of its name nor its epoch is compared.
     SkipEpoch = 2, "stale epoch";
     /// A window's rights are not compared.
     SkipAccess = 3, "access without the right";
@@ -30,7 +30,7 @@ mutants! {
     ServeRevoked = 4, "late access after a revoke";
     /// The rest of a frame in flight is written although its window was revoked meanwhile.
     WriteAfterRevoke = 5, "late write after the fence";
-    /// A completion is brought to its place whatever its generation.
+    /// A completion is brought to its place whatever its generation, and a withdrawn operation still gets one.
     SkipGeneration = 6, "stale completion";
     /// Every 64th completion is thrown away.
     DropCompletion = 7, "lost completion";
@@ -62,7 +62,7 @@ mutants! {
     IgnoreSilence = 20, "half-open connection";
     /// A stranger with a live peer's rank replaces it.
     EvictOnDuplicate = 21, "duplicate rank evicts";
-    /// An earlier life of a peer is accepted after a later one.
+    /// An earlier life of a peer is accepted after a later one, and in its place.
     AcceptStaleLife = 22, "stale incarnation";
     /// A lost peer is never dialed again.
     NeverRedial = 23, "no recovery after healing";
@@ -70,7 +70,7 @@ mutants! {
     DropWhenFull = 24, "lost message";
     /// A message overtakes the one before it.
     ReorderMessages = 25, "messages out of order";
-    /// A frame whose header came in two pieces is skipped.
+    /// A control frame whose header came in two pieces is skipped.
     SplitHeaderLost = 26, "frame cut between reads";
     /// A goodbye is answered although operations are under way.
     ByeForgetsOps = 27, "shutdown loses operations";
@@ -78,7 +78,7 @@ mutants! {
     HandshakeWithoutDeadline = 28, "silent listener";
     /// An acknowledgement names one request fewer than were executed.
     AckOneTooFew = 29, "miscounted acknowledgement";
-    /// A completed operation is told twice.
+    /// A transport tells each completion twice.
     TellTwice = 30, "duplicate completion";
 }
 

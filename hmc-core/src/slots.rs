@@ -12,6 +12,8 @@ pub mod life;
 mod list;
 
 use crate::limits::MAX_SLOTS;
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::slots::life::{Life, Step};
 use crate::time::Instant;
 use crate::work::{Completion, Failure};
@@ -334,6 +336,13 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     #[inline]
     pub(crate) fn bring(&mut self, done: &Completion) -> Result<Progress, Stale> {
         let op = done.op;
+        #[cfg(hmc_mutants)]
+        let op = match self.entries.as_ref().get(usize::from(op.index)) {
+            Some(slot) if mutant::is(Mutant::SkipGeneration) => {
+                OpId { generation: slot.generation, ..op }
+            }
+            _ => op,
+        };
         let slot = self.slot_mut(op)?;
         let Some(left) = slot.posted.checked_sub(1) else {
             return Err(Stale { op });
@@ -344,6 +353,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
             (Ok(_), Err(failure)) => slot.result = Err(*failure),
             (Err(_), _) => {}
         }
+        #[cfg(hmc_mutants)]
+        let left = if mutant::is(Mutant::BatchForgetsPart) { left.saturating_sub(1) } else { left };
         if left != 0 || slot.unposted != 0 {
             slot.go(Step::Part);
             return Ok(Progress::Waiting);

@@ -141,6 +141,12 @@ impl Span {
         self.offset.wrapping_add(self.len)
     }
 
+    /// One byte more than was proven.
+    #[cfg(hmc_mutants)]
+    pub(crate) const fn one_longer(self) -> Self {
+        Self { offset: self.offset, len: self.len.saturating_add(1) }
+    }
+
     /// The part of `len` bytes that starts `offset` bytes into this range.
     ///
     /// # Errors

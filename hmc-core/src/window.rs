@@ -7,6 +7,8 @@
 
 use crate::kinds::{Access, MemoryKind};
 use crate::limits::MAX_WINDOWS_PER_PEER;
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::region::{Epoch, LocalSlice, RegionKey, RemoteRegion, WindowId};
 use crate::span::{Extent, RangeError, Side, Span};
 
@@ -204,6 +206,12 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         entropy: u64,
     ) -> Result<RemoteRegion, ExposeError> {
         let limit = self.entries.as_ref().len().min(MAX_WINDOWS_PER_PEER);
+        #[cfg(hmc_mutants)]
+        let local = if mutant::is(Mutant::SpanOffByOne) {
+            LocalSlice { span: local.span.one_longer(), ..local }
+        } else {
+            local
+        };
         for (index, e) in self.places() {
             if let Ok(life) = e.life.step(Step::Expose) {
                 *e = WindowEntry {
@@ -227,6 +235,15 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
     /// [`WindowFault::Unknown`] or [`WindowFault::StaleEpoch`].
     pub fn entry(&self, id: WindowId, epoch: Epoch) -> Result<&WindowEntry, WindowFault> {
         let e = self.entries.as_ref().get(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
+        #[cfg(hmc_mutants)]
+        {
+            let free = matches!(e.life, Life::Free);
+            if mutant::is(Mutant::SkipEpoch) && !free
+                || mutant::is(Mutant::ServeRevoked) && e.id == id && e.epoch == epoch
+            {
+                return Ok(e);
+            }
+        }
         if e.id != id || (matches!(e.life, Life::Free) && e.epoch == epoch) {
             return Err(WindowFault::Unknown);
         }
@@ -250,10 +267,16 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         access: Access,
     ) -> Result<LocalSlice, WindowFault> {
         let e = self.entry(id, epoch)?;
-        if e.life.step(Step::Touch).is_err() {
+        let served = e.life.step(Step::Touch).is_ok();
+        #[cfg(hmc_mutants)]
+        let served = served || mutant::is(Mutant::ServeRevoked);
+        if !served {
             return Err(WindowFault::Revoked);
         }
-        if !e.access.contains(access) {
+        let allowed = e.access.contains(access);
+        #[cfg(hmc_mutants)]
+        let allowed = allowed || mutant::is(Mutant::SkipAccess);
+        if !allowed {
             return Err(WindowFault::Access);
         }
         match e.span.sub(Side::Remote, offset, len) {

@@ -91,7 +91,7 @@ found! {
     late_get: LateGet => StrayBytes;
     tags_backwards: TagsBackwards => Lost | Messages;
     tag_lost: TagLost => Lost;
-    no_redial: NoRedial => Stuck;
+    no_redial: NoRedial => Stuck | Unexplained;
     silent_down: SilentDown => Peers | Stuck | Messages;
     spin: Spin => Livelock;
     parcels_backwards: ParcelsBackwards => Messages | NotDone | Lost;

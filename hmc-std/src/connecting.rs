@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use hmc_core::kinds::{ConnType, Rank};
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::reject::RejectReason;
 
@@ -60,6 +62,9 @@ pub(crate) struct Connecting {
 
 impl Connecting {
     pub(crate) fn new(rank: Rank, address: &Address, conn: ConnType, deadline: Instant) -> Self {
+        #[cfg(hmc_mutants)]
+        let deadline =
+            if mutant::is(Mutant::HandshakeWithoutDeadline) { Instant::NEVER } else { deadline };
         Self { rank, address: address.clone(), conn, deadline, state: State::Fresh }
     }
 

@@ -101,6 +101,7 @@ impl Shared {
         };
         let incarnation = self.next_life();
         self.decide(Input::Welcome { rank, incarnation, host: HostId::default() });
+        self.decide(Input::Linked { rank });
         let link = Link::new(LinkParts {
             serial: self.next_serial(),
             peer: rank,

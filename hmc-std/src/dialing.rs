@@ -334,6 +334,7 @@ impl Dialing {
         });
         link.choose(kind, String::new());
         shared.publish(&link);
+        shared.decide(Input::Linked { rank: self.rank });
         if let Err(e) = shared.introduce(&link) {
             link.die(false, &format!("its window could not be offered: {e}"));
             return Err(e);

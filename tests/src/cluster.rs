@@ -35,6 +35,14 @@ impl Cluster for Sessions {
         // A session that cannot start is a broken test, not a finding.
         SessionNode(driven::Node::new(&settings).expect("a session starts"))
     }
+
+    fn redials(&self) -> bool {
+        true
+    }
+
+    fn drains(&self) -> bool {
+        true
+    }
 }
 
 fn copy(piece: Piece) -> Copy {

@@ -10,6 +10,8 @@
 pub mod actor;
 pub mod cluster;
 pub mod counting;
+#[cfg(hmc_mutants)]
+pub mod mutants;
 pub mod pair;
 pub mod raw;
 pub mod scene;

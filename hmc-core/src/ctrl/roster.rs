@@ -5,6 +5,8 @@
 
 use crate::kinds::{Incarnation, Rank};
 use crate::limits::{MAX_PEERS, REDIAL_PAUSES_NS};
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::time::Duration;
 use crate::wire::cursor::to_usize;
 
@@ -178,6 +180,12 @@ impl Place {
         let verdict = match self.life {
             Life::Vacant => Verdict::Accept,
             _ if self.identity != who => return Verdict::Duplicate,
+            #[cfg(hmc_mutants)]
+            _ if mutant::is(Mutant::AcceptStaleLife) && incarnation < self.incarnation => {
+                Verdict::Replace
+            }
+            #[cfg(hmc_mutants)]
+            Life::Live if mutant::is(Mutant::EvictOnDuplicate) => Verdict::Replace,
             _ if incarnation < self.incarnation => {
                 return Verdict::Stale { seen: self.incarnation };
             }

@@ -3,6 +3,8 @@
 //! Pure arithmetic on times that were handed in; [`crate::ctrl::machine`] acts on the result.
 
 use crate::limits::{DEAD_BEATS, FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS};
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
 
 use super::output::CloseReason;
@@ -101,7 +103,16 @@ impl Timers {
         if matches!(state, State::Closed | State::Attached) {
             return None;
         }
-        if let Some((_, why)) = self.ends(state).iter().find(|(at, _)| now >= *at) {
+        let ends = self.ends(state);
+        #[cfg(hmc_mutants)]
+        let ends = ends.map(|(at, why)| match why {
+            CloseReason::Silent if mutant::is(Mutant::IgnoreSilence) => (Instant::NEVER, why),
+            CloseReason::HelloDeadline if mutant::is(Mutant::HandshakeWithoutDeadline) => {
+                (Instant::NEVER, why)
+            }
+            _ => (at, why),
+        });
+        if let Some((_, why)) = ends.iter().find(|(at, _)| now >= *at) {
             return Some(Due::End(*why));
         }
         (now >= self.beat_at(state)).then_some(Due::Beat)

@@ -1,5 +1,7 @@
 //! The ways in which an operation ends other than by its completions.
 
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::slots::life::{Life, Step};
 use crate::slots::{NONE, OpId, Progress, Slot, Slots, Stale};
 use crate::work::Failure;
@@ -52,6 +54,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
             slot.blame(failure);
             slot.unposted = 0;
             slot.say_done = true;
+            #[cfg(hmc_mutants)]
+            if mutant::is(Mutant::FenceAtFailure) {
+                slot.posted = 0;
+            }
             if slot.posted != 0 {
                 self.push_ready(index);
             }

@@ -47,7 +47,12 @@ impl Oracle {
                     || left
                     || self.rough
                     || (*fault == Fault::Full && crowd > FEW)
-                    || peer(&op.ask).is_some_and(|p| self.links.excused(rank, p, op.asked_ns))
+                    || peer(&op.ask).is_some_and(|p| match moves(&op.ask) {
+                        Some(moves) if !moves.relay && self.drains => {
+                            self.links.excused_bytes(rank, p, op.asked_ns)
+                        }
+                        _ => self.links.excused(rank, p, op.asked_ns),
+                    })
                     || self.window_went(&op);
                 if !excuse {
                     let text =
@@ -60,7 +65,28 @@ impl Oracle {
             self.mail.answered(rank, peer, ticket, done);
         }
         self.person(rank).held.retain(|(held, ..)| *held != ticket);
+        self.use_again(memory, ticket, &op)?;
         Ok(done)
+    }
+
+    /// The sources of an answered ask are the application's again, and it uses them at once: whoever still sends
+    /// from there sends what nobody asked for.
+    fn use_again(&mut self, memory: &mut dyn Memory, ticket: u64, op: &Op) -> Verdict {
+        let Some(moves) = moves(&op.ask).filter(|moves| moves.way == Way::Out) else {
+            return Ok(());
+        };
+        for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
+            let (offset, len) = (piece.local as usize, piece.len as usize);
+            let id = ticket << 8 ^ 0x4147_4149_4E00_0000;
+            self.scratch.resize(len, 0);
+            pattern(id, &mut self.scratch);
+            let Some(ground) = &mut self.people[op.rank as usize].buffer else { return Ok(()) };
+            ground.own_write(offset, &self.scratch, id);
+            if !memory.write(op.rank, Area::Buffer, piece.local, &self.scratch) {
+                return found(Kind::Border, format!("rank {} cannot write its buffer", op.rank));
+            }
+        }
+        Ok(())
     }
 
     fn in_time(&self, now: u64, ticket: u64, op: &Op, resumed_ns: u64, answer: &Answer) -> Verdict {
@@ -131,7 +157,7 @@ impl Oracle {
             Ask::Disconnect { peer } => {
                 self.claims.push((rank, *peer, false));
                 let until = now + self.settle_ns();
-                self.links.trouble(rank, *peer, until);
+                self.links.ending(rank, *peer, now, until);
             }
             Ask::Leave => self.claims.extend((0..self.ranks).map(|peer| (rank, peer, false))),
             Ask::Expose { label, .. } => {
@@ -321,7 +347,7 @@ impl Oracle {
 
     /// `rank` says that a peer is down: nothing of that link lands from here on.
     pub(crate) fn down(&mut self, now: u64, memory: &dyn Memory, rank: u32, peer: u32) -> Verdict {
-        let link = self.links.down(rank, peer)?;
+        let link = self.links.down(now, rank, peer)?;
         let old = |mark: &super::ground::Mark| mark.from == peer && mark.link <= link;
         self.fence(memory, rank, Area::Buffer, old)?;
         let person = self.person(rank);

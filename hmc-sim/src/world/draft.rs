@@ -4,7 +4,7 @@
 
 use super::node::{Ask, Piece};
 use super::script::{Event, Plan, Step, tag_of};
-use super::swarm::{self, Shape};
+use super::swarm::{self, Rates, Shape};
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
@@ -57,7 +57,11 @@ impl Plan {
         let weather = swarm::weather(&mut rng, clean);
         let skew_ns = if rng.below(2) == 0 { 0 } else { 1 + rng.below(2_000 * MS) };
         let starts_ns: Vec<u64> = (0..ranks).map(|_| rng.below(skew_ns)).collect();
-        let buffer_len = if rates.big { 5 << 20 } else { 16 << 10 };
+        let buffer_len = match (rates.big, rates.wide) {
+            (true, _) => 5 << 20,
+            (_, true) => 256 << 10,
+            _ => 16 << 10,
+        };
         let first_ns = skew_ns + rng.below(100 * MS);
         let length_ns = match shape.hours {
             0 => (1 + rng.below(10)) * 1_000 * MS,
@@ -91,7 +95,12 @@ impl Plan {
             0 => 30 + draft.rng.below(100) as u32,
             _ => 100 + draft.rng.below(900) as u32,
         });
-        draft.work(if draft.plan.rates.big { asks.min(60) } else { asks }, shape.relay);
+        let most = match (draft.plan.rates.big, draft.plan.rates.wide) {
+            (true, _) => 60,
+            (_, true) => 200,
+            _ => u32::MAX,
+        };
+        draft.work(asks.min(most), shape.relay);
         draft.windows();
         draft.ends();
         draft.faults();
@@ -154,12 +163,14 @@ impl Draft {
     }
 
     fn len(&mut self) -> u64 {
-        match self.rng.below(if self.plan.rates.big { 20 } else { 16 }) {
+        let Rates { big, wide, .. } = self.plan.rates;
+        match self.rng.below(if big || wide { 20 } else { 16 }) {
             0 => 0,
             1 => 1,
             2..=4 => 256 + self.rng.below(768),
             5..=15 => 1 + self.rng.below(256),
-            n => (1 << 20) + n - 18,
+            n if big => (1 << 20) + n - 18,
+            _ => 2_000 + self.rng.below(22_000),
         }
     }
 
@@ -182,8 +193,10 @@ impl Draft {
     /// Where `rank` writes in a peer's buffer: its own strip, or anywhere.
     fn remote(&mut self, rank: u32, len: u64) -> (u64, u64) {
         if self.one_in(self.plan.rates.bad_one_in) {
-            let offset = [self.plan.buffer_len - len / 2, self.plan.buffer_len, u64::MAX - len / 2];
-            return (offset[self.rng.index(3)], len.max(2));
+            // One byte too far, half of it too far, all of it, and more than a number can say.
+            let (len, end) = (len.max(2), self.plan.buffer_len);
+            let offset = [end + 1 - len, end - len / 2, end, u64::MAX - len / 2];
+            return (offset[self.rng.index(4)], len);
         }
         let Layout { target, end, .. } = self.layout;
         let (from, to) = if self.plan.rates.overlap {
@@ -284,7 +297,7 @@ impl Draft {
                 let many = self.rng.below(len + 1);
                 let mut remote = self.rng.below(len - many + 1);
                 if self.one_in(self.plan.rates.bad_one_in) {
-                    remote = len - many / 2;
+                    remote = [len - many / 2, len + 1 - many][self.rng.index(2)];
                 }
                 let ask = if self.rng.below(3) == 0 {
                     let local = self.landing(peer, many);
@@ -299,7 +312,13 @@ impl Draft {
             }
             if self.rng.below(5) != 0 {
                 let patience_ns = [10, 1_000][self.rng.index(2)] * MS;
-                self.ask(from + length, owner, None, Ask::Revoke { label, patience_ns });
+                let revoke = Ask::Revoke { label, patience_ns };
+                let revoked = self.ask(from + length, owner, None, revoke);
+                if self.rng.below(3) == 0 {
+                    // At once it is exposed again: what is still on its way means the last life.
+                    let expose = Ask::Expose { peer, label, len, read, write };
+                    self.ask(from + length, owner, Some(revoked), expose);
+                }
                 // A put in the same moment races with the revoke.
                 let local = self.source(peer, len);
                 let piece = Piece { local, remote: 0, len };
@@ -354,7 +373,7 @@ impl Draft {
                         Event::Crash { rank: a, silent: kind == 4, restart_ns }
                     }
                     5 => Event::Pause { rank: a, for_ns },
-                    _ => Event::Stall { a, b, for_ns },
+                    _ => Event::Stall { a, b, all: self.rng.below(2) == 0, for_ns },
                 };
                 let at_ns = self.when();
                 self.plan.steps.push(Step { at_ns, event });

@@ -47,7 +47,7 @@ struct Process {
 /// A run of one plan.
 pub(crate) struct World<'p, C: Cluster> {
     pub(crate) plan: &'p Plan,
-    cluster: C,
+    pub(crate) cluster: C,
     pub(crate) nodes: Nodes<C::Node>,
     processes: Vec<Process>,
     pub(crate) queue: Queue,
@@ -73,13 +73,14 @@ impl<'p, C: Cluster> World<'p, C> {
         }
         let quiet_ns = 2 * (plan.deadline_ns + 5 * plan.heartbeat_ns);
         queue.push(plan.last_ns() + quiet_ns, What::Phase(0));
+        let oracle = Oracle { drains: cluster.drains(), ..Oracle::new(plan) };
         Self {
             cluster,
             nodes: Nodes((0..plan.ranks).map(|_| None).collect()),
             processes: (0..plan.ranks).map(|_| Process::default()).collect(),
             queue,
             net: Net::new(plan.ranks, plan.weather.clone(), plan.seed),
-            oracle: Oracle::new(plan),
+            oracle,
             trace,
             stats: Stats::default(),
             now: 0,
@@ -418,8 +419,8 @@ impl<'p, C: Cluster> World<'p, C> {
                 self.oracle.links.trouble_all(rank, now + for_ns + settle);
                 5
             }
-            Event::Stall { a, b, for_ns } => {
-                self.net.stall(a, b, now + for_ns);
+            Event::Stall { a, b, all, for_ns } => {
+                self.net.stall(a, b, all, now + for_ns);
                 self.oracle.links.trouble(a, b, now + for_ns + settle);
                 6
             }

@@ -17,8 +17,12 @@ pub(crate) struct View {
 pub(crate) struct Links {
     ranks: u32,
     views: Vec<View>,
+    /// The last link ended by a fault, and nobody asked for its end since.
+    lost: Vec<bool>,
     /// Until when a fault may explain what happens between two ranks.
     trouble_ns: Vec<u64>,
+    /// From when until when somebody ends the link in order.
+    ending_ns: Vec<(u64, u64)>,
     /// The lives that were started, by rank.
     lives: Vec<u64>,
 }
@@ -29,7 +33,9 @@ impl Links {
         Self {
             ranks,
             views: vec![View::default(); pairs],
+            lost: vec![false; pairs],
             trouble_ns: vec![0; pairs],
+            ending_ns: vec![(0, 0); pairs],
             lives: vec![0; ranks as usize],
         }
     }
@@ -58,6 +64,7 @@ impl Links {
     pub(crate) fn forget(&mut self, me: u32) {
         for peer in 0..self.ranks {
             let at = self.at(me, peer);
+            self.lost[at] = false;
             self.views[at].up = false;
             self.views[at].incarnation = 0;
         }
@@ -77,9 +84,43 @@ impl Links {
         }
     }
 
-    /// A fault at or after `since` may explain it.
+    /// One of two ranks ends their link in order, between these times.
+    pub(crate) fn ending(&mut self, a: u32, b: u32, from_ns: u64, until_ns: u64) {
+        for at in [self.at(a, b), self.at(b, a)] {
+            self.lost[at] = false;
+            let (from, until) = &mut self.ending_ns[at];
+            if *until < from_ns {
+                *from = from_ns;
+            }
+            *until = (*until).max(until_ns);
+        }
+    }
+
+    /// The same for a rank and all others.
+    pub(crate) fn ending_all(&mut self, a: u32, from_ns: u64, until_ns: u64) {
+        for b in 0..self.ranks {
+            self.ending(a, b, from_ns, until_ns);
+        }
+    }
+
+    /// `me` lost its link to `peer`, and nobody wanted that.
+    pub(crate) fn is_lost(&self, me: u32, peer: u32) -> bool {
+        self.lost.get(self.at(me, peer)).copied().unwrap_or_default()
+    }
+
+    /// A fault or an end at or after `since` may explain it.
     pub(crate) fn excused(&self, a: u32, b: u32, since_ns: u64) -> bool {
-        self.trouble_ns.get(self.at(a, b)).is_none_or(|until| *until >= since_ns)
+        let at = self.at(a, b);
+        self.trouble_ns.get(at).is_none_or(|until| *until >= since_ns)
+            || self.ending_ns.get(at).is_some_and(|(_, until)| *until >= since_ns)
+    }
+
+    /// The same for bytes on their way since then: an end in order waits for those that were before it.
+    pub(crate) fn excused_bytes(&self, a: u32, b: u32, since_ns: u64) -> bool {
+        let at = self.at(a, b);
+        let ending = |(from, until): &(u64, u64)| *from <= since_ns && since_ns <= *until;
+        self.trouble_ns.get(at).is_none_or(|until| *until >= since_ns)
+            || self.ending_ns.get(at).is_some_and(ending)
     }
 
     /// `me` says that `peer` is up.
@@ -97,6 +138,7 @@ impl Links {
             "with an older incarnation than before"
         } else {
             *view = View { up: true, link: view.link + 1, incarnation };
+            self.lost[at] = false;
             return Ok(());
         };
         found(
@@ -106,11 +148,12 @@ impl Links {
     }
 
     /// `me` says that `peer` is down. The link that ended.
-    pub(crate) fn down(&mut self, me: u32, peer: u32) -> Result<u64, Finding> {
+    pub(crate) fn down(&mut self, now: u64, me: u32, peer: u32) -> Result<u64, Finding> {
         let at = self.at(me, peer);
         match self.views.get_mut(at) {
             Some(view) if view.up => {
                 view.up = false;
+                self.lost[at] = self.ending_ns[at].1 < now;
                 Ok(view.link)
             }
             _ => found(Kind::Peers, format!("rank {me}: rank {peer} is down, but was not up")),

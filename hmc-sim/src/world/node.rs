@@ -12,6 +12,15 @@ pub trait Cluster {
     type Node: Node;
     /// Called when a rank starts, and again after a crash with a higher incarnation.
     fn boot(&mut self, boot: &Boot) -> Self::Node;
+    /// Whether a link that was lost comes back without being asked for: the lower rank dials again, while its
+    /// process lives.
+    fn redials(&self) -> bool {
+        false
+    }
+    /// Whether the end of a link in order waits for the bytes that were on their way before it.
+    fn drains(&self) -> bool {
+        false
+    }
 }
 
 /// What a process is started with.

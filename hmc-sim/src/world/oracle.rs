@@ -91,6 +91,8 @@ pub(crate) struct Oracle {
     pub(crate) heartbeat_ns: u64,
     /// The network alone may break links.
     pub(crate) rough: bool,
+    /// An end in order excuses no bytes that were on their way before it.
+    pub(crate) drains: bool,
     pub(crate) ops: Vec<Option<Op>>,
     pub(crate) people: Vec<Person>,
     pub(crate) links: Links,
@@ -127,6 +129,7 @@ impl Oracle {
             deadline_ns: plan.deadline_ns,
             heartbeat_ns: plan.heartbeat_ns,
             rough: plan.weather.rough,
+            drains: false,
             ops: Vec::new(),
             people: (0..plan.ranks).map(|_| Person::default()).collect(),
             links: Links::new(plan.ranks),
@@ -284,11 +287,11 @@ impl Oracle {
             }
             Ask::Disconnect { peer } => {
                 let until = now + self.deadline_ns + self.settle_ns();
-                self.links.trouble(rank, *peer, until);
+                self.links.ending(rank, *peer, now, until);
             }
             Ask::Leave => {
                 self.person(rank).left = true;
-                self.links.trouble_all(rank, u64::MAX);
+                self.links.ending_all(rank, now, u64::MAX);
             }
             Ask::Expose { peer, label, len, read, write } => {
                 self.expose(ticket, rank, *label, *peer, *len, (*read, *write));

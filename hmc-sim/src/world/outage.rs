@@ -69,9 +69,14 @@ impl Net {
         }
     }
 
-    /// The open streams from..to stand still until then.
-    pub(crate) fn stall(&mut self, from: u32, to: u32, until_ns: u64) {
-        for index in self.open_conns(|x, y| (x, y) == (from, to)) {
+    /// Open streams from..to stand still until then.
+    pub(crate) fn stall(&mut self, from: u32, to: u32, all: bool, until_ns: u64) {
+        let mut hit = self.open_conns(|x, y| (x, y) == (from, to));
+        if !all && hit.len() > 1 {
+            let one = self.rng.index(hit.len());
+            hit = vec![hit[one]];
+        }
+        for index in hit {
             let side = usize::from(self.conns[index].sides[0].rank != from);
             let pipe = &mut self.conns[index].pipes[side];
             pipe.not_before_ns = pipe.not_before_ns.max(until_ns);

@@ -1,6 +1,7 @@
 //! The end of a run: when all faults are over, ranks that live must connect and put again.
 //!
-//! A probe is an ask like any other; the judge checks it too.
+//! A probe is an ask like any other; the judge checks it too. A link that has to come back by itself is not
+//! asked for.
 
 use super::draft::Layout;
 use super::engine::World;
@@ -125,6 +126,10 @@ impl<C: Cluster> World<'_, C> {
                 let remote = Layout::of(self.plan.buffer_len).target + place;
                 let piece = Piece { local: place, remote, len: PROBE_LEN };
                 self.ask(ticket, a, &Ask::Put { peer: b, piece })?;
+                continue;
+            }
+            let (low, high) = (a.min(b), a.max(b));
+            if self.cluster.redials() && self.oracle.links.is_lost(low, high) {
                 continue;
             }
             for (side, (from, to)) in [(a, b), (b, a)].into_iter().enumerate() {

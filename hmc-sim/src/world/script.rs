@@ -78,12 +78,14 @@ pub enum Event {
         /// How long.
         for_ns: u64,
     },
-    /// The open streams from `a` to `b` stand still, for a while.
+    /// Open streams from `a` to `b` stand still, for a while.
     Stall {
         /// The sender.
         a: u32,
         /// The receiver.
         b: u32,
+        /// All of them, or one.
+        all: bool,
         /// How long.
         for_ns: u64,
     },

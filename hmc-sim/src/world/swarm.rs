@@ -91,6 +91,8 @@ pub struct Rates {
     pub mixed: bool,
     /// Sizes around the chunk limit of 1 MiB.
     pub big: bool,
+    /// Sizes that no send buffer takes at once.
+    pub wide: bool,
 }
 
 impl Rates {
@@ -163,5 +165,6 @@ pub(crate) fn rates(rng: &mut Rng, clean: bool) -> Rates {
         windows: if rng.below(2) == 0 { 0 } else { rng.below(12) as u32 + 1 },
         mixed: rng.below(4) != 0,
         big: rng.below(64) == 0,
+        wide: rng.below(8) == 0,
     }
 }

@@ -299,7 +299,7 @@ impl Link {
     /// Answers the peer's BYE once nothing of ours is under way.
     fn let_go(&self) {
         let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();
-        if left && self.data().lane().in_flight() == 0 {
+        if left && self.is_quiet() {
             self.bye(clock::now());
         }
     }

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+
 use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
@@ -13,6 +16,15 @@ impl Link {
         if !self.queued.swap(true, Ordering::AcqRel) {
             self.driver.enqueue(self.serial);
         }
+    }
+
+    /// Whether no operation of ours is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::ByeForgetsOps) {
+            return true;
+        }
+        self.data().lane().in_flight() == 0
     }
 
     /// Whether some waiter drives this link.

@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+
 /// A message for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -65,10 +68,28 @@ impl Inbox {
 
     /// Whether a message of `bytes` payload still fits. A full inbox makes the peer wait.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::DropWhenFull) {
+            return true;
+        }
         self.queue.len() < self.max_messages && self.bytes.saturating_add(bytes) <= self.max_bytes
     }
 
     pub(crate) fn push(&mut self, m: Message) {
+        #[cfg(hmc_mutants)]
+        {
+            if mutant::is(Mutant::DropWhenFull) && self.queue.len() >= self.max_messages {
+                return;
+            }
+            if mutant::is(Mutant::ReorderMessages)
+                && let Some(last) = self.queue.pop_back()
+            {
+                self.bytes = self.bytes.saturating_add(Self::weight(&m));
+                self.queue.push_back(m);
+                self.queue.push_back(last);
+                return;
+            }
+        }
         self.bytes = self.bytes.saturating_add(Self::weight(&m));
         self.queue.push_back(m);
     }

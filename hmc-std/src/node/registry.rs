@@ -5,6 +5,8 @@
 use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::MAX_PEERS;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
 
@@ -17,8 +19,10 @@ pub(crate) enum Input {
     Dial { rank: Rank },
     /// A dial came to nothing.
     DialFailed { rank: Rank },
-    /// The peer that was dialed accepted.
+    /// The peer that was dialed accepted. The dial goes on until `Linked` or `DialFailed`.
     Welcome { rank: Rank, incarnation: Incarnation, host: HostId },
+    /// The dial made a link.
+    Linked { rank: Rank },
     /// A link is over. `redial` says whether this end can and may dial that peer again.
     Over { rank: Rank, incarnation: Incarnation, redial: bool },
     /// Time passed.
@@ -71,8 +75,11 @@ impl Registry {
                 self.settled(rank, verdict)
             }
             Input::Welcome { rank, incarnation, host } => {
-                let verdict = self.roster.greet(rank, incarnation, Identity(host.0));
-                self.settled(rank, verdict)
+                Output::Judged(self.roster.greet(rank, incarnation, Identity(host.0)))
+            }
+            Input::Linked { rank } => {
+                self.redials.retain(|r| r.rank != rank);
+                Output::Nothing
             }
             Input::Dial { rank } => {
                 if self.roster.dial(rank) {
@@ -90,6 +97,8 @@ impl Registry {
             }
             Input::Over { rank, incarnation, redial } => {
                 let ours = self.roster.died(rank, incarnation);
+                #[cfg(hmc_mutants)]
+                let redial = redial && !mutant::is(Mutant::NeverRedial);
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
                     let mut backoff = Backoff::new();
                     let at = now.after(backoff.pause());
@@ -168,6 +177,28 @@ mod tests {
         assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(Rank(3)));
         assert_eq!(r.handle(hello(2), at(161)), Output::Judged(Verdict::Replace));
         assert_eq!(r.next_deadline(), Instant::NEVER);
+    }
+
+    #[test]
+    fn a_redial_that_is_given_up_after_its_welcome_is_repeated() {
+        let (rank, incarnation, host) = (Rank(3), Incarnation(1), HostId([1; 16]));
+        let mut r = Registry::new(Rank(0));
+        r.handle(hello(1), at(0));
+        r.handle(Input::Over { rank, incarnation, redial: true }, at(0));
+        assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(rank));
+        let welcome = Input::Welcome { rank, incarnation, host };
+        assert_eq!(r.handle(Input::Dial { rank }, at(50)), Output::Go);
+        assert_eq!(r.handle(welcome, at(60)), Output::Judged(Verdict::Replace));
+        // Its data connection never came.
+        r.handle(Input::Over { rank, incarnation, redial: false }, at(60));
+        r.handle(Input::DialFailed { rank }, at(60));
+        assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(rank), "the peer is still lost");
+        assert_eq!(r.handle(Input::Dial { rank }, at(160)), Output::Go);
+        r.handle(welcome, at(170));
+        r.handle(Input::Linked { rank }, at(171));
+        assert_eq!(r.next_deadline(), Instant::NEVER, "it is back");
+        r.handle(Input::Over { rank, incarnation, redial: true }, at(200));
+        assert_eq!(r.next_deadline(), at(250), "and lost again");
     }
 
     #[test]

@@ -9,9 +9,6 @@ use hmc_core::span::{Side, Span};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
 
-/// Bytes that may be on their way out at a time.
-const SEND_ROOM: usize = 64 << 10;
-
 #[derive(Debug, Default)]
 struct State {
     /// Came and was not received yet, from `read` on.
@@ -31,6 +28,8 @@ struct State {
     closed: bool,
     /// Stands in the list of [`Touched`].
     touched: bool,
+    /// Bytes that may be on their way out at a time.
+    send_room: usize,
 }
 
 /// Connections at whose process's side something happened since somebody looked, in that order.
@@ -63,8 +62,9 @@ impl std::ops::Deref for Held {
 }
 
 impl Pipe {
-    pub(crate) fn new(id: u32, touched: &Touched) -> Self {
-        Self { id, state: Arc::default(), touched: Arc::clone(touched) }
+    pub(crate) fn new(id: u32, touched: &Touched, send_room: usize) -> Self {
+        let state = Arc::new(Mutex::new(State { send_room, ..State::default() }));
+        Self { id, state, touched: Arc::clone(touched) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -231,7 +231,7 @@ impl State {
             return Err(Errno::PIPE);
         }
         let waiting = self.outbound.len().saturating_add(self.travelling);
-        match SEND_ROOM.saturating_sub(waiting) {
+        match self.send_room.saturating_sub(waiting) {
             0 => Err(Errno::AGAIN),
             room => Ok(room),
         }

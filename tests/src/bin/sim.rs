@@ -38,6 +38,18 @@ struct Arguments {
     /// Threads; one for each processor otherwise
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Plant one bug after the other and look for it in --seeds seeds (10,000) and --secs seconds
+    #[arg(long)]
+    mutants: bool,
+    /// With --mutants: time for each bug
+    #[arg(long, default_value_t = 20)]
+    secs: u64,
+    /// With --mutants: only bugs whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// With --mutants: seeds that must pass without any bug
+    #[arg(long, default_value_t = 2_000)]
+    green: u64,
     /// Go on after failures, up to this many
     #[arg(long, default_value_t = 1)]
     stop_after: usize,
@@ -65,8 +77,32 @@ impl Arguments {
     }
 }
 
+#[cfg(hmc_mutants)]
+fn mutants(arguments: &Arguments) -> ExitCode {
+    let found = hmc_tests::mutants::run(&hmc_tests::mutants::Options {
+        first: arguments.seed.unwrap_or(1),
+        limit: arguments.seeds.unwrap_or(10_000),
+        time: std::time::Duration::from_secs(arguments.secs),
+        green: arguments.green,
+        only: arguments.only.clone(),
+        threads: arguments.threads,
+    });
+    if found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(hmc_mutants))]
+fn mutants(arguments: &Arguments) -> ExitCode {
+    let _ = (arguments.secs, &arguments.only, arguments.green);
+    eprintln!("no bug is planted in this build; `cargo xtask sim --mutants` makes one");
+    ExitCode::from(2)
+}
+
 fn main() -> ExitCode {
-    let options = Arguments::parse().options();
+    let arguments = Arguments::parse();
+    if arguments.mutants {
+        return mutants(&arguments);
+    }
+    let options = arguments.options();
     let begun = Instant::now();
     let told = AtomicU64::new(0);
     let summary = run(

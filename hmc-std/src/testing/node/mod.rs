@@ -42,6 +42,10 @@ use dials::Dial;
 
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
+/// Send buffers of connections: a small one makes partial writes common.
+const SEND_ROOMS: [usize; 3] = [1 << 10, 8 << 10, 64 << 10];
+/// Messages that an inbox holds: a small one is often full.
+const INBOX_MESSAGES: [usize; 3] = [2, 16, 4096];
 /// Bits of the wall clock below the number of a process's start.
 const START_SHIFT: u32 = 50;
 /// Operations of one link: more than an application of a world asks for at a time.
@@ -85,6 +89,17 @@ pub struct Node {
     out: VecDeque<Output>,
     next_tick: Instant,
     links: Vec<Arc<Link>>,
+    send_room: usize,
+}
+
+/// One of three sizes, by two bits of the seed.
+fn pick(sizes: [usize; 3], seed: u64, shift: u32) -> usize {
+    let [a, b, c] = sizes;
+    match seed.wrapping_shr(shift) & 3 {
+        0 => a,
+        1 => b,
+        _ => c,
+    }
 }
 
 fn door(rank: u32) -> SocketAddr {
@@ -101,6 +116,8 @@ impl Node {
     /// As starting a session.
     pub fn new(settings: &Settings) -> Result<Self> {
         let rank = Rank(settings.rank);
+        // Seeds of neighbours may differ in a few bits only.
+        let chance = settings.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(56);
         let config = Config {
             tcp: Some(door(settings.rank)),
             buffer_bytes: settings.buffer_len,
@@ -109,6 +126,7 @@ impl Node {
             heartbeat: Some(settings.heartbeat),
             spin: Duration::ZERO,
             progress: Progress::Manual,
+            inbox_messages: pick(INBOX_MESSAGES, chance, 2),
             cma: false,
             ..Config::new(rank, &Environment::default())
         };
@@ -149,6 +167,8 @@ impl Node {
             out: VecDeque::new(),
             next_tick: settings.now,
             links: Vec::new(),
+            // Whoever has much to say has room for it: else the way there and back of each piece adds up.
+            send_room: pick(SEND_ROOMS, chance, 0).max((len >> 5).min(64 << 10)),
         })
     }
 
@@ -211,7 +231,7 @@ impl Node {
     fn take_in(&mut self, input: Input<'_>) -> Option<u32> {
         match input {
             Input::Opened { ticket, conn } => {
-                let pipe = Pipe::new(conn, &self.touched);
+                let pipe = Pipe::new(conn, &self.touched, self.send_room);
                 self.conns.insert(conn, Conn { pipe: pipe.clone(), token: None });
                 self.opened(ticket, Ok((conn, pipe)));
                 None
@@ -222,7 +242,7 @@ impl Node {
                 None
             }
             Input::Accepted { conn, from } => {
-                let pipe = Pipe::new(conn, &self.touched);
+                let pipe = Pipe::new(conn, &self.touched, self.send_room);
                 let socket = Socket::Simulated(Held(pipe.clone()));
                 let id = self.shared.meet(socket, Source::Tcp(door(from)));
                 let token = id.map(Token::Pending);

@@ -20,6 +20,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use hmc_core::kinds::{Access, Caps, Rank};
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -217,6 +219,10 @@ impl StreamPort {
         self.rx.drop_body();
         self.tx.clear();
         self.serve.clear();
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::DeathForgetsOps) {
+            return;
+        }
         for seq in self.requests.seqs() {
             let in_reach = self
                 .requests
@@ -252,6 +258,17 @@ impl StreamPort {
             return;
         }
         let completion = (!r.mute).then_some(Completion { op: r.work.op, result });
+        #[cfg(hmc_mutants)]
+        let completion = match completion {
+            None if mutant::is(Mutant::SkipGeneration) => {
+                Some(Completion { op: r.work.op, result })
+            }
+            completion => completion,
+        };
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::TellTwice) {
+            self.done.extend(completion);
+        }
         self.requests.finish(seq);
         self.done.extend(completion);
     }
@@ -391,6 +408,8 @@ impl Transport for StreamPort {
             }
         }
         self.let_go(op, running);
+        #[cfg(hmc_mutants)]
+        let running = running && !mutant::is(Mutant::CancelIsFence);
         if running { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
     }
 }

@@ -1,6 +1,8 @@
 //! Frames in: headers through a small buffer, large payload straight into its region.
 
 use hmc_core::kinds::Access;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::Span as Range;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind, Nack};
@@ -103,6 +105,10 @@ impl Rx {
             Dest::Window { window, epoch, .. } => *window == id && *epoch == of,
             Dest::Answer { .. } | Dest::Discard { .. } => false,
         };
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::WriteAfterRevoke) {
+            return hit;
+        }
         if hit {
             *dest = Dest::Discard { left: dest.left() };
         }
@@ -246,6 +252,13 @@ impl StreamPort {
         let bytes = self.rx.buf.get(self.rx.start..upto).unwrap_or_default();
         if let Dest::Window { region, range, .. } | Dest::Answer { region, range, .. } = dest {
             let (part, _) = range.take(u64::try_from(n).unwrap_or(0));
+            #[cfg(hmc_mutants)]
+            let (part, bytes) = if mutant::is(Mutant::ShortReadLosesByte) && n < left {
+                let kept = n.saturating_sub(1);
+                (part.take(u64::try_from(kept).unwrap_or(0)).0, bytes.get(..kept).unwrap_or(bytes))
+            } else {
+                (part, bytes)
+            };
             // The range was resolved against this region, so it fits.
             let _ = region.bytes().write_at(part, bytes);
             self.bytes_in = self.bytes_in.saturating_add(part.len());

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use hmc_core::kinds::Access;
 use hmc_core::limits::MAX_CHUNK_BYTES;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::span::Span as Range;
 use hmc_core::window::{Life, Step, WindowFault};
@@ -108,6 +110,11 @@ impl Serve {
 
     /// The next acknowledgement or refusal to send.
     pub(super) fn next_answer(&mut self) -> Option<DataFrame> {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::AckOneTooFew) && self.answers.is_empty() {
+            let one_less = |(seq, count): (u32, u64)| (seq, count.saturating_sub(1).max(1));
+            self.run = self.run.take().map(one_less);
+        }
         self.answers
             .pop_front()
             .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))
@@ -232,7 +239,15 @@ impl StreamPort {
         }
         let mut place = None;
         if writing.fault.is_none() {
-            match self.check(f, f.offset, len, Access::WRITE) {
+            let offset = f.offset;
+            #[cfg(hmc_mutants)]
+            let offset = if mutant::is(Mutant::ChunkAtStart) {
+                let before = f.total.saturating_sub(writing.left.saturating_add(len));
+                offset.saturating_sub(before)
+            } else {
+                offset
+            };
+            match self.check(f, offset, len, Access::WRITE) {
                 Ok(slice) => {
                     place = self.regions.resolve(slice).map(|r| (r.clone(), slice.span));
                 }
@@ -240,6 +255,15 @@ impl StreamPort {
             }
         }
         self.serve.writing = Some(writing);
+        #[cfg(hmc_mutants)]
+        if f.flags.contains(DataFlags::LAST) && writing.fault.is_none() {
+            if mutant::is(Mutant::AckBeforeBytes) {
+                self.serve.done(f.seq);
+            }
+            if mutant::is(Mutant::NotifyBeforeBytes) && f.flags.contains(DataFlags::NOTIFY) {
+                self.notify(f.tag);
+            }
+        }
         Ok(place)
     }
 
@@ -252,8 +276,15 @@ impl StreamPort {
         match fault {
             Some(why) => self.serve.refuse(f.seq, why),
             None => {
-                if f.flags.contains(DataFlags::NOTIFY) {
+                let notify = f.flags.contains(DataFlags::NOTIFY);
+                #[cfg(hmc_mutants)]
+                let notify = notify && !mutant::is(Mutant::NotifyBeforeBytes);
+                if notify {
                     self.notify(f.tag);
+                }
+                #[cfg(hmc_mutants)]
+                if mutant::is(Mutant::AckBeforeBytes) {
+                    return;
                 }
                 self.serve.done(f.seq);
             }
@@ -264,7 +295,10 @@ impl StreamPort {
         if self.serve.replies.len() >= MAX_REQUESTS || !self.serve.has_room() {
             return Err(Down::Protocol("more requests than were agreed"));
         }
-        match self.check(f, f.offset, f.total, Access::READ) {
+        let offset = f.offset;
+        #[cfg(hmc_mutants)]
+        let offset = if mutant::is(Mutant::GetFromStart) { 0 } else { offset };
+        match self.check(f, offset, f.total, Access::READ) {
             Ok(source) => self.serve.push_reply(Reply {
                 seq: f.seq,
                 window: f.window,

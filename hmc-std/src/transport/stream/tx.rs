@@ -1,6 +1,8 @@
 //! Frames out: small ones gathered in a staging buffer, large payload sent from where it lies.
 
 use hmc_core::limits::MAX_STREAM_FRAME_BYTES;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::Span as Range;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
@@ -183,6 +185,11 @@ impl StreamPort {
             self.tx.stage.clear();
             self.tx.sent = 0;
         }
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::ShortWriteForgotten) {
+            self.tx.stage.clear();
+            self.tx.sent = 0;
+        }
         let from_body = u64::try_from(n.saturating_sub(from_stage)).unwrap_or(0);
         let Some(body) = &mut self.tx.body else {
             return;
@@ -298,6 +305,12 @@ impl StreamPort {
             return true;
         };
         let (part, rest) = unsent.take(u64::from(MAX_STREAM_FRAME_BYTES));
+        #[cfg(hmc_mutants)]
+        let part = if mutant::is(Mutant::SameChunkAgain) {
+            work.local.span.take(part.len()).0
+        } else {
+            part
+        };
         frame.len = u32::try_from(part.len()).unwrap_or(0);
         frame.offset = frame.offset.saturating_add(r.moved);
         r.moved = r.moved.saturating_add(part.len());

@@ -1,0 +1,186 @@
+//! `cargo xtask sim --mutants`: plants one bug after the other and counts the seeds until the world notices.
+//!
+//! No check here knows which bug is planted: a bug counts as found when a seed fails by the world's general rules.
+//! Needs a build with `--cfg hmc_mutants`, which the command makes.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hmc_core::mutant::{ALL, Mutant, activate};
+use hmc_sim::world::finding::{Finding, Kind};
+use hmc_sim::world::run::run_plan;
+use hmc_sim::world::script::Plan;
+use hmc_sim::world::swarm::Shape;
+
+use crate::cluster::Sessions;
+
+/// As `cargo xtask sim` draws it, so that a seed means the same there.
+const SHAPE: Shape = Shape { ranks: None, asks: None, hours: 0, relay: true };
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The first seed of each.
+    pub first: u64,
+    /// Seeds for each bug at most.
+    pub limit: u64,
+    /// Time for each bug at most.
+    pub time: Duration,
+    /// Seeds that must pass without any bug.
+    pub green: u64,
+    /// Only bugs whose name contains this.
+    pub only: Option<String>,
+    /// Threads; zero: one for each processor.
+    pub threads: usize,
+}
+
+/// How a search ended.
+#[derive(Debug, Default)]
+struct Hunt {
+    /// The lowest seed that failed.
+    found: Option<(u64, Finding)>,
+    seeds: u64,
+    asks: u64,
+    wall: Duration,
+}
+
+/// What noticed it: the judge of bytes, answers and messages, or the watch over time.
+const fn noticed_by(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Late | Kind::Hang | Kind::Stuck | Kind::Livelock => "liveness",
+        Kind::Panic => "panic",
+        Kind::Border | Kind::Health => "border",
+        Kind::StrayBytes => "stray bytes",
+        _ => "oracle",
+    }
+}
+
+/// Runs seeds with a bug planted until one fails that passes without it.
+fn hunt(options: &Options, mutant: Mutant) -> Hunt {
+    let mut sum = Hunt::default();
+    let (mut first, end) = (options.first, options.first + options.limit);
+    while first < end {
+        activate(Some(mutant));
+        let left = options.time.saturating_sub(sum.wall);
+        let run = seeds(options, first, end - first, left);
+        activate(None);
+        sum.seeds += run.seeds;
+        sum.asks += run.asks;
+        sum.wall += run.wall;
+        let Some((seed, finding)) = run.found else { break };
+        if run_plan(&Plan::draw(seed, &SHAPE), Sessions, false, None).result.is_ok() {
+            sum.found = Some((seed, finding));
+            break;
+        }
+        // The seed fails anyway: it says nothing about this bug.
+        first = seed + 1;
+    }
+    sum
+}
+
+/// Runs seeds until one fails, or enough passed, or the time is up.
+fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
+    let begun = Instant::now();
+    let (next, done, asks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let found: Mutex<Option<(u64, Finding)>> = Mutex::new(None);
+    let worker = || {
+        while !stop.load(Ordering::Relaxed) && begun.elapsed() < time {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= limit {
+                break;
+            }
+            let seed = first + index;
+            let plan = Plan::draw(seed, &SHAPE);
+            let outcome = run_plan(&plan, Sessions, false, None);
+            asks.fetch_add(outcome.stats.asks, Ordering::Relaxed);
+            done.fetch_add(1, Ordering::Relaxed);
+            if let (Err(finding), Ok(mut found)) = (outcome.result, found.lock()) {
+                stop.store(true, Ordering::Relaxed);
+                // Lower seeds may still run on other threads: the lowest counts.
+                if found.as_ref().is_none_or(|(lowest, _)| seed < *lowest) {
+                    *found = Some((seed, finding));
+                }
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if options.threads == 0 { cores } else { options.threads };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(worker);
+        }
+        worker();
+    });
+    Hunt {
+        found: found.into_inner().unwrap_or_default(),
+        seeds: done.into_inner(),
+        asks: asks.into_inner(),
+        wall: begun.elapsed(),
+    }
+}
+
+/// The first words of a finding, for a line of a table.
+fn short(text: &str) -> String {
+    let mut short: String = text.chars().take(90).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short
+}
+
+fn report(mutant: Mutant, class: &str, hunt: &Hunt) {
+    let (name, s) = (format!("{mutant:?}"), hunt.wall.as_secs_f64());
+    match &hunt.found {
+        Some((seed, finding)) => {
+            let (by, kind) = (noticed_by(finding.kind), format!("{:?}", finding.kind));
+            println!("{name:<25} {class:<34} {by:<12} {kind:<12} {seed:>6} {s:>7.2} s");
+            println!("    {}", short(&finding.text));
+        }
+        None => {
+            let n = hunt.seeds;
+            println!("{name:<25} {class:<34} NOT FOUND in {n} seeds, {s:.2} s");
+        }
+    }
+}
+
+/// Looks for each planted bug, and for none. Whether all of them were found and nothing else.
+#[must_use]
+pub fn run(options: &Options) -> bool {
+    // A panic is a finding with its text, not a page on the screen.
+    std::panic::set_hook(Box::new(|_| {}));
+    let begun = Instant::now();
+    activate(None);
+    let sound = seeds(options, options.first, options.green, Duration::MAX);
+    if let Some((seed, finding)) = &sound.found {
+        println!(
+            "without any planted bug, seed {seed} fails: {:?}: {}",
+            finding.kind, finding.text
+        );
+    } else {
+        let (n, asks, s) = (sound.seeds, sound.asks, sound.wall.as_secs_f64());
+        println!("without any planted bug: {n} seeds pass, {asks} operations, {s:.1} s");
+    }
+    println!(
+        "{:<25} {:<34} {:<12} {:<12} {:>6} {:>9}",
+        "planted bug", "class of fault", "noticed by", "finding", "seed", "time"
+    );
+    let (mut all, mut found, mut most) = (0u32, 0u32, 0u64);
+    for (mutant, class) in ALL {
+        let wanted = options.only.as_ref().is_none_or(|only| format!("{mutant:?}").contains(only));
+        if !wanted {
+            continue;
+        }
+        let hunt = hunt(options, *mutant);
+        report(*mutant, class, &hunt);
+        all += 1;
+        if let Some((seed, _)) = &hunt.found {
+            found += 1;
+            most = most.max(seed - options.first + 1);
+        }
+    }
+    let s = begun.elapsed().as_secs_f64();
+    println!("{found} of {all} planted bugs found, each within {most} seeds; {s:.0} s in all");
+    found == all && sound.found.is_none()
+}
