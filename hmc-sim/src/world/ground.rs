@@ -103,12 +103,13 @@ impl Ground {
         self.writers.push(Writer { mark, since, running: true });
     }
 
-    /// Readers and writers that began after every past mark need none of them.
+    /// Readers and writers that began after every past mark need none of them. Failed writers need them too: the
+    /// message of one may be read long after its bytes were written over.
     fn forget(&mut self) {
         if self.past.is_empty() {
             return;
         }
-        let writers = self.writers.iter().filter(|writer| writer.running).map(|w| w.since);
+        let writers = self.writers.iter().map(|writer| writer.since);
         let oldest = self.readers.iter().map(|reader| reader.since).chain(writers).min();
         match oldest {
             None => self.past.clear(),
@@ -206,7 +207,7 @@ impl Ground {
         if let Some(index) = self.writers.iter().position(own) {
             let writer = self.writers.remove(index);
             let others = self.readers.iter().any(|r| r.since < ended)
-                || self.writers.iter().any(|w| w.running && w.mark.overlaps(offset, now.len()));
+                || self.writers.iter().any(|w| w.mark.overlaps(offset, now.len()));
             if others {
                 self.past.push((ended, writer.mark));
             }
