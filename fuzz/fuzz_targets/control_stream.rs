@@ -1,4 +1,7 @@
 //! See `hmc_fuzz::bodies::control::control_stream`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::control::control_stream, bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(
+    hmc_fuzz::bodies::control::control_stream,
+    bytes
+));

@@ -1,4 +1,7 @@
 //! See `hmc_fuzz::bodies::handshake::handshake`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::handshake::handshake, bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(
+    hmc_fuzz::bodies::handshake::handshake,
+    bytes
+));

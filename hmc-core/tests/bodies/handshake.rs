@@ -39,8 +39,17 @@ enum Verdict {
     Code(u16),
 }
 
+/// Who reads a frame.
+#[derive(Clone, Copy)]
+enum Reader {
+    /// It looks at whom the dialer wants.
+    Acceptor,
+    /// It looks at who answers, if it wants somebody.
+    Dialer(Option<u32>),
+}
+
 /// Judges a frame with a list of endpoints at `list`; `job` and `rank` are the reader's.
-fn judge(frame: &[u8], list: usize, job: u64, rank: u32, wanted: Option<u32>) -> Verdict {
+fn judge(frame: &[u8], list: usize, job: u64, rank: u32, reader: Reader) -> Verdict {
     use Verdict::{Bad, Code, Good};
     if frame.len() > 8 + 512 || frame.len() < MAGIC + 6 || frame[MAGIC..MAGIC + 4] != *b"HMC2" {
         return Bad;
@@ -82,11 +91,12 @@ fn judge(frame: &[u8], list: usize, job: u64, rank: u32, wanted: Option<u32>) ->
     if number(frame, JOB, 8) != job {
         return Code(3);
     }
-    match wanted {
-        // The dialer looks at who answers, the acceptor at whom the dialer wants.
-        Some(wanted) if number(frame, RANK, 4) != u64::from(wanted) => Code(4),
-        None if expected != u64::from(u32::MAX) && expected != u64::from(rank) => Code(4),
-        _ => Good,
+    match reader {
+        Reader::Dialer(Some(wanted)) if number(frame, RANK, 4) != u64::from(wanted) => Code(4),
+        Reader::Acceptor if expected != u64::from(u32::MAX) && expected != u64::from(rank) => {
+            Code(4)
+        }
+        Reader::Dialer(_) | Reader::Acceptor => Good,
     }
 }
 
@@ -191,7 +201,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     let mut dialer = Control::dial(&hello, Instant::ZERO).unwrap();
     let (mut first, _) = outputs(&mut dialer);
     between.pass(1, &mut first);
-    let verdict = judge(&first, LIST, our_job, ACCEPTOR, None);
+    let verdict = judge(&first, LIST, our_job, ACCEPTOR, Reader::Acceptor);
     // The broken acceptor does not care for jobs.
     let believed = match subject {
         Subject::Broken if first.len() >= LIST => number(&first, JOB, 8),
@@ -234,7 +244,8 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     } else {
         hand(&mut dialer, &answer);
         if refusal.is_none() {
-            let want = judge(&answer, LIST + 16, job, rank, expected.map(|r| r.0));
+            let reader = Reader::Dialer(expected.map(|r| r.0));
+            let want = judge(&answer, LIST + 16, job, rank, reader);
             let up = dialer.state() == State::Ready;
             assert_eq!(up, want == Verdict::Good, "{want:?} of {answer:02x?}");
             if up && between.which == 0 {

@@ -142,6 +142,12 @@ pub(crate) fn handshakes() -> Vec<Seed> {
     };
     let mut seeds = vec![
         Seed::plain(T, "good", handshake(CALL, &[])),
+        // Found by fuzzing: a dialer without a wish is answered as if it were somebody else.
+        Seed::plain(
+            T,
+            "answer_to_another",
+            b"\x02\x01\0\0\0\0\0\0\0\x07=\0\0\02\x01\x02\x02\x01\x02\0\0f\x09\0\0\x8e\0=\0\0\02\x01\0\0\x09".to_vec(),
+        ),
         Seed::plain(T, "any_rank", with(3, 0)),
         Seed::plain(T, "silent_dialer", with(5, 0)),
         Seed::plain(T, "silent_acceptor", with(12, 0)),

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// One target only
     #[arg(long)]
     pub(crate) target: Option<String>,
+    /// Start every target's chance from here, so that a run can be had again; drawn if not given
+    #[arg(long)]
+    pub(crate) seed: Option<u32>,
     /// Run against the planted bugs: each target must find its own
     #[arg(long)]
     pub(crate) planted: bool,
@@ -87,6 +90,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
         };
         command
             .arg(format!("-max_total_time={}", options.secs))
+            .args(options.seed.map(|seed| format!("-seed={seed}")))
             // One second for one input, and memory that grows only with the input.
             .args(["-timeout=1", "-rss_limit_mb=512", "-print_final_stats=1"]);
         match shell::stream(&mut command, BUILD.saturating_add(Duration::from_secs(options.secs))) {
