@@ -146,7 +146,7 @@ pub(crate) fn handshakes() -> Vec<Seed> {
         Seed::plain(
             T,
             "answer_to_another",
-            b"\x02\x01\0\0\0\0\0\0\0\x07=\0\0\02\x01\x02\x02\x01\x02\0\0f\x09\0\0\x8e\0=\0\0\02\x01\0\0\x09".to_vec(),
+            b"\x02\x01\0\0\0\0\0\0\0\x07=\0\0\0\x32\x01\x02\x02\x01\x02\0\0f\x09\0\0\x8e\0=\0\0\0\x32\x01\0\0\x09".to_vec(),
         ),
         Seed::plain(T, "any_rank", with(3, 0)),
         Seed::plain(T, "silent_dialer", with(5, 0)),
