@@ -144,7 +144,7 @@ fn every_body_finds_its_planted_bug() {
 
 /// Writes the seeds and all classes, after a deliberate change of the format. Look at the difference.
 #[test]
-#[ignore = "writes files"]
+#[ignore = "writes the corpus anew: `cargo test -p hmc-core --test fuzz_corpus -- --ignored`"]
 fn write_corpus() {
     std::fs::create_dir_all(root().join("classes")).unwrap();
     for seed in fuzz_seeds::all() {

@@ -258,7 +258,7 @@ fn every_phase_takes_every_note_as_stored() {
 
 /// Prints the table, for a deliberate change.
 #[test]
-#[ignore = "prints the table; compares nothing"]
+#[ignore = "prints the table, compares nothing: `cargo test -p hmc-core --test relay -- --ignored --nocapture`"]
 fn print_table() {
     print!("{}", table());
 }

@@ -153,7 +153,7 @@ fn every_failure_survives_a_nack() {
 
 /// Prints both tables, for a deliberate change of the format.
 #[test]
-#[ignore = "prints the tables; compares nothing"]
+#[ignore = "prints the tables, compares nothing: `cargo test -p hmc-core --test wire_golden -- --ignored --nocapture`"]
 fn print_tables() {
     let list = endpoints();
     let lines = |name: &str, bytes: &[u8]| {

@@ -179,7 +179,7 @@ fn random_inputs_break_nothing_and_find_the_planted_bug() {
 
 /// Writes the seeds and the classes, after a deliberate change.
 #[test]
-#[ignore = "writes files"]
+#[ignore = "writes the corpus anew: `cargo test -p hmc-std --test config_corpus -- --ignored`"]
 fn write_corpus() {
     let folder = root().join("corpus/config");
     std::fs::create_dir_all(&folder).unwrap();
