@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -75,32 +75,33 @@ impl Registered {
     }
 }
 
-/// One session's epoll instances and its queue of links to run.
+/// Links that asked to be run.
 #[derive(Debug)]
-pub(crate) struct Driver {
-    main: OwnedFd,
-    /// With `Progress::Manual`, data planes are watched apart: only `progress()` serves them.
-    data: Option<OwnedFd>,
-    bell: OwnedFd,
-    queue: Mutex<VecDeque<u32>>,
+struct Queue {
+    links: VecDeque<u32>,
+    /// Whether the background thread sleeps, or is about to, and has to be rung for a link.
+    parked: bool,
 }
 
-fn new_epoll() -> Result<OwnedFd> {
-    epoll::create(epoll::CreateFlags::CLOEXEC)
-        .map_err(|e| Error::io("cannot create an epoll instance", e))
+/// One session's epoll instance and its queue of links to run.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    epoll: OwnedFd,
+    /// With `Progress::Manual` only `progress()` serves data planes: nobody watches them.
+    progress: Progress,
+    bell: OwnedFd,
+    queue: Mutex<Queue>,
 }
 
 impl Driver {
     pub(crate) fn new(progress: Progress) -> Result<Self> {
-        let main = new_epoll()?;
-        let data = match progress {
-            Progress::Thread => None,
-            Progress::Manual => Some(new_epoll()?),
-        };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| Error::io("cannot create an epoll instance", e))?;
         use rustix::event::EventfdFlags;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
-        let this = Self { main, data, bell, queue: Mutex::new(VecDeque::with_capacity(64)) };
+        let queue = Queue { links: VecDeque::with_capacity(64), parked: false };
+        let this = Self { epoll, progress, bell, queue: Mutex::new(queue) };
         this.watch(&this.bell, Token::Bell)?;
         Ok(this)
     }
@@ -119,19 +120,12 @@ impl Driver {
     /// Watches a descriptor for reading, as long as it is open.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> Result<()> {
         let data = epoll::EventData::new_u64(token.encode());
-        epoll::add(&self.main, fd, data, epoll::EventFlags::IN)
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
             .map_err(|e| Error::io("cannot watch a descriptor", e))
     }
 
     pub(crate) fn unwatch(&self, fd: impl AsFd) {
-        let _ = epoll::delete(&self.main, fd);
-    }
-
-    fn instance(&self, channel: Channel) -> &OwnedFd {
-        match (channel, &self.data) {
-            (Channel::Data, Some(data)) => data,
-            _ => &self.main,
-        }
+        let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Tells the kernel what a half of a link waits for.
@@ -145,6 +139,9 @@ impl Driver {
         write: bool,
     ) {
         let Some(fd) = socket.fd() else { return };
+        if channel == Channel::Data && self.progress == Progress::Manual {
+            return;
+        }
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, read);
         flags.set(epoll::EventFlags::OUT, write);
@@ -152,11 +149,10 @@ impl Driver {
         // waiter attends the socket, or the inbox is full): once is enough then.
         flags.set(epoll::EventFlags::ONESHOT, !read && !write);
         let data = epoll::EventData::new_u64(Token::Link(serial, channel).encode());
-        let at = self.instance(channel);
         let told = if slot.added {
-            epoll::modify(at, fd, data, flags)
+            epoll::modify(&self.epoll, fd, data, flags)
         } else {
-            epoll::add(at, fd, data, flags)
+            epoll::add(&self.epoll, fd, data, flags)
         };
         match told {
             Ok(()) => *slot = Registered { added: true, read, write },
@@ -169,21 +165,38 @@ impl Driver {
     /// Stops watching a link.
     pub(crate) fn forget(&self, link: &Link) {
         if let Some(fd) = link.ctrl_socket().fd() {
-            let _ = epoll::delete(&self.main, fd);
+            let _ = epoll::delete(&self.epoll, fd);
         }
         if let Some(fd) = link.data_socket().and_then(|s| s.fd()) {
-            let _ = epoll::delete(self.instance(Channel::Data), fd);
+            let _ = epoll::delete(&self.epoll, fd);
         }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for a link to be run.
     pub(crate) fn enqueue(&self, serial: u32) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(serial);
-        self.ring();
+        let mut queue = self.queue();
+        queue.links.push_back(serial);
+        let parked = std::mem::take(&mut queue.parked);
+        drop(queue);
+        if parked {
+            self.ring();
+        }
     }
 
-    pub(crate) fn next_queued(&self) -> Option<u32> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    /// Moves the links that asked to be run into `out`, so that those who ask meanwhile get their turn after
+    /// all others had theirs.
+    pub(crate) fn take_queued(&self, out: &mut VecDeque<u32>) {
+        out.clear();
+        std::mem::swap(&mut self.queue().links, out);
+    }
+
+    /// Nobody needs to be run any more: all links are.
+    pub(crate) fn forget_queued(&self) {
+        self.queue().links.clear();
     }
 
     /// Wakes whoever waits in [`Driver::wait`].
@@ -196,22 +209,21 @@ impl Driver {
         let _ = rustix::io::read(&self.bell, &mut count);
     }
 
-    /// Waits up to `timeout` for something to be ready; `None` waits for ever. Says how many events
-    /// `out` got.
-    pub(crate) fn wait(
-        &self,
-        manual_data: bool,
-        out: &mut Events,
-        timeout: Option<&rustix::time::Timespec>,
-    ) -> usize {
-        let at = match (&self.data, manual_data) {
-            (Some(data), true) => data,
-            _ => &self.main,
-        };
+    /// Waits up to `timeout` for something to be ready, or not at all when a link wants to be run; `None` waits
+    /// for ever.
+    pub(crate) fn wait(&self, out: &mut Events, timeout: Option<&rustix::time::Timespec>) {
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut queue = self.queue();
+        let sleeps = queue.links.is_empty() && timeout != Some(&now);
+        queue.parked = sleeps;
+        drop(queue);
         out.raw.clear();
         let room = rustix::buffer::spare_capacity(&mut out.raw);
         // EINTR: the caller goes round anyway.
-        epoll::wait(at, room, timeout).unwrap_or_default()
+        let _ = epoll::wait(&self.epoll, room, if sleeps { timeout } else { Some(&now) });
+        if sleeps {
+            self.queue().parked = false;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The background thread: serves every socket that nobody else attends, keeps time, sleeps when
 //! there is nothing to do.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -26,6 +27,7 @@ pub(crate) fn run(shared: Weak<Shared>, driver: Arc<Driver>) {
         shut: Vec::new(),
         // Room from the start, so that the first tick allocates nothing beside a running transfer.
         links: Vec::with_capacity(64),
+        queued: VecDeque::with_capacity(64),
         open_at: Instant::NEVER,
         spin_until: Instant::ZERO,
     };
@@ -50,6 +52,8 @@ struct Engine {
     /// Doors that are shut for lack of descriptors.
     shut: Vec<u32>,
     links: Vec<Arc<Link>>,
+    /// Storage for the links that are being run.
+    queued: VecDeque<u32>,
     open_at: Instant,
     spin_until: Instant,
 }
@@ -69,7 +73,7 @@ impl Engine {
 
     fn events_of(&mut self, driver: &Driver, timeout: Duration) {
         let timeout = clock::timespec(timeout);
-        driver.wait(false, &mut self.events, timeout.as_ref());
+        driver.wait(&mut self.events, timeout.as_ref());
     }
 
     fn round(&mut self, s: &Arc<Shared>) {
@@ -92,7 +96,7 @@ impl Engine {
             }
         }
         if s.config.progress == Progress::Thread {
-            busy |= s.serve_queued();
+            busy |= s.serve_queued(&mut self.queued);
         }
         let now = clock::now();
         if busy {

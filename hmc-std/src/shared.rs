@@ -408,6 +408,8 @@ impl Shared {
     /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.
     pub(crate) fn run_data_planes(&self) -> bool {
         let mut busy = false;
+        // Every link is run anyway.
+        self.driver.forget_queued();
         for link in self.links() {
             link.dequeue();
             busy |= link.turn_data(false);

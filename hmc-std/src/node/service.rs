@@ -1,6 +1,7 @@
 //! What a session does when something is ready or time has passed. No thread, no waiting, no descriptors: whoever
 //! drives the session ([`crate::engine`], a simulated world) tells it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::time::Instant;
@@ -28,10 +29,12 @@ impl Shared {
         }
     }
 
-    /// Runs the links that asked for it. Returns whether anything happened.
-    pub(crate) fn serve_queued(&self) -> bool {
+    /// Runs the links that asked for it, each once: those that ask again wait until others had their turn.
+    /// Returns whether anything happened. `queued` is storage that is used again and again.
+    pub(crate) fn serve_queued(&self, queued: &mut VecDeque<u32>) -> bool {
         let mut busy = false;
-        while let Some(serial) = self.driver.next_queued() {
+        self.driver.take_queued(queued);
+        for serial in queued.drain(..) {
             if let Some(link) = self.link_by_serial(serial) {
                 link.dequeue();
                 busy |= link.turn_data(false);

@@ -89,6 +89,7 @@ pub struct Node {
     out: VecDeque<Output>,
     next_tick: Instant,
     links: Vec<Arc<Link>>,
+    queued: VecDeque<u32>,
     send_room: usize,
 }
 
@@ -167,6 +168,7 @@ impl Node {
             out: VecDeque::new(),
             next_tick: settings.now,
             links: Vec::new(),
+            queued: VecDeque::new(),
             // Whoever has much to say has room for it: else the way there and back of each piece adds up.
             send_room: pick(SEND_ROOMS, chance, 0).max((len >> 5).min(64 << 10)),
         })
@@ -280,7 +282,7 @@ impl Node {
             self.shared.keep_time(self.now, &mut self.links);
         }
         for _ in 0..ROUNDS {
-            let mut busy = self.shared.serve_queued();
+            let mut busy = self.shared.serve_queued(&mut self.queued);
             busy |= self.serve_paused();
             busy |= self.go_on_dialing();
             while let Decision::Redial(rank) = self.shared.decide(Change::Tick) {

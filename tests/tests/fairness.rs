@@ -1,0 +1,67 @@
+//! One busy peer takes no turn from the others.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hmc_std::memory::Span;
+use hmc_std::{Access, ConnType, Session};
+use hmc_tests::scene::{TempDir, until};
+
+const LONG: Duration = Duration::from_secs(20);
+const BLOCK: u64 = 8 << 20;
+const LABEL: u64 = 5;
+
+/// A peer that always has copies queued at the target (puts into adopted memory, which the target's
+/// background thread does itself) leaves room for another's puts and for the time: heartbeats go on.
+#[test]
+fn queued_copies_of_one_peer_do_not_shut_out_another() {
+    let dir = TempDir::new();
+    let target = Session::builder(1)
+        .uds(dir.path())
+        .tcp("127.0.0.1:0")
+        .buffer(4096)
+        .heartbeat(Some(Duration::from_millis(200)))
+        .start()
+        .unwrap();
+    let session = |rank, conn| {
+        let s = Session::builder(rank).buffer(4096).start().unwrap();
+        let peer = s.connect_with(1, &dir.address(), conn, LONG).unwrap();
+        (s, peer)
+    };
+    let (busy, to_target) = session(0, ConnType::Shm);
+    let (_quiet, other) = session(2, ConnType::Tcp);
+    let vector = || vec![0u8; usize::try_from(BLOCK).unwrap()];
+    let room = target.register_vec(vector()).unwrap().take_all().unwrap();
+    let _window = target.peer(0).unwrap().expose(room, Access::all(), LABEL).unwrap();
+    let window = to_target.remote_window(LABEL, LONG).unwrap();
+    let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let post = |span: Span| to_target.put_span(span, &window, 0).unwrap();
+            let span = || busy.register_vec(vector()).unwrap().take_all().unwrap();
+            let mut flying: VecDeque<_> = (0..8).map(|_| post(span())).collect();
+            while let Some(op) = flying.pop_front() {
+                let (_, span) = op.wait(LONG).unwrap();
+                moved.fetch_add(1, Ordering::Relaxed);
+                if !stop.load(Ordering::Relaxed) {
+                    flying.push_back(post(span));
+                }
+            }
+        });
+        until("the load runs", LONG, || (moved.load(Ordering::Relaxed) > 2).then_some(()));
+        let before = moved.load(Ordering::Relaxed);
+        let results: Vec<_> = (0..20).map(|_| other.put(0, 0, 4096)).collect();
+        let during = moved.load(Ordering::Relaxed) - before;
+        stop.store(true, Ordering::Relaxed);
+        load.join().unwrap();
+        for r in results {
+            r.expect("a put beside the load");
+        }
+        println!("{during} blocks were copied beside 20 puts");
+    });
+    assert!(to_target.is_connected() && other.is_connected());
+    assert_eq!(target.stats().peers_lost, 0);
+}
