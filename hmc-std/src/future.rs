@@ -9,7 +9,7 @@ use hmc_core::slots;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::data::Hold;
+use crate::link::aftermath::Hold;
 use crate::memory::Span;
 use crate::op::{OpError, OpId};
 use crate::peer::Peer;

@@ -211,6 +211,42 @@ fn no_more_than_the_limit_are_under_way() {
     p.a.send_data_nb(0, 8).unwrap().cancel();
 }
 
+/// Half-buffers are as long as what is to be received, and those of a crowd do not stay exposed for ever.
+#[test]
+fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
+    for conn in [ConnType::Shm, ConnType::Tcp] {
+        let p = Pair::new(conn, 4096);
+        let exposed = || p.receiver().stats().peers[0].exposed_bytes;
+        let before = exposed();
+        let sent = p.a.send_data_nb(0, 100).unwrap();
+        assert_eq!(p.b.recv_data_at(0, 100).unwrap(), 100);
+        sent.wait(LONG).unwrap();
+        assert_eq!(exposed() - before, 2 * 4096, "{conn:?}: two pages for a short message");
+        for round in 0..3 {
+            let receives: Vec<_> = (0..20).map(|_| p.b.recv_data_nb(0, 4000).unwrap()).collect();
+            assert!(exposed() - before >= 20 * 2 * 4096, "{conn:?}: one pair for each");
+            let sends: Vec<_> = (0..20).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
+            for r in receives {
+                assert_eq!(r.wait(LONG).unwrap().0, 8, "{conn:?}, round {round}");
+            }
+            for s in sends {
+                s.wait(LONG).unwrap();
+            }
+            until("half-buffers are given back", LONG, || {
+                (exposed() - before <= 8 * 2 * 4096).then_some(())
+            });
+        }
+        // A longer one needs longer halves; what is there serves again.
+        let bytes = pattern(3 * HALF, 1);
+        let mut out = vec![0; bytes.len()];
+        let (sent, got) = both(true, || p.a.send_data(&bytes), || p.b.recv_data(&mut out));
+        sent.unwrap();
+        assert_eq!(got.unwrap(), 3 * HALF);
+        assert!(out == bytes);
+        assert!(exposed() - before <= 2 * HALF + 8 * 2 * 4096, "{conn:?}");
+    }
+}
+
 #[test]
 fn two_pairs_at_once() {
     let pairs = [Pair::new(ConnType::Shm, 4096), Pair::new(ConnType::Tcp, 4096)];

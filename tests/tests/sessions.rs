@@ -187,6 +187,37 @@ fn manual_progress_moves_bytes_only_when_asked() {
     }
 }
 
+/// More operations than one turn has room for end with one acknowledgement: each of their futures wakes,
+/// although nobody drives the session.
+#[test]
+fn every_future_of_a_crowd_wakes() {
+    for via in Via::ALL {
+        let dir = TempDir::new();
+        let target = server(&dir, MIB);
+        let (source, peer) = client(&dir, 0, MIB, via);
+        source.buffer().fill(0, MIB, 0x51).unwrap();
+        let mut futures: Vec<_> = (0..100)
+            .map(|i| Box::pin(peer.put_async(i * 8192, i * 8192, 8192).unwrap()))
+            .map(|future| (future, std::sync::Arc::new(Flag::default())))
+            .collect();
+        // Each is looked at once, and again only when it was woken itself.
+        futures.retain_mut(|(f, flag)| poll(f, flag).map(Result::unwrap).is_pending());
+        for (f, flag) in &mut futures {
+            until("each future wakes", LONG, || flag.is_set().then_some(()));
+            assert!(poll(f, flag).map(Result::unwrap).is_ready());
+        }
+        assert_eq!(
+            target.buffer().crc32c(0, 100 * 8192).unwrap(),
+            source.buffer().crc32c(0, 100 * 8192).unwrap()
+        );
+    }
+}
+
+fn poll<F: Future + Unpin>(f: &mut F, woken: &std::sync::Arc<Flag>) -> std::task::Poll<F::Output> {
+    let waker = std::task::Waker::from(std::sync::Arc::clone(woken));
+    std::pin::Pin::new(f).poll(&mut std::task::Context::from_waker(&waker))
+}
+
 #[derive(Default)]
 struct Flag(std::sync::atomic::AtomicBool);
 

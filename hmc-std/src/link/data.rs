@@ -15,61 +15,11 @@ use hmc_core::work::{Failure, Opcode};
 
 use hmc_mem::slot::SlotWord;
 
+use super::aftermath::{Aftermath, Hold};
 use crate::driver::Registered;
 use crate::memory::{Region, Span};
 use crate::transport::Port;
 use crate::transport::stream::Down;
-
-/// What one operation keeps alive until its fence.
-#[derive(Debug, Default)]
-pub(crate) struct Hold {
-    pub(crate) region: Option<Region>,
-    pub(crate) span: Option<Span>,
-    pub(crate) list: Option<Arc<[Transfer]>>,
-    pub(crate) fed: usize,
-    pub(crate) waker: Option<Waker>,
-}
-
-impl Hold {
-    fn is_empty(&self) -> bool {
-        self.region.is_none() && self.span.is_none() && self.list.is_none() && self.waker.is_none()
-    }
-}
-
-const AFTER: usize = 8;
-
-/// What a turn set free: woken and dropped after the lock is released, since both run foreign code.
-#[derive(Debug, Default)]
-pub(crate) struct Aftermath {
-    holds: [Hold; AFTER],
-    used: usize,
-    pub(crate) finished: bool,
-    pub(crate) delivered: bool,
-}
-
-impl Aftermath {
-    pub(crate) fn is_full(&self) -> bool {
-        self.used == AFTER
-    }
-
-    fn keep(&mut self, hold: Hold) {
-        if hold.is_empty() {
-            return;
-        }
-        if let Some(place) = self.holds.get_mut(self.used) {
-            *place = hold;
-            self.used = self.used.saturating_add(1);
-        }
-    }
-
-    pub(crate) fn release(self) {
-        for hold in self.holds.into_iter().take(self.used) {
-            if let Some(w) = hold.waker {
-                w.wake();
-            }
-        }
-    }
-}
 
 /// A window that this end exposed or knows, by the user's label.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +43,8 @@ pub(crate) struct DataState {
     attached: bool,
     opened: bool,
     attended: bool,
+    /// Ends of operations may be left that no [`Aftermath`] had room for.
+    behind: bool,
     wants_default: bool,
     default: Option<RemoteRegion>,
     default_mappable: bool,
@@ -114,6 +66,7 @@ impl DataState {
             attached,
             opened: false,
             attended: false,
+            behind: false,
             wants_default,
             default: None,
             default_mappable: false,
@@ -398,10 +351,8 @@ impl DataState {
     }
 
     fn drain(&mut self, after: &mut Aftermath) {
-        while !after.is_full() {
-            let Some(event) = self.lane.next_event() else {
-                return;
-            };
+        self.behind = false;
+        while let Some(event) = self.lane.next_event() {
             let outcome = self.lane.outcome(event.op).ok().flatten();
             let waits = outcome.is_some();
             if let Some(word) = self.words.get(usize::from(event.op.index)) {
@@ -428,6 +379,10 @@ impl DataState {
             } else if event.done {
                 let waker = hold.waker.take();
                 after.keep(Hold { waker, ..Hold::default() });
+            }
+            if after.is_full() {
+                self.behind = true;
+                return;
             }
         }
     }
@@ -494,6 +449,6 @@ impl DataState {
 
     /// Whether there is something to do that no socket will tell of.
     pub(crate) fn has_work(&mut self) -> bool {
-        self.port().interest().work
+        self.behind || self.port().interest().work
     }
 }

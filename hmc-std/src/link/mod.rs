@@ -5,8 +5,10 @@
 //! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
 //! answer `PeerDead`.
 
+pub(crate) mod aftermath;
 pub(crate) mod ctrl;
 pub(crate) mod data;
+mod end;
 mod parts;
 pub(crate) mod relay;
 mod schedule;
@@ -29,9 +31,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::{Inbox, Message};
 use crate::socket::Socket;
 use crate::transport::SharedInbox;
-use crate::transport::stream::Down;
+use aftermath::Aftermath;
 use ctrl::CtrlState;
-use data::{Aftermath, DataState};
+use data::DataState;
 pub use parts::Choice;
 pub(crate) use parts::{Counters, Life, LinkParts, Owner, bump};
 pub(crate) use wait::Watch;
@@ -358,6 +360,9 @@ impl Link {
         if after.finished || after.delivered {
             self.baton.notify();
         }
+        if after.is_full() {
+            self.enqueue();
+        }
         after.release();
     }
 
@@ -425,64 +430,6 @@ impl Link {
 
     fn check_not_dead(&self) -> Result<()> {
         if self.life() == Life::Dead { Err(self.gone()) } else { Ok(()) }
-    }
-
-    /// Says BYE; the peer has until `by` to say it too.
-    pub(crate) fn bye(&self, by: Instant) {
-        self.leaving.store(true, Ordering::Release);
-        self.advance(Life::Leaving);
-        let ended = {
-            let mut ctrl = self.ctrl();
-            ctrl.bye(by, clock::now());
-            self.settle_ctrl(&mut ctrl);
-            ctrl.ended()
-        };
-        if let Some(why) = ended {
-            self.die(why.eof, &why.text);
-        }
-    }
-
-    fn end_down(&self, why: Down) {
-        self.die(why == Down::Eof, &why.to_string());
-    }
-
-    /// Ends the link: every operation ends, every waiter wakes. Once.
-    pub(crate) fn die(&self, eof: bool, why: &str) {
-        if self.reason.set(why.to_owned()).is_err() {
-            return;
-        }
-        self.advance(Life::Dead);
-        self.ctrl().close();
-        self.ctrl_socket.shutdown();
-        let mut more = true;
-        while more {
-            let mut after = Aftermath::default();
-            more = {
-                let mut data = self.data();
-                data.die(eof, &mut after);
-                after.is_full()
-            };
-            self.follow_up(after);
-        }
-        self.run_relay();
-        self.driver.forget(self);
-        self.baton.notify();
-        if let Some(owner) = self.owner.upgrade() {
-            owner.over(self);
-        }
-    }
-
-    /// The process of a silent peer has ended at last: nothing of ours is in its reach any more.
-    pub(crate) fn release_all(&self) {
-        let mut more = true;
-        while more {
-            let mut after = Aftermath::default();
-            more = {
-                self.data().die(true, &mut after);
-                after.is_full()
-            };
-            self.follow_up(after);
-        }
     }
 
     /// Whether an operation is certainly still running; looked up without a lock.

@@ -6,7 +6,7 @@ use crate::batch::{Batch, Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::OpFuture;
-use crate::link::data::{Aftermath, Hold};
+use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Link, Watch};
 use crate::op::OpId;
 use hmc_core::lane::Transfer;

@@ -15,7 +15,7 @@ use super::Peer;
 use crate::clock;
 use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::relay::desk::{Bytes, Staging, Want};
+use crate::link::relay::desk::{Bytes, Staging, Want, half_for};
 use crate::link::relay::ticket::{Found, Ticket};
 use crate::link::{Link, Watch};
 use crate::memory::{HeapBytes, Region, Span};
@@ -42,11 +42,12 @@ impl Peer {
     pub fn send_data_within(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
         let deadline = clock::deadline_in(timeout);
         self.check_relay()?;
-        let bounce = match self.link.at_relay(|desk| desk.take_bounce()) {
-            Some(bounce) => bounce,
-            None => self.shared.regions.allocate(RELAY_HALF_BYTES.saturating_mul(2))?,
-        };
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let half = half_for(len);
+        let bounce = match self.link.at_relay(|desk| desk.take_bounce(half)) {
+            Some(bounce) => bounce,
+            None => self.shared.regions.allocate(half.saturating_mul(2))?,
+        };
         let lent = Bytes::Lent(Some(bounce));
         let ticket = self.link.at_relay(|desk| desk.send(lent, len, deadline));
         let ticket = ticket.map_err(|(e, _)| e.with_peer(self.rank()))?;
@@ -73,7 +74,7 @@ impl Peer {
         let deadline = clock::deadline_in(timeout);
         self.check_relay()?;
         let room = u64::try_from(out.len()).unwrap_or(u64::MAX);
-        let want = Want::new(Bytes::Lent(None), room, Ok(self.staging()?), deadline);
+        let want = Want::new(Bytes::Lent(None), room, Ok(self.staging(room)?), deadline);
         let ticket = self.link.at_relay(|desk| desk.receive(want));
         let mut broken = None;
         let found = self.wait_relay(&ticket, deadline, "receiving a message", || {
@@ -179,7 +180,7 @@ impl Peer {
             if room > RELAY_HALF_BYTES {
                 self.expose_for_relay(&region, range.offset(), room).map(Err)
             } else {
-                self.staging().map(Ok)
+                self.staging(room).map(Ok)
             }
         });
         let place = match place {
@@ -200,12 +201,13 @@ impl Peer {
         Ok(advert.region)
     }
 
-    /// Two half-buffers, exposed to the peer.
-    fn staging(&self) -> Result<Staging> {
-        if let Some(staging) = self.link.at_relay(|desk| desk.take_staging()) {
+    /// Two half-buffers for a message of up to `room` bytes, exposed to the peer.
+    fn staging(&self, room: u64) -> Result<Staging> {
+        let half = half_for(room);
+        if let Some(staging) = self.link.at_relay(|desk| desk.take_staging(half)) {
             return Ok(staging);
         }
-        let len = RELAY_HALF_BYTES.saturating_mul(2);
+        let len = half.saturating_mul(2);
         // Only shared memory gains from pages that can be mapped; others are cheaper to have.
         let region = if self.conn() == Some(ConnType::Shm) {
             self.shared.regions.allocate(len)?

@@ -4,7 +4,7 @@ use super::Peer;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::Op;
-use crate::link::data::Hold;
+use crate::link::aftermath::Hold;
 use crate::link::{Life, Watch};
 use crate::memory::Span;
 use crate::op::OpError;

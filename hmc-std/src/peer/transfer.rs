@@ -4,7 +4,7 @@ use super::Peer;
 use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::data::{Aftermath, Hold};
+use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link, Watch, bump};
 use crate::op::OpId;
 use hmc_core::lane::{LaneError, Transfer};

@@ -17,9 +17,12 @@ use super::run;
 use super::ticket::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::Link;
-use crate::link::data::Aftermath;
+use crate::link::aftermath::Aftermath;
 use crate::memory::{Region, Span};
 use crate::transport::shm::ShmFence;
+
+/// A page: less would not make buffers cheaper.
+const SMALLEST_HALF_BYTES: u64 = 4096;
 
 /// Two half-buffers, exposed to the peer. They serve one message after the other.
 #[derive(Debug)]
@@ -155,6 +158,19 @@ pub(crate) struct Inbound {
     pub(super) want: Option<Want>,
 }
 
+/// The length of each half of buffers for a message of up to `len` bytes: as long as it is, in powers of two,
+/// so that what served one message serves others.
+pub(crate) fn half_for(len: u64) -> u64 {
+    let whole = len.min(RELAY_HALF_BYTES).next_power_of_two();
+    whole.max(SMALLEST_HALF_BYTES)
+}
+
+/// Of buffers with two halves, and so many bytes in all, the shortest that is long enough.
+fn smallest(lens: impl Iterator<Item = u64>, half: u64) -> Option<usize> {
+    let fits = lens.enumerate().filter(|(_, len)| len >> 1 >= half);
+    fits.min_by_key(|(_, len)| *len).map(|(at, _)| at)
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
@@ -166,6 +182,8 @@ pub(crate) struct Desk {
     pub(super) incoming: Incoming,
     pub(super) tells: VecDeque<Note>,
     pub(super) spare: Vec<Staging>,
+    /// Half-buffers that are not needed any more, until the peer is out of them.
+    pub(super) parting: Vec<(Staging, Option<ShmFence>)>,
     pub(super) bounces: Vec<Region>,
     /// What puts that ended at once set free.
     pub(super) later: Vec<Aftermath>,
@@ -173,13 +191,16 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Half-buffers for a receive, and bounce buffers for a send, that served before.
-    pub(crate) fn take_staging(&mut self) -> Option<Staging> {
-        self.spare.pop()
+    /// Half-buffers for a receive that served before, each of `half` bytes at least.
+    pub(crate) fn take_staging(&mut self, half: u64) -> Option<Staging> {
+        let at = smallest(self.spare.iter().map(|s| s.region.len()), half)?;
+        Some(self.spare.swap_remove(at))
     }
 
-    pub(crate) fn take_bounce(&mut self) -> Option<Region> {
-        self.bounces.pop()
+    /// Bounce buffers for a send that served before, as [`Desk::take_staging`].
+    pub(crate) fn take_bounce(&mut self, half: u64) -> Option<Region> {
+        let at = smallest(self.bounces.iter().map(Region::len), half)?;
+        Some(self.bounces.swap_remove(at))
     }
 
     /// Offers a message.
@@ -276,8 +297,9 @@ impl Desk {
                     continue;
                 };
                 let before = (run.source, run.target);
-                let (source, target) = run.cut(RELAY_HALF_BYTES);
-                let at = if half == 0 { 0 } else { RELAY_HALF_BYTES };
+                let longest = bounce.len() >> 1;
+                let (source, target) = run.cut(longest);
+                let at = if half == 0 { 0 } else { longest };
                 let from = usize::try_from(source.offset()).ok();
                 let to = usize::try_from(source.end()).ok();
                 let part = from.zip(to).and_then(|(from, to)| bytes.get(from..to));
@@ -339,12 +361,18 @@ impl Desk {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.is_quiet() && self.wants.is_empty() && self.closing.is_empty()
+        self.is_quiet()
+            && self.wants.is_empty()
+            && self.closing.is_empty()
+            && self.parting.is_empty()
     }
 
     /// Whether memory waits for a fence.
     pub(super) fn holds(&self) -> bool {
-        !self.outbound.is_empty() || !self.inbound.is_empty() || !self.closing.is_empty()
+        !self.outbound.is_empty()
+            || !self.inbound.is_empty()
+            || !self.closing.is_empty()
+            || !self.parting.is_empty()
     }
 }
 
@@ -355,4 +383,24 @@ pub(crate) type SendResult = std::result::Result<Arc<Ticket>, (Error, Bytes)>;
 pub(super) fn local(region: &Region, range: Range, part: Range) -> Option<LocalSlice> {
     let span = range.sub(Side::Local, part.offset(), part.len()).ok()?;
     Some(LocalSlice { key: region.key(), span })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{half_for, smallest};
+
+    #[test]
+    fn halves_are_as_long_as_the_message_within_limits() {
+        let lens = [0, 1, 4096, 4097, 65_536, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, u64::MAX];
+        let halves = [4096, 4096, 4096, 8192, 65_536, 1 << 20, 1 << 20, 1 << 20, 1 << 20];
+        assert_eq!(lens.map(half_for), halves);
+    }
+
+    #[test]
+    fn the_shortest_buffer_that_is_long_enough_serves() {
+        let lens = [1 << 20, 8192, 16_384];
+        let best = |half| smallest(lens.into_iter(), half);
+        assert_eq!([4096, 8192, 8193, 1 << 19].map(best), [Some(1), Some(2), Some(0), Some(0)]);
+        assert_eq!(best((1 << 19) + 1), None);
+    }
 }

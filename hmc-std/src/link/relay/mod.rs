@@ -18,8 +18,8 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::relay::{Ending, Note, Why};
 use hmc_core::wire::message::Message as Wire;
 
+use super::aftermath::Aftermath;
 use super::ctrl::Ended;
-use super::data::Aftermath;
 use super::{Link, lock};
 use crate::error::Result;
 use desk::{Desk, Inbound, Outbound, Want};

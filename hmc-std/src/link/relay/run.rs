@@ -18,7 +18,7 @@ use super::After;
 use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Staging, Want, local};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-use crate::link::data::{Aftermath, Hold};
+use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link};
 use crate::memory::{Region, Span};
 use crate::transport::Fence;
@@ -47,6 +47,7 @@ impl Desk {
             self.run_inbound(link, i, after);
         }
         self.close_unmatched(link, after);
+        self.trim(link, after);
         self.tell(link, after);
         after.over.0.extend(self.outbound.extract_if(.., |m| m.machine.is_over()));
         for m in self.inbound.extract_if(.., |m| m.machine.is_over()) {
@@ -110,7 +111,7 @@ impl Desk {
                 match want.staging.take() {
                     // The peer was never told of it.
                     Some(staging) => {
-                        give_back(link, &mut self.spare, staging, after);
+                        give_back(link, &mut self.spare, staging);
                         after.wakers.extend(want.ticket.freed(span_of(&mut want.bytes)));
                         after.over.2.push(want);
                     }
@@ -124,11 +125,24 @@ impl Desk {
     }
 
     fn close_unmatched(&mut self, link: &Link, after: &mut After) {
-        for mut w in self.closing.extract_if(.., |w| has_passed(link, w)) {
+        for mut w in self.closing.extract_if(.., |w| has_passed(link, &mut w.fence, &w.window)) {
             after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
             after.news = true;
             after.over.2.push(w);
         }
+    }
+
+    /// Lets go of half-buffers that are too many: windows are few, and messages may have been many at a time.
+    fn trim(&mut self, link: &Link, after: &mut After) {
+        while self.spare.len() > MAX_SPARE {
+            // The shortest helps least.
+            let lens = self.spare.iter().map(|s| s.region.len()).enumerate();
+            let Some((at, _)) = lens.min_by_key(|(_, len)| *len) else { return };
+            let staging = self.spare.swap_remove(at);
+            let fence = revoke(link, &staging.remote, after);
+            self.parting.push((staging, fence));
+        }
+        self.parting.retain_mut(|(s, fence)| !has_passed(link, fence, &s.remote));
     }
 
     /// Sends what was said, in its order: with the desk's lock held.
@@ -201,7 +215,7 @@ impl Desk {
         };
         loop {
             if let Some(w) = want.as_mut().filter(|w| w.fence.is_some())
-                && has_passed(link, w)
+                && has_passed(link, &mut w.fence, &w.window)
             {
                 machine.fenced();
             }
@@ -245,7 +259,7 @@ impl Desk {
                     after.news = true;
                     // What went well was not revoked: its halves serve again.
                     if well && let Some(staging) = w.staging.take() {
-                        give_back(link, &mut self.spare, staging, after);
+                        give_back(link, &mut self.spare, staging);
                     }
                 }
                 ReceiverOutput::Free => {
@@ -266,11 +280,8 @@ fn span_of(bytes: &mut Bytes) -> Option<Span> {
 }
 
 /// Keeps half-buffers for the next message.
-fn give_back(link: &Link, spare: &mut Vec<Staging>, staging: Staging, after: &mut After) {
-    if link.life() == Life::Dead {
-        return;
-    }
-    if spare.len() < MAX_SPARE || revoke(link, &staging.remote, after).is_some() {
+fn give_back(link: &Link, spare: &mut Vec<Staging>, staging: Staging) {
+    if link.life() != Life::Dead {
         spare.push(staging);
     }
 }
@@ -403,13 +414,13 @@ fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<ShmFe
 }
 
 /// Whether the peer is out of a window that was taken back.
-fn has_passed(link: &Link, w: &mut Want) -> bool {
+fn has_passed(link: &Link, fence: &mut Option<ShmFence>, window: &RemoteRegion) -> bool {
     let inside = |f: &ShmFence| !f.wait(std::time::Duration::ZERO);
-    if w.fence.as_ref().is_some_and(inside) && !link.data().port().peer_has_ended() {
+    if fence.as_ref().is_some_and(inside) && !link.data().port().peer_has_ended() {
         return false;
     }
-    if w.fence.take().is_some() {
-        link.data().port().fenced(w.window.window, w.window.epoch);
+    if fence.take().is_some() {
+        link.data().port().fenced(window.window, window.epoch);
     }
     true
 }

@@ -18,7 +18,7 @@ use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::data::Hold;
+use crate::link::aftermath::Hold;
 use crate::link::{Life, Link};
 use crate::op::OpId;
 use crate::peer::Peer;

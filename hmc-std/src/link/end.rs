@@ -1,0 +1,70 @@
+//! How a link ends.
+
+use std::sync::atomic::Ordering;
+
+use hmc_core::time::Instant;
+
+use super::aftermath::Aftermath;
+use super::{Life, Link};
+use crate::clock;
+use crate::transport::stream::Down;
+
+impl Link {
+    /// Says BYE; the peer has until `by` to say it too.
+    pub(crate) fn bye(&self, by: Instant) {
+        self.leaving.store(true, Ordering::Release);
+        self.advance(Life::Leaving);
+        let ended = {
+            let mut ctrl = self.ctrl();
+            ctrl.bye(by, clock::now());
+            self.settle_ctrl(&mut ctrl);
+            ctrl.ended()
+        };
+        if let Some(why) = ended {
+            self.die(why.eof, &why.text);
+        }
+    }
+
+    pub(super) fn end_down(&self, why: Down) {
+        self.die(why == Down::Eof, &why.to_string());
+    }
+
+    /// Ends the link: every operation ends, every waiter wakes. Once.
+    pub(crate) fn die(&self, eof: bool, why: &str) {
+        if self.reason.set(why.to_owned()).is_err() {
+            return;
+        }
+        self.advance(Life::Dead);
+        self.ctrl().close();
+        self.ctrl_socket.shutdown();
+        let mut more = true;
+        while more {
+            let mut after = Aftermath::default();
+            more = {
+                let mut data = self.data();
+                data.die(eof, &mut after);
+                after.is_full()
+            };
+            self.follow_up(after);
+        }
+        self.run_relay();
+        self.driver.forget(self);
+        self.baton.notify();
+        if let Some(owner) = self.owner.upgrade() {
+            owner.over(self);
+        }
+    }
+
+    /// The process of a silent peer has ended at last: nothing of ours is in its reach any more.
+    pub(crate) fn release_all(&self) {
+        let mut more = true;
+        while more {
+            let mut after = Aftermath::default();
+            more = {
+                self.data().die(true, &mut after);
+                after.is_full()
+            };
+            self.follow_up(after);
+        }
+    }
+}
