@@ -244,13 +244,16 @@ impl Passive {
         Ok(())
     }
 
-    /// `cma PID ADDRESS ADDRESS BYTES TIMES`: reads by itself, from the two places in turn, and answers
-    /// the nanoseconds of one.
+    /// `cma PID BYTES TIMES ADDRESS..`: reads by itself, from the places in turn, and answers the nanoseconds
+    /// of one.
     fn cma(&mut self, w: &mut Words<'_>) -> Res<String> {
         let pid = w.number()?;
-        let addresses: [usize; 2] = [w.number()?, w.number()?];
         let size: usize = w.number()?;
         let times: u32 = w.number()?;
+        let mut addresses: Vec<usize> = Vec::new();
+        for word in w.0.by_ref() {
+            addresses.push(word.parse().map_err(text)?);
+        }
         // The very memory that ours puts into.
         let Some((into, _)) = self.heap.filter(|(_, len)| *len == size) else {
             return Err(format!("no heap window of {size} bytes"));

@@ -3,6 +3,7 @@
 //! From it into a mappable window: one copy by us, against `memcpy`. Into it: the target reads our
 //! memory by process_vm_readv(2), against that call alone, done by the target's process.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use hmc_core::kinds::ConnType;
@@ -20,6 +21,9 @@ use crate::{Res, text};
 
 const MIB: u64 = 1 << 20;
 const SAMPLE_BYTES: u64 = 8 * MIB;
+/// Puts under way at a time where bandwidth is measured, at the most, and bytes.
+const DEPTH: u64 = 16;
+const DEPTH_BYTES: u64 = 128 * MIB;
 
 /// The row.
 pub(crate) struct Adopted;
@@ -100,56 +104,58 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
     ))
 }
 
-/// Into adopted memory: with two operations under way, as for any bandwidth, and one by one.
+/// Into adopted memory: with several operations under way, as for any bandwidth, and one by one.
 fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
     let window = window(duo, len + 1, len, "heap")?;
-    let spans = [vector(duo, len)?, vector(duo, len)?];
+    let depth = (DEPTH_BYTES / len).clamp(2, DEPTH);
+    let spans = (0..depth).map(|_| vector(duo, len)).collect::<Res<Vec<_>>>()?;
     // The reference reads the same sources, into the same window: where pages lie moves the speed of a copy.
-    let [first, second] = spans.each_ref().map(|s| s.as_slice().as_ptr().expose_provenance());
-    let [mut one, mut two] = spans.map(Some);
-    let times = u32::try_from((SAMPLE_BYTES / len).max(2)).map_err(text)?;
+    let address = |s: &Span| s.as_slice().as_ptr().expose_provenance().to_string();
+    let sources: Vec<_> = spans.iter().map(address).collect();
     let pid = std::process::id();
     let peer = duo.peer.clone();
-    let begin = |span: &mut Option<Span>| {
-        let mine = span.take().ok_or("the span is gone")?;
-        peer.put_span(mine, &window, 0).map_err(text)
-    };
-    let end = |op: Op, span: &mut Option<Span>| {
-        let (_, back) = op.wait(Duration::from_secs(30)).map_err(text)?;
-        *span = Some(back);
-        Res::Ok(())
-    };
+    let begin = |span: Span| peer.put_span(span, &window, 0).map_err(text);
+    let end = |op: Op| op.wait(Duration::from_secs(30)).map(|(_, back)| back).map_err(text);
     let count = context.pick(15, 41);
-    let mut bare = |other: usize| {
-        let told = duo.helper.ask(&format!("cma {pid} {first} {other} {len} {times}"))?;
+    let mut bare = |sources: &[String], times: u32| {
+        let told = duo.helper.ask(&format!("cma {pid} {len} {times} {}", sources.join(" ")))?;
         told.parse().map_err(text)
     };
-    let paired = interleave(
+    let mut idle: VecDeque<Span> = spans.into();
+    // Long enough that the first and the last, which run alone, do not show.
+    let times = u32::try_from((8 * SAMPLE_BYTES / len).max(2 * depth)).map_err(text)?;
+    let several = interleave(
         count,
         || {
             let ns = context.delay.timed(1, || {
-                let mut flying = begin(&mut one)?;
-                for _ in 1..times {
-                    let next = begin(&mut two)?;
-                    end(flying, &mut one)?;
-                    std::mem::swap(&mut one, &mut two);
-                    flying = next;
+                let mut flying = VecDeque::new();
+                for _ in 0..times {
+                    let span = match idle.pop_front() {
+                        Some(span) => span,
+                        None => end(flying.pop_front().ok_or("no put is under way")?)?,
+                    };
+                    flying.push_back(begin(span)?);
                 }
-                end(flying, &mut one)
+                for op in flying {
+                    idle.push_back(end(op)?);
+                }
+                Ok(())
             })?;
             Ok(ns / f64::from(times))
         },
-        || bare(second),
+        || bare(&sources, times),
     )?;
+    let mut one = idle.pop_front();
+    let times = u32::try_from(SAMPLE_BYTES / len).map_err(text)?.max(1);
     let single = interleave(
         count,
         || context.delay.timed(times, || put(&peer, &mut one, &window)),
-        || bare(first),
+        || bare(&sources[..1], times),
     )?;
     duo.helper.ask("unwindow")?;
     let name = format!("shm put {} into adopted memory (CMA)", size(len));
     Ok(vec![
-        Line::bandwidth(format!("{name}, two under way"), len, &paired, Some(0.95)),
+        Line::bandwidth(format!("{name}, {depth} under way"), len, &several, Some(0.95)),
         Line::bandwidth(format!("{name}, one by one"), len, &single, None)
             .noted("with a round trip that the bare call has not"),
     ])

@@ -11,8 +11,9 @@ use rustix::process::Pid;
 
 use crate::shared::{SharedBytes, SharedError, widen};
 
-/// The most that one call moves, in bytes: the interval at which `go_on` is asked.
-pub const PIECE: u64 = 1 << 20;
+/// The most that one call moves, in bytes: the interval at which `go_on` is asked. The kernel pins as many pages
+/// at a time (mm/process_vm_access.c: two pages of pointers); with shorter calls it does more for each byte.
+pub const PIECE: u64 = 4 << 20;
 
 /// Why a copy stopped. Bytes before `done` have been copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ enum Way {
     Out,
 }
 
-/// Copies from `address` in process `pid` into `span`, asking `go_on` before each piece of 1 MiB.
+/// Copies from `address` in process `pid` into `span`, asking `go_on` before each piece of 4 MiB.
 ///
 /// A process id may be used again after a death: the caller holds a pidfd or a socket of the peer and checks
 /// it before it believes the bytes.
@@ -103,7 +104,7 @@ pub unsafe fn read(
     unsafe { run(Way::In, pid, address, into, span, go_on) }
 }
 
-/// Copies `span` to `address` in process `pid`, asking `go_on` before each piece of 1 MiB.
+/// Copies `span` to `address` in process `pid`, asking `go_on` before each piece of 4 MiB.
 ///
 /// # Errors
 /// As for [`read`].

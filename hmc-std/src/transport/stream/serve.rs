@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use hmc_core::kinds::Access;
-use hmc_core::limits::MAX_CHUNK_BYTES;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
@@ -20,9 +19,11 @@ use super::{Down, MAX_REQUESTS, StreamPort, reserve_once};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 
-/// Chunks of up to 1 MiB copied under one hold of the link's lock: enough that the looks at the
-/// socket in between do not show, few enough that a revocation waits under a millisecond.
-const CHUNKS_A_TURN: usize = 4;
+/// Bytes copied under one hold of the link's lock: enough that the looks at the socket in between do not show,
+/// few enough that a revocation waits some milliseconds at most.
+const BYTES_A_TURN: u64 = 2 * cma::PIECE;
+/// Bytes whose copy takes longer than a process that sleeps needs to wake and to ask for more: 0.1 ms.
+const BYTES_A_WAKE: u64 = 1 << 20;
 
 /// A put of several frames: it started with a checked range and must go on in order.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +103,12 @@ impl Serve {
 
     pub(super) fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
+    }
+
+    /// Whether the queued copies may be done before the peer can ask for more.
+    fn is_short_of_jobs(&self) -> bool {
+        let bytes = self.jobs.iter().map(|j| j.ours.span.len());
+        bytes.take(MAX_REQUESTS).fold(0, u64::saturating_add) <= BYTES_A_WAKE
     }
 
     pub(super) fn has_output(&self) -> bool {
@@ -327,13 +334,25 @@ impl StreamPort {
         Ok(())
     }
 
-    /// Copies a few chunks of the oldest jobs. Returns whether there was one.
+    /// Copies some bytes of the oldest jobs. Returns whether there was one.
     pub(super) fn run_jobs(&mut self) -> bool {
         let mut ran = false;
-        for _ in 0..CHUNKS_A_TURN {
-            let Some(job) = self.serve.jobs.pop_front() else { break };
+        let mut left = BYTES_A_TURN;
+        while left > 0
+            && self.down.is_none()
+            && let Some(job) = self.serve.jobs.pop_front()
+        {
             ran = true;
+            left = left.saturating_sub(job.ours.span.len());
             self.run_chunk(job);
+            // Acknowledgements go together: each wakes the peer. But not so late that it has nothing queued here
+            // while it wakes.
+            if self.serve.run.is_some() && self.serve.is_short_of_jobs() {
+                self.receive();
+                if self.serve.is_short_of_jobs() {
+                    self.flush();
+                }
+            }
         }
         ran
     }
@@ -360,7 +379,7 @@ impl StreamPort {
         if entry.life() != Life::Exposed {
             return Err(Failure::Window(WindowFault::Revoked));
         }
-        let (chunk, rest) = job.ours.span.take(MAX_CHUNK_BYTES);
+        let (chunk, rest) = job.ours.span.take(cma::PIECE);
         let region = self.regions.resolve(job.ours).ok_or(Failure::UnknownRegion)?;
         let moved = if f.kind == DataKind::WriteRef {
             // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is
