@@ -19,34 +19,8 @@ use crate::shared::{Shared, lock};
 /// How long a door stays shut when descriptors are used up, in milliseconds.
 const DOOR_PAUSE_MS: u64 = 100;
 
-/// Runs until the session stops or is gone.
-pub(crate) fn run(shared: Weak<Shared>, driver: Arc<Driver>) {
-    let mut engine = Engine {
-        events: Events::new(),
-        next_tick: clock::now(),
-        shut: Vec::new(),
-        // Room from the start, so that the first tick allocates nothing beside a running transfer.
-        links: Vec::with_capacity(64),
-        queued: VecDeque::with_capacity(64),
-        open_at: Instant::NEVER,
-        spin_until: Instant::ZERO,
-    };
-    loop {
-        let timeout = {
-            let Some(s) = shared.upgrade() else { return };
-            if s.is_stopping() {
-                return;
-            }
-            engine.timeout(&s)
-        };
-        // Nothing is held while parked.
-        engine.events_of(&driver, timeout);
-        let Some(s) = shared.upgrade() else { return };
-        engine.round(&s);
-    }
-}
-
-struct Engine {
+/// What the thread works with.
+pub(crate) struct Engine {
     events: Events,
     next_tick: Instant,
     /// Doors that are shut for lack of descriptors.
@@ -59,6 +33,36 @@ struct Engine {
 }
 
 impl Engine {
+    /// With room from the start, so that its first tick allocates nothing beside a running transfer.
+    pub(crate) fn new() -> Self {
+        Self {
+            events: Events::new(),
+            next_tick: clock::now(),
+            shut: Vec::new(),
+            links: Vec::with_capacity(64),
+            queued: VecDeque::with_capacity(64),
+            open_at: Instant::NEVER,
+            spin_until: Instant::ZERO,
+        }
+    }
+
+    /// Runs until the session stops or is gone.
+    pub(crate) fn run(mut self, shared: &Weak<Shared>, driver: &Driver) {
+        loop {
+            let timeout = {
+                let Some(s) = shared.upgrade() else { return };
+                if s.is_stopping() {
+                    return;
+                }
+                self.timeout(&s)
+            };
+            // Nothing is held while parked.
+            self.events_of(driver, timeout);
+            let Some(s) = shared.upgrade() else { return };
+            self.round(&s);
+        }
+    }
+
     fn timeout(&self, s: &Shared) -> Duration {
         let now = clock::now();
         if now < self.spin_until {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use hmc_core::kinds::{Incarnation, Rank};
@@ -15,6 +15,7 @@ use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::{Config, Environment, Progress};
 use crate::driver::{Driver, Token};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::listen::Listener;
@@ -230,12 +231,18 @@ impl SessionBuilder {
             fork: ForkGuard::new()?,
         });
         let weak = Arc::downgrade(&shared);
+        let limit = |what: String| Error::new(ErrorKind::SystemLimit, what);
+        let (tell, begun) = mpsc::sync_channel(1);
         let engine = std::thread::Builder::new()
             .name(format!("hmc-{}", shared.config.rank))
-            .spawn(move || crate::engine::run(weak, driver))
-            .map_err(|e| {
-                Error::new(ErrorKind::SystemLimit, format!("cannot start a thread: {e}"))
-            })?;
+            .spawn(move || {
+                let engine = Engine::new();
+                let _ = tell.send(());
+                engine.run(&weak, &driver);
+            })
+            .map_err(|e| limit(format!("cannot start a thread: {e}")))?;
+        // What it allocates at its beginning is behind us: transfers allocate nothing.
+        begun.recv().map_err(|_| limit("the session's thread ended at once".to_owned()))?;
         Ok(Session { communicator: Communicator::new(shared, engine) })
     }
 }
