@@ -55,6 +55,7 @@ mod link;
 mod listen;
 pub mod memory;
 pub mod metrics;
+mod news;
 mod node;
 pub mod op;
 pub mod peer;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
 use hmc_core::time::Instant;
@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link, Owner};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, Region, RegionTable};
+use crate::news::{News, Next};
 use crate::node::registry::{Input, Output, Registry};
 use crate::tokens::Tokens;
 use crate::window::Quarantine;
@@ -66,10 +67,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// All links are being left: no new ones.
     pub(crate) stopping_links: AtomicBool,
-    /// Bumped whenever a link changes its life or a message came.
-    news: Mutex<u64>,
-    changed: Condvar,
-    waiting: AtomicU32,
+    /// A link changed its life, or a message came.
+    pub(crate) news: News,
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) fork: ForkGuard,
@@ -136,9 +135,7 @@ impl Shared {
             tick_ns: AtomicU64::new(LONGEST_TICK_NS),
             stopping: AtomicBool::new(false),
             stopping_links: AtomicBool::new(false),
-            news: Mutex::new(0),
-            changed: Condvar::new(),
-            waiting: AtomicU32::new(0),
+            news: News::default(),
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             fork: parts.fork,
@@ -364,45 +361,28 @@ impl Shared {
         deadline: Instant,
         mut look: impl FnMut(&Self) -> Option<R>,
     ) -> Option<R> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the one in `tell_news`: either the teller sees us, or we see what it tells of.
-        fence(Ordering::SeqCst);
-        let found = loop {
-            let before = *lock(&self.news);
+        let manual = self.config.progress == Progress::Manual;
+        self.news.wait(|| {
             if let Some(r) = look(self) {
-                break Some(r);
+                return Next::Done(Some(r));
             }
-            let left = clock::left(deadline);
-            if left.as_nanos() == 0 {
-                break None;
+            let left = clock::left(deadline).as_nanos();
+            if left == 0 {
+                return Next::Done(None);
             }
-            let mut slice = std::time::Duration::from_nanos(left.as_nanos());
-            if self.config.progress == Progress::Manual {
-                // Data planes are nobody's but ours.
-                self.run_data_planes();
-                slice = slice.min(std::time::Duration::from_millis(1));
+            let nap = std::time::Duration::from_nanos(left);
+            if !manual {
+                return Next::Sleep(nap);
             }
-            let seen = lock(&self.news);
-            if *seen == before {
-                drop(
-                    self.changed.wait_timeout(seen, slice).unwrap_or_else(PoisonError::into_inner),
-                );
-            }
-        };
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        found
+            // Data planes are nobody's but ours.
+            self.run_data_planes();
+            Next::Sleep(nap.min(std::time::Duration::from_millis(1)))
+        })
     }
 
     /// Tells those in `wait_news` to look again.
     pub(crate) fn tell_news(&self) {
-        fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut news = lock(&self.news);
-        *news = news.wrapping_add(1);
-        drop(news);
-        self.changed.notify_all();
+        self.news.tell();
     }
 
     /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.

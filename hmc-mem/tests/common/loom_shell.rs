@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, f
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// `Shared::wait_news` and `Shared::tell_news`, and one fact that is looked for.
+/// `News::wait` and `News::tell`, and one fact that is looked for.
 struct News {
     life: AtomicU8,
     waiting: AtomicU32,

@@ -28,29 +28,26 @@ const AFTER: usize = 8;
 /// What a turn set free: woken and dropped after the lock is released, since both run foreign code.
 #[derive(Debug, Default)]
 pub(crate) struct Aftermath {
-    holds: [Hold; AFTER],
-    used: usize,
+    holds: heapless::Vec<Hold, AFTER>,
     pub(crate) finished: bool,
     pub(crate) delivered: bool,
 }
 
 impl Aftermath {
     pub(crate) fn is_full(&self) -> bool {
-        self.used == AFTER
+        self.holds.is_full()
     }
 
+    /// Takes it along. Not to be called when it is full.
     pub(super) fn keep(&mut self, hold: Hold) {
-        if hold.is_empty() {
-            return;
-        }
-        if let Some(place) = self.holds.get_mut(self.used) {
-            *place = hold;
-            self.used = self.used.saturating_add(1);
+        if !hold.is_empty() {
+            let kept = self.holds.push(hold);
+            debug_assert!(kept.is_ok(), "who keeps looks whether there is room");
         }
     }
 
     pub(crate) fn release(self) {
-        for hold in self.holds.into_iter().take(self.used) {
+        for hold in self.holds {
             if let Some(w) = hold.waker {
                 w.wake();
             }

@@ -81,6 +81,9 @@ impl Node {
 
     /// Takes all dials as far as they go. Whether one of them ended or asked for something.
     pub(super) fn go_on_dialing(&mut self) -> bool {
+        if self.dials.is_empty() {
+            return false;
+        }
         let ids: Vec<u32> = self.dials.keys().copied().collect();
         let mut busy = false;
         for id in ids {

@@ -90,6 +90,7 @@ pub struct Node {
     next_tick: Instant,
     links: Vec<Arc<Link>>,
     queued: VecDeque<u32>,
+    seen_news: u64,
     send_room: usize,
 }
 
@@ -150,6 +151,7 @@ impl Node {
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
             fork: ForkGuard::new()?,
         });
+        shared.news.count();
         Ok(Self {
             shared,
             start: settings.start,
@@ -169,6 +171,7 @@ impl Node {
             next_tick: settings.now,
             links: Vec::new(),
             queued: VecDeque::new(),
+            seen_news: 0,
             // Whoever has much to say has room for it: else the way there and back of each piece adds up.
             send_room: pick(SEND_ROOMS, chance, 0).max((len >> 5).min(64 << 10)),
         })
@@ -358,6 +361,10 @@ impl Node {
 
     /// Peers that came or went, and what they said. Whether there was anything.
     fn tell_news(&mut self) -> bool {
+        let news = self.shared.news.number();
+        if std::mem::replace(&mut self.seen_news, news) == news {
+            return false;
+        }
         let mut busy = false;
         self.shared.links_into(&mut self.links);
         for link in self.links.drain(..) {
