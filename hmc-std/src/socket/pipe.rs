@@ -35,6 +35,18 @@ struct State {
 /// Connections at whose process's side something happened since somebody looked, in that order.
 pub(crate) type Touched = Arc<Mutex<Vec<u32>>>;
 
+/// What a look at an end finds.
+pub(crate) struct Look {
+    /// What was sent and has to be taken away.
+    pub(crate) sent: Vec<u8>,
+    /// Bytes that were received.
+    pub(crate) taken: u64,
+    /// The process is done with this end.
+    pub(crate) closed: bool,
+    /// The other end closed, or the connection broke.
+    pub(crate) ended: bool,
+}
+
 /// One end of a simulated connection. Clones are the same end.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipe {
@@ -176,40 +188,18 @@ impl Pipe {
         s.travelling = s.travelling.saturating_sub(n);
     }
 
-    /// Somebody looks now.
-    pub(crate) fn looked_at(&self) {
-        self.state().touched = false;
-    }
-
-    /// Takes what was sent, if anything.
-    pub(crate) fn take_sent(&self) -> Option<Vec<u8>> {
+    /// What has happened at the process's side since the last look.
+    pub(crate) fn look(&self) -> Look {
         let mut s = self.state();
-        if s.outbound.is_empty() {
-            return None;
-        }
-        let bytes = std::mem::take(&mut s.outbound);
-        s.travelling = s.travelling.saturating_add(bytes.len());
-        Some(bytes)
-    }
-
-    /// Bytes that were received since the last call.
-    pub(crate) fn take_taken(&self) -> u64 {
-        std::mem::take(&mut self.state().taken)
-    }
-
-    /// Whether the process is done with this end.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state().closed
+        s.touched = false;
+        let sent = std::mem::take(&mut s.outbound);
+        s.travelling = s.travelling.saturating_add(sent.len());
+        Look { sent, taken: std::mem::take(&mut s.taken), closed: s.closed, ended: s.eof }
     }
 
     /// Whether it is the same end.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
-    }
-
-    /// Whether the other end closed, or the connection broke.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.state().eof
     }
 
     /// Bytes that came and were not received.

@@ -91,6 +91,8 @@ pub struct Node {
     links: Vec<Arc<Link>>,
     queued: VecDeque<u32>,
     seen_news: u64,
+    /// Storage for the connections that are being looked at.
+    looks: Vec<u32>,
     send_room: usize,
 }
 
@@ -172,6 +174,7 @@ impl Node {
             links: Vec::new(),
             queued: VecDeque::new(),
             seen_news: 0,
+            looks: Vec::new(),
             // Whoever has much to say has room for it: else the way there and back of each piece adds up.
             send_room: pick(SEND_ROOMS, chance, 0).max((len >> 5).min(64 << 10)),
         })
@@ -396,20 +399,19 @@ impl Node {
 
     /// What has to leave this node: bytes, credits, closed connections.
     fn collect(&mut self) {
-        let touched = std::mem::take(&mut *lock(&self.touched));
-        for id in touched {
+        std::mem::swap(&mut *lock(&self.touched), &mut self.looks);
+        for id in self.looks.drain(..) {
             let Some(c) = self.conns.get(&id) else { continue };
-            c.pipe.looked_at();
-            if let Some(bytes) = c.pipe.take_sent() {
-                self.out.push_back(Output::Send { conn: id, bytes });
+            let look = c.pipe.look();
+            if !look.sent.is_empty() {
+                self.out.push_back(Output::Send { conn: id, bytes: look.sent });
             }
-            let bytes = c.pipe.take_taken();
-            if bytes > 0 {
-                self.out.push_back(Output::Taken { conn: id, bytes });
+            if look.taken > 0 {
+                self.out.push_back(Output::Taken { conn: id, bytes: look.taken });
             }
-            if c.pipe.is_closed() {
-                let ended = self.conns.remove(&id).is_some_and(|c| c.pipe.has_ended());
-                if !ended {
+            if look.closed {
+                self.conns.remove(&id);
+                if !look.ended {
                     self.out.push_back(Output::Close { conn: id });
                 }
             }
