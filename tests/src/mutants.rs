@@ -16,7 +16,7 @@ use hmc_sim::world::swarm::Shape;
 use crate::cluster::Sessions;
 
 /// As `cargo xtask sim` draws it, so that a seed means the same there.
-const SHAPE: Shape = Shape { ranks: None, asks: None, hours: 0, relay: true };
+const SHAPE: Shape = Shape { ranks: None, asks: None, hours: 0, relay: true, more_faults: 0 };
 
 /// What to run.
 #[derive(Clone, Debug)]

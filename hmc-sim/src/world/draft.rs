@@ -103,7 +103,7 @@ impl Plan {
         draft.work(asks.min(most), shape.relay);
         draft.windows();
         draft.ends();
-        draft.faults();
+        draft.faults(1 + shape.more_faults);
         let mut plan = draft.plan;
         plan.steps.sort_by_key(|step| step.at_ns);
         plan
@@ -347,7 +347,7 @@ impl Draft {
         }
     }
 
-    fn faults(&mut self) {
+    fn faults(&mut self, times: u32) {
         let rates = self.plan.rates.clone();
         let kinds = [
             rates.cuts,
@@ -359,7 +359,7 @@ impl Draft {
             rates.stalls,
         ];
         for (kind, count) in kinds.into_iter().enumerate() {
-            for _ in 0..count {
+            for _ in 0..count * times {
                 let (a, b) = self.pair();
                 // Short ones pass unnoticed, long ones outlast the heartbeats.
                 let most_ms = [50, 1_000, 8_000][self.rng.index(3)];

@@ -18,6 +18,8 @@ pub struct Shape {
     pub hours: u32,
     /// Also ask `Send` and `Recv`.
     pub relay: bool,
+    /// So many times as many faults on top of those drawn; a script without faults stays so.
+    pub more_faults: u32,
 }
 
 /// How streams are cut into pieces.

@@ -32,7 +32,7 @@ struct Arguments {
     /// Print every event; for a single seed
     #[arg(long)]
     trace: bool,
-    /// 100,000 seeds, or as many as --seeds says, with 1,000 operations each
+    /// 100,000 seeds, or as many as --seeds says, with 1,100 operations each and twice the faults
     #[arg(long)]
     full: bool,
     /// Threads; one for each processor otherwise
@@ -62,12 +62,18 @@ impl Arguments {
             (false, Some(_)) => 1,
             (false, None) => 500,
         };
-        let asks = self.full.then_some(1_000);
+        let asks = self.full.then_some(1_100);
         let print: Print = |line| println!("{line}");
         Options {
             first: self.seed.unwrap_or(1),
             seeds: self.seeds.unwrap_or(default),
-            shape: Shape { ranks: self.ranks, asks, hours: self.hours, relay: true },
+            shape: Shape {
+                ranks: self.ranks,
+                asks,
+                hours: self.hours,
+                relay: true,
+                more_faults: self.full.into(),
+            },
             threads: if self.trace { 1 } else { self.threads },
             trace: self.trace.then_some(print),
             replay: if self.full { "--full --seeds 1".into() } else { String::new() },
