@@ -313,7 +313,7 @@ impl DataState {
         self.drain(after);
     }
 
-    /// Receives, executes, makes progress.
+    /// Receives, executes, makes progress. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
         let was_ready = self.is_complete();
         let busy = self.port().service();
@@ -325,7 +325,8 @@ impl DataState {
             after.delivered |= s.take_delivered();
         }
         self.opened |= !was_ready && self.is_complete();
-        busy
+        // What ended may be the rest of an earlier turn.
+        busy || after.finished
     }
 
     /// Beats through shared memory, if the port can; says whether the peer did.

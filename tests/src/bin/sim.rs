@@ -32,7 +32,7 @@ struct Arguments {
     /// Print every event; for a single seed
     #[arg(long)]
     trace: bool,
-    /// 100,000 seeds, or as many as --seeds says, with 1,100 operations each and twice the faults
+    /// 100,000 seeds, or as many as --seeds says, with 1,300 operations each and twice the faults
     #[arg(long)]
     full: bool,
     /// Threads; one for each processor otherwise
@@ -62,7 +62,7 @@ impl Arguments {
             (false, Some(_)) => 1,
             (false, None) => 500,
         };
-        let asks = self.full.then_some(1_100);
+        let asks = self.full.then_some(1_300);
         let print: Print = |line| println!("{line}");
         Options {
             first: self.seed.unwrap_or(1),
