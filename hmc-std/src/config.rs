@@ -31,6 +31,8 @@ pub struct Config {
     pub(crate) insecure: bool,
     pub(crate) upstream: bool,
     pub(crate) buffer_bytes: u64,
+    /// Ranks of the job are below it.
+    pub(crate) ranks: usize,
     pub(crate) slots: usize,
     pub(crate) windows: usize,
     pub(crate) deadline: Duration,
@@ -103,6 +105,7 @@ impl Config {
             insecure: false,
             upstream: false,
             buffer_bytes: 0,
+            ranks: usize::try_from(limits::MAX_PEERS).unwrap_or(0),
             slots: limits::DEFAULT_SLOTS,
             windows: 32,
             deadline: Duration::from_nanos(limits::DEFAULT_DEADLINE_NS),

@@ -112,7 +112,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let rank = parts.config.rank;
+        let registry = Registry::new(parts.config.rank, parts.config.ranks);
         Arc::new_cyclic(|me| Self {
             config: parts.config,
             driver: parts.driver,
@@ -121,7 +121,7 @@ impl Shared {
             listeners: parts.listeners,
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
-            registry: Mutex::new(Registry::new(rank)),
+            registry: Mutex::new(registry),
             pending: Mutex::default(),
             routes: Mutex::default(),
             tokens: Mutex::default(),

@@ -4,7 +4,6 @@
 
 use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
 use hmc_core::kinds::{Incarnation, Rank};
-use hmc_core::limits::MAX_PEERS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
@@ -59,8 +58,8 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(own: Rank) -> Self {
-        let places = usize::try_from(MAX_PEERS).unwrap_or(0);
+    /// For ranks below `places`.
+    pub(crate) fn new(own: Rank, places: usize) -> Self {
         Self { roster: Roster::new(own, vec![Place::VACANT; places]), redials: Vec::new() }
     }
 
@@ -165,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_lost_peer_is_dialed_again_with_growing_pauses_until_it_is_back() {
-        let mut r = Registry::new(Rank(0));
+        let mut r = Registry::new(Rank(0), 16);
         assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Verdict::Accept));
         let over = Input::Over { rank: Rank(3), incarnation: Incarnation(1), redial: true };
         r.handle(over, at(0));
@@ -182,7 +181,7 @@ mod tests {
     #[test]
     fn a_redial_that_is_given_up_after_its_welcome_is_repeated() {
         let (rank, incarnation, host) = (Rank(3), Incarnation(1), HostId([1; 16]));
-        let mut r = Registry::new(Rank(0));
+        let mut r = Registry::new(Rank(0), 16);
         r.handle(hello(1), at(0));
         r.handle(Input::Over { rank, incarnation, redial: true }, at(0));
         assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(rank));
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn one_of_two_listeners_dials_again_and_a_listener_is_needed() {
         for (low, high) in [(Rank(0), Rank(1)), (Rank(4), Rank(9))] {
-            let (l, h) = (Registry::new(low), Registry::new(high));
+            let (l, h) = (Registry::new(low, 16), Registry::new(high, 16));
             assert!(l.redials(high, true, true) && !h.redials(low, true, true));
             assert!(!l.redials(high, false, true) && h.redials(low, true, false));
         }

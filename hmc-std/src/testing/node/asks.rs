@@ -24,7 +24,7 @@ use crate::op::OpId;
 use crate::peer::Peer;
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for room then.
-const MAX_AT_A_TIME: usize = 128;
+const MAX_AT_A_TIME: usize = 64;
 
 /// What the application of a node asks.
 #[derive(Clone, Debug)]

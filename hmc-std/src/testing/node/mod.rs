@@ -48,8 +48,10 @@ const SEND_ROOMS: [usize; 3] = [1 << 10, 8 << 10, 64 << 10];
 const INBOX_MESSAGES: [usize; 3] = [2, 16, 4096];
 /// Bits of the wall clock below the number of a process's start.
 const START_SHIFT: u32 = 50;
+/// Ranks of a world are below it.
+const RANKS: usize = 256;
 /// Operations of one link: more than an application of a world asks for at a time.
-const SLOTS: usize = 192;
+const SLOTS: usize = 96;
 /// Rounds over what is ready after one input; more work waits for the next tick.
 const ROUNDS: usize = 64;
 
@@ -125,6 +127,7 @@ impl Node {
         let config = Config {
             tcp: Some(door(settings.rank)),
             buffer_bytes: settings.buffer_len,
+            ranks: RANKS,
             slots: SLOTS,
             deadline: settings.deadline,
             heartbeat: Some(settings.heartbeat),
