@@ -13,11 +13,13 @@ mod data_support;
 mod model;
 
 use data_support::{Desk, transfer};
+use hmc_core::kinds::Caps;
 use hmc_core::lane::{Lane, LaneError};
-use hmc_core::slots::{Outcome, Slot};
+use hmc_core::limits::MAX_SLOTS;
+use hmc_core::slots::{OpId, Outcome, Slot};
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind;
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use model::{Do, run};
 use proptest::prelude::*;
 
@@ -169,4 +171,37 @@ fn every_storage_serves() {
     let none: [Slot; 0] = [];
     let refused = Lane::new(Desk::new(), none).post(&t, Instant::NEVER);
     assert_eq!(refused, Err(LaneError::Full { limit: 0 }));
+}
+
+/// A transport that never runs out of completions, all of them of no operation.
+struct Endless;
+
+impl Transport for Endless {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::PUT
+    }
+
+    fn post(&mut self, _: &WorkRequest) -> Result<(), ErrorKind> {
+        Err(ErrorKind::Busy)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        let op = OpId { index: 0, generation: 7 };
+        out.fill(Completion { op, result: Ok(1) });
+        out.len()
+    }
+
+    fn cancel(&mut self, _: OpId) -> CancelOutcome {
+        CancelOutcome::Running
+    }
+}
+
+#[test]
+fn a_call_of_progress_ends_whatever_the_transport_does() {
+    let mut lane = Lane::new(Endless, [Slot::FREE; 2]);
+    assert_eq!(lane.progress(), MAX_SLOTS);
+    assert_eq!(lane.progress(), MAX_SLOTS);
+    assert_eq!(lane.stale(), 2 * 1024);
 }
