@@ -173,8 +173,11 @@ fn every_storage_serves() {
     assert_eq!(refused, Err(LaneError::Full { limit: 0 }));
 }
 
-/// A transport that never runs out of completions, all of them of no operation.
-struct Endless;
+/// A transport that has so many completions, all of them of no operation, and counts how often it is asked.
+struct Endless {
+    left: usize,
+    asked: usize,
+}
 
 impl Transport for Endless {
     type Error = ErrorKind;
@@ -188,9 +191,12 @@ impl Transport for Endless {
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.asked += 1;
         let op = OpId { index: 0, generation: 7 };
-        out.fill(Completion { op, result: Ok(1) });
-        out.len()
+        let n = self.left.min(out.len());
+        out[..n].fill(Completion { op, result: Ok(1) });
+        self.left -= n;
+        n
     }
 
     fn cancel(&mut self, _: OpId) -> CancelOutcome {
@@ -200,8 +206,13 @@ impl Transport for Endless {
 
 #[test]
 fn a_call_of_progress_ends_whatever_the_transport_does() {
-    let mut lane = Lane::new(Endless, [Slot::FREE; 2]);
+    let endless = Endless { left: usize::MAX, asked: 0 };
+    let mut lane = Lane::new(endless, [Slot::FREE; 2]);
     assert_eq!(lane.progress(), MAX_SLOTS);
     assert_eq!(lane.progress(), MAX_SLOTS);
     assert_eq!(lane.stale(), 2 * 1024);
+    // Nothing more is to be had where less came than there was room for.
+    lane.transport_mut().left = 1;
+    lane.transport_mut().asked = 0;
+    assert_eq!((lane.progress(), lane.transport().asked), (1, 1));
 }

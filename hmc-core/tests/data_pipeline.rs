@@ -133,6 +133,9 @@ fn the_tag_follows_when_all_bytes_are_visible() {
         lane.transport_mut().finish_all();
         lane.progress();
         assert_eq!(pipe.advance(&mut lane, NOW), Advance::Done(len));
+        // Nor can what is done.
+        pipe.cancel();
+        assert_eq!(pipe.advance(&mut lane, NOW), Advance::Done(len));
         assert_covered(&lane, &t);
     }
 }
@@ -146,6 +149,8 @@ fn a_failure_is_fenced_only_when_the_last_piece_came_back() {
     lane.progress();
     let failed = |fenced| Advance::Failed { failure: Failure::Unsupported, fenced };
     assert_eq!(pipe.advance(&mut lane, NOW), failed(false));
+    // What failed has failed: it cannot be cancelled any more.
+    pipe.cancel();
     assert_eq!(lane.transport().cancels, 3);
     while !lane.transport().posted.is_empty() {
         assert_eq!(pipe.advance(&mut lane, NOW), failed(false));
