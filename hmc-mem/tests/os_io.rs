@@ -27,7 +27,7 @@ fn cma_copies_between_processes() {
         println!("skipped: {}", status.verdict());
         return;
     }
-    let len = (2u64 << 20) + 123;
+    let len = 2 * cma::PIECE + 4097;
     let theirs = vec![7u8; len.try_into().unwrap()];
     let address = u64::try_from(theirs.as_ptr().addr()).unwrap();
     let (ours, theirs_end) = UnixStream::pair().unwrap();
@@ -69,7 +69,7 @@ fn cma_copies_between_processes() {
             asked < 3
         })
     };
-    assert_eq!(got, Err(CmaError::Stopped { done: 2 << 20 }));
+    assert_eq!(got, Err(CmaError::Stopped { done: 2 * cma::PIECE }));
     // SAFETY: as above.
     let fixed = unsafe { cma::read(pid, address, &view.read_only(), span(0, 1), || true) };
     assert_eq!(fixed, Err(CmaError::Shared(SharedError::ReadOnly)));
