@@ -359,7 +359,7 @@ fn control_baton_without_the_hand_over() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it"]
+#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
 fn broken_baton_without_the_hand_over() {
     check(|| {
         let driver = Arc::new(Driver::<2>::new());
@@ -385,7 +385,7 @@ fn control_baton_without_notify() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it"]
+#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
 fn broken_baton_without_notify() {
     check(|| {
         let driver = Arc::new(Driver::<1>::new());

@@ -81,7 +81,7 @@ fn control_news_without_the_fences() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it"]
+#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
 fn broken_news_without_the_fences() {
     check(|| news(false));
 }
@@ -195,7 +195,7 @@ fn control_queue_dequeued_late() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it"]
+#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
 fn broken_queue_dequeued_late() {
     check(|| queue(Slip::DequeuesLate));
 }
@@ -207,7 +207,7 @@ fn control_queue_parked_late() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it"]
+#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
 fn broken_queue_parked_late() {
     check(|| queue(Slip::ParksLate));
 }

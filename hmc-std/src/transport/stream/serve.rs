@@ -338,19 +338,24 @@ impl StreamPort {
     pub(super) fn run_jobs(&mut self) -> bool {
         let mut ran = false;
         let mut left = BYTES_A_TURN;
+        let mut unsaid: u64 = 0;
         while left > 0
             && self.down.is_none()
             && let Some(job) = self.serve.jobs.pop_front()
         {
             ran = true;
-            left = left.saturating_sub(job.ours.span.len());
+            let chunk = job.ours.span.len().min(cma::PIECE);
+            left = left.saturating_sub(chunk);
+            unsaid = unsaid.saturating_add(chunk);
             self.run_chunk(job);
             // Acknowledgements go together: each wakes the peer. But not so late that it has nothing queued here
             // while it wakes.
-            if self.serve.run.is_some() && self.serve.is_short_of_jobs() {
+            let due = unsaid >= BYTES_A_WAKE && self.serve.run.is_some();
+            if due && self.serve.is_short_of_jobs() {
                 self.receive();
                 if self.serve.is_short_of_jobs() {
                     self.flush();
+                    unsaid = 0;
                 }
             }
         }
