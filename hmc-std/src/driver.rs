@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::epoll;
@@ -91,6 +92,8 @@ pub(crate) struct Driver {
     progress: Progress,
     bell: OwnedFd,
     queue: Mutex<Queue>,
+    /// Whether the queue may hold links: a look that costs no lock. [`Driver::wait`] looks under the lock.
+    wanted: AtomicBool,
 }
 
 impl Driver {
@@ -101,7 +104,8 @@ impl Driver {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
         let queue = Queue { links: VecDeque::with_capacity(64), parked: false };
-        let this = Self { epoll, progress, bell, queue: Mutex::new(queue) };
+        let (queue, wanted) = (Mutex::new(queue), AtomicBool::new(false));
+        let this = Self { epoll, progress, bell, queue, wanted };
         this.watch(&this.bell, Token::Bell)?;
         Ok(this)
     }
@@ -180,6 +184,7 @@ impl Driver {
     pub(crate) fn enqueue(&self, serial: u32) {
         let mut queue = self.queue();
         queue.links.push_back(serial);
+        self.wanted.store(true, Ordering::Relaxed);
         let parked = std::mem::take(&mut queue.parked);
         drop(queue);
         if parked {
@@ -191,7 +196,11 @@ impl Driver {
     /// all others had theirs.
     pub(crate) fn take_queued(&self, out: &mut VecDeque<u32>) {
         out.clear();
-        std::mem::swap(&mut self.queue().links, out);
+        if self.wanted.load(Ordering::Relaxed) {
+            let mut queue = self.queue();
+            self.wanted.store(false, Ordering::Relaxed);
+            std::mem::swap(&mut queue.links, out);
+        }
     }
 
     /// Nobody needs to be run any more: all links are.

@@ -68,7 +68,7 @@ impl Engine {
         if now < self.spin_until {
             return Duration::ZERO;
         }
-        let mut wake = self.open_at.min(lock(&s.registry).next_deadline());
+        let mut wake = self.open_at.min(s.redial_at());
         if s.has_peers() {
             wake = wake.min(self.next_tick);
         }
@@ -119,7 +119,9 @@ impl Engine {
                 }
             }
         }
-        while let Output::Redial(rank) = s.decide(Input::Tick) {
+        while s.redial_at() <= now
+            && let Output::Redial(rank) = s.decide(Input::Tick)
+        {
             redial(s, rank);
         }
     }

@@ -1,6 +1,6 @@
 //! How those who sleep learn that something changed.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,9 @@ pub(crate) enum Next<R> {
 /// A number that changes with each piece of news, as long as somebody waits.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    number: Mutex<u64>,
+    number: AtomicU64,
+    /// Held while the number changes, and between the last look at it and the sleep.
+    asleep: Mutex<()>,
     changed: Condvar,
     waiting: AtomicU32,
 }
@@ -29,14 +31,16 @@ impl News {
         // Pairs with the one in `tell`: either the teller sees us, or we see what it tells of.
         fence(Ordering::SeqCst);
         let found = loop {
-            let before = *lock(&self.number);
+            let before = self.number.load(Ordering::SeqCst);
             let nap = match look() {
                 Next::Done(found) => break found,
                 Next::Sleep(nap) => nap,
             };
-            let seen = lock(&self.number);
-            if *seen == before {
-                drop(self.changed.wait_timeout(seen, nap).unwrap_or_else(PoisonError::into_inner));
+            let asleep = lock(&self.asleep);
+            if self.number.load(Ordering::SeqCst) == before {
+                drop(
+                    self.changed.wait_timeout(asleep, nap).unwrap_or_else(PoisonError::into_inner),
+                );
             }
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -49,9 +53,9 @@ impl News {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let mut number = lock(&self.number);
-        *number = number.wrapping_add(1);
-        drop(number);
+        let asleep = lock(&self.asleep);
+        self.number.fetch_add(1, Ordering::SeqCst);
+        drop(asleep);
         self.changed.notify_all();
     }
 
@@ -64,6 +68,6 @@ impl News {
     /// Changes whenever there are news, once they are counted.
     #[cfg(feature = "testing")]
     pub(crate) fn number(&self) -> u64 {
-        *lock(&self.number)
+        self.number.load(Ordering::SeqCst)
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     /// The number of the last life that was begun.
     last_life: AtomicU64,
     pub(crate) registry: Mutex<Registry>,
+    /// When the registry wants [`Input::Tick`], for those who look often.
+    redial_at: AtomicU64,
     pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
     pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
     pub(crate) tokens: Mutex<Tokens>,
@@ -121,6 +123,7 @@ impl Shared {
             listeners: parts.listeners,
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
+            redial_at: AtomicU64::new(registry.next_deadline().as_nanos()),
             registry: Mutex::new(registry),
             pending: Mutex::default(),
             routes: Mutex::default(),
@@ -347,12 +350,22 @@ impl Shared {
 
     /// Judges and records a change of the peers' lives.
     pub(crate) fn decide(&self, input: Input) -> Output {
-        let output = lock(&self.registry).handle(input, clock::now());
+        let output = {
+            let mut registry = lock(&self.registry);
+            let output = registry.handle(input, clock::now());
+            self.redial_at.store(registry.next_deadline().as_nanos(), Ordering::Relaxed);
+            output
+        };
         if matches!(input, Input::DialFailed { .. }) {
             // Who waited for that dial may dial now.
             self.tell_news();
         }
         output
+    }
+
+    /// When `decide(Input::Tick)` has something to say.
+    pub(crate) fn redial_at(&self) -> Instant {
+        Instant::from_nanos(self.redial_at.load(Ordering::Relaxed))
     }
 
     /// Sleeps until `look` finds something. Drives the session itself where no thread does.

@@ -5,11 +5,26 @@
 
 /// Fills `out` with the pattern of `id`.
 pub(crate) fn pattern(id: u64, out: &mut [u8]) {
-    for (word, chunk) in out.chunks_mut(8).enumerate() {
-        let bytes = mix(id, word as u64).to_le_bytes();
-        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    let (words, rest) = out.as_chunks_mut::<8>();
+    for (word, chunk) in words.iter_mut().enumerate() {
+        *chunk = mix(id, word as u64).to_le_bytes();
     }
+    let last = mix(id, words.len() as u64).to_le_bytes();
+    rest.copy_from_slice(&last[..rest.len()]);
 }
+
+/// Whether `now` is the pattern of `id`, from that word of it on.
+fn is_pattern(id: u64, first: usize, now: &[u8]) -> bool {
+    let (words, rest) = now.as_chunks::<8>();
+    let mut same = true;
+    for (word, chunk) in words.iter().enumerate() {
+        same &= u64::from_le_bytes(*chunk) == mix(id, (first + word) as u64);
+    }
+    same && mix(id, (first + words.len()) as u64).to_le_bytes()[..rest.len()] == *rest
+}
+
+/// Bytes that a check looks at together, before it looks at each.
+const BLOCK: usize = 64;
 
 fn mix(id: u64, word: u64) -> u64 {
     let z = (id ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(0x1234_5678_9ABC_DEF1);
@@ -46,6 +61,15 @@ impl Mark {
 
     fn overlaps(&self, offset: usize, len: usize) -> bool {
         self.offset < offset + len && offset < self.offset + self.len
+    }
+
+    /// Whether all of `bytes` may be here, without a look at each.
+    fn explains(&self, at: usize, bytes: &[u8]) -> bool {
+        let Some(from) = at.checked_sub(self.offset) else { return false };
+        from + bytes.len() <= self.len
+            && self
+                .pattern
+                .is_none_or(|id| from.is_multiple_of(8) && is_pattern(id, from / 8, bytes))
     }
 
     fn may(&self, at: usize, value: u8) -> bool {
@@ -127,6 +151,25 @@ impl Ground {
         if same {
             return Ok(());
         }
+        for (block, bytes) in now.chunks(BLOCK).enumerate() {
+            let offset = offset + block * BLOCK;
+            let settled = own.is_none() && self.base[offset..offset + bytes.len()] == *bytes;
+            let as_it_was = settled
+                || own.is_some_and(|(mark, _)| mark.explains(offset, bytes))
+                || self.writers.iter().any(|w| w.mark.explains(offset, bytes));
+            if !as_it_was {
+                self.check_bytes(offset, bytes, own)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_bytes(
+        &self,
+        offset: usize,
+        now: &[u8],
+        own: Option<(Mark, u64)>,
+    ) -> Result<(), Wrong> {
         for (index, value) in now.iter().enumerate() {
             let at = offset + index;
             let fine = match own {
@@ -187,14 +230,8 @@ impl Ground {
         let own = |w: &&Writer| w.mark.ticket == ticket && w.mark.offset == offset;
         // Its own mark is among the writers: without it, only others excuse a byte.
         let Some(writer) = self.writers.iter().find(own) else { return Ok(()) };
-        if let Some(id) = writer.mark.pattern {
-            let mut same = true;
-            for (word, chunk) in now.chunks(8).enumerate() {
-                same &= mix(id, word as u64).to_le_bytes()[..chunk.len()] == *chunk;
-            }
-            if same {
-                return Ok(());
-            }
+        if writer.mark.pattern.is_some_and(|id| is_pattern(id, 0, now)) {
+            return Ok(());
         }
         self.check(offset, now, Some((writer.mark, writer.since)))
     }

@@ -112,7 +112,7 @@ pub(crate) fn look(
     len: usize,
     out: &mut Vec<u8>,
 ) -> Verdict {
-    out.clear();
+    // What was there goes: a read fills all of it.
     out.resize(len, 0);
     if len != 0 && !memory.read(rank, area, offset, out) {
         let text = format!("rank {rank} cannot read {len} bytes at {offset} of its own {area:?}");

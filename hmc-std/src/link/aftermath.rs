@@ -46,11 +46,14 @@ impl Aftermath {
         }
     }
 
-    pub(crate) fn release(self) {
-        for hold in self.holds {
+    /// In place: few turns set anything free, and a room for all that they might is not worth moving.
+    pub(crate) fn release(&mut self) {
+        for place in &mut self.holds {
+            let hold = std::mem::take(place);
             if let Some(w) = hold.waker {
                 w.wake();
             }
         }
+        self.holds.clear();
     }
 }

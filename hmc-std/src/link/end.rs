@@ -45,7 +45,7 @@ impl Link {
                 data.die(eof, &mut after);
                 after.is_full()
             };
-            self.follow_up(after);
+            self.follow_up(&mut after);
         }
         self.run_relay();
         self.driver.forget(self);
@@ -64,7 +64,7 @@ impl Link {
                 self.data().die(true, &mut after);
                 after.is_full()
             };
-            self.follow_up(after);
+            self.follow_up(&mut after);
         }
     }
 }

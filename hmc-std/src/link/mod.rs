@@ -26,7 +26,7 @@ use hmc_mem::baton::Baton;
 use hmc_mem::slot::{Poll, SlotWord};
 
 use crate::clock;
-use crate::driver::Driver;
+use crate::driver::{Channel, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::{Inbox, Message};
 use crate::socket::Socket;
@@ -209,6 +209,14 @@ impl Link {
         true
     }
 
+    /// One of its sockets is ready. Returns whether anything came that somebody may be waiting for.
+    pub(crate) fn turn(&self, channel: Channel) -> bool {
+        match channel {
+            Channel::Ctrl => self.turn_ctrl(false),
+            Channel::Data => self.turn_data(false),
+        }
+    }
+
     /// Receives and executes on the data plane. Returns whether anything happened.
     ///
     /// Only the leader receives while there is one: it may be about to park on the socket, and would
@@ -227,7 +235,7 @@ impl Link {
             let work = data.has_work() && !data.is_attended();
             (busy, work, data.port().down(), data.take_opened())
         };
-        self.follow_up(after);
+        self.follow_up(&mut after);
         if work {
             self.enqueue();
         }
@@ -293,7 +301,7 @@ impl Link {
             data.sweep();
             self.settle_data(&mut data);
         }
-        self.follow_up(after);
+        self.follow_up(&mut after);
         self.run_relay();
         self.let_go();
     }
@@ -342,7 +350,7 @@ impl Link {
     }
 
     /// Wakes and drops what a turn set free; without locks.
-    pub(crate) fn follow_up(&self, after: Aftermath) {
+    pub(crate) fn follow_up(&self, after: &mut Aftermath) {
         let finished = after.finished;
         self.follow_up_but_relay(after);
         if finished {
@@ -350,7 +358,7 @@ impl Link {
         }
     }
 
-    fn follow_up_but_relay(&self, after: Aftermath) {
+    fn follow_up_but_relay(&self, after: &mut Aftermath) {
         if after.delivered {
             bump(&self.counters.messages_in);
             if let Some(owner) = self.owner.upgrade() {

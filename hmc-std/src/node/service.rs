@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hmc_core::time::Instant;
 
-use crate::driver::{Channel, Token};
+use crate::driver::Token;
 use crate::link::Link;
 use crate::shared::Shared;
 
@@ -15,10 +15,7 @@ impl Shared {
     pub(crate) fn serve(&self, token: Token) -> bool {
         match token {
             Token::Link(serial, channel) => {
-                self.link_by_serial(serial).is_some_and(|link| match channel {
-                    Channel::Ctrl => link.turn_ctrl(false),
-                    Channel::Data => link.turn_data(false),
-                })
+                self.link_by_serial(serial).is_some_and(|link| link.turn(channel))
             }
             Token::Pending(id) => {
                 self.hear_stranger(id);

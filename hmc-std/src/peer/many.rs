@@ -134,7 +134,7 @@ impl Peer {
                 link.settle_data(&mut data);
                 advance
             };
-            link.follow_up(after);
+            link.follow_up(&mut after);
             match advance {
                 Advance::Pending | Advance::Failed { fenced: false, .. } => None,
                 Advance::Done(_) => Some(Ok(())),

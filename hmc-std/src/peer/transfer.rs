@@ -170,7 +170,7 @@ impl Peer {
                 }
                 r
             };
-            link.follow_up(after);
+            link.follow_up(&mut after);
             match result {
                 Ok(op) => Some(Ok(op)),
                 Err((LaneError::Busy, back)) => {
@@ -238,7 +238,7 @@ impl Peer {
             data.expire(clock::now(), &mut after);
             data.take(op)
         };
-        self.link.follow_up(after);
+        self.link.follow_up(&mut after);
         match ended {
             Ok(Some(r)) => Ok(r),
             Ok(None) => {
@@ -338,7 +338,7 @@ impl Peer {
             self.link.settle_data(&mut data);
             r
         };
-        self.link.follow_up(after);
+        self.link.follow_up(&mut after);
         r.map_err(|_| Error::new(ErrorKind::Stale, "already waited for").with_op(op))
     }
 
@@ -352,7 +352,7 @@ impl Peer {
             data.abandon(op, &mut after);
             data.pump(&mut after);
         }
-        self.link.follow_up(after);
+        self.link.follow_up(&mut after);
     }
 
     fn check_name(&self, op: OpId) -> Result<()> {

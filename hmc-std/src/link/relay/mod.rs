@@ -90,12 +90,12 @@ impl Link {
     }
 
     fn finish_relay(&self, after: After) {
-        for a in after.later {
+        for mut a in after.later {
             if a.finished {
                 // Not by a call of `run_relay`: that would go as deep as a message has pieces.
                 self.relay.dirty.store(true, Ordering::SeqCst);
             }
-            self.follow_up_but_relay(a);
+            self.follow_up_but_relay(&mut a);
         }
         for (window, epoch) in after.revoked {
             // So that the peer forgets its mapping. The fence does not depend on it.

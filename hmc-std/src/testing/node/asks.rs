@@ -366,6 +366,9 @@ impl Node {
 fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
     match ask {
         Pending::Operation { peer, op, .. } => {
+            if peer.link.is_running(op.op) {
+                return None;
+            }
             let (outcome, free) = {
                 let mut data = peer.link.data();
                 let outcome = data.lane().outcome(op.op);

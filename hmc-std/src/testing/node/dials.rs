@@ -1,16 +1,17 @@
 //! The dials of a driven session: the machine of [`crate::connecting`], fed by the world.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::time::Instant;
 
-use super::{FIRST_PORT, Node, Output, door};
+use super::{FIRST_PORT, Node, Output, Server, door};
 use crate::address::Address;
 use crate::clock;
 use crate::connecting::{Connecting, Need};
 use crate::dialing::Target;
-use crate::driver::{Channel, Token};
+use crate::driver::Channel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::lock;
 use crate::socket::Socket;
@@ -26,6 +27,8 @@ pub(super) struct Dial {
     /// The connection whose answer is awaited.
     hears: Option<u32>,
     conns: Vec<u32>,
+    /// It waits for news, of which it has seen that number.
+    seen_news: Option<u64>,
     wake: Instant,
 }
 
@@ -74,7 +77,8 @@ impl Node {
         let id = self.next_ticket;
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let wake = Instant::NEVER;
-        let dial = Dial { machine, ticket, opening: None, hears: None, conns: Vec::new(), wake };
+        let (opening, hears, seen_news) = (None, None, None);
+        let dial = Dial { machine, ticket, opening, hears, conns: Vec::new(), seen_news, wake };
         self.dials.insert(id, dial);
         self.advance_dial(id);
     }
@@ -97,24 +101,27 @@ impl Node {
         let late = self.now >= dial.machine.deadline();
         let deaf =
             dial.hears.and_then(|c| self.conns.get(&c)).is_some_and(|c| !c.pipe.is_readable());
-        if !late && (dial.opening.is_some() || deaf) {
+        let news = self.shared.news.number();
+        let idle = dial.seen_news == Some(news) && self.now < dial.wake;
+        if !late && (dial.opening.is_some() || deaf || idle) {
             return false;
         }
         dial.wake = Instant::NEVER;
+        dial.seen_news = None;
         let result = match dial.machine.advance(&self.shared) {
             Ok(Err(Need::Hear)) => return false,
             Ok(Err(Need::News(until))) => {
                 dial.wake = until;
+                dial.seen_news = Some(news);
                 return false;
             }
             Ok(Err(Need::Drive(link))) => {
                 // The link's own connections from here on.
                 dial.hears = None;
-                let serial = link.serial;
                 let conns = std::mem::take(&mut dial.conns);
                 for (conn, channel) in conns.iter().zip([Channel::Ctrl, Channel::Data]) {
                     if let Some(c) = self.conns.get_mut(conn) {
-                        c.token = Some(Token::Link(serial, channel));
+                        c.server = Some(Server::Link(Arc::downgrade(&link), channel));
                     }
                 }
                 for conn in conns {

@@ -10,8 +10,8 @@ mod dials;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hmc_core::kinds::{Incarnation, Rank};
@@ -59,7 +59,15 @@ const ROUNDS: usize = 64;
 struct Conn {
     pipe: Pipe,
     /// Who serves it; `None` while a dial has it, and when nobody does any more.
-    token: Option<Token>,
+    server: Option<Server>,
+}
+
+/// Who serves a connection.
+enum Server {
+    /// The unproven connection of that number.
+    Stranger(u32),
+    /// A half of a link. Weak: a link that is over closes its connections when it is dropped.
+    Link(Weak<Link>, Channel),
 }
 
 /// Memory behind a label.
@@ -113,6 +121,18 @@ fn door(rank: u32) -> SocketAddr {
     let port = FIRST_PORT.wrapping_add(u16::try_from(rank).unwrap_or(0));
     // An address of its own for each rank: strangers are counted by host.
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 1, 0, n)), port)
+}
+
+/// The link that a stranger's connection has become a part of.
+fn who_serves(shared: &Shared, pipe: &Pipe) -> Option<Server> {
+    let is_it = |s: &Socket| matches!(s, Socket::Simulated(p) if p.is(pipe));
+    shared.links().iter().find_map(|link| {
+        let half = |channel| Some(Server::Link(Arc::downgrade(link), channel));
+        if is_it(link.ctrl_socket()) {
+            return half(Channel::Ctrl);
+        }
+        link.data_socket().filter(|s| is_it(s)).and_then(|_| half(Channel::Data))
+    })
 }
 
 impl Node {
@@ -209,8 +229,8 @@ impl Node {
     /// When it wants [`Input::Tick`] next.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
-        let mut at = lock(&self.shared.registry).next_deadline();
-        if self.shared.has_peers() || !self.dials.is_empty() {
+        let mut at = self.shared.redial_at();
+        if !self.up.is_empty() || !self.dials.is_empty() || self.shared.has_peers() {
             at = at.min(self.next_tick);
         }
         let asks = self.asks.iter().map(Pending::deadline).min().unwrap_or(Instant::NEVER);
@@ -243,7 +263,7 @@ impl Node {
         match input {
             Input::Opened { ticket, conn } => {
                 let pipe = Pipe::new(conn, &self.touched, self.send_room);
-                self.conns.insert(conn, Conn { pipe: pipe.clone(), token: None });
+                self.conns.insert(conn, Conn { pipe: pipe.clone(), server: None });
                 self.opened(ticket, Ok((conn, pipe)));
                 None
             }
@@ -256,8 +276,8 @@ impl Node {
                 let pipe = Pipe::new(conn, &self.touched, self.send_room);
                 let socket = Socket::Simulated(Held(pipe.clone()));
                 let id = self.shared.meet(socket, Source::Tcp(door(from)));
-                let token = id.map(Token::Pending);
-                self.conns.insert(conn, Conn { pipe, token });
+                let server = id.map(Server::Stranger);
+                self.conns.insert(conn, Conn { pipe, server });
                 None
             }
             Input::Bytes { conn, bytes } => {
@@ -294,7 +314,9 @@ impl Node {
             let mut busy = self.shared.serve_queued(&mut self.queued);
             busy |= self.serve_paused();
             busy |= self.go_on_dialing();
-            while let Decision::Redial(rank) = self.shared.decide(Change::Tick) {
+            while self.shared.redial_at() <= self.now
+                && let Decision::Redial(rank) = self.shared.decide(Change::Tick)
+            {
                 self.redial(rank);
                 busy = true;
             }
@@ -327,29 +349,25 @@ impl Node {
 
     /// Gives what is ready on a connection to whoever serves it.
     fn serve(&mut self, conn: u32) {
-        let Some(token) = self.conns.get(&conn).and_then(|c| c.token) else { return };
-        self.shared.serve(token);
-        if self.conns.get(&conn).is_some_and(|c| c.pipe.is_readable()) {
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        match &c.server {
+            None => return,
+            Some(Server::Link(link, channel)) => {
+                if let Some(link) = link.upgrade().filter(|l| l.life() != Life::Dead) {
+                    link.turn(*channel);
+                }
+            }
+            Some(Server::Stranger(id)) => {
+                self.shared.serve(Token::Pending(*id));
+                if !lock(&self.shared.pending).contains_key(id) {
+                    // No stranger any more: one of a link's connections, or turned away.
+                    c.server = who_serves(&self.shared, &c.pipe);
+                }
+            }
+        }
+        if c.pipe.is_readable() {
             self.unread.insert(conn);
         }
-        if matches!(token, Token::Pending(id) if !lock(&self.shared.pending).contains_key(&id)) {
-            // No stranger any more: one of a link's connections, or turned away.
-            let served = self.conns.get(&conn).and_then(|c| self.who_serves(&c.pipe));
-            if let Some(c) = self.conns.get_mut(&conn) {
-                c.token = served;
-            }
-        }
-    }
-
-    fn who_serves(&self, pipe: &Pipe) -> Option<Token> {
-        let is_it = |s: &Socket| matches!(s, Socket::Simulated(p) if p.is(pipe));
-        self.shared.links().iter().find_map(|link| {
-            if is_it(link.ctrl_socket()) {
-                return Some(Token::Link(link.serial, Channel::Ctrl));
-            }
-            let data = link.data_socket().is_some_and(|s| is_it(s));
-            data.then_some(Token::Link(link.serial, Channel::Data))
-        })
     }
 
     /// Connections with unread bytes whose link had to pause (a full inbox, a budget used up).
