@@ -123,7 +123,7 @@ fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
     };
     let mut idle: VecDeque<Span> = spans.into();
     // Long enough that the first and the last, which run alone, do not show.
-    let times = u32::try_from((8 * SAMPLE_BYTES / len).max(2 * depth)).map_err(text)?;
+    let times = u32::try_from((32 * SAMPLE_BYTES / len).max(4 * depth)).map_err(text)?;
     let several = interleave(
         count,
         || {

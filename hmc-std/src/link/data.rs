@@ -43,8 +43,6 @@ pub(crate) struct DataState {
     attached: bool,
     opened: bool,
     attended: bool,
-    /// Ends of operations may be left that no [`Aftermath`] had room for.
-    behind: bool,
     wants_default: bool,
     default: Option<RemoteRegion>,
     default_mappable: bool,
@@ -66,7 +64,6 @@ impl DataState {
             attached,
             opened: false,
             attended: false,
-            behind: false,
             wants_default,
             default: None,
             default_mappable: false,
@@ -325,7 +322,7 @@ impl DataState {
             after.delivered |= s.take_delivered();
         }
         self.opened |= !was_ready && self.is_complete();
-        // What ended may be the rest of an earlier turn.
+        // Copies of our own end without anything received.
         busy || after.finished
     }
 
@@ -351,8 +348,8 @@ impl DataState {
         }
     }
 
-    fn drain(&mut self, after: &mut Aftermath) {
-        self.behind = false;
+    /// Takes note of the operations that have ended, until [`Aftermath::is_full`].
+    pub(super) fn drain(&mut self, after: &mut Aftermath) {
         while let Some(event) = self.lane.next_event() {
             let outcome = self.lane.outcome(event.op).ok().flatten();
             let waits = outcome.is_some();
@@ -382,7 +379,6 @@ impl DataState {
                 after.keep(Hold { waker, ..Hold::default() });
             }
             if after.is_full() {
-                self.behind = true;
                 return;
             }
         }
@@ -450,6 +446,6 @@ impl DataState {
 
     /// Whether there is something to do that no socket will tell of.
     pub(crate) fn has_work(&mut self) -> bool {
-        self.behind || self.port().interest().work
+        self.port().interest().work
     }
 }

@@ -37,16 +37,9 @@ impl Link {
         self.advance(Life::Dead);
         self.ctrl().close();
         self.ctrl_socket.shutdown();
-        let mut more = true;
-        while more {
-            let mut after = Aftermath::default();
-            more = {
-                let mut data = self.data();
-                data.die(eof, &mut after);
-                after.is_full()
-            };
-            self.follow_up(&mut after);
-        }
+        let mut after = Aftermath::default();
+        self.data().die(eof, &mut after);
+        self.follow_up(&mut after);
         self.run_relay();
         self.driver.forget(self);
         self.baton.notify();
@@ -57,14 +50,8 @@ impl Link {
 
     /// The process of a silent peer has ended at last: nothing of ours is in its reach any more.
     pub(crate) fn release_all(&self) {
-        let mut more = true;
-        while more {
-            let mut after = Aftermath::default();
-            more = {
-                self.data().die(true, &mut after);
-                after.is_full()
-            };
-            self.follow_up(&mut after);
-        }
+        let mut after = Aftermath::default();
+        self.data().die(true, &mut after);
+        self.follow_up(&mut after);
     }
 }

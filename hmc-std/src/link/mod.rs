@@ -49,6 +49,7 @@ pub(crate) struct Link {
     peer_left: AtomicBool,
     born: Instant,
     pub(crate) spin: std::time::Duration,
+    patience: wait::Patience,
     pub(crate) driver: Arc<Driver>,
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) counters: Counters,
@@ -96,6 +97,7 @@ impl Link {
             peer_left: AtomicBool::new(false),
             born: clock::now(),
             spin: parts.spin,
+            patience: wait::Patience::default(),
             driver: parts.driver,
             owner: parts.owner,
             counters: Counters::default(),
@@ -351,27 +353,32 @@ impl Link {
 
     /// Wakes and drops what a turn set free; without locks.
     pub(crate) fn follow_up(&self, after: &mut Aftermath) {
-        let finished = after.finished;
         self.follow_up_but_relay(after);
-        if finished {
+        if after.finished {
             self.run_relay();
         }
     }
 
     fn follow_up_but_relay(&self, after: &mut Aftermath) {
-        if after.delivered {
-            bump(&self.counters.messages_in);
-            if let Some(owner) = self.owner.upgrade() {
-                owner.news(self);
+        loop {
+            if std::mem::take(&mut after.delivered) {
+                bump(&self.counters.messages_in);
+                self.baton.notify();
+                if let Some(owner) = self.owner.upgrade() {
+                    owner.news(self);
+                }
             }
+            if after.finished {
+                self.baton.notify();
+            }
+            let more = after.is_full();
+            after.release();
+            if !more {
+                return;
+            }
+            // More may have ended than there was room for.
+            self.data().drain(after);
         }
-        if after.finished || after.delivered {
-            self.baton.notify();
-        }
-        if after.is_full() {
-            self.enqueue();
-        }
-        after.release();
     }
 
     /// Sends a control message.

@@ -5,6 +5,7 @@
 //! wire and the one who waits. The others follow: they sleep on the baton until something ended or
 //! the lead is free.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration as StdDuration;
 
 use hmc_core::time::{Duration, Instant};
@@ -16,6 +17,48 @@ use crate::clock;
 
 /// The longest sleep of a leader between two looks at what it waits for.
 const LONGEST_NAP_NS: u64 = 50_000_000;
+
+/// Naps in a row that outlast the spin before them, after which waiters stop to spin.
+const FUTILE: u8 = 4;
+/// Of so many waits that do not spin one does, to learn whether it would help again.
+const PROBE: u8 = 16;
+
+/// Whether spinning helps on this link: it is worth its time only where answers come within it. While it goes
+/// on in vain it takes a processor, or half of one, from whoever prepares the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(AtomicU8);
+
+impl Patience {
+    /// For how long the next waiter spins.
+    fn spin(&self, most: StdDuration) -> StdDuration {
+        let naps = self.0.load(Ordering::Relaxed);
+        if naps < FUTILE {
+            return most;
+        }
+        let next =
+            if naps < FUTILE.saturating_add(PROBE) { naps.saturating_add(1) } else { FUTILE };
+        self.0.store(next, Ordering::Relaxed);
+        if next == FUTILE { most } else { StdDuration::ZERO }
+    }
+
+    /// A waiter slept so long after it had spun, or not.
+    fn slept(&self, nap: Duration, most: StdDuration) {
+        // Some of a nap is the wake-up: a short one might have been spun away.
+        if nap <= clock::from_std(most) {
+            self.0.store(0, Ordering::Relaxed);
+            return;
+        }
+        let naps = self.0.load(Ordering::Relaxed);
+        if naps < FUTILE {
+            self.0.store(naps.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// An answer came while a waiter spun.
+    fn helped(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
 
 /// Which halves of a link a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +110,19 @@ impl Link {
         deadline: Instant,
         look: &mut impl FnMut(&Self) -> Option<R>,
     ) -> Option<R> {
-        let mut spin_until = clock::now().after(clock::from_std(self.spin));
+        let spin = self.patience.spin(self.spin);
+        let spin_for = clock::from_std(spin);
+        let mut spin_until = clock::now().after(spin_for);
+        let mut slept = false;
         loop {
             let mut busy = self.turn_data(true);
             if watch == Watch::Both {
                 busy |= self.turn_ctrl(true);
             }
             if let Some(r) = look(self) {
+                if !slept && !spin.is_zero() {
+                    self.patience.helped();
+                }
                 return Some(r);
             }
             let now = clock::now();
@@ -81,13 +130,15 @@ impl Link {
                 return None;
             }
             if busy {
-                spin_until = now.after(clock::from_std(self.spin));
+                spin_until = now.after(spin_for);
             }
             if busy || now < spin_until || self.data().has_work() {
                 std::hint::spin_loop();
                 continue;
             }
             self.park(watch, deadline);
+            self.patience.slept(clock::now().since(now), self.spin);
+            slept = true;
         }
     }
 
@@ -139,5 +190,47 @@ impl Link {
             ctrl.attend(on);
             self.settle_ctrl(&mut ctrl);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FUTILE, PROBE, Patience};
+    use hmc_core::time::Duration;
+    use std::time::Duration as StdDuration;
+
+    const MOST: StdDuration = StdDuration::from_micros(20);
+
+    fn tired() -> Patience {
+        let p = Patience::default();
+        for _ in 0..FUTILE {
+            assert_eq!(p.spin(MOST), MOST);
+            p.slept(Duration::from_millis(5), MOST);
+        }
+        p
+    }
+
+    #[test]
+    fn waiters_stop_to_spin_where_it_is_in_vain_and_try_again_now_and_then() {
+        let p = tired();
+        for _ in 0..3 {
+            for _ in 0..PROBE {
+                assert_eq!(p.spin(MOST), StdDuration::ZERO);
+                p.slept(Duration::from_millis(5), MOST);
+            }
+            assert_eq!(p.spin(MOST), MOST, "a probe");
+            p.slept(Duration::from_millis(5), MOST);
+        }
+    }
+
+    #[test]
+    fn they_spin_again_as_soon_as_it_helps_or_would_have() {
+        let p = tired();
+        assert_eq!(p.spin(MOST), StdDuration::ZERO);
+        p.slept(Duration::from_nanos(15_000), MOST);
+        assert_eq!(p.spin(MOST), MOST, "the nap was shorter than the spin");
+        let p = tired();
+        p.helped();
+        assert_eq!(p.spin(MOST), MOST);
     }
 }
