@@ -28,32 +28,35 @@ const AFTER: usize = 8;
 /// What a turn set free: woken and dropped after the lock is released, since both run foreign code.
 #[derive(Debug, Default)]
 pub(crate) struct Aftermath {
-    holds: heapless::Vec<Hold, AFTER>,
+    /// Made when the first is kept: most turns free nothing, and to clear its room costs more than its instructions
+    /// (docs/PERFORMANCE.md, "Vector units").
+    holds: Option<heapless::Vec<Hold, AFTER>>,
     pub(crate) finished: bool,
     pub(crate) delivered: bool,
 }
 
 impl Aftermath {
     pub(crate) fn is_full(&self) -> bool {
-        self.holds.is_full()
+        self.holds.as_ref().is_some_and(heapless::Vec::is_full)
     }
 
     /// Takes it along. Not to be called when it is full.
     pub(super) fn keep(&mut self, hold: Hold) {
         if !hold.is_empty() {
-            let kept = self.holds.push(hold);
+            let kept = self.holds.get_or_insert_with(heapless::Vec::new).push(hold);
             debug_assert!(kept.is_ok(), "who keeps looks whether there is room");
         }
     }
 
-    /// In place: few turns set anything free, and a room for all that they might is not worth moving.
     pub(crate) fn release(&mut self) {
-        for place in &mut self.holds {
+        let Some(holds) = &mut self.holds else { return };
+        for place in &mut *holds {
+            // In place: their room is not worth moving.
             let hold = std::mem::take(place);
             if let Some(w) = hold.waker {
                 w.wake();
             }
         }
-        self.holds.clear();
+        holds.clear();
     }
 }

@@ -167,7 +167,9 @@ impl StreamPort {
     fn fill(&mut self) -> Result<(usize, bool), Errno> {
         let rx = &mut self.rx;
         if rx.start > 0 {
-            rx.buf.copy_within(rx.start..rx.end, 0);
+            if rx.start < rx.end {
+                rx.buf.copy_within(rx.start..rx.end, 0);
+            }
             rx.end = rx.end.saturating_sub(rx.start);
             rx.start = 0;
         }
