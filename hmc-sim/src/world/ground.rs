@@ -3,39 +3,55 @@
 //! Each writer writes a pattern of its own, so a byte tells who wrote it. A writer that failed stays
 //! possible until a fence; a byte that nobody possible wrote is a finding.
 
-/// Fills `out` with the pattern of `id`.
-pub(crate) fn pattern(id: u64, out: &mut [u8]) {
-    let (words, rest) = out.as_chunks_mut::<8>();
-    for (word, chunk) in words.iter_mut().enumerate() {
-        *chunk = mix(id, word as u64).to_le_bytes();
+/// The pattern of an id: words that follow each other by an addition, so that long ones are cheap to write and to check.
+#[derive(Clone, Copy)]
+struct Pattern(u64);
+
+impl Pattern {
+    fn of(id: u64) -> Self {
+        // Vigna's splitmix64: neighbouring ids have nothing in common. Odd: no word is nothing.
+        let z = id.wrapping_add(0x1234_5678_9ABC_DEF1);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Self((z ^ (z >> 31)) | 1)
     }
-    let last = mix(id, words.len() as u64).to_le_bytes();
-    rest.copy_from_slice(&last[..rest.len()]);
+
+    fn word(self, n: usize) -> u64 {
+        let z = self.0.wrapping_mul((n as u64).wrapping_add(0x9E37_79B9));
+        z ^ (z >> 32)
+    }
+
+    fn byte(self, index: usize) -> u8 {
+        self.word(index / 8).to_le_bytes()[index % 8]
+    }
+
+    fn write(self, out: &mut [u8]) {
+        let (words, rest) = out.as_chunks_mut::<8>();
+        for (n, word) in words.iter_mut().enumerate() {
+            *word = self.word(n).to_le_bytes();
+        }
+        let last = self.word(words.len()).to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+
+    /// Whether `now` is it, from its word `first` on.
+    fn is(self, first: usize, now: &[u8]) -> bool {
+        let (words, rest) = now.as_chunks::<8>();
+        let mut same = true;
+        for (n, word) in words.iter().enumerate() {
+            same &= u64::from_le_bytes(*word) == self.word(first + n);
+        }
+        same && self.word(first + words.len()).to_le_bytes()[..rest.len()] == *rest
+    }
 }
 
-/// Whether `now` is the pattern of `id`, from that word of it on.
-fn is_pattern(id: u64, first: usize, now: &[u8]) -> bool {
-    let (words, rest) = now.as_chunks::<8>();
-    let mut same = true;
-    for (word, chunk) in words.iter().enumerate() {
-        same &= u64::from_le_bytes(*chunk) == mix(id, (first + word) as u64);
-    }
-    same && mix(id, (first + words.len()) as u64).to_le_bytes()[..rest.len()] == *rest
+/// Fills `out` with the pattern of `id`.
+pub(crate) fn pattern(id: u64, out: &mut [u8]) {
+    Pattern::of(id).write(out);
 }
 
 /// Bytes that a check looks at together, before it looks at each.
 const BLOCK: usize = 64;
-
-fn mix(id: u64, word: u64) -> u64 {
-    let z = (id ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(0x1234_5678_9ABC_DEF1);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-fn pattern_at(id: u64, index: usize) -> u8 {
-    mix(id, (index / 8) as u64).to_le_bytes()[index % 8]
-}
 
 /// Whose bytes, where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +85,12 @@ impl Mark {
         from + bytes.len() <= self.len
             && self
                 .pattern
-                .is_none_or(|id| from.is_multiple_of(8) && is_pattern(id, from / 8, bytes))
+                .is_none_or(|id| from.is_multiple_of(8) && Pattern::of(id).is(from / 8, bytes))
     }
 
     fn may(&self, at: usize, value: u8) -> bool {
-        self.covers(at) && self.pattern.is_none_or(|id| pattern_at(id, at - self.offset) == value)
+        self.covers(at)
+            && self.pattern.is_none_or(|id| Pattern::of(id).byte(at - self.offset) == value)
     }
 }
 
@@ -195,7 +212,7 @@ impl Ground {
     fn history(&self, at: usize, value: u8, own: Option<(Mark, u64)>) -> Wrong {
         let mut text = format!("byte {at} is {value:#04x}, settled {:#04x}", self.base[at]);
         if let Some((mark, _)) = own {
-            let want = mark.pattern.map_or(0, |id| pattern_at(id, at - mark.offset));
+            let want = mark.pattern.map_or(0, |id| Pattern::of(id).byte(at - mark.offset));
             text += &format!(", written {want:#04x} by ask {}", mark.ticket);
         }
         for writer in &self.writers {
@@ -230,7 +247,7 @@ impl Ground {
         let own = |w: &&Writer| w.mark.ticket == ticket && w.mark.offset == offset;
         // Its own mark is among the writers: without it, only others excuse a byte.
         let Some(writer) = self.writers.iter().find(own) else { return Ok(()) };
-        if writer.mark.pattern.is_some_and(|id| is_pattern(id, 0, now)) {
+        if writer.mark.pattern.is_some_and(|id| Pattern::of(id).is(0, now)) {
             return Ok(());
         }
         self.check(offset, now, Some((writer.mark, writer.since)))

@@ -3,11 +3,15 @@
 //! Whoever simulates the network puts in what arrives and takes out what was sent; both directions are bounded, as
 //! a kernel's buffers are.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hmc_core::span::{Side, Span};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
+
+/// Bytes of an end's first allocation: some frames and small messages.
+const FIRST_ROOM: usize = 256;
 
 #[derive(Debug, Default)]
 struct State {
@@ -51,8 +55,15 @@ pub(crate) struct Look {
 #[derive(Clone, Debug)]
 pub(crate) struct Pipe {
     id: u32,
-    state: Arc<Mutex<State>>,
+    end: Arc<End>,
     touched: Touched,
+}
+
+#[derive(Debug)]
+struct End {
+    state: Mutex<State>,
+    /// Whether there is something to receive, for those who only look: it costs no lock.
+    readable: AtomicBool,
 }
 
 /// The end as a socket holds it: shut down when it is dropped.
@@ -75,12 +86,19 @@ impl std::ops::Deref for Held {
 
 impl Pipe {
     pub(crate) fn new(id: u32, touched: &Touched, send_room: usize) -> Self {
-        let state = Arc::new(Mutex::new(State { send_room, ..State::default() }));
-        Self { id, state, touched: Arc::clone(touched) }
+        let state = Mutex::new(State { send_room, ..State::default() });
+        let end = Arc::new(End { state, readable: AtomicBool::new(false) });
+        Self { id, end, touched: Arc::clone(touched) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.end.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is something to receive may have changed.
+    fn note(&self, s: &State) {
+        let readable = s.read < s.inbound.len() || s.eof || s.reset;
+        self.end.readable.store(readable, Ordering::Relaxed);
     }
 
     /// The network's side will want to look.
@@ -96,6 +114,7 @@ impl Pipe {
         let mut s = self.state();
         let n = s.room()?.min(bytes.len());
         self.touch(&mut s);
+        s.outbound.reserve(n.max(FIRST_ROOM));
         s.outbound.extend_from_slice(bytes.get(..n).unwrap_or_default());
         Ok(n)
     }
@@ -108,6 +127,7 @@ impl Pipe {
             into.copy_from_slice(s.front(n));
         }
         s.consume(n);
+        self.note(&s);
         Ok(n)
     }
 
@@ -121,6 +141,7 @@ impl Pipe {
         let room = s.room()?;
         self.touch(&mut s);
         let first = room.min(head.len());
+        s.outbound.reserve(FIRST_ROOM);
         s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());
         let rest = u64::try_from(room.saturating_sub(first)).unwrap_or(u64::MAX);
         let (part, _) = span.take(rest);
@@ -153,6 +174,7 @@ impl Pipe {
             tail.copy_from_slice(s.front(second));
         }
         s.consume(second);
+        self.note(&s);
         Ok(n)
     }
 
@@ -172,6 +194,7 @@ impl Pipe {
             s.read = 0;
         }
         s.inbound.extend_from_slice(bytes);
+        self.note(&s);
     }
 
     /// The other end closed (after all that has arrived), or the connection broke.
@@ -179,6 +202,7 @@ impl Pipe {
         let mut s = self.state();
         s.eof = true;
         s.reset |= reset;
+        self.note(&s);
     }
 
     /// Bytes have left for good: there is room for as many.
@@ -199,7 +223,7 @@ impl Pipe {
 
     /// Whether it is the same end.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.state, &other.state)
+        Arc::ptr_eq(&self.end, &other.end)
     }
 
     /// Bytes that came and were not received.
@@ -210,8 +234,7 @@ impl Pipe {
 
     /// Whether there is something to receive: bytes, or the end.
     pub(crate) fn is_readable(&self) -> bool {
-        let s = self.state();
-        s.read < s.inbound.len() || s.eof || s.reset
+        self.end.readable.load(Ordering::Relaxed)
     }
 }
 
