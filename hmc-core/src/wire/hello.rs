@@ -347,7 +347,12 @@ mod tests {
         assert!(list.push(EndpointBlob { kind: 1, bytes: &big[..=fits.len()] }).is_err());
         assert!(list.endpoints().is_empty());
         list.push(EndpointBlob { kind: 1, bytes: fits }).unwrap();
+        assert!(!list.endpoints().is_empty());
         assert_eq!(list.endpoints().as_bytes().len(), MAX_ENDPOINT_LIST_BYTES);
+        let read = Endpoints::parse(Reader::new(list.endpoints().as_bytes(), 0), 1);
+        assert_eq!(read.map(|e| e.len()), Ok(1), "the longest list can be read");
+        let longer = [1u8; MAX_ENDPOINT_LIST_BYTES + 1];
+        assert!(Endpoints::parse(Reader::new(&longer, 0), 1).is_err());
     }
 
     #[test]
@@ -363,6 +368,9 @@ mod tests {
             let mut other = token;
             other.0[at] ^= 1 << bit;
             assert!(!token.matches(&other) && !other.matches(&token), "byte {at}, bit {bit}");
+            // Two bytes that differ alike do not make up for each other.
+            other.0[(at + 1) % TOKEN_BYTES] ^= 1 << bit;
+            assert!(!token.matches(&other), "byte {at} and its neighbour, bit {bit}");
         }
     }
 
