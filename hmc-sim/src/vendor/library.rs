@@ -8,7 +8,7 @@ use std::process::Command;
 ///
 /// # Errors
 /// What cargo said.
-pub fn build(name: &str) -> Result<PathBuf, String> {
+pub fn build(stand_in: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let test = std::env::current_exe().map_err(|e| e.to_string())?;
     // target/PROFILE/deps/test
@@ -17,20 +17,20 @@ pub fn build(name: &str) -> Result<PathBuf, String> {
     let mut command = Command::new(cargo);
     command
         .args(["build", "--offline", "--locked", "--message-format=json-render-diagnostics"])
-        .args(["--package", "hmc-sim", "--example", name, "--target-dir"])
+        .args(["--package", "hmc-sim", "--example", stand_in, "--target-dir"])
         .arg(target)
         .arg("--manifest-path")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
+    // The folder is named after the profile, but for the one of development.
+    let name = profile.file_name().unwrap_or_default();
+    command.arg("--profile").arg(if name == "debug" { "dev".as_ref() } else { name });
     let out = command.output().map_err(|e| format!("cannot run cargo: {e}"))?;
     if !out.status.success() {
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        return Err(format!("cargo did not build the stand-in {name}:\n{said}"));
+        return Err(format!("cargo did not build the stand-in {stand_in}:\n{said}"));
     }
     let messages = String::from_utf8_lossy(&out.stdout).into_owned();
-    let file = format!("/lib{name}.so");
+    let file = format!("/lib{stand_in}.so");
     // The messages are JSON; a file name stands between quotes there.
     let path = messages.split('"').find(|word| word.ends_with(&file));
     path.map(PathBuf::from).ok_or_else(|| format!("cargo built no {file}"))

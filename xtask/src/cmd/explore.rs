@@ -15,7 +15,7 @@ pub(crate) fn run() -> Verdict {
     let mut command = shell::cargo();
     command
         .current_dir(tree::root())
-        .args(["test", "--package", "hmc-core", "--release"])
+        .args(["test", "--package", "hmc-core", "--profile", "proofs"])
         .args(["--test", "explore_handshake", "--test", "explore_windows"])
         .args(["--", "--ignored", "--nocapture", "--test-threads=1"]);
     match shell::stream(&mut command, LIMIT) {

@@ -40,7 +40,7 @@ const PREEMPTIONS: &str = "3";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: msrv, the other processor, process tests in release, clusters, loom, Miri, fuzz
+    /// Leave out the slow steps: msrv, the other processor, process tests, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
 }
@@ -77,7 +77,7 @@ const STEPS: [Step; 12] = [
     Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
     Step { name: "the other processor", slow: true, run: other },
     Step { name: "workspace tests", slow: false, run: workspace },
-    Step { name: "process tests (release)", slow: true, run: processes },
+    Step { name: "process tests (optimised)", slow: true, run: processes },
     Step {
         name: "simulated clusters",
         slow: true,
@@ -193,7 +193,7 @@ fn other(root: &Path) -> Answer {
     }
 }
 
-/// Everything but the process tests, which want a release build, with the documents' examples.
+/// Everything but the process tests, which want an optimised build, with the documents' examples.
 fn workspace(root: &Path) -> Answer {
     let mut command = shell::cargo();
     command.args(["test", "--workspace", "--exclude", "hmc-tests", "--no-fail-fast"]);
@@ -202,23 +202,7 @@ fn workspace(root: &Path) -> Answer {
 
 fn processes(root: &Path) -> Answer {
     let mut command = shell::cargo();
-    // They start the `hmc` program; cargo builds programs of other packages only when asked.
-    let build = shell::stream(
-        shell::cargo().current_dir(root).args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "hmc-cli",
-        ]),
-        STEP,
-    );
-    match build {
-        Ok(out) if out.success => {}
-        Ok(out) => return Verdict::failed(format!("hmc-cli does not build: {}", out.why())).into(),
-        Err(why) => return Verdict::Failed(why).into(),
-    }
-    command.args(["test", "--release", "--package", "hmc-tests", "--no-fail-fast"]);
+    command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root))
 }
 
@@ -229,7 +213,8 @@ fn loom(root: &Path) -> Answer {
             "test",
             "--package",
             "hmc-mem",
-            "--release",
+            "--profile",
+            "proofs",
             "--test",
             "loom",
             "--no-default-features",
