@@ -27,7 +27,8 @@ use crate::link::{Life, Link, LinkParts};
 use crate::listen::Source;
 use crate::node::inbox::Inbox;
 use crate::node::registry::{Input, Output as Decision};
-use crate::shared::{Route, Shared, lock};
+use crate::redial::Route;
+use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{StreamPort, StreamSetup};
@@ -356,6 +357,10 @@ impl Shared {
             .new_port(conn, Arc::clone(&p.socket), rank, pid, features, link.inbox_handle())
             .map_err(|_| RejectReason::Busy)?;
         link.choose(conn, "the peer dialed it".into());
+        if let Some(route) = lock(&self.routes).get_mut(&rank) {
+            // Should it be lost: as the peer wanted it.
+            route.conn = conn;
+        }
         if !link.attach(Arc::clone(&p.socket), port) {
             return Err(RejectReason::BadToken);
         }

@@ -14,7 +14,7 @@ use hmc_core::wire::reject::RejectReason;
 use crate::address::Address;
 use crate::clock;
 use crate::dialing::{Dialing, Step, Target, refusal};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
@@ -143,6 +143,7 @@ impl Connecting {
                 },
                 State::Waiting { again, until, refused } => {
                     if let Some(link) = shared.link(self.rank).filter(|l| l.life() == Life::Ready) {
+                        self.check_kind(&link)?;
                         return Ok(Ok(link));
                     }
                     if now >= *until {
@@ -161,6 +162,21 @@ impl Connecting {
                     self.state = State::Fresh;
                 }
             }
+        }
+    }
+
+    /// A transport asked for by name is not replaced by another one, also not by that of a link that exists.
+    fn check_kind(&self, link: &Link) -> Result<()> {
+        match link.conn() {
+            Some(other) if self.conn != ConnType::Auto && other != self.conn => {
+                let what = format!(
+                    "already connected over {}, not {}: use that connection (ConnType::Auto), or disconnect first",
+                    other.name(),
+                    self.conn.name()
+                );
+                Err(Error::new(ErrorKind::Unavailable, what).with_peer(self.rank))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -21,7 +21,8 @@ use crate::link::data::DataState;
 use crate::link::{Choice, Link, LinkParts};
 use crate::listen::local_peer;
 use crate::node::registry::{Input, Output as Decision};
-use crate::shared::{Route, Shared, lock};
+use crate::redial::Route;
+use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 
 /// What a dial needs next.

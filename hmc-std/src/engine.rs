@@ -13,7 +13,7 @@ use crate::clock;
 use crate::config::Progress;
 use crate::driver::{Driver, Events, Token};
 use crate::link::Link;
-use crate::node::registry::{Input, Output};
+use crate::node::registry::Input;
 use crate::shared::{Shared, lock};
 
 /// How long a door stays shut when descriptors are used up, in milliseconds.
@@ -119,9 +119,7 @@ impl Engine {
                 }
             }
         }
-        while s.redial_at() <= now
-            && let Output::Redial(rank) = s.decide(Input::Tick)
-        {
+        while let Some(rank) = s.due_redial(now) {
             redial(s, rank);
         }
     }

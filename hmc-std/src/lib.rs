@@ -60,6 +60,7 @@ mod node;
 pub mod op;
 pub mod peer;
 pub mod probe;
+mod redial;
 pub mod session;
 mod shared;
 mod socket;

@@ -154,8 +154,8 @@ impl SessionBuilder {
         self
     }
 
-    /// How long a waiter spins before it sleeps; default 20 us, 0 for never. Where its naps outlast the spin time
-    /// after time, it sleeps at once, and tries again now and then.
+    /// How long a waiter spins before it sleeps; default 20 us, 0 for never. A waiter for one operation or message
+    /// whose link's waits outlast the spin time after time sleeps at once, and tries again now and then.
     pub fn spin(mut self, spin: Duration) -> Self {
         self.config.spin = spin;
         self

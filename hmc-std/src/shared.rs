@@ -15,7 +15,6 @@ use hmc_core::wire::message::Message as Wire;
 use hmc_mem::os::fork::ForkGuard;
 
 use crate::accept::Pending;
-use crate::address::Address;
 use crate::clock;
 use crate::config::{Config, Progress};
 use crate::driver::Driver;
@@ -24,21 +23,14 @@ use crate::link::{Life, Link, Owner};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
-use crate::node::registry::{Input, Output, Registry};
+use crate::node::registry::{Input, Registry};
+use crate::redial::Route;
 use crate::tokens::Tokens;
 use crate::window::Quarantine;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
 /// deaths (2.5 s) are kept to within this.
 const LONGEST_TICK_NS: u64 = 250_000_000;
-
-/// How a lost peer can be reached again.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) address: Address,
-    pub(crate) conn: ConnType,
-    pub(crate) redial: bool,
-}
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -51,7 +43,7 @@ pub(crate) struct Shared {
     last_life: AtomicU64,
     pub(crate) registry: Mutex<Registry>,
     /// When the registry wants [`Input::Tick`], for those who look often.
-    redial_at: AtomicU64,
+    pub(crate) redial_at: AtomicU64,
     pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
     pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
     pub(crate) tokens: Mutex<Tokens>,
@@ -348,26 +340,6 @@ impl Shared {
         Ok(RegionAdvert { region: exposed, backing, role })
     }
 
-    /// Judges and records a change of the peers' lives.
-    pub(crate) fn decide(&self, input: Input) -> Output {
-        let output = {
-            let mut registry = lock(&self.registry);
-            let output = registry.handle(input, clock::now());
-            self.redial_at.store(registry.next_deadline().as_nanos(), Ordering::Relaxed);
-            output
-        };
-        if matches!(input, Input::DialFailed { .. }) {
-            // Who waited for that dial may dial now.
-            self.tell_news();
-        }
-        output
-    }
-
-    /// When `decide(Input::Tick)` has something to say.
-    pub(crate) fn redial_at(&self) -> Instant {
-        Instant::from_nanos(self.redial_at.load(Ordering::Relaxed))
-    }
-
     /// Sleeps until `look` finds something. Drives the session itself where no thread does.
     pub(crate) fn wait_news<R>(
         &self,
@@ -486,9 +458,6 @@ impl Owner for Shared {
             && lock(&self.routes).get(&link.peer).is_some_and(|r| r.redial);
         let (rank, incarnation) = (link.peer, link.incarnation);
         self.decide(Input::Over { rank, incarnation, redial });
-        if redial {
-            self.driver.ring();
-        }
         self.tell_news();
     }
 }

@@ -235,6 +235,21 @@ fn the_lower_rank_dials_again() {
     }
 }
 
+/// Also one that stays away for a while: dials find nobody, and nothing else happens in the session. It is dialed
+/// over the transport by which it was connected, whoever chose that.
+#[test]
+fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
+    for (via, we_dial) in Via::ALL.into_iter().flat_map(|via| [(via, true), (via, false)]) {
+        let mut s = Scene::new(via, MIB, we_dial);
+        drop(std::mem::replace(&mut s.actor, Actor::spawn(ACTOR)));
+        until("the death is known", bound(DEAD_BY), || (!s.peer.is_connected()).then_some(()));
+        s.session.wait_peer(1, Duration::from_secs(1)).expect_err("nobody is there");
+        s.actor.ask(&format!("start {}", s.settings));
+        let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
+        assert_eq!(peer.conn(), Some(via.conn()));
+    }
+}
+
 /// The same between processes that live on, when it was the other one that dialed first: an answer to a dial
 /// tells the life of which the peer spoke last.
 #[test]

@@ -136,6 +136,23 @@ fn disconnect_and_connect_again() {
 
 /// With `Progress::Manual` the bytes of a peer land in `progress()` and nowhere else, while
 /// heartbeats go on.
+/// A transport that was named is not replaced by the one of a connection that exists.
+#[test]
+fn a_named_transport_is_not_replaced_by_another() {
+    let dir = TempDir::new();
+    let _server = server(&dir, MIB);
+    let (session, peer) = client(&dir, 0, MIB, Via::Shm);
+    let again = |conn| session.connect_with(1, &dir.address(), conn, LONG);
+    let e = again(ConnType::Tcp).expect_err("connected over shm");
+    assert_eq!(e.kind(), ErrorKind::Unavailable);
+    assert!(e.to_string().contains("already connected over shm"), "{e}");
+    for conn in [ConnType::Auto, ConnType::Shm] {
+        assert_eq!(again(conn).expect("it is there").conn(), Some(ConnType::Shm));
+    }
+    peer.disconnect(LONG).expect("disconnected");
+    assert_eq!(again(ConnType::Tcp).expect("a new connection").conn(), Some(ConnType::Tcp));
+}
+
 #[test]
 fn manual_progress_moves_bytes_only_when_asked() {
     let dir = TempDir::new();

@@ -31,6 +31,8 @@ pub(crate) struct Desk {
     pub(crate) seen: Vec<WorkRequest>,
     /// Calls of `cancel`.
     pub(crate) cancels: usize,
+    /// Calls of `poll`.
+    pub(crate) polls: usize,
 }
 
 impl Desk {
@@ -44,6 +46,7 @@ impl Desk {
             lies: false,
             seen: Vec::new(),
             cancels: 0,
+            polls: 0,
         }
     }
 
@@ -88,6 +91,7 @@ impl Transport for Desk {
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.polls += 1;
         let count = self.ready.len().min(out.len());
         for (to, from) in out.iter_mut().zip(self.ready.drain(..count)) {
             *to = from;

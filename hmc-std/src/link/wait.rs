@@ -18,9 +18,9 @@ use crate::clock;
 /// The longest sleep of a leader between two looks at what it waits for.
 const LONGEST_NAP_NS: u64 = 50_000_000;
 
-/// Naps in a row that outlast the spin before them, after which waiters stop to spin.
+/// Waits in a row that slept longer than they had spun, after which waiters stop to spin.
 const FUTILE: u8 = 4;
-/// Of so many waits that do not spin one does, to learn whether it would help again.
+/// After so many waits without a spin one spins, to learn whether it would help again.
 const PROBE: u8 = 16;
 
 /// Whether spinning helps on this link: it is worth its time only where answers come within it. While it goes
@@ -41,22 +41,45 @@ impl Patience {
         if next == FUTILE { most } else { StdDuration::ZERO }
     }
 
-    /// A waiter slept so long after it had spun, or not.
-    fn slept(&self, nap: Duration, most: StdDuration) {
-        // Some of a nap is the wake-up: a short one might have been spun away.
-        if nap <= clock::from_std(most) {
-            self.0.store(0, Ordering::Relaxed);
-            return;
+    /// Learns from a wait that is over; `most` is the longest spin.
+    fn learn(&self, tale: Tale, most: StdDuration) {
+        match tale {
+            Tale::Found => {}
+            Tale::Spun => self.0.store(0, Ordering::Relaxed),
+            // Some of a nap is the wake-up: a short one might have been spun away.
+            Tale::Slept(nap) if nap <= clock::from_std(most) => self.0.store(0, Ordering::Relaxed),
+            Tale::Slept(_) => {
+                let naps = self.0.load(Ordering::Relaxed);
+                if naps < FUTILE {
+                    self.0.store(naps.saturating_add(1), Ordering::Relaxed);
+                }
+            }
         }
-        let naps = self.0.load(Ordering::Relaxed);
-        if naps < FUTILE {
-            self.0.store(naps.saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+/// How one wait went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tale {
+    /// What it waited for was there at the first look.
+    Found,
+    /// It came during the spin.
+    Spun,
+    /// The wait slept; for so long in all.
+    Slept(Duration),
+}
+
+impl Tale {
+    /// Goes round once more without a sleep.
+    fn spun(&mut self) {
+        if *self == Self::Found {
+            *self = Self::Spun;
         }
     }
 
-    /// An answer came while a waiter spun.
-    fn helped(&self) {
-        self.0.store(0, Ordering::Relaxed);
+    fn slept(&mut self, nap: Duration) {
+        let before = if let Self::Slept(before) = self { before.as_nanos() } else { 0 };
+        *self = Self::Slept(Duration::from_nanos(before.saturating_add(nap.as_nanos())));
     }
 }
 
@@ -113,32 +136,31 @@ impl Link {
         let spin = self.patience.spin(self.spin);
         let spin_for = clock::from_std(spin);
         let mut spin_until = clock::now().after(spin_for);
-        let mut slept = false;
+        let mut tale = Tale::Found;
         loop {
             let mut busy = self.turn_data(true);
             if watch == Watch::Both {
                 busy |= self.turn_ctrl(true);
             }
             if let Some(r) = look(self) {
-                if !slept && !spin.is_zero() {
-                    self.patience.helped();
-                }
+                self.patience.learn(tale, self.spin);
                 return Some(r);
             }
             let now = clock::now();
             if now >= deadline {
+                self.patience.learn(tale, self.spin);
                 return None;
             }
             if busy {
                 spin_until = now.after(spin_for);
             }
             if busy || now < spin_until || self.data().has_work() {
+                tale.spun();
                 std::hint::spin_loop();
                 continue;
             }
             self.park(watch, deadline);
-            self.patience.slept(clock::now().since(now), self.spin);
-            slept = true;
+            tale.slept(clock::now().since(now));
         }
     }
 
@@ -195,17 +217,18 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use super::{FUTILE, PROBE, Patience};
+    use super::{FUTILE, PROBE, Patience, Tale};
     use hmc_core::time::Duration;
     use std::time::Duration as StdDuration;
 
     const MOST: StdDuration = StdDuration::from_micros(20);
+    const LONG: Tale = Tale::Slept(Duration::from_millis(5));
 
     fn tired() -> Patience {
         let p = Patience::default();
         for _ in 0..FUTILE {
             assert_eq!(p.spin(MOST), MOST);
-            p.slept(Duration::from_millis(5), MOST);
+            p.learn(LONG, MOST);
         }
         p
     }
@@ -216,10 +239,10 @@ mod tests {
         for _ in 0..3 {
             for _ in 0..PROBE {
                 assert_eq!(p.spin(MOST), StdDuration::ZERO);
-                p.slept(Duration::from_millis(5), MOST);
+                p.learn(LONG, MOST);
             }
             assert_eq!(p.spin(MOST), MOST, "a probe");
-            p.slept(Duration::from_millis(5), MOST);
+            p.learn(LONG, MOST);
         }
     }
 
@@ -227,10 +250,32 @@ mod tests {
     fn they_spin_again_as_soon_as_it_helps_or_would_have() {
         let p = tired();
         assert_eq!(p.spin(MOST), StdDuration::ZERO);
-        p.slept(Duration::from_nanos(15_000), MOST);
+        p.learn(Tale::Slept(Duration::from_nanos(15_000)), MOST);
         assert_eq!(p.spin(MOST), MOST, "the nap was shorter than the spin");
         let p = tired();
-        p.helped();
+        p.learn(Tale::Spun, MOST);
         assert_eq!(p.spin(MOST), MOST);
+        let p = tired();
+        p.learn(Tale::Found, MOST);
+        assert_eq!(p.spin(MOST), StdDuration::ZERO, "nothing was spun for");
+    }
+
+    #[test]
+    fn a_wait_of_many_naps_is_one_wait() {
+        let p = Patience::default();
+        let mut tale = Tale::Found;
+        tale.spun();
+        assert_eq!(tale, Tale::Spun);
+        for _ in 0..2 * FUTILE {
+            tale.slept(Duration::from_nanos(15_000));
+            tale.spun();
+        }
+        assert_eq!(tale, Tale::Slept(Duration::from_nanos(2 * u64::from(FUTILE) * 15_000)));
+        for _ in 1..FUTILE {
+            p.learn(tale, MOST);
+            assert_eq!(p.spin(MOST), MOST, "too few waits");
+        }
+        p.learn(tale, MOST);
+        assert_eq!(p.spin(MOST), StdDuration::ZERO);
     }
 }

@@ -10,7 +10,7 @@ use hmc_core::span::{Side, Span};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
 
-/// Bytes of an end's first allocation: some frames and small messages.
+/// Room made at least at a send, since a look takes the buffer away: some frames and small messages.
 const FIRST_ROOM: usize = 256;
 
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ impl Pipe {
         let mut s = self.state();
         let n = s.room()?.min(bytes.len());
         self.touch(&mut s);
-        s.outbound.reserve(n.max(FIRST_ROOM));
+        s.make_room(n);
         s.outbound.extend_from_slice(bytes.get(..n).unwrap_or_default());
         Ok(n)
     }
@@ -141,11 +141,11 @@ impl Pipe {
         let room = s.room()?;
         self.touch(&mut s);
         let first = room.min(head.len());
-        s.outbound.reserve(FIRST_ROOM);
-        s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());
         let rest = u64::try_from(room.saturating_sub(first)).unwrap_or(u64::MAX);
         let (part, _) = span.take(rest);
         let second = usize::try_from(part.len()).unwrap_or(0);
+        s.make_room(first.saturating_add(second));
+        s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());
         let from = s.outbound.len();
         s.outbound.resize(from.saturating_add(second), 0);
         let place = s.outbound.get_mut(from..).unwrap_or_default();
@@ -239,6 +239,11 @@ impl Pipe {
 }
 
 impl State {
+    /// Makes room for so many bytes more to be sent.
+    fn make_room(&mut self, n: usize) {
+        self.outbound.reserve(n.max(FIRST_ROOM));
+    }
+
     fn room(&self) -> Result<usize, Errno> {
         if self.reset || self.closed {
             return Err(Errno::PIPE);

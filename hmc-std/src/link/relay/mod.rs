@@ -91,11 +91,12 @@ impl Link {
 
     fn finish_relay(&self, after: After) {
         for mut a in after.later {
+            self.follow_up_but_relay(&mut a);
             if a.finished {
-                // Not by a call of `run_relay`: that would go as deep as a message has pieces.
+                // After that: more may have ended than there was room for. Not by a call of `run_relay`, which
+                // would go as deep as a message has pieces.
                 self.relay.dirty.store(true, Ordering::SeqCst);
             }
-            self.follow_up_but_relay(&mut a);
         }
         for (window, epoch) in after.revoked {
             // So that the peer forgets its mapping. The fence does not depend on it.

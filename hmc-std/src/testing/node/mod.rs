@@ -22,13 +22,12 @@ use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock::virtual_time;
 use crate::config::{Config, Environment, Progress};
-use crate::driver::{Channel, Driver, Token};
+use crate::driver::{Channel, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::listen::{Listener, Source};
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
-use crate::node::registry::{Input as Change, Output as Decision};
 use crate::peer::Peer;
 use crate::shared::{Parts, Shared, lock};
 use crate::socket::Socket;
@@ -314,9 +313,7 @@ impl Node {
             let mut busy = self.shared.serve_queued(&mut self.queued);
             busy |= self.serve_paused();
             busy |= self.go_on_dialing();
-            while self.shared.redial_at() <= self.now
-                && let Decision::Redial(rank) = self.shared.decide(Change::Tick)
-            {
+            while let Some(rank) = self.shared.due_redial(self.now) {
                 self.redial(rank);
                 busy = true;
             }
@@ -358,7 +355,7 @@ impl Node {
                 }
             }
             Some(Server::Stranger(id)) => {
-                self.shared.serve(Token::Pending(*id));
+                self.shared.hear_stranger(*id);
                 if !lock(&self.shared.pending).contains_key(id) {
                     // No stranger any more: one of a link's connections, or turned away.
                     c.server = who_serves(&self.shared, &c.pipe);

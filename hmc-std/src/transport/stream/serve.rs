@@ -344,10 +344,9 @@ impl StreamPort {
             && let Some(job) = self.serve.jobs.pop_front()
         {
             ran = true;
-            let chunk = job.ours.span.len().min(cma::PIECE);
-            left = left.saturating_sub(chunk);
-            unsaid = unsaid.saturating_add(chunk);
-            self.run_chunk(job);
+            let copied = self.run_chunk(job);
+            left = left.saturating_sub(copied);
+            unsaid = unsaid.saturating_add(copied);
             // Acknowledgements go together: each wakes the peer. But not so late that it has nothing queued here
             // while it wakes.
             let due = unsaid >= BYTES_A_WAKE && self.serve.run.is_some();
@@ -362,18 +361,27 @@ impl StreamPort {
         ran
     }
 
-    fn run_chunk(&mut self, job: Job) {
+    /// Copies a piece of a job, or ends it. Returns how many bytes were copied.
+    fn run_chunk(&mut self, job: Job) -> u64 {
         let f = job.frame;
+        let (before, mut left) = (job.ours.span.len(), 0);
         match self.run_job(job) {
-            Ok(Some(rest)) => self.serve.jobs.push_front(rest),
+            Ok(Some(rest)) => {
+                left = rest.ours.span.len();
+                self.serve.jobs.push_front(rest);
+            }
             Ok(None) => {
                 if f.flags.contains(DataFlags::NOTIFY) {
                     self.notify(f.tag);
                 }
                 self.serve.done(f.seq);
             }
-            Err(why) => self.serve.refuse(f.seq, why),
+            Err(why) => {
+                left = before;
+                self.serve.refuse(f.seq, why);
+            }
         }
+        before.saturating_sub(left)
     }
 
     fn run_job(&mut self, job: Job) -> Result<Option<Job>, Failure> {
