@@ -162,6 +162,39 @@ fn failures_of_transfers() {
 }
 
 #[test]
+fn ends_of_messages() {
+    use hmc_core::relay::{Ending, RelayId, Violation, Why};
+    say(&[
+        (Why::Cancelled, "cancelled"),
+        (Why::DeadlineExceeded, "the deadline passed"),
+        (Why::TooLong { room: 9 }, "the message is longer than the 9 bytes of room for it"),
+        (Why::Failed, "a transfer of its bytes failed"),
+        (Why::Closing, "it is leaving"),
+        (Why::Unknown { code: 9, detail: 1 }, "reason 9"),
+    ]);
+    say(&[
+        (Ending::Here(Why::Cancelled), "cancelled"),
+        (Ending::There(Why::Closing), "ended by the peer: it is leaving"),
+        (Ending::Failed(Failure::Transport(-5)), "transport error -5"),
+        (Ending::PeerDead, "the peer is gone"),
+    ]);
+    say(&[
+        (
+            Violation::Number { want: RelayId(1), got: RelayId(2) },
+            "message 2 was offered when 1 was next",
+        ),
+        (Violation::TooMany { limit: 8 }, "more than 8 messages are under way"),
+        (Violation::Unknown { id: RelayId(4) }, "there is no message 4"),
+        (Violation::NotNow, "a note of a message came that may not come now"),
+        (
+            Violation::Sequence { want: 1, got: 3 },
+            "piece 3 of a message came when it was the turn of 1",
+        ),
+        (Violation::Place { len: 8, area: 7 }, "7 bytes of room for a message of 8 bytes"),
+    ]);
+}
+
+#[test]
 fn names() {
     say(&[
         (ConnType::Auto, "auto"),

@@ -239,10 +239,7 @@ impl Receiver {
     /// or the peer died. The memory is let go when a copy that runs is over and the place is fenced.
     pub fn end(&mut self, why: Ending) {
         if self.said == Some(true) {
-            // It has ended well; only its memory is not free yet.
-            if why == Ending::PeerDead {
-                self.heard = self.heard.or(Some(false));
-            }
+            // Both ends said that it went well; only its memory is not free yet.
             return;
         }
         if why == Ending::PeerDead {

@@ -1,0 +1,151 @@
+//! What the two ends of a message answer when they are asked, and messages of special lengths.
+#![allow(clippy::unwrap_used, clippy::as_conversions, reason = "tests may panic")]
+
+use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
+use hmc_core::relay::sender::{Sender, SenderOutput};
+use hmc_core::relay::{Ending, Note, Place, RelayId, Role, Violation, Why};
+use hmc_core::span::{Extent, Side};
+use hmc_core::work::Failure;
+
+const ID: RelayId = RelayId(3);
+
+fn area(len: u64) -> RemoteSlice {
+    let span = Extent::new(u64::MAX).span(Side::Remote, 64, len).unwrap();
+    RemoteSlice { window: WindowId(1), epoch: Epoch(2), span }
+}
+
+fn staged() -> Place {
+    Place::staged(area(8)).unwrap()
+}
+
+fn end(from: Role, how: Result<(), Why>) -> Note {
+    Note::End { id: ID, from, how }
+}
+
+/// Does all that the receiver asks for, and says what was told.
+fn told(r: &mut Receiver) -> Vec<Note> {
+    let mut notes = Vec::new();
+    while let Some(output) = r.poll() {
+        match output {
+            ReceiverOutput::Tell(note) => notes.push(note),
+            ReceiverOutput::Copy(_) => r.copied(Ok(())),
+            ReceiverOutput::Revoke => r.fenced(),
+            ReceiverOutput::Ended(_) | ReceiverOutput::Free => {}
+        }
+    }
+    notes
+}
+
+#[test]
+fn a_receiver_knows_the_length() {
+    for len in [0, 1, 2, 1 << 40] {
+        let r = Receiver::new(ID, len);
+        assert_eq!((r.id(), r.len(), r.is_empty()), (ID, len, len == 0));
+    }
+}
+
+#[test]
+fn a_receiver_is_open_until_somebody_answered_or_something_ended_it() {
+    let fresh = Receiver::new(ID, 8);
+    assert!(fresh.is_open() && !fresh.is_failed());
+
+    let mut answered = fresh;
+    answered.answer(8, staged());
+    assert!(!answered.is_open() && !answered.is_failed());
+
+    let mut ended = fresh;
+    ended.end(Ending::Here(Why::Cancelled));
+    assert!(!ended.is_open() && ended.is_failed(), "by this end");
+
+    let mut withdrawn = fresh;
+    withdrawn.receive(&end(Role::Sender, Err(Why::Cancelled))).unwrap();
+    assert!(!withdrawn.is_open() && withdrawn.is_failed(), "by the sender");
+
+    // What is not open takes no answer.
+    for mut closed in [answered, ended, withdrawn] {
+        let before = closed;
+        closed.answer(8, staged());
+        closed.refuse(Ending::Failed(Failure::Unsupported));
+        assert_eq!(closed, before);
+    }
+}
+
+#[test]
+fn a_refusal_is_told_to_both() {
+    let mut r = Receiver::new(ID, 8);
+    r.refuse(Ending::Here(Why::Closing));
+    assert!(r.is_failed() && !r.is_open());
+    assert_eq!(r.poll(), Some(ReceiverOutput::Tell(end(Role::Receiver, Err(Why::Closing)))));
+    assert_eq!(r.poll(), Some(ReceiverOutput::Ended(Err(Ending::Here(Why::Closing)))));
+    assert_eq!(r.poll(), Some(ReceiverOutput::Free));
+    assert_eq!(r.poll(), None);
+}
+
+/// A message that fills its halves exactly has no empty piece after them.
+#[test]
+fn pieces_of_whole_halves() {
+    let mut r = Receiver::new(ID, 8);
+    r.answer(8, staged());
+    assert_eq!(told(&mut r), [Note::Ready { id: ID, place: staged() }]);
+    for seq in 0..2 {
+        r.receive(&Note::Filled { id: ID, seq }).unwrap();
+        assert_eq!(told(&mut r), [Note::Credit { id: ID, seq }]);
+    }
+    let mut more = r;
+    let third = more.receive(&Note::Filled { id: ID, seq: 2 });
+    assert_eq!(third, Err(Violation::Sequence { want: 2, got: 2 }));
+    r.receive(&end(Role::Sender, Ok(()))).unwrap();
+    assert_eq!(told(&mut r), [end(Role::Receiver, Ok(()))]);
+    assert!(r.is_over());
+
+    let mut s = Sender::new(ID, 8);
+    assert_eq!(s.poll(), Some(SenderOutput::Tell(Note::Offer { id: ID, len: 8 })));
+    s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
+    let mut sent = Vec::new();
+    while let Some(output) = s.poll() {
+        if let SenderOutput::Put(put) = output {
+            sent.push(put.source.len());
+            s.put_done(put.seq, Ok(()));
+            continue;
+        }
+        if let SenderOutput::Tell(Note::Filled { seq, .. }) = output {
+            s.receive(&Note::Credit { id: ID, seq }).unwrap();
+        }
+    }
+    assert_eq!(sent, [4, 4]);
+}
+
+/// No bytes need no put, in whichever way they would travel.
+#[test]
+fn a_message_of_no_bytes_has_no_piece() {
+    for place in [staged(), Place::direct(area(0))] {
+        let mut s = Sender::new(ID, 0);
+        assert_eq!(s.poll(), Some(SenderOutput::Tell(Note::Offer { id: ID, len: 0 })));
+        s.receive(&Note::Ready { id: ID, place }).unwrap();
+        assert_eq!(s.poll(), Some(SenderOutput::Tell(end(Role::Sender, Ok(())))));
+        assert_eq!(s.poll(), None);
+        s.receive(&end(Role::Receiver, Ok(()))).unwrap();
+        assert_eq!(s.poll(), Some(SenderOutput::Ended(Ok(0))));
+    }
+}
+
+/// What ended well stays so, whatever comes while its memory waits for the fence.
+#[test]
+fn an_end_after_the_last_word_changes_nothing() {
+    let mut r = Receiver::new(ID, 8);
+    r.answer(8, Place::direct(area(8)));
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(Note::Ready { .. }))));
+    r.receive(&end(Role::Sender, Ok(()))).unwrap();
+    assert_eq!(r.poll(), Some(ReceiverOutput::Tell(end(Role::Receiver, Ok(())))));
+    assert_eq!(r.poll(), Some(ReceiverOutput::Revoke));
+    for why in [Ending::PeerDead, Ending::Here(Why::Cancelled)] {
+        let before = r;
+        r.end(why);
+        assert_eq!(r, before);
+    }
+    assert_eq!(r.poll(), Some(ReceiverOutput::Ended(Ok(8))));
+    assert_eq!(r.poll(), None, "not fenced yet");
+    r.fenced();
+    assert_eq!(r.poll(), Some(ReceiverOutput::Free));
+}
