@@ -98,22 +98,27 @@ fn pieces_of_whole_halves() {
     r.receive(&end(Role::Sender, Ok(()))).unwrap();
     assert_eq!(told(&mut r), [end(Role::Receiver, Ok(()))]);
     assert!(r.is_over());
+    assert_eq!(sent(8), [(4, 64, 4), (4, 68, 4)]);
+    assert_eq!(sent(7), [(4, 64, 4), (3, 68, 3)]);
+    assert_eq!(sent(9), [(4, 64, 4), (4, 68, 4), (1, 64, 1)]);
+}
 
-    let mut s = Sender::new(ID, 8);
-    assert_eq!(s.poll(), Some(SenderOutput::Tell(Note::Offer { id: ID, len: 8 })));
+/// The puts of a message of that length: bytes of the source, and offset and length of the target.
+fn sent(len: u64) -> Vec<(u64, u64, u64)> {
+    let mut s = Sender::new(ID, len);
+    assert_eq!(s.poll(), Some(SenderOutput::Tell(Note::Offer { id: ID, len })));
     s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
     let mut sent = Vec::new();
     while let Some(output) = s.poll() {
         if let SenderOutput::Put(put) = output {
-            sent.push(put.source.len());
+            let target = put.target.span;
+            sent.push((put.source.len(), target.offset(), target.len()));
             s.put_done(put.seq, Ok(()));
-            continue;
-        }
-        if let SenderOutput::Tell(Note::Filled { seq, .. }) = output {
+        } else if let SenderOutput::Tell(Note::Filled { seq, .. }) = output {
             s.receive(&Note::Credit { id: ID, seq }).unwrap();
         }
     }
-    assert_eq!(sent, [4, 4]);
+    sent
 }
 
 /// No bytes need no put, in whichever way they would travel.
