@@ -80,6 +80,7 @@ impl Passive {
             "end" => drop(self.sessions.remove(&w.number()?)),
             "flags" => self.flags(w)?,
             "tags" => self.tags(w)?,
+            "receive" => self.receive(w)?,
             "window" => self.window(w)?,
             "unwindow" => self.windows.clear(),
             "share" => return self.share(w),
@@ -173,6 +174,18 @@ impl Passive {
         for _ in 0..rounds {
             let tag = peer.recv_tag().map_err(text)?;
             peer.send_tag(tag).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// `receive RANK PEER BYTES COUNT`: receives messages to the start of the buffer.
+    fn receive(&self, w: &mut Words<'_>) -> Res<()> {
+        let session = self.of(w.number()?)?;
+        let peer = session.peer(w.number()?).map_err(text)?;
+        let bytes: u64 = w.number()?;
+        let count: u64 = w.number()?;
+        for _ in 0..count {
+            peer.recv_data_at(0, bytes).map_err(text)?;
         }
         Ok(())
     }

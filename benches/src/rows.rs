@@ -5,6 +5,7 @@ mod batch;
 mod ctrl;
 mod file_put;
 mod idle_peers;
+mod messages;
 mod shm_bandwidth;
 mod shm_latency;
 pub(crate) mod sim_ops;
@@ -45,6 +46,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(idle_peers::IdlePeers),
         Box::new(adopted::Adopted),
         Box::new(batch::Batches),
+        Box::new(messages::Messages),
         Box::new(startup::Startup),
         Box::new(file_put::FilePut),
     ]
