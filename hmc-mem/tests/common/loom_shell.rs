@@ -98,7 +98,7 @@ fn control_news_without_the_fences() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_news_without_the_fences() {
     check(|| news(Hush::NoFences));
 }
@@ -110,7 +110,7 @@ fn control_news_counted_outside() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_news_counted_outside() {
     check(|| news(Hush::CountsOutside));
 }
@@ -276,7 +276,7 @@ fn control_queue_dequeued_late() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_queue_dequeued_late() {
     check_cases(QUEUE_CASES, |cases| queue([0, 0], Slip::DequeuesLate, cases));
 }
@@ -288,7 +288,7 @@ fn control_queue_parked_late() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_queue_parked_late() {
     check_cases(QUEUE_CASES, |cases| queue([0, 0], Slip::ParksLate, cases));
 }
