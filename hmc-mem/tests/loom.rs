@@ -1,8 +1,7 @@
 //! Models: every interleaving and every legal reordering of small programs over the words of hmc-mem.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p hmc-mem --release --test loom --no-default-features`. Preemption bound 3.
-//! Each model has a comment with its property; each word has a control that must fail. A lost wake-up shows as
-//! a deadlock, since no wait times out in a model.
+//! The command is in docs/TESTING.md, By hand. Preemption bound 3. Each model has a comment with its property; each
+//! word has a control that must fail. A lost wake-up shows as a deadlock, since no wait times out in a model.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
@@ -359,7 +358,7 @@ fn control_baton_without_the_hand_over() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_baton_without_the_hand_over() {
     check(|| {
         let driver = Arc::new(Driver::<2>::new());
@@ -385,7 +384,7 @@ fn control_baton_without_notify() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_baton_without_notify() {
     check(|| {
         let driver = Arc::new(Driver::<1>::new());

@@ -115,7 +115,7 @@ fn control_socket_not_given_back() {
 }
 
 #[test]
-#[ignore = "deadlocks: its control runs it, `RUSTFLAGS='--cfg loom' cargo test -p hmc-mem --release --test loom --no-default-features control`"]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_socket_not_given_back() {
     check(|| hand_over(false));
 }

@@ -171,10 +171,10 @@ impl Ground {
         for (block, bytes) in now.chunks(BLOCK).enumerate() {
             let offset = offset + block * BLOCK;
             let settled = own.is_none() && self.base[offset..offset + bytes.len()] == *bytes;
-            let as_it_was = settled
+            let explained = settled
                 || own.is_some_and(|(mark, _)| mark.explains(offset, bytes))
                 || self.writers.iter().any(|w| w.mark.explains(offset, bytes));
-            if !as_it_was {
+            if !explained {
                 self.check_bytes(offset, bytes, own)?;
             }
         }
@@ -247,9 +247,6 @@ impl Ground {
         let own = |w: &&Writer| w.mark.ticket == ticket && w.mark.offset == offset;
         // Its own mark is among the writers: without it, only others excuse a byte.
         let Some(writer) = self.writers.iter().find(own) else { return Ok(()) };
-        if writer.mark.pattern.is_some_and(|id| Pattern::of(id).is(0, now)) {
-            return Ok(());
-        }
         self.check(offset, now, Some((writer.mark, writer.since)))
     }
 
@@ -377,6 +374,43 @@ mod tests {
         ground.settle(2, 0, &two);
         ground.write_starts(mark(3, 0, 8));
         assert!(ground.visible(3, 0, &two).is_err(), "2 was done before 3 began");
+    }
+
+    /// The second writer begins where no word of it lies at a block's start.
+    #[test]
+    fn long_writers_are_judged_byte_by_byte_across_blocks() {
+        const LEN: usize = 203;
+        for (ticket, offset) in [(1, 8), (2, 3)] {
+            let end = offset + LEN;
+            let mut ground = Ground::new(vec![0; 256]);
+            ground.write_starts(mark(ticket, offset, LEN));
+            // One byte more than it may write.
+            let long = bytes(ticket, LEN + 1);
+            assert_ne!(long[LEN], 0, "else it could not be told from a settled byte");
+            let mut all = vec![0; 256];
+            all[offset..end].copy_from_slice(&long[..LEN]);
+            ground.range(0, &all).expect("its bytes");
+            ground.range(offset + 8, &all[offset + 8..]).expect("from its second word on");
+            ground.visible(ticket, offset, &all[offset..end]).expect("its bytes, looked at alone");
+            for at in offset..end {
+                let good = all[at];
+                all[at] = if good == 1 { 2 } else { 1 };
+                assert!(ground.range(0, &all).is_err(), "byte {at} by nobody");
+                let alone = ground.visible(ticket, offset, &all[offset..end]);
+                assert!(alone.is_err(), "byte {at} by nobody, looked at alone");
+                all[at] = good;
+            }
+            let (mut moved, mut again) = (vec![0; 256], all[offset..end].to_vec());
+            moved[offset + 5..end].copy_from_slice(&long[..LEN - 5]);
+            assert!(ground.range(64, &moved[64..128]).is_err(), "all of it five bytes further");
+            again.copy_within(..64, 64);
+            assert!(ground.visible(ticket, offset, &again).is_err(), "its first block again");
+            all[end] = long[LEN];
+            assert!(ground.range(0, &all).is_err(), "its pattern goes on past its end");
+            let last = offset + 144;
+            assert!(ground.range(last, &all[last..=end]).is_err(), "in one block with its end");
+            assert!(ground.visible(ticket, offset, &long).is_err(), "also when looked at alone");
+        }
     }
 
     #[test]

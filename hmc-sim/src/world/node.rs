@@ -52,7 +52,8 @@ pub trait Node {
     fn poll(&mut self) -> Option<Output>;
     /// When it wants [`Input::Tick`] next; [`Instant::NEVER`] if not.
     fn wake_at(&self) -> Instant;
-    /// The application reads its own memory; false when there is no such area or range.
+    /// The application reads its own memory; true only when all of `out` was filled, false when there is
+    /// no such area or range.
     fn read(&self, area: Area, offset: u64, out: &mut [u8]) -> bool;
     /// The application writes its own memory; false when there is no such area or range. For a
     /// window: also while it is exposed, and after its revoke was answered `Done`.

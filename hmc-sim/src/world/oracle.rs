@@ -21,7 +21,7 @@ const ADVERT_BEATS: u64 = 1;
 
 /// The applications' way to their memory.
 pub(crate) trait Memory {
-    /// Reads; false when there is nothing.
+    /// Reads; true only when all of `out` was filled, false when there is nothing.
     fn read(&self, rank: u32, area: Area, offset: u64, out: &mut [u8]) -> bool;
     /// Writes; false when there is nothing.
     fn write(&mut self, rank: u32, area: Area, offset: u64, bytes: &[u8]) -> bool;
@@ -112,8 +112,11 @@ pub(crate) fn look(
     len: usize,
     out: &mut Vec<u8>,
 ) -> Verdict {
-    // What was there goes: a read fills all of it.
+    // A read fills all of it. One that does not must not pass by what an earlier look left there.
     out.resize(len, 0);
+    if cfg!(debug_assertions) {
+        out.fill(0xA5);
+    }
     if len != 0 && !memory.read(rank, area, offset, out) {
         let text = format!("rank {rank} cannot read {len} bytes at {offset} of its own {area:?}");
         return found(Kind::Border, text);
