@@ -103,12 +103,12 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
 
     /// Judges a HELLO; an accepted one holds the rank from now on.
     pub fn admit(&mut self, rank: Rank, incarnation: Incarnation, who: Identity) -> Verdict {
-        let (own, limit) = (self.own, self.limit());
+        let (limit, wins) = (self.limit(), self.redials(rank));
         let Some(place) = self.place(rank) else {
             return Verdict::BadRank { limit };
         };
         // Two ends that dial each other at once both apply this rule: the lower rank's dial wins.
-        if place.dialing && own < rank {
+        if place.dialing && wins {
             return Verdict::Crossing;
         }
         place.hold(incarnation, who, incarnation > place.incarnation)
@@ -295,6 +295,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_is_taken_while_it_lives_or_is_dialed() {
+        let mut r = roster(0);
+        assert!(!r.is_taken(R));
+        assert!(r.dial(R) && r.is_taken(R) && !r.is_live(R));
+        r.dial_failed(R);
+        assert!(!r.is_taken(R));
+        r.admit(R, inc(5), A);
+        assert!(r.is_taken(R));
+        r.died(R, inc(5));
+        assert!(!r.is_taken(R));
+        assert!(!r.is_taken(Rank(8)) && !r.is_taken(Rank(u32::MAX)));
+    }
+
+    #[test]
     fn impossible_ranks_are_refused() {
         let mut r = roster(2);
         let bad = Verdict::BadRank { limit: 8 };
@@ -309,6 +323,7 @@ mod tests {
     fn the_lower_rank_redials_with_longer_and_longer_pauses() {
         assert!(roster(2).redials(Rank(3)));
         assert!(!roster(3).redials(Rank(2)));
+        assert!(!roster(3).redials(Rank(3)));
         let mut b = Backoff::new();
         let ms: Vec<u64> = (0..10).map(|_| b.pause().as_nanos() / 1_000_000).collect();
         assert_eq!(ms, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
