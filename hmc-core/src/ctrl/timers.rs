@@ -132,8 +132,18 @@ pub(crate) const fn agreed(a: Duration, b: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::agreed;
-    use crate::time::Duration;
+    use super::{Timers, agreed};
+    use crate::ctrl::state::State;
+    use crate::time::{Duration, Instant};
+
+    #[test]
+    fn the_end_that_yields_speaks_a_quarter_of_a_period_later() {
+        let now = Instant::from_nanos(1_000);
+        let timers = Timers { period: Duration::from_nanos(400), ..Timers::new(now) };
+        assert_eq!(timers.next(State::Ready), Instant::from_nanos(1_400));
+        let yields = Timers { yields: true, ..timers };
+        assert_eq!(yields.next(State::Ready), Instant::from_nanos(1_500));
+    }
 
     #[test]
     fn both_ends_agree_on_the_shorter_period_within_reason() {
