@@ -15,6 +15,8 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
+#[path = "common/loom_relay.rs"]
+mod relay;
 #[path = "common/loom_shell.rs"]
 mod shell;
 #[path = "common/loom_socket.rs"]
@@ -49,7 +51,7 @@ impl Cases {
 }
 
 /// As `check`; each of `cases` must come in some execution.
-fn check_cases(cases: &[&'static str], f: impl Fn(&Cases) + Send + Sync + 'static) {
+fn check_cases(cases: &[&'static str], f: impl Fn(&std::sync::Arc<Cases>) + Send + Sync + 'static) {
     let seen = std::sync::Arc::new(Cases(std::sync::Mutex::default()));
     let inner = std::sync::Arc::clone(&seen);
     check(move || f(&inner));

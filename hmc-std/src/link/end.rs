@@ -1,6 +1,6 @@
 //! How a link ends.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::time::Instant;
 
@@ -40,6 +40,8 @@ impl Link {
         let mut after = Aftermath::default();
         self.data().die(eof, &mut after);
         self.follow_up(&mut after);
+        // Pairs with the one in `at_relay`: we find a message that begins, or its turn finds the link dead.
+        fence(Ordering::SeqCst);
         self.run_relay();
         self.driver.forget(self);
         self.baton.notify();

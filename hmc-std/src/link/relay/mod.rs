@@ -10,7 +10,7 @@ pub(crate) mod desk;
 mod run;
 pub(crate) mod ticket;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -30,12 +30,30 @@ use ticket::Ticket;
 pub(crate) struct Relay {
     heard: Mutex<Vec<Note>>,
     desk: Mutex<Desk>,
-    /// There is something to be done at the desk.
+    /// There is something to be done at the desk. Touched by read-modify-writes alone: they stand in
+    /// one order, and each has seen all that came before the earlier ones. One marks it and finds
+    /// the desk taken, another gives the desk back and looks at it: whoever is later sees the free
+    /// desk, or the mark with what it was set for. Stores and loads promise neither, even if
+    /// sequentially consistent: to find a lock taken is a relaxed load.
     dirty: AtomicBool,
     /// Something is under way: links that never send messages pay one load.
     live: AtomicBool,
     /// A caller that lends memory has bytes to copy.
     lend: AtomicBool,
+}
+
+impl Relay {
+    fn mark(&self) {
+        self.dirty.swap(true, Ordering::AcqRel);
+    }
+
+    fn unmark(&self) -> bool {
+        self.dirty.swap(false, Ordering::AcqRel)
+    }
+
+    fn is_marked(&self) -> bool {
+        self.dirty.fetch_or(false, Ordering::AcqRel)
+    }
 }
 
 /// What a turn at the desk leads to, once its lock is free.
@@ -67,13 +85,13 @@ impl Link {
         if !relay.live.load(Ordering::SeqCst) {
             return;
         }
-        relay.dirty.store(true, Ordering::SeqCst);
-        while relay.dirty.load(Ordering::SeqCst) {
+        relay.mark();
+        loop {
             let Ok(mut desk) = relay.desk.try_lock() else {
                 return;
             };
             let mut after = After::default();
-            while relay.dirty.swap(false, Ordering::SeqCst) {
+            while relay.unmark() {
                 let heard = std::mem::take(&mut *lock(&relay.heard));
                 desk.turn(self, heard, &mut after);
             }
@@ -82,10 +100,15 @@ impl Link {
                 relay.live.store(false, Ordering::SeqCst);
                 if !lock(&relay.heard).is_empty() {
                     relay.live.store(true, Ordering::SeqCst);
+                    // Whoever heard it may have found the link not live, and gone.
+                    relay.mark();
                 }
             }
             drop(desk);
             self.finish_relay(after);
+            if !relay.is_marked() {
+                return;
+            }
         }
     }
 
@@ -95,7 +118,7 @@ impl Link {
             if a.finished {
                 // After that: more may have ended than there was room for. Not by a call of `run_relay`, which
                 // would go as deep as a message has pieces.
-                self.relay.dirty.store(true, Ordering::SeqCst);
+                self.relay.mark();
             }
         }
         for (window, epoch) in after.revoked {
@@ -125,10 +148,22 @@ impl Link {
         let r = {
             let mut desk = lock(&self.relay.desk);
             self.relay.live.store(true, Ordering::SeqCst);
+            // Pairs with the one in `Link::die`: it finds the link live, or the next turn finds it dead.
+            fence(Ordering::SeqCst);
             change(&mut desk)
         };
         self.run_relay();
         r
+    }
+
+    /// Asks something at the desk, unless somebody is at it.
+    fn glance(&self, ask: impl FnOnce(&Desk) -> bool) -> Option<bool> {
+        let answer = ask(&*self.relay.desk.try_lock().ok()?);
+        // Who came meanwhile found the desk taken, as in `run_relay`.
+        if self.relay.is_marked() {
+            self.run_relay();
+        }
+        Some(answer)
     }
 
     /// Ends a message of ours, unless it has ended.
@@ -161,17 +196,16 @@ impl Link {
         }
     }
 
-    /// Whether certainly no message is under way.
+    /// Whether certainly no message is under way. Call it without locks, as [`Link::run_relay`].
     pub(crate) fn is_relay_quiet(&self) -> bool {
-        !self.relay.live.load(Ordering::SeqCst)
-            || self.relay.desk.try_lock().is_ok_and(|desk| desk.is_quiet())
+        !self.relay.live.load(Ordering::SeqCst) || self.glance(Desk::is_quiet) == Some(true)
     }
 
     /// Whether nothing of ours is in the reach of the peer of a link that is over.
     pub(crate) fn is_out_of_reach(&self) -> bool {
         self.run_relay();
-        let holds = self.relay.live.load(Ordering::SeqCst)
-            && self.relay.desk.try_lock().map_or(true, |desk| desk.holds());
+        let holds =
+            self.relay.live.load(Ordering::SeqCst) && self.glance(Desk::holds) != Some(false);
         !holds && self.data().is_harmless()
     }
 }

@@ -1,7 +1,5 @@
 //! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
 
-use std::sync::atomic::Ordering;
-
 use hmc_core::kinds::ConnType;
 use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
@@ -150,7 +148,7 @@ impl Desk {
         while let Some(note) = self.tells.front() {
             if link.conn() == Some(ConnType::Loopback) {
                 link.relay_hear(*note);
-                link.relay.dirty.store(true, Ordering::SeqCst);
+                link.relay.mark();
                 self.tells.pop_front();
                 continue;
             }
