@@ -6,6 +6,8 @@ use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Sender, SenderOutput};
 use hmc_core::relay::{Ending, Note, Place, RelayId, Role, Violation, Why};
 use hmc_core::span::{Extent, Side};
+use hmc_core::wire::cursor::{Reader, WireErrorKind, Writer};
+use hmc_core::wire::relay::{emit_note, note_len, parse_note};
 use hmc_core::work::Failure;
 
 const ID: RelayId = RelayId(3);
@@ -69,6 +71,80 @@ fn a_receiver_is_open_until_somebody_answered_or_something_ended_it() {
         closed.refuse(Ending::Failed(Failure::Unsupported));
         assert_eq!(closed, before);
     }
+}
+
+#[test]
+fn a_note_says_whose_it_is() {
+    let (id, seq) = (ID, 0);
+    for note in [Note::Offer { id, len: 1 }, Note::Filled { id, seq }] {
+        assert_eq!(note.from(), Role::Sender, "{note:?}");
+    }
+    for note in [Note::Ready { id, place: staged() }, Note::Credit { id, seq }] {
+        assert_eq!(note.from(), Role::Receiver, "{note:?}");
+    }
+    for from in [Role::Sender, Role::Receiver] {
+        assert_eq!(end(from, Ok(())).from(), from);
+    }
+    assert_eq!(Sender::new(ID, 1).id(), ID);
+}
+
+/// What is written can be read, and nothing is written that does not fit.
+#[test]
+fn every_note_survives_the_wire() {
+    let (id, seq) = (ID, 9);
+    let mut notes = vec![
+        Note::Offer { id, len: 1 << 40 },
+        Note::Ready { id, place: staged() },
+        Note::Ready { id, place: Place::direct(area(5)) },
+        Note::Filled { id, seq },
+        Note::Credit { id, seq },
+        end(Role::Sender, Ok(())),
+    ];
+    let whys = [
+        Why::Cancelled,
+        Why::DeadlineExceeded,
+        Why::TooLong { room: 4 },
+        Why::Failed,
+        Why::Closing,
+        Why::Unknown { code: 77, detail: 3 },
+    ];
+    notes.extend(whys.map(|why| end(Role::Receiver, Err(why))));
+    for note in notes {
+        let len = note_len(&note);
+        let mut bytes = [0; 64];
+        for room in 0..len {
+            let mut out = Writer::new(bytes.get_mut(..room).unwrap());
+            let e = emit_note(&note, &mut out).expect_err("it does not fit");
+            assert!(matches!(e.kind, WireErrorKind::NoSpace { .. }), "{note:?} in {room}: {e}");
+        }
+        let mut out = Writer::new(&mut bytes);
+        emit_note(&note, &mut out).unwrap();
+        assert_eq!(out.written() as usize, len, "{note:?}");
+        assert_eq!(parse_note(&mut Reader::new(bytes.get(..len).unwrap(), 0)), Ok(note));
+    }
+}
+
+/// A place of another length than the message is refused before the peer hears of it.
+#[test]
+fn a_direct_place_fits_or_is_refused() {
+    let mut r = Receiver::new(ID, 8);
+    r.answer(9, Place::direct(area(9)));
+    assert_eq!(told(&mut r), [end(Role::Receiver, Err(Why::Failed))]);
+}
+
+#[test]
+fn a_copy_that_fails_ends_the_message_and_one_that_nobody_asked_for_is_nothing() {
+    let mut r = Receiver::new(ID, 8);
+    r.answer(8, staged());
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(Note::Ready { .. }))));
+    let before = r;
+    r.copied(Ok(()));
+    assert_eq!(r, before, "no copy runs");
+    r.receive(&Note::Filled { id: ID, seq: 0 }).unwrap();
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Copy(_))));
+    r.copied(Err(Failure::Unsupported));
+    assert!(r.is_failed());
+    assert_eq!(told(&mut r), [end(Role::Receiver, Err(Why::Failed))]);
 }
 
 #[test]
