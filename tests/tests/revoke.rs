@@ -29,7 +29,7 @@ const FOREIGN: u8 = 0xF0;
 
 struct Ends {
     target: Session,
-    _source: Session,
+    source: Session,
     /// The source, as the target sees it.
     to_source: Peer,
     to_target: Peer,
@@ -43,7 +43,7 @@ fn ends(via: Via) -> Ends {
     let source = Session::builder(0).buffer(4096).start().unwrap();
     let to_target = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
     let to_source = target.wait_peer(0, LONG).unwrap();
-    Ends { target, _source: source, to_source, to_target, _dir: dir }
+    Ends { target, source, to_source, to_target, _dir: dir }
 }
 
 /// Keeps putting into the window of `label` until it is gone. How its last put ended.
@@ -86,7 +86,7 @@ fn no_late_byte(via: Via, adopted: bool) {
     } else {
         e.target.allocate(LEN).unwrap()
     };
-    let source_region = e._source.allocate(LEN).unwrap();
+    let source_region = e.source.allocate(LEN).unwrap();
     let started = AtomicU64::new(0);
     let mut slowest = Duration::ZERO;
     let mut cut = 0;
@@ -152,7 +152,7 @@ fn gets_from_a_revoked_window_end() {
     for via in Via::ALL {
         let e = ends(via);
         let region = e.target.allocate(LEN).unwrap();
-        let here = e._source.allocate(LEN).unwrap();
+        let here = e.source.allocate(LEN).unwrap();
         let done = AtomicBool::new(false);
         for label in 1..=30 {
             let mut span = region.take_all().unwrap();
@@ -195,7 +195,7 @@ fn a_window_for_reading_cannot_be_written() {
             e.to_source.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
         let window = window.unwrap();
         let remote = e.to_target.remote_window(1, LONG).unwrap();
-        let mut span = e._source.allocate(4096).unwrap().take_all().unwrap();
+        let mut span = e.source.allocate(4096).unwrap().take_all().unwrap();
         span.fill(1);
         let Err(WaitError::Failed(err)) =
             e.to_target.put_span(span, &remote, 0).unwrap().wait(LONG)
@@ -284,4 +284,46 @@ fn pages_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() {
 #[test]
 fn whole_pages_come_back_from_a_stopped_peer_at_once() {
     assert_eq!(revoke_under_a_stopped_peer(LEN), 0);
+}
+
+/// Windows over one memfd share one mapping at the peer: a window of a region that is in use costs no new pages.
+#[test]
+fn windows_over_one_region_share_a_mapping() {
+    /// A length that nothing else in this process has.
+    const ODD: u64 = 13 * 4096;
+    let ends = ends(Via::Shm);
+    let region = ends.target.allocate(2 * ODD).unwrap();
+    let expose = |label| {
+        let span = region.take(label * ODD, ODD).expect("free");
+        let window = ends.to_source.expose(span, Access::all(), label).expect("exposed");
+        (window, ends.to_target.remote_window(label, LONG).expect("told"))
+    };
+    let put = |to| {
+        let span = ends.source.register_vec(vec![FOREIGN; 64]).unwrap().take_all().unwrap();
+        ends.to_target.put_span(span, to, 0).expect("posted").wait(LONG)
+    };
+    // The owner's own, and the peer's, which is in this process too.
+    assert_eq!(mappings_of(2 * ODD), 1);
+    let (first, _) = expose(0);
+    assert_eq!(mappings_of(2 * ODD), 2);
+    let (second, to_second) = expose(1);
+    assert_eq!(mappings_of(2 * ODD), 2, "shared");
+    first.revoke(LONG).expect("fenced");
+    assert_eq!(mappings_of(2 * ODD), 2, "the other window needs it");
+    put(&to_second).expect("it is there");
+    let mut span = second.revoke(LONG).expect("fenced");
+    assert_eq!(&span.as_mut_slice()[..64], [FOREIGN; 64]);
+    until("the mapping is gone", LONG, || (mappings_of(2 * ODD) == 1).then_some(()));
+}
+
+/// Mappings of memfds of that length in this process.
+fn mappings_of(len: u64) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("proc is there");
+    let has_length = |line: &&str| {
+        let (from, to) =
+            line.split_once(' ').and_then(|(r, _)| r.split_once('-')).expect("a range");
+        let at = |hex| u64::from_str_radix(hex, 16).expect("an address");
+        at(to) - at(from) == len
+    };
+    maps.lines().filter(|l| l.contains("memfd:")).filter(has_length).count()
 }

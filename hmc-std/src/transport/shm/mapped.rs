@@ -1,5 +1,6 @@
 //! One window of a peer, mapped; and the words that say who is inside a window.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use hmc_core::kinds::Access;
@@ -10,6 +11,7 @@ use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
+use crate::error::{Error, Result};
 use crate::memory::Region;
 
 /// One window of the peer, mapped.
@@ -17,9 +19,32 @@ use crate::memory::Region;
 pub(super) struct Mapped {
     pub(super) id: WindowId,
     pub(super) epoch: Epoch,
-    pub(super) map: Mapping,
+    /// Windows over one memfd share a mapping: its pages are looked up once.
+    pub(super) map: Arc<Mapping>,
+    pub(super) file: File,
     pub(super) range: Range,
     pub(super) access: Access,
+}
+
+/// What tells one open file from all others: its device and its number there (fstat(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct File(u64, u64);
+
+impl File {
+    pub(super) fn of(fd: impl AsFd) -> Result<Self> {
+        let stat = rustix::fs::fstat(fd).map_err(|e| Error::io("fstat of a window", e))?;
+        Ok(Self(stat.st_dev, stat.st_ino))
+    }
+}
+
+impl Mapped {
+    /// The mapping of that file, if it is as long and may be used for as much.
+    pub(super) fn map_of(&self, file: File, len: u64, writable: bool) -> Option<Arc<Mapping>> {
+        let suits = self.file == file
+            && self.map.extent().len() == len
+            && (!writable || self.access.contains(Access::WRITE));
+        suits.then(|| Arc::clone(&self.map))
+    }
 }
 
 /// Waits for the peer's last copy into a revoked window.
@@ -57,7 +82,7 @@ pub(super) fn copy_mapped(
     local: Range,
     remote: RemoteSlice,
     whole: u64,
-) -> Result<(), Failure> {
+) -> std::result::Result<(), Failure> {
     if m.epoch != remote.epoch {
         return Err(Failure::Window(WindowFault::StaleEpoch));
     }

@@ -33,7 +33,7 @@ use crate::transport::stream::{
 mod mapped;
 
 pub(crate) use mapped::ShmFence;
-use mapped::{Mapped, copy_mapped, word_at, word_epoch};
+use mapped::{File, Mapped, copy_mapped, word_at, word_epoch};
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -185,13 +185,19 @@ impl ShmPort {
         // Pages that may be written are always readable to the CPU; `copy` judges the access.
         let writable = a.access.contains(Access::WRITE);
         let pages = if writable { Access::all() } else { Access::READ };
-        let map = Mapping::map_peer(a.fd, a.total, 0, pages)?;
+        let file = File::of(&a.fd)?;
+        let known = |m: &Mapped| m.map_of(file, a.total, writable);
+        let map = match self.remote.iter().flatten().find_map(known) {
+            Some(map) => map,
+            None => Arc::new(Mapping::map_peer(a.fd, a.total, 0, pages)?),
+        };
         let range = Extent::new(a.total).span(Side::Remote, a.offset, a.len)?;
         if index >= self.remote.len() {
             self.remote.resize_with(index.saturating_add(1), || None);
         }
         if let Some(place) = self.remote.get_mut(index) {
-            *place = Some(Mapped { id: a.window, epoch: a.epoch, map, range, access: a.access });
+            let (id, epoch, access) = (a.window, a.epoch, a.access);
+            *place = Some(Mapped { id, epoch, map, file, range, access });
         }
         Ok(())
     }
