@@ -35,8 +35,9 @@ pub const RELAY_HALF_BYTES: u64 = 1 << 20;
 pub const MAX_REGIONS: usize = 1 << 16;
 /// Endpoint blobs in one HELLO exchange.
 pub const MAX_ENDPOINTS: usize = 8;
-/// Longest opaque endpoint blob, in bytes (a UCX worker address fits; measured ones are < 400).
-pub const MAX_ENDPOINT_BYTES: usize = 1024;
+/// Longest opaque endpoint blob, in bytes. The address of a UCX worker fits: 215 bytes with one network device, and some
+/// hundred more for each NIC.
+pub const MAX_ENDPOINT_BYTES: usize = 8192;
 /// Longest socket path that fits `sockaddr_un` with its terminating zero (unix(7)), in bytes.
 pub const MAX_UDS_PATH_BYTES: usize = 107;
 

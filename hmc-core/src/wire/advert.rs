@@ -174,14 +174,110 @@ pub enum Endpoint<'a> {
         /// The port's two bytes are in the blob, little-endian.
         port: [u8; 2],
     },
+    /// UCX. In a HELLO or WELCOME it is empty: there is a worker. Its address follows in an ENDPOINT message, since it
+    /// grows with the host's devices.
+    Ucx {
+        /// The worker's address, as UCX made it.
+        address: &'a [u8],
+    },
+    /// The key to a window, for UCX.
+    UcxKey(UcxKey<'a>),
     /// A transport that this version does not know.
     Other(EndpointBlob<'a>),
+}
+
+/// How UCX reaches a window: told before the window's advert, in an ENDPOINT message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UcxKey<'a> {
+    /// The whole content of the blob.
+    raw: &'a [u8],
+    head: [u8; UCX_KEY_HEAD_BYTES],
+    key: &'a [u8],
+}
+
+/// Bytes before the key itself: window, epoch, address.
+pub const UCX_KEY_HEAD_BYTES: usize = 20;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawKeyHead {
+    window: U64,
+    epoch: U32,
+    base: U64,
+}
+
+const _: () = assert!(size_of::<RawKeyHead>() == UCX_KEY_HEAD_BYTES);
+
+impl core::fmt::Debug for UcxKey<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // Not the key: who has it can reach the memory.
+        write!(f, "UcxKey({:?}, {:?}, {} bytes)", self.window(), self.epoch(), self.key.len())
+    }
+}
+
+impl<'a> UcxKey<'a> {
+    /// Puts a key's content into `storage`: `base` is where the window begins in its owner's address space. `None` when
+    /// it does not fit.
+    pub fn compose(
+        window: WindowId,
+        epoch: Epoch,
+        base: u64,
+        key: &[u8],
+        storage: &'a mut [u8],
+    ) -> Option<Self> {
+        let len = UCX_KEY_HEAD_BYTES.checked_add(key.len())?;
+        let raw = storage.get_mut(..len)?;
+        let (first, rest) = raw.split_first_chunk_mut::<UCX_KEY_HEAD_BYTES>()?;
+        let (window, epoch, base) = (U64::new(window.0), U32::new(epoch.0), U64::new(base));
+        *first = zerocopy::transmute!(RawKeyHead { window, epoch, base });
+        for (to, from) in rest.iter_mut().zip(key) {
+            *to = *from;
+        }
+        Self::read(raw)
+    }
+
+    fn read(raw: &'a [u8]) -> Option<Self> {
+        let (head, key) = raw.split_first_chunk::<UCX_KEY_HEAD_BYTES>()?;
+        Some(Self { raw, head: *head, key })
+    }
+
+    const fn fields(&self) -> RawKeyHead {
+        zerocopy::transmute!(self.head)
+    }
+
+    /// The window.
+    #[must_use]
+    pub const fn window(&self) -> WindowId {
+        WindowId(self.fields().window.get())
+    }
+
+    /// The epoch in which the key holds.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        Epoch(self.fields().epoch.get())
+    }
+
+    /// Where the window begins in its owner's address space: a number for UCX, never followed here.
+    #[must_use]
+    pub const fn base(&self) -> u64 {
+        self.fields().base.get()
+    }
+
+    /// The key, as UCX packed it; not empty.
+    #[must_use]
+    pub const fn key(&self) -> &'a [u8] {
+        self.key
+    }
 }
 
 /// Kind of an [`Endpoint::Shm`].
 pub const ENDPOINT_SHM: u8 = 1;
 /// Kind of an [`Endpoint::Tcp`].
 pub const ENDPOINT_TCP: u8 = 2;
+/// Kind of an [`Endpoint::Ucx`].
+pub const ENDPOINT_UCX: u8 = 3;
+/// Kind of an [`Endpoint::UcxKey`].
+pub const ENDPOINT_UCX_KEY: u8 = 4;
 
 impl<'a> Endpoint<'a> {
     /// A data stream at `port`.
@@ -195,7 +291,7 @@ impl<'a> Endpoint<'a> {
     pub const fn port(&self) -> Option<u16> {
         match self {
             Self::Tcp { port } => Some(u16::from_le_bytes(*port)),
-            Self::Shm { .. } | Self::Other(_) => None,
+            Self::Shm { .. } | Self::Ucx { .. } | Self::UcxKey(_) | Self::Other(_) => None,
         }
     }
 
@@ -205,6 +301,8 @@ impl<'a> Endpoint<'a> {
         match self {
             Self::Shm { path } => EndpointBlob { kind: ENDPOINT_SHM, bytes: path },
             Self::Tcp { port } => EndpointBlob { kind: ENDPOINT_TCP, bytes: port },
+            Self::Ucx { address } => EndpointBlob { kind: ENDPOINT_UCX, bytes: address },
+            Self::UcxKey(key) => EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: key.raw },
             Self::Other(blob) => *blob,
         }
     }
@@ -233,6 +331,11 @@ impl<'a> EndpointBlob<'a> {
                 Ok([0, 0]) => Err(WireError::value(CONTENT, "port", 0)),
                 Ok(port) => Ok(Endpoint::Tcp { port }),
                 Err(_) => Err(WireError::value(1, "length of a port", u64::from(len))),
+            },
+            ENDPOINT_UCX => Ok(Endpoint::Ucx { address: self.bytes }),
+            ENDPOINT_UCX_KEY => match UcxKey::read(self.bytes) {
+                Some(key) if !key.key.is_empty() => Ok(Endpoint::UcxKey(key)),
+                _ => Err(WireError::value(1, "length of a key", u64::from(len))),
             },
             _ => Ok(Endpoint::Other(*self)),
         }
@@ -281,7 +384,7 @@ impl<'a> EndpointBlob<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ADVERT_BYTES, Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
+    use super::{ADVERT_BYTES, Backing, Endpoint, EndpointBlob, RegionAdvert, Role, UcxKey};
     use crate::kinds::{Access, MemoryKind};
     use crate::region::{Epoch, RemoteRegion, WindowId};
     use crate::span::Extent;
@@ -348,5 +451,25 @@ mod tests {
         assert!(blob(2, &[0, 0]).typed().is_err());
         assert!(blob(2, &[1]).typed().is_err());
         assert!(blob(2, &[1, 2, 3]).typed().is_err());
+        assert_eq!(blob(3, b"").typed(), Ok(Endpoint::Ucx { address: b"" }));
+        assert_eq!(blob(3, b"at").typed().unwrap().blob(), blob(3, b"at"));
+        assert_eq!(blob(3, b"at").typed().unwrap().port(), None);
+    }
+
+    #[test]
+    fn a_key_travels_with_its_window() {
+        let mut storage = [0; 24];
+        let (window, epoch, base) = (WindowId(0x0807_0605_0403_0201), Epoch(0x0C0B_0A09), 0x1_0000_0000);
+        assert_eq!(UcxKey::compose(window, epoch, base, b"12345", &mut storage), None, "no room");
+        let key = UcxKey::compose(window, epoch, base, b"1234", &mut storage).unwrap();
+        let blob = Endpoint::UcxKey(key).blob();
+        assert_eq!((blob.kind, blob.bytes.len()), (4, 24));
+        assert_eq!(blob.bytes[..14], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]);
+        let Ok(Endpoint::UcxKey(read)) = blob.typed() else { panic!("{blob:?}") };
+        assert_eq!((read.window(), read.epoch(), read.base(), read.key()), (window, epoch, base, &b"1234"[..]));
+        assert!(!std::format!("{read:?}").contains("49"), "the key is no secret any more: {read:?}");
+        for short in [&blob.bytes[..20], &blob.bytes[..19], &[]] {
+            assert!(EndpointBlob { kind: 4, bytes: short }.typed().is_err(), "without a key");
+        }
     }
 }
