@@ -12,4 +12,5 @@
 //! and memory of the host that others write is read and written in `hmc-mem`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic"))]
 
+pub mod api;
 pub mod ucx;

@@ -6,6 +6,7 @@
 //!
 //! Pure functions: no call into the library is made from here.
 
+use super::sys;
 use core::ffi::c_void;
 use core::fmt;
 use core::ptr::NonNull;
@@ -46,37 +47,37 @@ pub enum Kind {
 
 impl Status {
     /// Done (`UCS_OK`).
-    pub const OK: Self = Self(0);
+    pub const OK: Self = Self(sys::UCS_OK);
     /// Under way (`UCS_INPROGRESS`).
-    pub const IN_PROGRESS: Self = Self(1);
+    pub const IN_PROGRESS: Self = Self(sys::UCS_INPROGRESS);
     /// Nothing left in a queue (`UCS_ERR_NO_RESOURCE`).
-    pub const NO_RESOURCE: Self = Self(-2);
+    pub const NO_RESOURCE: Self = Self(sys::UCS_ERR_NO_RESOURCE);
     /// The machine failed (`UCS_ERR_IO_ERROR`).
-    pub const IO_ERROR: Self = Self(-3);
+    pub const IO_ERROR: Self = Self(sys::UCS_ERR_IO_ERROR);
     /// Memory is used up (`UCS_ERR_NO_MEMORY`).
-    pub const NO_MEMORY: Self = Self(-4);
+    pub const NO_MEMORY: Self = Self(sys::UCS_ERR_NO_MEMORY);
     /// An argument was wrong (`UCS_ERR_INVALID_PARAM`).
-    pub const INVALID_PARAM: Self = Self(-5);
+    pub const INVALID_PARAM: Self = Self(sys::UCS_ERR_INVALID_PARAM);
     /// No transport leads there (`UCS_ERR_UNREACHABLE`).
-    pub const UNREACHABLE: Self = Self(-6);
+    pub const UNREACHABLE: Self = Self(sys::UCS_ERR_UNREACHABLE);
     /// No device of that name, or none that is up (`UCS_ERR_NO_DEVICE`).
-    pub const NO_DEVICE: Self = Self(-14);
+    pub const NO_DEVICE: Self = Self(sys::UCS_ERR_NO_DEVICE);
     /// Something has to be driven first (`UCS_ERR_BUSY`); so answers `ucp_worker_arm`.
-    pub const BUSY: Self = Self(-15);
+    pub const BUSY: Self = Self(sys::UCS_ERR_BUSY);
     /// Withdrawn (`UCS_ERR_CANCELED`).
-    pub const CANCELED: Self = Self(-16);
+    pub const CANCELED: Self = Self(sys::UCS_ERR_CANCELED);
     /// Its time was over (`UCS_ERR_TIMED_OUT`).
-    pub const TIMED_OUT: Self = Self(-20);
+    pub const TIMED_OUT: Self = Self(sys::UCS_ERR_TIMED_OUT);
     /// Not with this library (`UCS_ERR_UNSUPPORTED`).
-    pub const UNSUPPORTED: Self = Self(-22);
+    pub const UNSUPPORTED: Self = Self(sys::UCS_ERR_UNSUPPORTED);
     /// The peer refused (`UCS_ERR_REJECTED`).
-    pub const REJECTED: Self = Self(-23);
+    pub const REJECTED: Self = Self(sys::UCS_ERR_REJECTED);
     /// There is no connection (`UCS_ERR_NOT_CONNECTED`).
-    pub const NOT_CONNECTED: Self = Self(-24);
+    pub const NOT_CONNECTED: Self = Self(sys::UCS_ERR_NOT_CONNECTED);
     /// The peer or the path to it broke (`UCS_ERR_CONNECTION_RESET`).
-    pub const CONNECTION_RESET: Self = Self(-25);
+    pub const CONNECTION_RESET: Self = Self(sys::UCS_ERR_CONNECTION_RESET);
     /// The peer answers no more (`UCS_ERR_ENDPOINT_TIMEOUT`).
-    pub const ENDPOINT_TIMEOUT: Self = Self(-80);
+    pub const ENDPOINT_TIMEOUT: Self = Self(sys::UCS_ERR_ENDPOINT_TIMEOUT);
 
     /// Whether it is an error (`UCS_STATUS_IS_ERR`).
     #[must_use]
@@ -100,34 +101,36 @@ impl Status {
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         Some(match self.0 {
-            1 => "Operation in progress",
-            0 => "Success",
-            -1 => "No pending message",
-            -2 => "No resources are available to initiate the operation",
-            -3 => "Input/output error",
-            -4 => "Out of memory",
-            -5 => "Invalid parameter",
-            -6 => "Destination is unreachable",
-            -7 => "Address not valid",
-            -8 => "Function not implemented",
-            -9 => "Message truncated",
-            -10 => "No progress",
-            -11 => "Provided buffer is too small",
-            -12 => "No such element",
-            -13 => "Failed to connect some of the requested endpoints",
-            -14 => "No such device",
-            -15 => "Device is busy",
-            -16 => "Request canceled",
-            -17 => "Shared memory error",
-            -18 => "Element already exists",
-            -19 => "Index out of range",
-            -20 => "Operation timed out",
-            -21 => "User-defined limit was reached",
-            -22 => "Unsupported operation",
-            -23 => "Operation rejected by remote peer",
-            -24 => "Endpoint is not connected",
-            -25 => "Connection reset by remote peer",
-            -80 => "Endpoint timeout",
+            sys::UCS_INPROGRESS => "Operation in progress",
+            sys::UCS_OK => "Success",
+            sys::UCS_ERR_NO_MESSAGE => "No pending message",
+            sys::UCS_ERR_NO_RESOURCE => "No resources are available to initiate the operation",
+            sys::UCS_ERR_IO_ERROR => "Input/output error",
+            sys::UCS_ERR_NO_MEMORY => "Out of memory",
+            sys::UCS_ERR_INVALID_PARAM => "Invalid parameter",
+            sys::UCS_ERR_UNREACHABLE => "Destination is unreachable",
+            sys::UCS_ERR_INVALID_ADDR => "Address not valid",
+            sys::UCS_ERR_NOT_IMPLEMENTED => "Function not implemented",
+            sys::UCS_ERR_MESSAGE_TRUNCATED => "Message truncated",
+            sys::UCS_ERR_NO_PROGRESS => "No progress",
+            sys::UCS_ERR_BUFFER_TOO_SMALL => "Provided buffer is too small",
+            sys::UCS_ERR_NO_ELEM => "No such element",
+            sys::UCS_ERR_SOME_CONNECTS_FAILED => {
+                "Failed to connect some of the requested endpoints"
+            }
+            sys::UCS_ERR_NO_DEVICE => "No such device",
+            sys::UCS_ERR_BUSY => "Device is busy",
+            sys::UCS_ERR_CANCELED => "Request canceled",
+            sys::UCS_ERR_SHMEM_SEGMENT => "Shared memory error",
+            sys::UCS_ERR_ALREADY_EXISTS => "Element already exists",
+            sys::UCS_ERR_OUT_OF_RANGE => "Index out of range",
+            sys::UCS_ERR_TIMED_OUT => "Operation timed out",
+            sys::UCS_ERR_EXCEEDS_LIMIT => "User-defined limit was reached",
+            sys::UCS_ERR_UNSUPPORTED => "Unsupported operation",
+            sys::UCS_ERR_REJECTED => "Operation rejected by remote peer",
+            sys::UCS_ERR_NOT_CONNECTED => "Endpoint is not connected",
+            sys::UCS_ERR_CONNECTION_RESET => "Connection reset by remote peer",
+            sys::UCS_ERR_ENDPOINT_TIMEOUT => "Endpoint timeout",
             _ => return None,
         })
     }
@@ -136,24 +139,35 @@ impl Status {
     #[must_use]
     pub const fn kind(self) -> Kind {
         match self.0 {
-            0 => Kind::Done,
-            1 => Kind::Pending,
-            // NO_MESSAGE, NO_RESOURCE, NO_PROGRESS, BUSY.
-            -1 | -2 | -10 | -15 => Kind::Again,
-            // UNREACHABLE, SOME_CONNECTS_FAILED, NO_DEVICE.
-            -6 | -13 | -14 => Kind::Unreachable,
-            // NO_MEMORY, SHMEM_SEGMENT, EXCEEDS_LIMIT.
-            -4 | -17 | -21 => Kind::Resources,
-            // NOT_IMPLEMENTED, UNSUPPORTED.
-            -8 | -22 => Kind::Unsupported,
-            -16 => Kind::Canceled,
-            -20 => Kind::TimedOut,
-            // REJECTED, NOT_CONNECTED, CONNECTION_RESET; then the ranges that status.h keeps for
-            // failures of a link (-40 to -59) and of an endpoint (-60 to -89).
-            -25..=-23 | -89..=-40 => Kind::PeerLost,
-            // INVALID_PARAM, INVALID_ADDR, MESSAGE_TRUNCATED, BUFFER_TOO_SMALL, NO_ELEM,
-            // ALREADY_EXISTS, OUT_OF_RANGE.
-            -5 | -7 | -9 | -11 | -12 | -18 | -19 => Kind::Misuse,
+            sys::UCS_OK => Kind::Done,
+            sys::UCS_INPROGRESS => Kind::Pending,
+            sys::UCS_ERR_NO_MESSAGE
+            | sys::UCS_ERR_NO_RESOURCE
+            | sys::UCS_ERR_NO_PROGRESS
+            | sys::UCS_ERR_BUSY => Kind::Again,
+            sys::UCS_ERR_UNREACHABLE
+            | sys::UCS_ERR_SOME_CONNECTS_FAILED
+            | sys::UCS_ERR_NO_DEVICE => Kind::Unreachable,
+            sys::UCS_ERR_NO_MEMORY | sys::UCS_ERR_SHMEM_SEGMENT | sys::UCS_ERR_EXCEEDS_LIMIT => {
+                Kind::Resources
+            }
+            sys::UCS_ERR_NOT_IMPLEMENTED | sys::UCS_ERR_UNSUPPORTED => Kind::Unsupported,
+            sys::UCS_ERR_CANCELED => Kind::Canceled,
+            sys::UCS_ERR_TIMED_OUT => Kind::TimedOut,
+            sys::UCS_ERR_REJECTED
+            | sys::UCS_ERR_NOT_CONNECTED
+            | sys::UCS_ERR_CONNECTION_RESET
+            | sys::UCS_ERR_LAST_LINK_FAILURE..=sys::UCS_ERR_FIRST_LINK_FAILURE
+            | sys::UCS_ERR_LAST_ENDPOINT_FAILURE..=sys::UCS_ERR_FIRST_ENDPOINT_FAILURE => {
+                Kind::PeerLost
+            }
+            sys::UCS_ERR_INVALID_PARAM
+            | sys::UCS_ERR_INVALID_ADDR
+            | sys::UCS_ERR_MESSAGE_TRUNCATED
+            | sys::UCS_ERR_BUFFER_TOO_SMALL
+            | sys::UCS_ERR_NO_ELEM
+            | sys::UCS_ERR_ALREADY_EXISTS
+            | sys::UCS_ERR_OUT_OF_RANGE => Kind::Misuse,
             _ => Kind::Failed,
         }
     }
@@ -212,9 +226,6 @@ impl fmt::Debug for Status {
 
 impl core::error::Error for Status {}
 
-/// The lowest status that travels in a pointer (`UCS_ERR_LAST`), without its sign.
-const LAST: i8 = 100;
-
 /// What a call that may end later answers (`ucs_status_ptr_t`), when it is no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -228,13 +239,13 @@ impl Answer {
     /// Reads a `ucs_status_ptr_t`: null is "done", the top hundred addresses are errors
     /// (`UCS_PTR_IS_ERR`), everything else is a request.
     #[cfg_attr(not(test), expect(dead_code, reason = "no back end calls UCX yet"))]
-    pub(crate) fn of(pointer: *mut c_void) -> Result<Self, Status> {
+    pub(crate) fn of(pointer: sys::ucs_status_ptr_t) -> Result<Self, Status> {
         let Some(request) = NonNull::new(pointer) else {
             return Ok(Self::Done);
         };
-        // The address of an error is the status, sign-extended: counted from the top it is 1 to 100.
-        match i8::try_from(pointer.addr().wrapping_neg()) {
-            Ok(below) if below <= LAST => Err(Status(below.wrapping_neg())),
+        // The address of an error is the status, sign-extended: as a signed number it is -1 to -100.
+        match i8::try_from(pointer.addr().cast_signed()) {
+            Ok(status @ sys::UCS_ERR_LAST..0) => Err(Status(status)),
             _ => Ok(Self::Request(request)),
         }
     }
