@@ -2,5 +2,7 @@
 //!
 //! [`result`] is what its calls answer; `sys` is what its headers declare.
 
+#[cfg(test)]
+mod layout;
 pub mod result;
 mod sys;
