@@ -1,6 +1,7 @@
 //! The commands, one module each. A command is a `run` function that answers with a verdict.
 
 pub(crate) mod bench;
+pub(crate) mod bindings;
 pub(crate) mod certify;
 pub(crate) mod demo;
 pub(crate) mod explore;

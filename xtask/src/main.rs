@@ -45,6 +45,8 @@ enum Command {
     Sim(cmd::sim::Options),
     /// Measure against references in the same run
     Bench(cmd::bench::Options),
+    /// Write the declarations of vendors' libraries from their headers, or compare them
+    Bindings(cmd::bindings::Options),
     /// Check the stated minimum Rust version
     Msrv,
 }
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => cmd::fuzz::run(&options),
         Command::Sim(options) => cmd::sim::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),
+        Command::Bindings(options) => cmd::bindings::run(&options),
         Command::Msrv => cmd::msrv::run(),
     };
     verdict.report()

@@ -4,10 +4,11 @@ use super::Finding;
 use crate::tree::Tree;
 
 /// What a crate of a release may depend on, of ours and outside development.
-const ALLOWED: [(&str, &[&str]); 5] = [
+const ALLOWED: [(&str, &[&str]); 6] = [
     ("hmc-core", &[]),
     ("hmc-mem", &["hmc-core"]),
     ("hmc-sim", &["hmc-core", "hmc-mem"]),
+    ("hmc-hw", &["hmc-core", "hmc-mem"]),
     ("hmc-std", &["hmc-core", "hmc-mem"]),
     // The face names ranks and kinds, which the core defines.
     ("hmc-cli", &["hmc-core", "hmc-std"]),
