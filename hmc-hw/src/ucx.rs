@@ -1,8 +1,24 @@
 //! UCX: one library over InfiniBand, RoCE, shared memory, TCP and the memory of devices.
 //!
-//! [`result`] is what its calls answer; `sys` is what its headers declare.
+//! From the ground up: `sys` is what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
+//! it, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
+//! the peers of a session, `endpoint` is the way to one of them, `board` is where callbacks leave their news, and
+//! [`transport`] joins them to the core's border.
+//!
+//! Trust: UCX's lanes over TCP and shared memory check no bounds at the target, and no lane checks the addresses and keys
+//! that peers send: UCX is for processes that trust each other, and what makes endpoints and keys must come through an
+//! authenticated channel.
 
+mod board;
+pub mod context;
+mod endpoint;
 #[cfg(test)]
 mod layout;
+pub mod library;
+pub mod memory;
 pub mod result;
 mod sys;
+pub mod transport;
+pub mod worker;
+
+pub use board::Bell;

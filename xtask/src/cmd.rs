@@ -10,5 +10,6 @@ pub(crate) mod msrv;
 pub(crate) mod nopanic;
 pub(crate) mod nostd;
 pub(crate) mod sim;
+pub(crate) mod test_hw;
 pub(crate) mod test_sim;
 pub(crate) mod tidy;

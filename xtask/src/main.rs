@@ -5,6 +5,7 @@
 //! others in order.
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic"))]
 
+mod answer;
 mod cmd;
 mod manifest;
 mod shell;
@@ -29,6 +30,8 @@ enum Command {
     Demo(cmd::demo::Options),
     /// Run every test that needs no hardware
     TestSim(cmd::test_sim::Options),
+    /// Run the suites over the real libraries and devices of this machine; 77 when one is missing
+    TestHw(cmd::test_hw::Options),
     /// Check the house rules: arrows, imports, file length, unsafe, documents, words
     Tidy,
     /// Prove that hmc-core links without any panic
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     let verdict = match Arguments::parse().command {
         Command::Demo(options) => cmd::demo::run(&options),
         Command::TestSim(options) => cmd::test_sim::run(&options),
+        Command::TestHw(options) => cmd::test_hw::run(&options),
         Command::Tidy => cmd::tidy::run(),
         Command::Nopanic(options) => cmd::nopanic::run(&options),
         Command::Nostd => cmd::nostd::run(),

@@ -459,15 +459,23 @@ mod tests {
     #[test]
     fn a_key_travels_with_its_window() {
         let mut storage = [0; 24];
-        let (window, epoch, base) = (WindowId(0x0807_0605_0403_0201), Epoch(0x0C0B_0A09), 0x1_0000_0000);
+        let (window, epoch, base) =
+            (WindowId(0x0807_0605_0403_0201), Epoch(0x0C0B_0A09), 0x1_0000_0000);
         assert_eq!(UcxKey::compose(window, epoch, base, b"12345", &mut storage), None, "no room");
         let key = UcxKey::compose(window, epoch, base, b"1234", &mut storage).unwrap();
-        let blob = Endpoint::UcxKey(key).blob();
+        let endpoint = Endpoint::UcxKey(key);
+        let blob = endpoint.blob();
         assert_eq!((blob.kind, blob.bytes.len()), (4, 24));
         assert_eq!(blob.bytes[..14], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]);
         let Ok(Endpoint::UcxKey(read)) = blob.typed() else { panic!("{blob:?}") };
-        assert_eq!((read.window(), read.epoch(), read.base(), read.key()), (window, epoch, base, &b"1234"[..]));
-        assert!(!std::format!("{read:?}").contains("49"), "the key is no secret any more: {read:?}");
+        assert_eq!(
+            (read.window(), read.epoch(), read.base(), read.key()),
+            (window, epoch, base, &b"1234"[..])
+        );
+        assert!(
+            !std::format!("{read:?}").contains("49"),
+            "the key is no secret any more: {read:?}"
+        );
         for short in [&blob.bytes[..20], &blob.bytes[..19], &[]] {
             assert!(EndpointBlob { kind: 4, bytes: short }.typed().is_err(), "without a key");
         }

@@ -238,7 +238,6 @@ pub(crate) enum Answer {
 impl Answer {
     /// Reads a `ucs_status_ptr_t`: null is "done", the top hundred addresses are errors
     /// (`UCS_PTR_IS_ERR`), everything else is a request.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no back end calls UCX yet"))]
     pub(crate) fn of(pointer: sys::ucs_status_ptr_t) -> Result<Self, Status> {
         let Some(request) = NonNull::new(pointer) else {
             return Ok(Self::Done);

@@ -5,14 +5,14 @@
 //! the sum of cargo's own `test result` lines, plus one for each step that failed or was skipped
 //! as a whole.
 
+use crate::answer::{Answer, Line, summary, tests};
 use crate::cmd;
 use crate::shell;
 use crate::tools;
 use crate::tree;
 use crate::verdict::Verdict;
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time that one step may take, its build included.
 const STEP: Duration = Duration::from_secs(1200);
@@ -43,26 +43,6 @@ pub(crate) struct Options {
     /// Leave out the slow steps: msrv, the other processor, process tests, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
-}
-
-/// Numbers of `test result` lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-}
-
-/// What a step answers.
-struct Answer {
-    verdict: Verdict,
-    counts: Counts,
-}
-
-impl From<Verdict> for Answer {
-    fn from(verdict: Verdict) -> Self {
-        Self { verdict, counts: Counts::default() }
-    }
 }
 
 /// One step: its name, whether `--quick` leaves it out, and how it is run.
@@ -124,55 +104,15 @@ pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
     let mut table = Vec::new();
     for step in &STEPS {
-        println!("\n=== {} ===", step.name);
-        let begun = Instant::now();
-        let answer = if options.quick && step.slow {
-            Verdict::skipped("left out by --quick", "run without --quick").into()
-        } else {
+        table.push(Line::of(step.name.to_owned(), || {
+            if options.quick && step.slow {
+                return Verdict::skipped("left out by --quick", "run without --quick").into();
+            }
             (step.run)(&root)
-        };
-        println!("--- {}: {} {}", step.name, answer.verdict.word(), answer.verdict.detail());
-        table.push((step.name, answer, begun.elapsed()));
+        }));
     }
-    println!(
-        "\n{:<26} {:<8} {:>7}  {:>6} {:>6} {:>7}",
-        "step", "verdict", "seconds", "passed", "failed", "skipped"
-    );
-    for (name, answer, time) in &table {
-        let c = answer.counts;
-        println!(
-            "{name:<26} {:<8} {:>7.1}  {:>6} {:>6} {:>7}",
-            answer.verdict.word(),
-            time.as_secs_f64(),
-            c.passed,
-            c.failed,
-            c.skipped
-        );
-    }
-    for (name, answer, _) in &table {
-        if answer.verdict != Verdict::Passed {
-            println!("{name}: {} {}", answer.verdict.word(), answer.verdict.detail());
-        }
-    }
-    let total = sum(table.iter().map(|(_, answer, _)| answer));
-    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    let total = summary(&table);
     if total.failed == 0 { Verdict::Passed } else { Verdict::failed("some steps failed") }
-}
-
-/// The numbers of all steps. A step that failed or was skipped as a whole counts as one.
-fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
-    answers.fold(Counts::default(), |mut total, answer| {
-        let mut c = answer.counts;
-        match answer.verdict {
-            Verdict::Failed(_) if c.failed == 0 => c.failed = 1,
-            Verdict::Skipped { .. } => c.skipped = c.skipped.saturating_add(1),
-            _ => {}
-        }
-        total.passed = total.passed.saturating_add(c.passed);
-        total.failed = total.failed.saturating_add(c.failed);
-        total.skipped = total.skipped.saturating_add(c.skipped);
-        total
-    })
 }
 
 /// Checks the workspace for the other kind of processor. Nothing is linked or run: that needs its tools.
@@ -197,13 +137,13 @@ fn other(root: &Path) -> Answer {
 fn workspace(root: &Path) -> Answer {
     let mut command = shell::cargo();
     command.args(["test", "--workspace", "--exclude", "hmc-tests", "--no-fail-fast"]);
-    tests(command.current_dir(root))
+    tests(command.current_dir(root), STEP)
 }
 
 fn processes(root: &Path) -> Answer {
     let mut command = shell::cargo();
     command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
-    tests(command.current_dir(root))
+    tests(command.current_dir(root), STEP)
 }
 
 fn loom(root: &Path) -> Answer {
@@ -225,7 +165,7 @@ fn loom(root: &Path) -> Answer {
         .args(["--", "--nocapture"])
         .env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS)
         .env("RUSTFLAGS", "--cfg loom");
-    tests(command.current_dir(root))
+    tests(command.current_dir(root), STEP)
 }
 
 fn miri(root: &Path, what: &[&str]) -> Answer {
@@ -247,68 +187,5 @@ fn miri(root: &Path, what: &[&str]) -> Answer {
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
         // The tests read stored texts; nothing else of the machine is touched.
         .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation");
-    tests(command.current_dir(root))
-}
-
-/// Runs a `cargo test` and adds up its results.
-fn tests(command: &mut Command) -> Answer {
-    match shell::stream(command, STEP) {
-        Ok(out) => {
-            let counts = count(&out.stdout);
-            let verdict = if !out.success {
-                Verdict::Failed(out.why())
-            } else if counts == Counts::default() {
-                Verdict::failed("no test was run")
-            } else {
-                Verdict::Passed
-            };
-            Answer { verdict, counts }
-        }
-        Err(why) => Verdict::Failed(why).into(),
-    }
-}
-
-/// Adds up lines such as `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ..`.
-fn count(text: &str) -> Counts {
-    let mut total = Counts::default();
-    for line in text.lines() {
-        // A test that prints without a line end may stand before it.
-        let Some((_, result)) = line.split_once("test result: ") else {
-            continue;
-        };
-        let number = |word: &str| {
-            let (before, _) = result.split_once(word)?;
-            before.split_whitespace().next_back()?.parse::<u64>().ok()
-        };
-        total.passed = total.passed.saturating_add(number(" passed").unwrap_or(0));
-        total.failed = total.failed.saturating_add(number(" failed").unwrap_or(0));
-        total.skipped = total.skipped.saturating_add(number(" ignored").unwrap_or(0));
-    }
-    total
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Answer, Counts, count, sum};
-    use crate::verdict::Verdict;
-
-    #[test]
-    fn results_are_added_up() {
-        let text = "running 3 tests\ntest result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
-            test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
-        assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });
-        assert_eq!(count("nothing"), Counts::default());
-    }
-
-    #[test]
-    fn a_step_that_failed_without_a_failed_test_is_not_lost() {
-        let broken = Answer::from(Verdict::failed("does not build"));
-        let missing = Answer::from(Verdict::skipped("a", "b"));
-        let red = Answer {
-            verdict: Verdict::failed("x"),
-            counts: Counts { passed: 5, failed: 2, skipped: 0 },
-        };
-        let total = sum([&broken, &missing, &red].into_iter());
-        assert_eq!(total, Counts { passed: 5, failed: 3, skipped: 1 });
-    }
+    tests(command.current_dir(root), STEP)
 }

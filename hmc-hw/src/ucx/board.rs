@@ -1,0 +1,221 @@
+//! Where UCX's callbacks leave their news: requests that ended, an endpoint that failed.
+//!
+//! Callbacks come from inside calls of UCX, in whichever thread has the worker's crank, so they write to atomics and
+//! do nothing else. A board outlives every request whose callback names it; see [`super::worker::Worker`].
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use hmc_core::limits::MAX_PEERS;
+
+use super::library::Library;
+use super::result::Status;
+use super::sys;
+
+/// Wakes whoever waits for an operation of one peer: some other thread's progress has ended it. Called without locks of
+/// this crate held, often, from any thread.
+pub trait Bell: Send + Sync {
+    /// There is news on the board.
+    fn ring(&self);
+}
+
+/// No request of that record has ended.
+const NONE: u32 = u32::MAX;
+
+/// One request that may be under way.
+struct Record {
+    board: AtomicPtr<Board>,
+    index: u32,
+    status: AtomicI32,
+    next: AtomicU32,
+}
+
+/// The news of one peer.
+pub(super) struct Board {
+    records: Box<[Record]>,
+    /// The record that ended last, and through `next` those before it.
+    ended: AtomicU32,
+    /// The status with which the endpoint failed; 0 while it has not.
+    failed: AtomicI32,
+    library: &'static Library,
+    rung: Arc<Rung>,
+    /// Its place on the worker's list.
+    pub(super) place: u32,
+    pub(super) bell: Box<dyn Bell>,
+    /// The endpoint's close was answered.
+    pub(super) closed: AtomicBool,
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Board {
+    pub(super) fn new(
+        records: u32,
+        library: &'static Library,
+        rung: Arc<Rung>,
+        place: u32,
+        bell: Box<dyn Bell>,
+    ) -> Arc<Self> {
+        let record = |index| Record {
+            board: AtomicPtr::new(std::ptr::null_mut()),
+            index,
+            status: AtomicI32::new(0),
+            next: AtomicU32::new(NONE),
+        };
+        let board = Arc::new(Self {
+            records: (0..records).map(record).collect(),
+            ended: AtomicU32::new(NONE),
+            failed: AtomicI32::new(0),
+            library,
+            rung,
+            place,
+            bell,
+            closed: AtomicBool::new(false),
+        });
+        for record in &board.records {
+            record.board.store(Arc::as_ptr(&board).cast_mut(), Ordering::Release);
+        }
+        board
+    }
+
+    /// What the callback of that record's request is handed.
+    pub(super) fn name(&self, record: u32) -> *mut c_void {
+        let place = usize::try_from(record).ok().and_then(|at| self.records.get(at));
+        place.map_or(std::ptr::null_mut(), |r| std::ptr::from_ref(r).cast_mut().cast())
+    }
+
+    /// What the endpoint's error handler is handed.
+    pub(super) fn itself(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The status with which the endpoint failed.
+    pub(super) fn failure(&self) -> Option<Status> {
+        match self.failed.load(Ordering::Acquire) {
+            0 => None,
+            status => Some(Status(i8::try_from(status).unwrap_or(i8::MIN))),
+        }
+    }
+
+    /// Whether there is something to take.
+    pub(super) fn has_news(&self) -> bool {
+        self.ended.load(Ordering::Acquire) != NONE || self.failed.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the records whose requests have ended, in no order.
+    pub(super) fn take(&self, mut each: impl FnMut(u32, Status)) {
+        let mut at = self.ended.swap(NONE, Ordering::Acquire);
+        while let Some(record) = usize::try_from(at).ok().and_then(|at| self.records.get(at)) {
+            // Before `each`, which may give the record to another request.
+            let next = record.next.load(Ordering::Relaxed);
+            let status = record.status.load(Ordering::Relaxed);
+            each(at, Status(i8::try_from(status).unwrap_or(i8::MIN)));
+            at = next;
+        }
+    }
+
+    fn end(&self, record: &Record, status: Status) {
+        record.status.store(i32::from(status.0), Ordering::Relaxed);
+        let mut last = self.ended.load(Ordering::Relaxed);
+        loop {
+            record.next.store(last, Ordering::Relaxed);
+            match self.ended.compare_exchange_weak(
+                last,
+                record.index,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => last = now,
+            }
+        }
+        self.rung.mark(self.place);
+    }
+}
+
+/// The callback of every request.
+///
+/// # Safety
+/// UCX calls it, once for each request, with what [`Board::name`] gave.
+pub(super) unsafe extern "C" fn ended(
+    request: *mut c_void,
+    status: sys::ucs_status_t,
+    record: *mut c_void,
+) {
+    // SAFETY: `record` is what `Board::name` gave for this request, and boards outlive their requests.
+    let record = unsafe { &*record.cast::<Record>() };
+    // SAFETY: written when the board was made; the board is alive, as its record is.
+    let board = unsafe { &*record.board.load(Ordering::Acquire) };
+    // SAFETY: the request has ended, nobody else knows its address, and callbacks may free it (ucp.h).
+    unsafe { (board.library.api.ucp_request_free)(request) };
+    board.end(record, Status(status));
+}
+
+/// The error handler of every endpoint.
+///
+/// # Safety
+/// UCX calls it with what [`Board::itself`] gave.
+pub(super) unsafe extern "C" fn failed(
+    board: *mut c_void,
+    _endpoint: sys::ucp_ep_h,
+    status: sys::ucs_status_t,
+) {
+    // SAFETY: what `Board::itself` gave; a board outlives its endpoint.
+    let board = unsafe { &*board.cast::<Board>() };
+    let status = if status == 0 { Status::IO_ERROR.0 } else { status };
+    board.failed.store(i32::from(status), Ordering::Release);
+    board.rung.mark(board.place);
+}
+
+/// Words of bits, one for each board of a worker.
+const WORDS: usize = 64;
+
+/// Which boards of a worker have news: a bit each, and a bit for each word of bits.
+pub(super) struct Rung {
+    some: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+const _: () = assert!(MAX_PEERS <= 64 * 64, "a bit for each peer, and a word for all words");
+
+impl Rung {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { some: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] })
+    }
+
+    fn mark(&self, place: u32) {
+        let (word, bit) = (place >> 6, place & 63);
+        if let Some(w) = usize::try_from(word).ok().and_then(|at| self.words.get(at)) {
+            w.fetch_or(1 << bit, Ordering::AcqRel);
+            self.some.fetch_or(1 << word, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether some board may have news.
+    pub(super) fn is_marked(&self) -> bool {
+        self.some.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the marks.
+    pub(super) fn take(&self, mut each: impl FnMut(u32)) {
+        let mut some = self.some.swap(0, Ordering::AcqRel);
+        while some != 0 {
+            let word = some.trailing_zeros();
+            some &= some.wrapping_sub(1);
+            let Some(w) = usize::try_from(word).ok().and_then(|at| self.words.get(at)) else {
+                continue;
+            };
+            let mut bits = w.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                each((word << 6) | bits.trailing_zeros());
+                bits &= bits.wrapping_sub(1);
+            }
+        }
+    }
+}

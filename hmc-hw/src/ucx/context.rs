@@ -1,0 +1,254 @@
+//! A UCP context: the devices, and the memory that is registered with them.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::library::{Library, OLDEST};
+use super::result::Status;
+use super::sys;
+
+/// Lanes of shared memory do not advertise that they notice a peer's death and are left out of endpoints that want it,
+/// unless told so. The keys of the single transports inherit this one, and 1.13 heeds only this one. It also complains,
+/// on standard output and for each worker, about keys that nothing uses: see [`has_memory_lanes`].
+const MEMORY_LANES: (&CStr, &CStr) = (c"MM_ERROR_HANDLING", c"y");
+
+/// Whether a value of `UCX_TLS` allows lanes of shared memory.
+fn has_memory_lanes(tls: &str) -> bool {
+    let is_one = |name: &str| {
+        matches!(name.trim(), "all" | "sm" | "shm" | "mm" | "posix" | "sysv" | "xpmem")
+    };
+    match tls.strip_prefix('^') {
+        // Without one of them there still is the other.
+        Some(without) => !without.split(',').any(|name| matches!(name.trim(), "sm" | "shm" | "mm")),
+        None => tls.split(',').any(is_one),
+    }
+}
+
+/// What a context is made with. The user's `UCX_*` variables hold, unless a setting here says otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Keys of UCX's configuration without `UCX_`, with values: `("TLS", "tcp,self")`.
+    pub keys: Vec<(String, String)>,
+    /// The user's `UCX_TLS`, if there is one.
+    pub user_tls: Option<String>,
+}
+
+impl Settings {
+    /// The transports that may be used.
+    fn tls(&self) -> &str {
+        let own = self.keys.iter().rev().find(|(key, _)| key == "TLS").map(|(_, value)| value);
+        own.or(self.user_tls.as_ref()).map_or("all", String::as_str)
+    }
+}
+
+/// A call of UCX failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What was tried.
+    pub call: &'static str,
+    /// What UCX answered.
+    pub status: Status,
+    /// On what.
+    pub what: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.call)?;
+        if !self.what.is_empty() {
+            write!(f, " ({})", self.what)?;
+        }
+        write!(f, ": {}", self.status)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Turns a status into a result.
+pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(), Failed> {
+    match Status(status) {
+        Status::OK => Ok(()),
+        status => Err(Failed { call, status, what: String::new() }),
+    }
+}
+
+/// A context. Shared by its workers and all memory registered with it; goes with the last of them.
+pub struct Context {
+    library: &'static Library,
+    handle: NonNull<sys::ucp_context>,
+}
+
+// SAFETY: the context is made with `mt_workers_shared`: its calls take UCX's own lock (ucp.h, `ucp_params_t`).
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("library", &self.library).finish_non_exhaustive()
+    }
+}
+
+/// Settings while they are read and changed.
+struct Config<'a> {
+    library: &'a Library,
+    handle: *mut sys::ucp_config_t,
+}
+
+impl Config<'_> {
+    fn read(library: &Library) -> Result<Config<'_>, Failed> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: both strings may be null: the prefix is then `UCX_`, and there is no file.
+        let status =
+            unsafe { (library.api.ucp_config_read)(ptr::null(), ptr::null(), &mut handle) };
+        check("reading the UCX_* variables", status)?;
+        Ok(Config { library, handle })
+    }
+
+    fn set(&mut self, key: &CStr, value: &CStr) -> Result<(), Failed> {
+        // SAFETY: the configuration is ours until it is released; both texts end with a zero and are copied.
+        let status = unsafe {
+            (self.library.api.ucp_config_modify)(self.handle, key.as_ptr(), value.as_ptr())
+        };
+        check("setting", status).map_err(|e| Failed {
+            what: format!("{}={}", key.to_string_lossy(), value.to_string_lossy()),
+            ..e
+        })
+    }
+}
+
+impl Drop for Config<'_> {
+    fn drop(&mut self) {
+        // SAFETY: read by `read`, released once.
+        unsafe { (self.library.api.ucp_config_release)(self.handle) };
+    }
+}
+
+impl Context {
+    /// A context for puts and gets. Takes some 10 ms: UCX looks at all devices.
+    ///
+    /// # Errors
+    /// [`Failed`]: a setting that UCX does not know, or no device for what `TLS` asks.
+    pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, Failed> {
+        let mut config = Config::read(library)?;
+        if has_memory_lanes(settings.tls()) {
+            // A release without the key does not need it; what the lanes are is asked of the endpoint.
+            let _ = config.set(MEMORY_LANES.0, MEMORY_LANES.1);
+        }
+        for (key, value) in &settings.keys {
+            let text = |s: &str| {
+                CString::new(s).map_err(|_| Failed {
+                    call: "setting",
+                    status: Status::INVALID_PARAM,
+                    what: format!("{key}={value}: a zero byte"),
+                })
+            };
+            config.set(&text(key)?, &text(value)?)?;
+        }
+        let params = sys::ucp_params_t {
+            field_mask: sys::UCP_PARAM_FIELD_FEATURES | sys::UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+            features: sys::UCP_FEATURE_RMA | sys::UCP_FEATURE_WAKEUP,
+            mt_workers_shared: 1,
+            ..zeroed_params()
+        };
+        let mut handle = ptr::null_mut();
+        // SAFETY: the parameters say which of their fields count; the configuration lives until the end of this call.
+        // The version told is the one whose calls are used: a later one makes an older library complain.
+        let status = unsafe {
+            (library.api.ucp_init_version)(
+                OLDEST.major,
+                OLDEST.minor,
+                &params,
+                config.handle,
+                &mut handle,
+            )
+        };
+        check("starting UCX", status)?;
+        let handle = NonNull::new(handle).ok_or(Failed {
+            call: "starting UCX",
+            status: Status::NO_MEMORY,
+            what: String::new(),
+        })?;
+        Ok(Arc::new(Self { library, handle }))
+    }
+
+    /// The library behind it.
+    #[must_use]
+    pub fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    pub(super) fn handle(&self) -> sys::ucp_context_h {
+        self.handle.as_ptr()
+    }
+
+    /// Kinds of memory that it can reach, a bit for each of `ucs_memory_type_t`: host 0, CUDA 1, CUDA managed 2,
+    /// ROCm 3, ROCm managed 4 (ucs/memory/memory_type.h).
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn memory_kinds(&self) -> Result<u64, Failed> {
+        let mut attr = sys::ucp_context_attr_t {
+            field_mask: sys::UCP_ATTR_FIELD_MEMORY_TYPES,
+            request_size: 0,
+            thread_mode: 0,
+            memory_types: 0,
+            name: [0; 32],
+            device_counter_size: 0,
+        };
+        // SAFETY: the context lives; the mask says what may be written.
+        let status = unsafe { (self.library.api.ucp_context_query)(self.handle(), &mut attr) };
+        check("asking for kinds of memory", status)?;
+        Ok(attr.memory_types)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: workers and memory hold the context, so none of them is left.
+        unsafe { (self.library.api.ucp_cleanup)(self.handle.as_ptr()) };
+    }
+}
+
+const fn zeroed_params() -> sys::ucp_params_t {
+    sys::ucp_params_t {
+        field_mask: 0,
+        features: 0,
+        request_size: 0,
+        request_init: None,
+        request_cleanup: None,
+        tag_sender_mask: 0,
+        mt_workers_shared: 0,
+        estimated_num_eps: 0,
+        estimated_num_ppn: 0,
+        name: ptr::null(),
+        node_local_id: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Settings, has_memory_lanes};
+
+    #[test]
+    fn lanes_of_shared_memory_are_told_from_others() {
+        for tls in ["all", "sm", "tcp,posix", "sysv,cma,self", "rc, shm", "^tcp", "^posix"] {
+            assert!(has_memory_lanes(tls), "{tls}");
+        }
+        for tls in ["tcp", "tcp,self", "rc,ud", "cma", "", "^sm", "^tcp,shm"] {
+            assert!(!has_memory_lanes(tls), "{tls}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_here_comes_before_the_user_s_variable() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.tls(), "all");
+        settings.user_tls = Some("tcp".into());
+        assert_eq!(settings.tls(), "tcp");
+        settings.keys.push(("TLS".into(), "sm".into()));
+        assert_eq!(settings.tls(), "sm");
+    }
+}

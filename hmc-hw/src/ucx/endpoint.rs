@@ -1,0 +1,144 @@
+//! An endpoint: the way to one peer's worker, and the keys to its memory.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::board::{Board, ended, failed};
+use super::context::{Failed, check};
+use super::result::{Answer, Status};
+use super::sys;
+use super::worker::Crank;
+
+/// The way to a peer. It is closed by [`Endpoint::close`] alone, which needs the crank.
+pub(super) struct Endpoint {
+    handle: NonNull<sys::ucp_ep>,
+}
+
+// SAFETY: a name that is only used under the crank of its worker.
+unsafe impl Send for Endpoint {}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").finish_non_exhaustive()
+    }
+}
+
+/// A key to memory of the peer.
+pub(super) struct Key {
+    handle: NonNull<sys::ucp_rkey>,
+}
+
+// SAFETY: as for `Endpoint`.
+unsafe impl Send for Key {}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").finish_non_exhaustive()
+    }
+}
+
+/// A request without options.
+pub(super) const fn plain() -> sys::ucp_request_param_t {
+    sys::ucp_request_param_t {
+        op_attr_mask: 0,
+        flags: 0,
+        request: ptr::null_mut(),
+        cb: sys::ucp_request_param_cb { send: None },
+        datatype: 0,
+        user_data: ptr::null_mut(),
+        reply_buffer: ptr::null_mut(),
+        memory_type: 0,
+        recv_info: sys::ucp_request_param_recv_info { length: ptr::null_mut() },
+        memh: ptr::null_mut(),
+        remote_datatype: 0,
+        remote: ptr::null(),
+        remote_count: 0,
+    }
+}
+
+/// A request that tells `record` of `board` when it ends.
+pub(super) fn told(board: &Board, record: u32) -> sys::ucp_request_param_t {
+    sys::ucp_request_param_t {
+        op_attr_mask: sys::UCP_OP_ATTR_FIELD_CALLBACK | sys::UCP_OP_ATTR_FIELD_USER_DATA,
+        cb: sys::ucp_request_param_cb { send: Some(ended) },
+        user_data: board.name(record),
+        ..plain()
+    }
+}
+
+impl Endpoint {
+    /// The way to the worker of that address. It wants to know of the peer's death; what goes wrong is told to `board`.
+    ///
+    /// The address comes from the peer, and UCX does not check it: it must come through an authenticated channel.
+    pub(super) fn new(
+        crank: &Crank<'_>,
+        address: &[u8],
+        board: &Arc<Board>,
+    ) -> Result<Self, Failed> {
+        // SAFETY: numbers and pointers that may be null.
+        let mut params: sys::ucp_ep_params_t = unsafe { std::mem::zeroed() };
+        params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
+            | sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
+            | sys::UCP_EP_PARAM_FIELD_ERR_HANDLER;
+        params.address = address.as_ptr().cast();
+        params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
+        params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg: board.itself() };
+        let mut handle = ptr::null_mut();
+        // SAFETY: the caller has the worker's crank; the board outlives the endpoint.
+        let status = unsafe { (crank.api().ucp_ep_create)(crank.worker(), &params, &mut handle) };
+        check("making an endpoint", status)?;
+        let missing = || Failed {
+            call: "making an endpoint",
+            status: Status::NO_MEMORY,
+            what: String::new(),
+        };
+        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)? })
+    }
+
+    pub(super) fn handle(&self) -> sys::ucp_ep_h {
+        self.handle.as_ptr()
+    }
+
+    /// Closes it without a word to the peer: requests that are under way end, with an error, in calls of progress that
+    /// follow. The answer goes to `record`.
+    pub(super) fn close(self, crank: &Crank<'_>, board: &Board, record: u32) {
+        let mut param = told(board, record);
+        param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
+        // SAFETY: the caller has the worker's crank; the endpoint is not used after this.
+        let answer = unsafe { (crank.api().ucp_ep_close_nbx)(self.handle(), &param) };
+        if !matches!(Answer::of(answer), Ok(Answer::Request(_))) {
+            board.closed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reads a key that the peer packed.
+    pub(super) fn unpack(&self, crank: &Crank<'_>, packed: &[u8]) -> Result<Key, Failed> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: the caller has the worker's crank; the bytes are the peer's, through an authenticated channel.
+        let status = unsafe {
+            (crank.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
+        };
+        check("reading a memory key", status)?;
+        let missing = || Failed {
+            call: "reading a memory key",
+            status: Status::NO_MEMORY,
+            what: String::new(),
+        };
+        Ok(Key { handle: NonNull::new(handle).ok_or_else(missing)? })
+    }
+}
+
+impl Key {
+    pub(super) fn handle(&self) -> sys::ucp_rkey_h {
+        self.handle.as_ptr()
+    }
+
+    /// Gives it back. No operation uses it any more.
+    pub(super) fn destroy(self, crank: &Crank<'_>) {
+        // SAFETY: the caller has the worker's crank; unpacked once, destroyed once.
+        unsafe { (crank.api().ucp_rkey_destroy)(self.handle()) };
+    }
+}

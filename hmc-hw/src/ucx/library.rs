@@ -1,0 +1,269 @@
+//! Finds and loads libucp, once for the whole process.
+//!
+//! Two versions of UCX cannot live in one process (the second finds the first one's libucs by its soname), so whichever
+//! is loaded first stays: also one that the application, or Python, brought. It is never unloaded: UCX keeps hooks in
+//! the allocator.
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use libloading::os::unix;
+
+use super::result::Status;
+use super::sys::Ucp;
+
+/// The name by which the loader knows a libucp that is loaded already.
+const SONAME: &str = "libucp.so.0";
+/// The oldest release whose calls are those that are declared here; also what `ucp_init_version` is told.
+pub const OLDEST: Version = Version { major: 1, minor: 10, release: 0 };
+
+/// A release of UCX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Changes with the ABI; 1 in all releases so far.
+    pub major: u32,
+    /// Grows with each release.
+    pub minor: u32,
+    /// Mends.
+    pub release: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.release)
+    }
+}
+
+/// Where to look for libucp.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// The library, or the folder that holds it, by name (`HMC_UCX_LIB`): nothing else is tried then.
+    pub named: Option<PathBuf>,
+    /// Folders to try after what the loader knows by itself.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Why there is no UCX.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// No file of that name could be loaded.
+    NotFound {
+        /// What was tried, and what the loader said.
+        tried: Vec<(PathBuf, String)>,
+    },
+    /// It lacks calls that are needed.
+    Incomplete {
+        /// Where it lies.
+        path: PathBuf,
+        /// The calls.
+        missing: Vec<&'static str>,
+    },
+    /// It is older than [`OLDEST`], or of another major version.
+    Version {
+        /// Where it lies.
+        path: PathBuf,
+        /// What it is.
+        found: Version,
+    },
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { tried } => {
+                f.write_str(
+                    "UCX is not installed here: `apt install libucx0`, `pip install libucx-cu12`, or name its library \
+                     by HMC_UCX_LIB; tried",
+                )?;
+                for (at, (path, why)) in tried.iter().enumerate() {
+                    let mark = if at == 0 { ' ' } else { ';' };
+                    write!(f, "{mark} {} ({why})", path.display())?;
+                }
+                Ok(())
+            }
+            Self::Incomplete { path, missing } => write!(
+                f,
+                "{} is no UCX that can be used: it has no {}; install UCX {OLDEST} or later",
+                path.display(),
+                missing.join(", ")
+            ),
+            Self::Version { path, found } => write!(
+                f,
+                "{} is UCX {found}, and {OLDEST} or a later 1.x is needed: install one, or name it by HMC_UCX_LIB",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// A loaded UCX.
+pub struct Library {
+    pub(super) api: Ucp,
+    version: Version,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library")
+            .field("version", &self.version)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
+
+impl Library {
+    /// The UCX of this process: the one that is loaded already, else the first that `search` finds. A failure is not
+    /// remembered: install it and try again.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn load(search: &Search) -> Result<&'static Self, Unavailable> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(library) = *loaded {
+            return Ok(library);
+        }
+        let mut tried = Vec::new();
+        for candidate in candidates(search) {
+            // SAFETY: loading runs the library's initialisers; those of UCX set up its own tables and may be run in
+            // any thread.
+            let opened = unsafe { unix::Library::open(Some(&candidate), unix::RTLD_NOW) };
+            match opened {
+                Ok(handle) => {
+                    let library = Self::of(handle.into(), &candidate)?;
+                    let library: &'static Self = Box::leak(Box::new(library));
+                    *loaded = Some(library);
+                    return Ok(library);
+                }
+                Err(e) => tried.push((candidate, reason(&e))),
+            }
+        }
+        Err(Unavailable::NotFound { tried })
+    }
+
+    fn of(handle: libloading::Library, name: &Path) -> Result<Self, Unavailable> {
+        // SAFETY: the file calls itself libucp; the declarations are those of its headers, and fit every release of
+        // its major version.
+        let loaded = unsafe { Ucp::load(&handle) };
+        // From here on its code may be referred to, so it stays.
+        std::mem::forget(handle);
+        let api = loaded
+            .map_err(|e| Unavailable::Incomplete { path: name.to_owned(), missing: e.symbols })?;
+        let path = file_of(&api).unwrap_or_else(|| name.to_owned());
+        let mut version = Version { major: 0, minor: 0, release: 0 };
+        // SAFETY: it writes to the three numbers.
+        unsafe {
+            (api.ucp_get_version)(&mut version.major, &mut version.minor, &mut version.release);
+        }
+        if version.major != OLDEST.major || version < OLDEST {
+            return Err(Unavailable::Version { path, found: version });
+        }
+        Ok(Self { api, version, path })
+    }
+
+    /// Its release.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The file that was loaded.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its own text for a status.
+    #[must_use]
+    pub fn text(&self, status: Status) -> &'static str {
+        // SAFETY: any status may be asked for.
+        let text = unsafe { (self.api.ucs_status_string)(status.0) };
+        if text.is_null() {
+            return "unknown";
+        }
+        // SAFETY: UCX answers with texts that end with a zero and live as long as the library, which is for ever.
+        unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
+    }
+}
+
+/// The file that the calls are from.
+fn file_of(api: &Ucp) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // A function's address, as dladdr(3) wants it.
+    #[expect(clippy::as_conversions, reason = "the one way from a function to its address")]
+    let place = api.ucp_get_version_string as *const c_void;
+    // SAFETY: it reads the loader's tables and writes to `info`.
+    if unsafe { libc::dladdr(place, info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: zeroed, then written: pointers and numbers.
+    let info = unsafe { info.assume_init() };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own text, which lives as long as the library.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(std::ffi::OsStr::from_bytes(name.to_bytes()).into())
+}
+
+fn candidates(search: &Search) -> Vec<PathBuf> {
+    let file_in = |place: &Path| if place.is_dir() { place.join(SONAME) } else { place.to_owned() };
+    if let Some(named) = &search.named {
+        return vec![file_in(named)];
+    }
+    let known =
+        search.folders.iter().map(|folder| folder.join(SONAME)).filter(|file| file.exists());
+    std::iter::once(PathBuf::from(SONAME)).chain(known).collect()
+}
+
+/// What the loader says; the name of the file stands before it already.
+fn reason(e: &libloading::Error) -> String {
+    let said = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
+    said.split_once(": ").map_or(said.clone(), |(_, rest)| rest.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SONAME, Search, Unavailable, Version, candidates};
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_named_library_is_the_only_candidate() {
+        let named = Search { named: Some("/x/libucp.so".into()), folders: vec!["/usr/lib".into()] };
+        assert_eq!(candidates(&named), [PathBuf::from("/x/libucp.so")]);
+        let folder = Search { named: Some("/".into()), folders: Vec::new() };
+        assert_eq!(candidates(&folder), [Path::new("/").join(SONAME)]);
+    }
+
+    #[test]
+    fn the_loader_is_asked_first_then_folders_that_have_it() {
+        let search = Search { named: None, folders: vec!["/nowhere".into()] };
+        assert_eq!(candidates(&search), [PathBuf::from(SONAME)]);
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let e =
+            Unavailable::NotFound { tried: vec![("libucp.so.0".into(), "no such file".into())] };
+        let text = e.to_string();
+        for part in [
+            "apt install libucx0",
+            "pip install libucx-cu12",
+            "HMC_UCX_LIB",
+            "libucp.so.0 (no such file)",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let found = Version { major: 1, minor: 9, release: 2 };
+        let e = Unavailable::Version { path: "/x/libucp.so.0".into(), found };
+        assert!(e.to_string().starts_with("/x/libucp.so.0 is UCX 1.9.2, and 1.10.0"), "{e}");
+    }
+}

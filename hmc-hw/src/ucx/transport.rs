@@ -1,0 +1,302 @@
+//! Puts and gets to one peer: the core's border over UCP.
+//!
+//! A put is done when its bytes can be read at the target, and UCP says so by a flush. One flush serves all puts before
+//! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most [`FLUSHES`] under way. Requests are owned
+//! by their records until UCX gives them back; nothing here withdraws one that runs.
+//!
+//! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
+
+mod state;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hmc_core::kinds::Caps;
+use hmc_core::region::{RegionKey, RemoteRegion, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::work::{Completion, Opcode, WorkRequest};
+
+use super::board::Bell;
+use super::context::Failed;
+use super::endpoint::Endpoint;
+use super::library::Version;
+use super::memory::Memory;
+use super::result::Status;
+use super::worker::{Crank, Worker};
+use state::{Group, IDLE, Local, Remote, State};
+
+/// Requests that may be under way to one peer, with those that wait for the crank.
+pub const MAX_REQUESTS: usize = 256;
+/// Flushes under way at a time: more would only be behind each other.
+const FLUSHES: usize = 4;
+/// Records: one for each request, for each flush, and for the endpoint's close.
+const RECORDS: u32 = 256 + 4 + 1;
+const FIRST_FLUSH: u16 = 256;
+const CLOSE: u16 = FIRST_FLUSH + 4;
+const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4);
+
+/// The release whose requests name the registration of their memory.
+const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
+
+/// Moves bytes to and from the windows of one peer over UCX.
+#[derive(Debug)]
+pub struct UcxTransport {
+    worker: Arc<Worker>,
+    state: State,
+}
+
+/// What the requests of a transport that is gone still use.
+#[derive(Debug)]
+pub(super) struct Orphan {
+    state: State,
+}
+
+impl Orphan {
+    /// Whether all requests have come back.
+    pub(super) fn is_over(&mut self, crank: &Crank<'_>) -> bool {
+        self.state.collect(crank);
+        self.state.done.clear();
+        let over = self.state.is_quiet();
+        if over {
+            self.state.forget_keys(crank);
+        }
+        over
+    }
+}
+
+impl UcxTransport {
+    /// The way to the worker of that address. `bell` is rung when another thread's progress has ended something.
+    ///
+    /// The address comes from the peer, and UCX does not check it: take it from an authenticated channel only.
+    ///
+    /// # Errors
+    /// [`Failed`]: `UNREACHABLE` when the two ends have no device in common.
+    pub fn new(worker: &Arc<Worker>, address: &[u8], bell: Box<dyn Bell>) -> Result<Self, Failed> {
+        let board = worker.post_board(RECORDS, bell)?;
+        let endpoint = Endpoint::new(&worker.crank(), address, &board)?;
+        let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
+        let state = State {
+            board,
+            endpoint: Some(endpoint),
+            names_memory: worker.context().library().version() >= NAMES_MEMORY,
+            locals: Vec::new(),
+            remotes: Vec::new(),
+            queue: VecDeque::with_capacity(MAX_REQUESTS),
+            flights: vec![IDLE; MAX_REQUESTS].into(),
+            free: (0..FIRST_FLUSH).rev().collect(),
+            unflushed: Vec::with_capacity(MAX_REQUESTS),
+            groups: [group(), group(), group(), group()],
+            done: VecDeque::with_capacity(MAX_REQUESTS),
+            down: false,
+            bytes: 0,
+        };
+        Ok(Self { worker: Arc::clone(worker), state })
+    }
+
+    /// The worker that serves it.
+    #[must_use]
+    pub fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+
+    /// Makes memory of this process known under its key. Allocates when a new index appears.
+    pub fn learn_local(&mut self, key: RegionKey, memory: Arc<Memory>) {
+        put_at(&mut self.state.locals, key.index, Local { key, memory });
+    }
+
+    /// Whether the memory of that key is known.
+    #[must_use]
+    pub fn knows_local(&self, key: RegionKey) -> bool {
+        self.state.local(key).is_some()
+    }
+
+    /// Lets go of memory that nothing uses any more, by the judgement of `keep`. What is under way is not looked at:
+    /// call it when nothing is.
+    pub fn sweep_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) {
+        if !self.state.is_quiet() {
+            return;
+        }
+        for place in &mut self.state.locals {
+            if place.as_ref().is_some_and(|l| !keep(l.key)) {
+                *place = None;
+            }
+        }
+    }
+
+    /// The peer described a window: where it begins in its address space, and the key to it.
+    ///
+    /// # Errors
+    /// [`Failed`]: the key cannot be used here.
+    pub fn learn_remote(
+        &mut self,
+        region: RemoteRegion,
+        base: u64,
+        key: &[u8],
+    ) -> Result<(), Failed> {
+        let crank = self.worker.crank();
+        let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
+        let key = endpoint.unpack(&crank, key)?;
+        let remote = Remote { region, base, key, leaving: false, users: 0 };
+        if let Some(old) = put_at(&mut self.state.remotes, region.window.index(), remote) {
+            // Its owner gave the place to another window, so the fence of the old one has passed.
+            old.key.destroy(&crank);
+        }
+        Ok(())
+    }
+
+    /// The peer takes a window back. Returns whether nothing of ours uses it any more; if not, ask
+    /// [`UcxTransport::has_left`] after some progress.
+    pub fn leave_remote(&mut self, window: WindowId) -> bool {
+        let place = self.state.remotes.get_mut(usize::from(window.index()));
+        if let Some(remote) = place.and_then(Option::as_mut).filter(|r| r.region.window == window) {
+            remote.leaving = true;
+        }
+        self.has_left(window)
+    }
+
+    /// Whether no operation uses that window any more.
+    #[must_use]
+    pub fn has_left(&self, window: WindowId) -> bool {
+        let waits = self.state.queue.iter().any(|w| w.remote.window == window);
+        !waits && self.state.remote(window).is_none_or(|r| r.users == 0)
+    }
+
+    /// Why the endpoint failed, if it did: bring it down then.
+    #[must_use]
+    pub fn failure(&self) -> Option<Status> {
+        self.state.board.failure()
+    }
+
+    /// Bytes of payload that operations of this end have moved.
+    #[must_use]
+    pub fn bytes_moved(&self) -> u64 {
+        self.state.bytes
+    }
+
+    /// Whether some work waits for the crank, or for a flush.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.state.queue.is_empty()
+            || !self.state.unflushed.is_empty()
+            || self.state.board.has_news()
+    }
+
+    /// Whether an operation is under way, whose end progress must bring.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.state.is_quiet()
+    }
+
+    /// Moves on what is under way, without taking completions: posts what waited for the crank, begins a flush, lets UCX
+    /// work. Nothing of it when another thread has the crank: it will ring.
+    #[inline]
+    pub fn advance(&mut self) {
+        let state = &mut self.state;
+        let Some(crank) = self.worker.try_crank() else { return };
+        while let Some(work) = state.queue.pop_front() {
+            state.launch(&crank, &work);
+        }
+        state.flush(&crank);
+        if !state.is_quiet() {
+            crank.progress();
+            state.collect(&crank);
+        }
+    }
+
+    /// The peer is gone: closes the endpoint without a word. What runs ends as `PeerDead` when UCX gives its request back,
+    /// which [`UcxTransport::is_idle`] tells; until then its memory may still be read and written.
+    pub fn bring_down(&mut self) {
+        let crank = self.worker.crank();
+        self.state.bring_down(&crank);
+    }
+}
+
+/// Puts a value at an index, making room; gives back what was there.
+fn put_at<T>(places: &mut Vec<Option<T>>, index: u16, value: T) -> Option<T> {
+    let at = usize::from(index);
+    if at >= places.len() {
+        places.resize_with(at.saturating_add(1), || None);
+    }
+    places.get_mut(at).and_then(|place| place.replace(value))
+}
+
+impl Transport for UcxTransport {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::PUT | Caps::GET
+    }
+
+    #[inline]
+    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+        let state = &mut self.state;
+        if state.down {
+            return Err(ErrorKind::Disconnected);
+        }
+        if matches!(work.opcode, Opcode::PutNotify { .. }) {
+            return Err(ErrorKind::Unsupported);
+        }
+        if state.local(work.local.key).is_none() {
+            return Err(ErrorKind::UnknownRegion);
+        }
+        let waiting = state.queue.len().saturating_add(state.done.len());
+        if waiting >= state.free.len() {
+            return Err(ErrorKind::Busy);
+        }
+        match self.worker.try_crank() {
+            Some(crank) if state.queue.is_empty() => state.launch(&crank, work),
+            _ => state.queue.push_back(*work),
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.advance();
+        let mut n: usize = 0;
+        for place in out {
+            let Some(c) = self.state.done.pop_front() else { break };
+            *place = c;
+            n = n.saturating_add(1);
+        }
+        n
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        let state = &mut self.state;
+        state.queue.retain(|w| w.op != op);
+        let ended = state.done.iter().any(|c| c.op == op);
+        let runs = state.flights.iter().any(|f| f.live && f.op == op);
+        if runs || ended { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
+    }
+}
+
+impl Drop for UcxTransport {
+    fn drop(&mut self) {
+        let crank = self.worker.crank();
+        self.state.bring_down(&crank);
+        if self.state.is_quiet() {
+            self.state.forget_keys(&crank);
+            return;
+        }
+        // What is under way keeps what it uses.
+        let fresh = State {
+            board: Arc::clone(&self.state.board),
+            endpoint: None,
+            names_memory: false,
+            locals: Vec::new(),
+            remotes: Vec::new(),
+            queue: VecDeque::new(),
+            flights: Box::default(),
+            free: Vec::new(),
+            unflushed: Vec::new(),
+            groups: Default::default(),
+            done: VecDeque::new(),
+            down: true,
+            bytes: 0,
+        };
+        let state = std::mem::replace(&mut self.state, fresh);
+        drop(crank);
+        self.worker.adopt(Orphan { state });
+    }
+}

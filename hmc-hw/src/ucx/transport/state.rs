@@ -1,0 +1,364 @@
+//! What is under way to one peer: requests, the flushes that make puts visible, keys to the peer's windows.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hmc_core::kinds::Access;
+use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::span::Side;
+use hmc_core::window::WindowFault;
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+
+use super::{CLOSE, FIRST_FLUSH, FLUSHES, MAX_REQUESTS};
+use crate::ucx::board::Board;
+use crate::ucx::endpoint::{Endpoint, Key, told};
+use crate::ucx::memory::Memory;
+use crate::ucx::result::{Answer, Status};
+use crate::ucx::sys;
+use crate::ucx::worker::Crank;
+
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) key: RegionKey,
+    pub(super) memory: Arc<Memory>,
+}
+
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) region: RemoteRegion,
+    /// Where the window begins in the peer's address space.
+    pub(super) base: u64,
+    pub(super) key: Key,
+    /// The peer takes it back: nothing new is posted, and the key goes with the last operation.
+    pub(super) leaving: bool,
+    /// Operations that use the key.
+    pub(super) users: u32,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// It needs none: a get, or the local memory is all that matters.
+    Needless,
+    /// None was begun yet.
+    Wanted,
+    /// One that covers it is under way.
+    Flying,
+    /// The bytes are there.
+    Passed,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) op: OpId,
+    pub(super) len: u64,
+    pub(super) window: u16,
+    pub(super) flush: Flush,
+    /// UCX gave the request back.
+    pub(super) returned: bool,
+    pub(super) failure: Option<Failure>,
+    pub(super) live: bool,
+}
+
+pub(super) const IDLE: Flight = Flight {
+    op: OpId { index: 0, generation: 0 },
+    len: 0,
+    window: 0,
+    flush: Flush::Needless,
+    returned: false,
+    failure: None,
+    live: false,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) members: Vec<u16>,
+    pub(super) flying: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) board: Arc<Board>,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) names_memory: bool,
+    pub(super) locals: Vec<Option<Local>>,
+    pub(super) remotes: Vec<Option<Remote>>,
+    pub(super) queue: VecDeque<WorkRequest>,
+    pub(super) flights: Box<[Flight]>,
+    pub(super) free: Vec<u16>,
+    pub(super) unflushed: Vec<u16>,
+    pub(super) groups: [Group; FLUSHES],
+    pub(super) done: VecDeque<Completion>,
+    /// The peer is gone.
+    pub(super) down: bool,
+    pub(super) bytes: u64,
+}
+
+/// What a request needs to be told.
+pub(super) struct Order {
+    pub(super) here: *mut u8,
+    pub(super) len: usize,
+    pub(super) there: u64,
+    pub(super) memory: sys::ucp_mem_h,
+    pub(super) key: sys::ucp_rkey_h,
+}
+
+impl State {
+    pub(super) fn local(&self, key: RegionKey) -> Option<&Local> {
+        self.locals.get(usize::from(key.index))?.as_ref().filter(|l| l.key == key)
+    }
+
+    pub(super) fn remote(&self, window: WindowId) -> Option<&Remote> {
+        self.remotes
+            .get(usize::from(window.index()))?
+            .as_ref()
+            .filter(|r| r.region.window == window)
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        let flushing = self.groups.iter().any(|g| g.flying);
+        let closing = self.endpoint.is_none() && !self.board.closed.load(Ordering::Acquire);
+        self.free.len() == MAX_REQUESTS && !flushing && !closing
+    }
+
+    pub(super) fn here(
+        &self,
+        local: LocalSlice,
+    ) -> Result<(*mut u8, usize, sys::ucp_mem_h), Failure> {
+        let place = self.local(local.key).ok_or(Failure::UnknownRegion)?;
+        let (offset, end) = (to_usize(local.span.offset())?, to_usize(local.span.end())?);
+        if end > place.memory.len() {
+            return Err(Failure::UnknownRegion);
+        }
+        let start = place.memory.start().as_ptr().wrapping_add(offset);
+        Ok((start, end.wrapping_sub(offset), place.memory.handle()))
+    }
+
+    /// Judges an access as the peer would, whose software lanes do not.
+    pub(super) fn there(
+        &self,
+        opcode: Opcode,
+        r: RemoteSlice,
+    ) -> Result<(u64, sys::ucp_rkey_h), Failure> {
+        let fault = |f| Err(Failure::Window(f));
+        let Some(remote) = self.remote(r.window) else { return fault(WindowFault::Unknown) };
+        if remote.region.epoch != r.epoch {
+            return fault(WindowFault::StaleEpoch);
+        }
+        if remote.leaving {
+            return fault(WindowFault::Revoked);
+        }
+        let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+        if !remote.region.access.contains(needed) {
+            return fault(WindowFault::Access);
+        }
+        match remote.region.extent.span(Side::Remote, r.span.offset(), r.span.len()) {
+            Ok(span) => Ok((remote.base.wrapping_add(span.offset()), remote.key.handle())),
+            Err(e) => fault(WindowFault::OutOfWindow(e)),
+        }
+    }
+
+    pub(super) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
+        let (here, len, memory) = self.here(work.local)?;
+        let (there, key) = self.there(work.opcode, work.remote)?;
+        Ok(Order { here, len, there, memory, key })
+    }
+
+    pub(super) fn finish(&mut self, op: OpId, result: Result<u64, Failure>) {
+        self.done.push_back(Completion { op, result });
+    }
+
+    /// Hands a request to UCX.
+    pub(super) fn launch(&mut self, crank: &Crank<'_>, work: &WorkRequest) {
+        let (Some(endpoint), false) = (&self.endpoint, self.down) else {
+            return self.finish(work.op, Err(Failure::PeerDead));
+        };
+        let order = match self.order(work) {
+            Ok(order) => order,
+            Err(why) => return self.finish(work.op, Err(why)),
+        };
+        // There is one: no more are accepted than there are.
+        let Some(record) = self.free.pop() else {
+            return self.finish(work.op, Err(Failure::Transport(i32::from(Status::NO_RESOURCE.0))));
+        };
+        let mut param = told(&self.board, u32::from(record));
+        param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        if self.names_memory {
+            param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMH;
+            param.memh = order.memory;
+        }
+        let (api, to) = (crank.api(), endpoint.handle());
+        let answer = if work.opcode == Opcode::Get {
+            // SAFETY: the range was proven against registered memory, which `locals` holds until nothing is under way;
+            // the caller of the operation keeps others away from it. The crank is held.
+            unsafe {
+                (api.ucp_get_nbx)(to, order.here.cast(), order.len, order.there, order.key, &param)
+            }
+        } else {
+            // SAFETY: as above; the bytes are only read.
+            unsafe {
+                (api.ucp_put_nbx)(to, order.here.cast(), order.len, order.there, order.key, &param)
+            }
+        };
+        let visible = work.opcode != Opcode::Get && work.when == CompleteWhen::Visible;
+        let returned = match Answer::of(answer) {
+            Ok(Answer::Done) => true,
+            Ok(Answer::Request(_)) => false,
+            Err(status) => {
+                self.free.push(record);
+                return self.finish(work.op, Err(Failure::Transport(i32::from(status.0))));
+            }
+        };
+        let len = work.local.span.len();
+        if returned && !visible {
+            self.free.push(record);
+            self.bytes = self.bytes.saturating_add(len);
+            return self.finish(work.op, Ok(len));
+        }
+        let window = work.remote.window.index();
+        if let Some(Some(remote)) = self.remotes.get_mut(usize::from(window)) {
+            remote.users = remote.users.saturating_add(1);
+        }
+        let flush = if visible { Flush::Wanted } else { Flush::Needless };
+        if let Some(flight) = self.flights.get_mut(usize::from(record)) {
+            *flight =
+                Flight { op: work.op, len, window, flush, returned, failure: None, live: true };
+        }
+        if visible {
+            self.unflushed.push(record);
+        }
+    }
+
+    /// Begins a flush for all puts that want one, if one may be begun.
+    pub(super) fn flush(&mut self, crank: &Crank<'_>) {
+        if self.unflushed.is_empty() {
+            return;
+        }
+        let Some(endpoint) = &self.endpoint else { return };
+        let Some(at) = self.groups.iter().position(|g| !g.flying) else { return };
+        let number = u16::try_from(at).unwrap_or(0);
+        let param = told(&self.board, u32::from(FIRST_FLUSH.saturating_add(number)));
+        // SAFETY: the crank is held, the endpoint lives.
+        let answer = unsafe { (crank.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
+        let Some(group) = self.groups.get_mut(at) else { return };
+        std::mem::swap(&mut group.members, &mut self.unflushed);
+        for member in &group.members {
+            if let Some(flight) = self.flights.get_mut(usize::from(*member)) {
+                flight.flush = Flush::Flying;
+            }
+        }
+        match Answer::of(answer) {
+            Ok(Answer::Request(_)) => group.flying = true,
+            Ok(Answer::Done) => self.flushed(at, Status::OK),
+            Err(status) => self.flushed(at, status),
+        }
+    }
+
+    /// A flush has ended: its puts are visible, or failed.
+    pub(super) fn flushed(&mut self, at: usize, status: Status) {
+        let Some(group) = self.groups.get_mut(at) else { return };
+        group.flying = false;
+        let mut members = std::mem::take(&mut group.members);
+        for member in members.drain(..) {
+            if let Some(flight) = self.flights.get_mut(usize::from(member)) {
+                flight.flush = Flush::Passed;
+                if status != Status::OK {
+                    flight.failure = flight.failure.or(Some(failure_of(status)));
+                }
+            }
+            self.settle(member);
+        }
+        if let Some(group) = self.groups.get_mut(at) {
+            group.members = members;
+        }
+    }
+
+    /// Ends a flight that waits for nothing any more.
+    pub(super) fn settle(&mut self, record: u16) {
+        let Some(flight) = self.flights.get_mut(usize::from(record)) else { return };
+        let waits =
+            matches!(flight.flush, Flush::Wanted | Flush::Flying) && flight.failure.is_none();
+        if !flight.live || !flight.returned || waits {
+            return;
+        }
+        if flight.flush == Flush::Wanted {
+            self.unflushed.retain(|r| *r != record);
+        }
+        flight.live = false;
+        let (op, len, window, failure) = (flight.op, flight.len, flight.window, flight.failure);
+        self.free.push(record);
+        if let Some(Some(remote)) = self.remotes.get_mut(usize::from(window)) {
+            remote.users = remote.users.saturating_sub(1);
+        }
+        let result = match failure {
+            Some(_) if self.down => Err(Failure::PeerDead),
+            Some(why) => Err(why),
+            None => Ok(len),
+        };
+        self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
+        self.finish(op, result);
+    }
+
+    /// Takes what the callbacks have left.
+    pub(super) fn collect(&mut self, _: &Crank<'_>) {
+        if !self.board.has_news() {
+            return;
+        }
+        let board = Arc::clone(&self.board);
+        board.take(|record, status| {
+            let record = u16::try_from(record).unwrap_or(CLOSE);
+            if record == CLOSE {
+                self.board.closed.store(true, Ordering::Release);
+            } else if let Some(at) = record.checked_sub(FIRST_FLUSH) {
+                self.flushed(usize::from(at), status);
+            } else {
+                if let Some(flight) = self.flights.get_mut(usize::from(record)) {
+                    flight.returned = true;
+                    if status != Status::OK {
+                        flight.failure = flight.failure.or(Some(failure_of(status)));
+                    }
+                }
+                self.settle(record);
+            }
+        });
+    }
+
+    pub(super) fn bring_down(&mut self, crank: &Crank<'_>) {
+        self.down = true;
+        for work in std::mem::take(&mut self.queue) {
+            self.finish(work.op, Err(Failure::PeerDead));
+        }
+        if let Some(endpoint) = self.endpoint.take() {
+            endpoint.close(crank, &self.board, u32::from(CLOSE));
+        }
+        // No flush will be begun for these.
+        for record in std::mem::take(&mut self.unflushed) {
+            if let Some(flight) = self.flights.get_mut(usize::from(record)) {
+                flight.flush = Flush::Passed;
+                flight.failure = Some(Failure::PeerDead);
+            }
+            self.settle(record);
+        }
+        crank.progress();
+        self.collect(crank);
+    }
+
+    pub(super) fn forget_keys(&mut self, crank: &Crank<'_>) {
+        for remote in self.remotes.drain(..).flatten() {
+            remote.key.destroy(crank);
+        }
+    }
+}
+
+fn to_usize(n: u64) -> Result<usize, Failure> {
+    usize::try_from(n).map_err(|_| Failure::UnknownRegion)
+}
+
+fn failure_of(status: Status) -> Failure {
+    Failure::Transport(i32::from(status.0))
+}

@@ -1,0 +1,302 @@
+//! A UCP worker: what makes progress. All its calls are made by whoever holds its [`Crank`].
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use hmc_core::limits::MAX_PEERS;
+
+use super::board::{Bell, Board, Rung};
+use super::context::{Context, Failed, check};
+use super::result::Status;
+use super::sys;
+use super::transport::Orphan;
+
+/// How long a worker that goes waits for requests of peers that are gone.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Calls of progress in a row while each finds something.
+const ROUNDS: usize = 64;
+
+/// A worker: one for each session, or several (channels), shared by the peers that they serve.
+pub struct Worker {
+    context: Arc<Context>,
+    handle: NonNull<sys::ucp_worker>,
+    address: Vec<u8>,
+    fd: RawFd,
+    crank: Mutex<()>,
+    pub(super) rung: Arc<Rung>,
+    boards: Mutex<Vec<Option<Weak<Board>>>>,
+    /// What requests of peers that are gone still use.
+    orphans: Mutex<Vec<Orphan>>,
+}
+
+// SAFETY: the worker is made for serialised calls from several threads, and all are made under the crank.
+unsafe impl Send for Worker {}
+// SAFETY: as above.
+unsafe impl Sync for Worker {}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
+pub struct Crank<'a> {
+    worker: &'a Worker,
+    guard: Option<MutexGuard<'a, ()>>,
+}
+
+impl fmt::Debug for Crank<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crank").finish_non_exhaustive()
+    }
+}
+
+/// Whether a worker's descriptor will tell of the next event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// It will: sleep on it.
+    Yes,
+    /// Something came meanwhile: make progress first.
+    Busy,
+}
+
+impl Worker {
+    /// A worker with all devices of the context. Takes some 15 ms, 4 MB and ten descriptors.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Failed> {
+        let api = &context.library().api;
+        let mut params = zeroed();
+        params.field_mask = sys::UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+        params.thread_mode = sys::UCS_THREAD_MODE_SERIALIZED;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context lives; the mask says which fields count.
+        let status = unsafe { (api.ucp_worker_create)(context.handle(), &params, &mut handle) };
+        check("making a worker", status)?;
+        let missing =
+            || Failed { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
+        let mut worker = Self {
+            context: Arc::clone(context),
+            handle: NonNull::new(handle).ok_or_else(missing)?,
+            address: Vec::new(),
+            fd: -1,
+            crank: Mutex::new(()),
+            rung: Rung::new(),
+            boards: Mutex::default(),
+            orphans: Mutex::default(),
+        };
+        // From here on `Drop` gives it back.
+        worker.address = worker.read_address()?;
+        // SAFETY: the worker is ours and nobody else has it yet.
+        let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
+        check("asking for a worker's descriptor", status)?;
+        Ok(Arc::new(worker))
+    }
+
+    fn read_address(&self) -> Result<Vec<u8>, Failed> {
+        let api = &self.context.library().api;
+        let (mut address, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the worker is ours and nobody else has it yet.
+        let status =
+            unsafe { (api.ucp_worker_get_address)(self.handle.as_ptr(), &mut address, &mut len) };
+        check("asking for a worker's address", status)?;
+        // SAFETY: UCX just wrote that many bytes there.
+        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) }.to_vec();
+        // SAFETY: from the call above; released once.
+        unsafe { (api.ucp_worker_release_address)(self.handle.as_ptr(), address) };
+        Ok(bytes)
+    }
+
+    /// Its context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// What a peer makes an endpoint to it from: some hundred bytes, more with more devices.
+    #[must_use]
+    pub fn address(&self) -> &[u8] {
+        &self.address
+    }
+
+    /// The right to make calls, unless another thread has it: it will be a moment.
+    #[inline]
+    pub fn try_crank(&self) -> Option<Crank<'_>> {
+        let guard = match self.crank.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Crank { worker: self, guard: Some(guard) })
+    }
+
+    /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps.
+    pub fn crank(&self) -> Crank<'_> {
+        Crank { worker: self, guard: Some(lock(&self.crank)) }
+    }
+
+    /// Makes progress and says whether the descriptor can be slept on. `None`: another thread is at it.
+    pub fn turn(&self) -> Option<Armed> {
+        let crank = self.try_crank()?;
+        if crank.progress() {
+            return Some(Armed::Busy);
+        }
+        Some(crank.arm())
+    }
+
+    /// A place for the news of one more peer.
+    pub(super) fn post_board(
+        &self,
+        records: u32,
+        bell: Box<dyn Bell>,
+    ) -> Result<Arc<Board>, Failed> {
+        let mut boards = lock(&self.boards);
+        let is_free =
+            |place: &Option<Weak<Board>>| place.as_ref().is_none_or(|b| b.strong_count() == 0);
+        let at = boards.iter().position(is_free).unwrap_or(boards.len());
+        let full = || Failed {
+            call: "making an endpoint",
+            status: Status::NO_RESOURCE,
+            what: format!("{MAX_PEERS} peers, which is the limit"),
+        };
+        let place = u32::try_from(at).ok().filter(|p| *p < MAX_PEERS).ok_or_else(full)?;
+        let board =
+            Board::new(records, self.context.library(), Arc::clone(&self.rung), place, bell);
+        if at == boards.len() {
+            boards.push(None);
+        }
+        if let Some(free) = boards.get_mut(at) {
+            *free = Some(Arc::downgrade(&board));
+        }
+        Ok(board)
+    }
+
+    /// Keeps what requests of a peer that is gone still use, until they have come back.
+    pub(super) fn adopt(&self, orphan: Orphan) {
+        lock(&self.orphans).push(orphan);
+    }
+
+    /// Tells those whose operations have ended. Without the crank.
+    #[cold]
+    fn ring(&self) {
+        let mut rung = Vec::new();
+        {
+            let boards = lock(&self.boards);
+            self.rung.take(|place| {
+                let board =
+                    usize::try_from(place).ok().and_then(|at| boards.get(at)?.as_ref()?.upgrade());
+                rung.extend(board.filter(|b| b.has_news()));
+            });
+        }
+        for board in rung {
+            board.bell.ring();
+        }
+    }
+}
+
+impl AsFd for Worker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: UCX keeps the descriptor open as long as the worker, which the result borrows.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let deadline = Instant::now().checked_add(FAREWELL);
+        loop {
+            let crank = self.crank();
+            crank.progress();
+            crank.tend();
+            drop(crank);
+            if lock(&self.orphans).is_empty() {
+                break;
+            }
+            if deadline.is_none_or(|at| Instant::now() >= at) {
+                // UCX ends the process when a worker goes whose endpoints are not closed (1.13.1, `ucp_request.c`).
+                // What still runs may touch what it uses, too: all of it stays.
+                std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
+                std::mem::forget(Arc::clone(&self.context));
+                return;
+            }
+            std::thread::yield_now();
+        }
+        let api = &self.context.library().api;
+        // SAFETY: transports hold the worker, so none is left; no request is under way and no endpoint is open.
+        unsafe { (api.ucp_worker_destroy)(self.handle.as_ptr()) };
+    }
+}
+
+impl Crank<'_> {
+    pub(super) fn api(&self) -> &'static sys::Ucp {
+        &self.worker.context.library().api
+    }
+
+    pub(super) fn worker(&self) -> sys::ucp_worker_h {
+        self.worker.handle.as_ptr()
+    }
+
+    /// Lets UCX work: receives, sends, ends requests. Says whether anything happened; bounded.
+    #[inline]
+    pub fn progress(&self) -> bool {
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            // SAFETY: the worker lives, and this thread has its crank.
+            let events = unsafe { (self.api().ucp_worker_progress)(self.worker()) };
+            if events == 0 {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Asks the descriptor to tell of the next event. Only after a call of [`Crank::progress`] that found nothing.
+    #[must_use]
+    pub fn arm(&self) -> Armed {
+        // SAFETY: as in `progress`.
+        match Status(unsafe { (self.api().ucp_worker_arm)(self.worker()) }) {
+            Status::OK => Armed::Yes,
+            // BUSY; with any other answer the descriptor cannot be trusted to tell.
+            _ => Armed::Busy,
+        }
+    }
+
+    /// Wakes whoever sleeps on the descriptor.
+    pub fn signal(&self) {
+        // SAFETY: as in `progress`.
+        let _ = unsafe { (self.api().ucp_worker_signal)(self.worker()) };
+    }
+
+    /// Lets go of what orphans no longer use.
+    pub fn tend(&self) {
+        let mut orphans = lock(&self.worker.orphans);
+        if !orphans.is_empty() {
+            orphans.retain_mut(|orphan| !orphan.is_over(self));
+        }
+    }
+}
+
+impl Drop for Crank<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.guard = None;
+        if self.worker.rung.is_marked() {
+            self.worker.ring();
+        }
+    }
+}
+
+fn zeroed() -> sys::ucp_worker_params_t {
+    // SAFETY: numbers and pointers that may be null.
+    unsafe { std::mem::zeroed() }
+}

@@ -1,0 +1,150 @@
+//! What a step of a test run answers: a verdict, and how many tests passed, failed and were skipped.
+
+use crate::shell;
+use crate::verdict::Verdict;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Numbers of `test result` lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+/// What a step answers.
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    pub(crate) counts: Counts,
+}
+
+impl From<Verdict> for Answer {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, counts: Counts::default() }
+    }
+}
+
+/// A line of the summary.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) answer: Answer,
+    pub(crate) time: Duration,
+}
+
+impl Line {
+    /// Runs a step, with a heading, and says what became of it.
+    pub(crate) fn of(name: String, run: impl FnOnce() -> Answer) -> Self {
+        println!("\n=== {name} ===");
+        let begun = Instant::now();
+        let answer = run();
+        println!("--- {name}: {} {}", answer.verdict.word(), answer.verdict.detail());
+        Self { name, answer, time: begun.elapsed() }
+    }
+}
+
+/// Prints the table of all steps, what did not pass with its reason, and the sum, which it gives.
+pub(crate) fn summary(table: &[Line]) -> Counts {
+    println!(
+        "\n{:<26} {:<8} {:>7}  {:>6} {:>6} {:>7}",
+        "step", "verdict", "seconds", "passed", "failed", "skipped"
+    );
+    for Line { name, answer, time } in table {
+        let c = answer.counts;
+        println!(
+            "{name:<26} {:<8} {:>7.1}  {:>6} {:>6} {:>7}",
+            answer.verdict.word(),
+            time.as_secs_f64(),
+            c.passed,
+            c.failed,
+            c.skipped
+        );
+    }
+    for Line { name, answer, .. } in table {
+        if answer.verdict != Verdict::Passed {
+            println!("{name}: {} {}", answer.verdict.word(), answer.verdict.detail());
+        }
+    }
+    let total = sum(table.iter().map(|line| &line.answer));
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    total
+}
+
+/// The numbers of all steps. A step that failed or was skipped as a whole counts as one.
+fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
+    answers.fold(Counts::default(), |mut total, answer| {
+        let mut c = answer.counts;
+        match answer.verdict {
+            Verdict::Failed(_) if c.failed == 0 => c.failed = 1,
+            Verdict::Skipped { .. } => c.skipped = c.skipped.saturating_add(1),
+            _ => {}
+        }
+        total.passed = total.passed.saturating_add(c.passed);
+        total.failed = total.failed.saturating_add(c.failed);
+        total.skipped = total.skipped.saturating_add(c.skipped);
+        total
+    })
+}
+
+/// Runs a `cargo test` and adds up its results.
+pub(crate) fn tests(command: &mut Command, limit: Duration) -> Answer {
+    match shell::stream(command, limit) {
+        Ok(out) => {
+            let counts = count(&out.stdout);
+            let verdict = if !out.success {
+                Verdict::Failed(out.why())
+            } else if counts == Counts::default() {
+                Verdict::failed("no test was run")
+            } else {
+                Verdict::Passed
+            };
+            Answer { verdict, counts }
+        }
+        Err(why) => Verdict::Failed(why).into(),
+    }
+}
+
+/// Adds up lines such as `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ..`.
+fn count(text: &str) -> Counts {
+    let mut total = Counts::default();
+    for line in text.lines() {
+        // A test that prints without a line end may stand before it.
+        let Some((_, result)) = line.split_once("test result: ") else {
+            continue;
+        };
+        let number = |word: &str| {
+            let (before, _) = result.split_once(word)?;
+            before.split_whitespace().next_back()?.parse::<u64>().ok()
+        };
+        total.passed = total.passed.saturating_add(number(" passed").unwrap_or(0));
+        total.failed = total.failed.saturating_add(number(" failed").unwrap_or(0));
+        total.skipped = total.skipped.saturating_add(number(" ignored").unwrap_or(0));
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Counts, count, sum};
+    use crate::verdict::Verdict;
+
+    #[test]
+    fn results_are_added_up() {
+        let text = "running 3 tests\ntest result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
+            test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });
+        assert_eq!(count("nothing"), Counts::default());
+    }
+
+    #[test]
+    fn a_step_that_failed_without_a_failed_test_is_not_lost() {
+        let broken = Answer::from(Verdict::failed("does not build"));
+        let missing = Answer::from(Verdict::skipped("a", "b"));
+        let red = Answer {
+            verdict: Verdict::failed("x"),
+            counts: Counts { passed: 5, failed: 2, skipped: 0 },
+        };
+        let total = sum([&broken, &missing, &red].into_iter());
+        assert_eq!(total, Counts { passed: 5, failed: 3, skipped: 1 });
+    }
+}

@@ -1,0 +1,167 @@
+//! `cargo xtask test-hw`: the suites over the real libraries and devices of this machine.
+//!
+//! What is missing is skipped with the reason and what to do about it, and the run then ends with status 77, never 0.
+//! The tests are those that `cargo test` shows as ignored: they need more than a machine.
+
+use crate::answer::{Answer, Counts, Line, summary, tests};
+use crate::shell;
+use crate::tree;
+use crate::verdict::Verdict;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Time for the build and all tests of one library.
+const LIMIT: Duration = Duration::from_secs(1200);
+/// Time to install something.
+const INSTALL: Duration = Duration::from_secs(600);
+
+/// Debian's package, and the wheel from the Python package index, with the versions that are supported and tested.
+const DEBIAN: &str = "libucx0";
+const WHEEL: &str = "libucx-cu12==1.22.0";
+
+/// Test programs over UCX.
+const UCX_TESTS: [&str; 1] = ["ucx_lanes"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The suites over UCX (the only ones so far)
+    #[arg(long)]
+    ucx: bool,
+    /// Install what is missing: UCX as Debian packages it (as root), and UCX's wheel in a virtual environment under target
+    #[arg(long)]
+    install: bool,
+}
+
+/// A UCX to test with.
+struct Ucx {
+    name: &'static str,
+    /// Its library; `None` for the one that the loader finds by itself.
+    library: Option<PathBuf>,
+}
+
+/// Runs the suites and prints the summary.
+pub(crate) fn run(options: &Options) -> Verdict {
+    // All suites there are, asked for or not.
+    let _ = options.ucx;
+    let root = tree::root();
+    let mut table = Vec::new();
+    let found: [(&str, fn(&Path, bool) -> Result<Ucx, Verdict>); 2] =
+        [("the system's", system), ("the wheel's", wheel)];
+    for (name, find) in found {
+        table.push(Line::of(format!("UCX, {name}"), || match find(&root, options.install) {
+            Ok(ucx) => suites(&root, &ucx),
+            Err(verdict) => verdict.into(),
+        }));
+    }
+    verdict(
+        summary(&table),
+        table.iter().any(|l| matches!(l.answer.verdict, Verdict::Skipped { .. })),
+    )
+}
+
+fn verdict(total: Counts, missing: bool) -> Verdict {
+    if total.failed != 0 {
+        return Verdict::failed("some suites failed");
+    }
+    if missing {
+        return Verdict::skipped(
+            "not every suite could run",
+            "see the reasons above, or `--install`",
+        );
+    }
+    Verdict::Passed
+}
+
+/// The UCX that the loader finds.
+fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
+    let is_there = || {
+        let listed = shell::capture(Command::new("ldconfig").arg("-p"));
+        listed.is_ok_and(|out| out.stdout.contains("libucp.so.0"))
+    };
+    if !is_there() && install {
+        for arguments in [&["update", "-qq"][..], &["install", "-y", "-qq", DEBIAN]] {
+            let mut command = Command::new("apt-get");
+            command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+            let done = shell::stream(&mut command, INSTALL).map_err(Verdict::Failed)?;
+            if !done.success {
+                let why = format!("`{}`: {}", shell::shown(&command), done.why());
+                return Err(Verdict::skipped(why, format!("`apt install {DEBIAN}` as root")));
+            }
+        }
+    }
+    if is_there() {
+        return Ok(Ucx { name: "the system's", library: None });
+    }
+    let remedy = format!("`apt install {DEBIAN}`, or `cargo xtask test-hw --install` as root");
+    Err(Verdict::skipped("no libucp.so.0 in the loader's folders", remedy))
+}
+
+/// The UCX of the Python package index, in an environment of its own.
+fn wheel(root: &Path, install: bool) -> Result<Ucx, Verdict> {
+    let home = root.join("target/test-hw/ucx");
+    if library_in(&home).is_none() && install {
+        let pip = home.join("bin/pip");
+        let mut steps = [Command::new("python3"), Command::new(&pip)];
+        let [make, fill] = &mut steps;
+        make.args(["-m", "venv"]).arg(&home);
+        fill.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", WHEEL]);
+        for command in &mut steps {
+            let done = shell::stream(command, INSTALL).map_err(|why| {
+                Verdict::skipped(
+                    why,
+                    "`apt install python3-venv`, then `cargo xtask test-hw --install`",
+                )
+            })?;
+            if !done.success {
+                let why = format!("`{}`: {}", shell::shown(command), done.why());
+                return Err(Verdict::skipped(why, format!("`pip install {WHEEL}`")));
+            }
+        }
+    }
+    match library_in(&home) {
+        Some(library) => Ok(Ucx { name: "the wheel's", library: Some(library) }),
+        None => Err(Verdict::skipped(
+            format!("{WHEEL} is not installed under {}", home.display()),
+            "`cargo xtask test-hw --install`",
+        )),
+    }
+}
+
+/// The folder of libucp in a virtual environment.
+fn library_in(home: &Path) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(home.join("lib")).ok()?.flatten();
+    let folders = versions.map(|v| v.path().join("site-packages/libucx/lib"));
+    folders.into_iter().find(|folder| folder.join("libucp.so.0").exists())
+}
+
+fn suites(root: &Path, ucx: &Ucx) -> Answer {
+    println!("with {} library", ucx.name);
+    let mut command = shell::cargo();
+    command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
+    for name in UCX_TESTS {
+        command.args(["--test", name]);
+    }
+    // One test at a time: each has processes or workers of its own, and deadlines.
+    command.args(["--", "--ignored", "--nocapture", "--test-threads=1"]);
+    match &ucx.library {
+        Some(library) => command.env("HMC_UCX_LIB", library),
+        None => command.env_remove("HMC_UCX_LIB"),
+    };
+    tests(command.current_dir(root), LIMIT)
+}
+
+#[cfg(test)]
+mod tests_of_verdicts {
+    use super::verdict;
+    use crate::answer::Counts;
+    use crate::verdict::Verdict;
+
+    #[test]
+    fn a_skipped_suite_is_never_a_pass() {
+        let counts = |failed| Counts { passed: 3, failed, skipped: 0 };
+        assert_eq!(verdict(counts(0), false), Verdict::Passed);
+        assert!(matches!(verdict(counts(0), true), Verdict::Skipped { .. }));
+        assert!(matches!(verdict(counts(1), true), Verdict::Failed(_)));
+    }
+}
