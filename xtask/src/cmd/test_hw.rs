@@ -40,15 +40,17 @@ struct Ucx {
     library: Option<PathBuf>,
 }
 
+/// Finds a UCX, installing it when that was asked for.
+type Find = fn(&Path, bool) -> Result<Ucx, Verdict>;
+
 /// Runs the suites and prints the summary.
 pub(crate) fn run(options: &Options) -> Verdict {
     // All suites there are, asked for or not.
     let _ = options.ucx;
     let root = tree::root();
     let mut table = Vec::new();
-    let found: [(&str, fn(&Path, bool) -> Result<Ucx, Verdict>); 2] =
-        [("the system's", system), ("the wheel's", wheel)];
-    for (name, find) in found {
+    let places: [(&str, Find); 2] = [("the system's", system), ("the wheel's", wheel)];
+    for (name, find) in places {
         table.push(Line::of(format!("UCX, {name}"), || match find(&root, options.install) {
             Ok(ucx) => suites(&root, &ucx),
             Err(verdict) => verdict.into(),
