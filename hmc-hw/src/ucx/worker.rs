@@ -213,14 +213,13 @@ impl AsFd for Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         let deadline = Instant::now().checked_add(FAREWELL);
-        loop {
+        // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
+        // the peer gone (`ucp_request.c`, "got REP message").
+        while !lock(&self.orphans).is_empty() {
             let crank = self.crank();
             crank.progress();
             crank.tend();
             drop(crank);
-            if lock(&self.orphans).is_empty() {
-                break;
-            }
             if deadline.is_none_or(|at| Instant::now() >= at) {
                 // UCX ends the process when a worker goes whose endpoints are not closed (1.13.1, `ucp_request.c`).
                 // What still runs may touch what it uses, too: all of it stays.
