@@ -124,7 +124,14 @@ impl Pair {
             kind: MemoryKind::Cpu,
         };
         let mut transport =
-            UcxTransport::new(&near, far.address(), Box::new(Mute)).map_err(text)?;
+            UcxTransport::new(&near, &far.card().map_err(text)?, false, Box::new(Mute))
+                .map_err(text)?;
+        let limit = Instant::now() + Duration::from_secs(10);
+        while !transport.is_wired() {
+            assert!(Instant::now() < limit, "the two ends do not meet");
+            transport.advance();
+            far.crank().progress();
+        }
         transport.learn_local(KEY, Arc::clone(&here));
         let base = u64::try_from(there.start().as_ptr().addr() + MARGIN).expect("an address");
         transport.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;

@@ -103,6 +103,12 @@ impl Board {
         }
     }
 
+    /// The endpoint is of no use any more.
+    pub(super) fn fail(&self, status: Status) {
+        let status = if status == Status::OK { Status::IO_ERROR } else { status };
+        self.failed.store(i32::from(status.0), Ordering::Release);
+    }
+
     /// Whether there is something to take.
     pub(super) fn has_news(&self) -> bool {
         self.ended.load(Ordering::Acquire) != NONE || self.failed.load(Ordering::Acquire) != 0
@@ -168,8 +174,7 @@ pub(super) unsafe extern "C" fn failed(
 ) {
     // SAFETY: what `Board::itself` gave; a board outlives its endpoint.
     let board = unsafe { &*board.cast::<Board>() };
-    let status = if status == 0 { Status::IO_ERROR.0 } else { status };
-    board.failed.store(i32::from(status), Ordering::Release);
+    board.fail(Status(status));
     board.rung.mark(board.place);
 }
 

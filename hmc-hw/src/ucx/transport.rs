@@ -23,17 +23,18 @@ use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::result::Status;
-use super::worker::{Crank, Worker};
-use state::{Group, IDLE, Local, Remote, State};
+use super::worker::{Card, Crank, Worker};
+use state::{Group, Local, Remote, State};
 
 /// Requests that may be under way to one peer, with those that wait for the crank.
 pub const MAX_REQUESTS: usize = 256;
 /// Flushes under way at a time: more would only be behind each other.
 const FLUSHES: usize = 4;
-/// Records: one for each request, for each flush, and for the endpoint's close.
-const RECORDS: u32 = 256 + 4 + 1;
+/// Records: one for each request, for each flush, for the endpoint's close, and for the first put.
+const RECORDS: u32 = 256 + 4 + 2;
 const FIRST_FLUSH: u16 = 256;
 const CLOSE: u16 = FIRST_FLUSH + 4;
+const GREETING: u16 = CLOSE + 1;
 const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4);
 
 /// The release whose requests name the registration of their memory.
@@ -66,31 +67,56 @@ impl Orphan {
 }
 
 impl UcxTransport {
-    /// The way to the worker of that address. `bell` is rung when another thread's progress has ended something.
+    /// The way to the worker of that card ([`Worker::card`]). `bell` is rung when another thread's progress has ended something.
     ///
-    /// The address comes from the peer, and UCX does not check it: take it from an authenticated channel only.
+    /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notice`] hands
+    /// out, and completes those operations itself. Without it a put with a tag is refused.
+    ///
+    /// The card comes from the peer, and UCX does not check what is in it: take it from an authenticated channel only.
     ///
     /// # Errors
     /// [`Failed`]: `UNREACHABLE` when the two ends have no device in common.
-    pub fn new(worker: &Arc<Worker>, address: &[u8], bell: Box<dyn Bell>) -> Result<Self, Failed> {
+    pub fn new(
+        worker: &Arc<Worker>,
+        card: &[u8],
+        sends_tags: bool,
+        bell: Box<dyn Bell>,
+    ) -> Result<Self, Failed> {
+        let card = Card::read(card).ok_or_else(|| Failed {
+            call: "reading a worker's card",
+            status: Status::INVALID_PARAM,
+            what: format!("{} bytes", card.len()),
+        })?;
         let board = worker.post_board(RECORDS, bell)?;
-        let endpoint = Endpoint::new(&worker.crank(), address, &board)?;
+        let crank = worker.crank();
+        let endpoint = Endpoint::new(&crank, card.address, &board)?;
+        let porch = endpoint.unpack(&crank, card.key)?;
+        let ours = worker.porch()?;
         let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
         let state = State {
             board,
             endpoint: Some(endpoint),
+            porch: None,
+            greeting: false,
             names_memory: worker.context().library().version() >= NAMES_MEMORY,
             locals: Vec::new(),
             remotes: Vec::new(),
             queue: VecDeque::with_capacity(MAX_REQUESTS),
-            flights: vec![IDLE; MAX_REQUESTS].into(),
+            flights: vec![None; MAX_REQUESTS].into(),
             free: (0..FIRST_FLUSH).rev().collect(),
             unflushed: Vec::with_capacity(MAX_REQUESTS),
             groups: [group(), group(), group(), group()],
             done: VecDeque::with_capacity(MAX_REQUESTS),
+            notices: VecDeque::with_capacity(MAX_REQUESTS),
+            sends_tags,
+            greeted: false,
+            wired: false,
             down: false,
             bytes: 0,
         };
+        let mut state = state;
+        state.greet(&crank, ours, card.porch, porch);
+        drop(crank);
         Ok(Self { worker: Arc::clone(worker), state })
     }
 
@@ -177,12 +203,22 @@ impl UcxTransport {
     /// Whether some work waits for the crank, or for a flush.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.state.queue.is_empty()
-            || !self.state.unflushed.is_empty()
-            || self.state.board.has_news()
+        !self.state.queue.is_empty() || self.state.can_flush() || self.state.board.has_news()
     }
 
-    /// Whether an operation is under way, whose end progress must bring.
+    /// A put whose bytes are there and whose tag is to be sent now.
+    pub fn take_notice(&mut self) -> Option<WorkRequest> {
+        self.state.notices.pop_front()
+    }
+
+    /// Whether both ends know each other: before that nothing moves, and with UCX 1.13 a peer that goes may take this
+    /// process along.
+    #[must_use]
+    pub fn is_wired(&self) -> bool {
+        self.state.wired
+    }
+
+    /// Whether nothing is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state.is_quiet()
@@ -234,14 +270,14 @@ impl Transport for UcxTransport {
         if state.down {
             return Err(ErrorKind::Disconnected);
         }
-        if matches!(work.opcode, Opcode::PutNotify { .. }) {
+        if matches!(work.opcode, Opcode::PutNotify { .. }) && !state.sends_tags {
             return Err(ErrorKind::Unsupported);
         }
         if state.local(work.local.key).is_none() {
             return Err(ErrorKind::UnknownRegion);
         }
         let waiting = state.queue.len().saturating_add(state.done.len());
-        if waiting >= state.free.len() {
+        if waiting.saturating_add(state.notices.len()) >= state.free.len() {
             return Err(ErrorKind::Busy);
         }
         match self.worker.try_crank() {
@@ -266,7 +302,8 @@ impl Transport for UcxTransport {
         let state = &mut self.state;
         state.queue.retain(|w| w.op != op);
         let ended = state.done.iter().any(|c| c.op == op);
-        let runs = state.flights.iter().any(|f| f.live && f.op == op);
+        let ended = ended || state.notices.iter().any(|w| w.op == op);
+        let runs = state.flights.iter().flatten().any(|f| f.work.op == op);
         if runs || ended { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
     }
 }
@@ -283,6 +320,8 @@ impl Drop for UcxTransport {
         let fresh = State {
             board: Arc::clone(&self.state.board),
             endpoint: None,
+            porch: None,
+            greeting: false,
             names_memory: false,
             locals: Vec::new(),
             remotes: Vec::new(),
@@ -292,6 +331,10 @@ impl Drop for UcxTransport {
             unflushed: Vec::new(),
             groups: Default::default(),
             done: VecDeque::new(),
+            notices: VecDeque::new(),
+            sends_tags: false,
+            greeted: true,
+            wired: false,
             down: true,
             bytes: 0,
         };

@@ -10,10 +10,13 @@ use hmc_core::limits::MAX_PEERS;
 
 use super::board::{Bell, Board, Rung};
 use super::context::{Context, Failed, check};
+use super::memory::Memory;
 use super::result::Status;
 use super::sys;
 use super::transport::Orphan;
 
+/// Bytes of the porch: a page.
+const PORCH_BYTES: usize = 4096;
 /// How long a worker that goes waits for requests of peers that are gone.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Calls of progress in a row while each finds something.
@@ -24,6 +27,8 @@ pub struct Worker {
     context: Arc<Context>,
     handle: NonNull<sys::ucp_worker>,
     address: Vec<u8>,
+    /// Where peers put their first bytes, to show that the way is open: to the first word, from their second.
+    porch: Option<Memory>,
     fd: RawFd,
     crank: Mutex<()>,
     pub(super) rung: Arc<Rung>,
@@ -88,6 +93,7 @@ impl Worker {
             context: Arc::clone(context),
             handle: NonNull::new(handle).ok_or_else(missing)?,
             address: Vec::new(),
+            porch: None,
             fd: -1,
             crank: Mutex::new(()),
             rung: Rung::new(),
@@ -96,6 +102,7 @@ impl Worker {
         };
         // From here on `Drop` gives it back.
         worker.address = worker.read_address()?;
+        worker.porch = Some(Memory::allocate(context, PORCH_BYTES)?);
         // SAFETY: the worker is ours and nobody else has it yet.
         let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
         check("asking for a worker's descriptor", status)?;
@@ -122,10 +129,25 @@ impl Worker {
         &self.context
     }
 
-    /// What a peer makes an endpoint to it from: some hundred bytes, more with more devices.
-    #[must_use]
-    pub fn address(&self) -> &[u8] {
-        &self.address
+    /// What a peer needs to come here: the worker's address and the way to its porch. Some hundred bytes, more with more
+    /// devices.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn card(&self) -> Result<Vec<u8>, Failed> {
+        let porch = self.porch()?;
+        Ok(Card { address: &self.address, porch: address_of(porch), key: &porch.pack()? }
+            .to_bytes())
+    }
+
+    /// Memory of which the first word is for peers and the second for puts to theirs.
+    pub(super) fn porch(&self) -> Result<&Memory, Failed> {
+        let missing = Failed {
+            call: "asking for a worker's memory",
+            status: Status::NO_MEMORY,
+            what: String::new(),
+        };
+        self.porch.as_ref().ok_or(missing)
     }
 
     /// The right to make calls, unless another thread has it: it will be a moment.
@@ -203,6 +225,49 @@ impl Worker {
     }
 }
 
+/// Where memory begins, as a number for the peer.
+fn address_of(memory: &Memory) -> u64 {
+    u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0)
+}
+
+/// What one worker tells another so that it can come: two lengths (u16, little-endian), the address of its porch (u64),
+/// the worker's address, the key to the porch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Card<'a> {
+    pub(super) address: &'a [u8],
+    pub(super) porch: u64,
+    pub(super) key: &'a [u8],
+}
+
+impl<'a> Card<'a> {
+    fn to_bytes(self) -> Vec<u8> {
+        let len = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
+        let mut bytes = Vec::new();
+        for part in [
+            &len(self.address)[..],
+            &len(self.key),
+            &self.porch.to_le_bytes(),
+            self.address,
+            self.key,
+        ] {
+            bytes.extend_from_slice(part);
+        }
+        bytes
+    }
+
+    /// Reads a card; `None` when its lengths do not fit it.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (address_len, rest) = bytes.split_first_chunk::<2>()?;
+        let (key_len, rest) = rest.split_first_chunk::<2>()?;
+        let (porch, rest) = rest.split_first_chunk::<8>()?;
+        let (address, key) =
+            rest.split_at_checked(usize::from(u16::from_le_bytes(*address_len)))?;
+        let fits = key.len() == usize::from(u16::from_le_bytes(*key_len));
+        let filled = !address.is_empty() && !key.is_empty();
+        (fits && filled).then(|| Self { address, porch: u64::from_le_bytes(*porch), key })
+    }
+}
+
 impl AsFd for Worker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: UCX keeps the descriptor open as long as the worker, which the result borrows.
@@ -212,6 +277,7 @@ impl AsFd for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.porch = None;
         let deadline = Instant::now().checked_add(FAREWELL);
         // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
         // the peer gone (`ucp_request.c`, "got REP message").
@@ -298,4 +364,23 @@ impl Drop for Crank<'_> {
 fn zeroed() -> sys::ucp_worker_params_t {
     // SAFETY: numbers and pointers that may be null.
     unsafe { std::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Card;
+
+    #[test]
+    fn a_card_is_read_whole_or_not_at_all() {
+        let card = Card { address: b"worker", porch: 0x1122_3344, key: b"key" };
+        let bytes = card.to_bytes();
+        assert_eq!(bytes[..4], [6, 0, 3, 0]);
+        assert_eq!(Card::read(&bytes), Some(card));
+        for len in 0..bytes.len() {
+            assert_eq!(Card::read(&bytes[..len]), None, "{len} bytes");
+        }
+        let longer = [&bytes[..], b"x"].concat();
+        assert_eq!(Card::read(&longer), None);
+        assert_eq!(Card::read(&Card { key: b"", ..card }.to_bytes()), None);
+    }
 }

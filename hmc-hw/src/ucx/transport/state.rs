@@ -11,7 +11,7 @@ use hmc_core::span::Side;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{CLOSE, FIRST_FLUSH, FLUSHES, MAX_REQUESTS};
+use super::{CLOSE, FIRST_FLUSH, FLUSHES, GREETING, MAX_REQUESTS};
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::{Endpoint, Key, told};
 use crate::ucx::memory::Memory;
@@ -53,25 +53,12 @@ pub(super) enum Flush {
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
-    pub(super) op: OpId,
-    pub(super) len: u64,
-    pub(super) window: u16,
+    pub(super) work: WorkRequest,
     pub(super) flush: Flush,
     /// UCX gave the request back.
     pub(super) returned: bool,
     pub(super) failure: Option<Failure>,
-    pub(super) live: bool,
 }
-
-pub(super) const IDLE: Flight = Flight {
-    op: OpId { index: 0, generation: 0 },
-    len: 0,
-    window: 0,
-    flush: Flush::Needless,
-    returned: false,
-    failure: None,
-    live: false,
-};
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -83,15 +70,26 @@ pub(super) struct Group {
 pub(super) struct State {
     pub(super) board: Arc<Board>,
     pub(super) endpoint: Option<Endpoint>,
+    /// The key to the peer's porch.
+    pub(super) porch: Option<Key>,
+    /// The first put is under way.
+    pub(super) greeting: bool,
     pub(super) names_memory: bool,
     pub(super) locals: Vec<Option<Local>>,
     pub(super) remotes: Vec<Option<Remote>>,
     pub(super) queue: VecDeque<WorkRequest>,
-    pub(super) flights: Box<[Flight]>,
+    pub(super) flights: Box<[Option<Flight>]>,
     pub(super) free: Vec<u16>,
     pub(super) unflushed: Vec<u16>,
     pub(super) groups: [Group; FLUSHES],
     pub(super) done: VecDeque<Completion>,
+    /// Tags of puts whose bytes are there, to be sent by the owner; only if it wanted them.
+    pub(super) notices: VecDeque<WorkRequest>,
+    pub(super) sends_tags: bool,
+    /// The first flush was begun.
+    pub(super) greeted: bool,
+    /// A flush has passed: both ends know each other.
+    pub(super) wired: bool,
     /// The peer is gone.
     pub(super) down: bool,
     pub(super) bytes: u64,
@@ -118,11 +116,16 @@ impl State {
             .filter(|r| r.region.window == window)
     }
 
+    /// Whether a flush could be begun now, and puts want it.
+    pub(super) fn can_flush(&self) -> bool {
+        !self.unflushed.is_empty() && self.groups.iter().any(|g| !g.flying)
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         let flushing = self.groups.iter().any(|g| g.flying);
         let closing = self.endpoint.is_none() && !self.board.closed.load(Ordering::Acquire);
-        self.free.len() == MAX_REQUESTS && !flushing && !closing
+        self.free.len() == MAX_REQUESTS && !flushing && !closing && !self.greeting
     }
 
     pub(super) fn here(
@@ -172,6 +175,33 @@ impl State {
         self.done.push_back(Completion { op, result });
     }
 
+    /// Puts a word onto the peer's porch. The flush after it shows that the way is open; without any operation UCX would
+    /// not open it, and 1.13 ends the process of one whose peer goes while it does.
+    pub(super) fn greet(&mut self, crank: &Crank<'_>, ours: &Memory, theirs: u64, key: Key) {
+        let Some(endpoint) = &self.endpoint else { return };
+        let mut param = told(&self.board, u32::from(GREETING));
+        param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        let word = ours.start().as_ptr().wrapping_add(8);
+        // SAFETY: the second word of our own porch, which the worker keeps and nobody writes; the crank is held.
+        let answer = unsafe {
+            (crank.api().ucp_put_nbx)(
+                endpoint.handle(),
+                word.cast(),
+                8,
+                theirs,
+                key.handle(),
+                &param,
+            )
+        };
+        self.porch = Some(key);
+        match Answer::of(answer) {
+            Ok(Answer::Done) => {}
+            Ok(Answer::Request(_)) => self.greeting = true,
+            Err(status) => self.board.fail(status),
+        }
+    }
+
     /// Hands a request to UCX.
     pub(super) fn launch(&mut self, crank: &Crank<'_>, work: &WorkRequest) {
         let (Some(endpoint), false) = (&self.endpoint, self.down) else {
@@ -205,7 +235,12 @@ impl State {
                 (api.ucp_put_nbx)(to, order.here.cast(), order.len, order.there, order.key, &param)
             }
         };
-        let visible = work.opcode != Opcode::Get && work.when == CompleteWhen::Visible;
+        let visible = match work.opcode {
+            Opcode::Get => false,
+            Opcode::Put => work.when == CompleteWhen::Visible,
+            // The tag says that the bytes are there.
+            Opcode::PutNotify { .. } => true,
+        };
         let returned = match Answer::of(answer) {
             Ok(Answer::Done) => true,
             Ok(Answer::Request(_)) => false,
@@ -214,29 +249,27 @@ impl State {
                 return self.finish(work.op, Err(Failure::Transport(i32::from(status.0))));
             }
         };
-        let len = work.local.span.len();
         if returned && !visible {
             self.free.push(record);
-            self.bytes = self.bytes.saturating_add(len);
-            return self.finish(work.op, Ok(len));
+            return self.arrived(work);
         }
         let window = work.remote.window.index();
         if let Some(Some(remote)) = self.remotes.get_mut(usize::from(window)) {
             remote.users = remote.users.saturating_add(1);
         }
         let flush = if visible { Flush::Wanted } else { Flush::Needless };
-        if let Some(flight) = self.flights.get_mut(usize::from(record)) {
-            *flight =
-                Flight { op: work.op, len, window, flush, returned, failure: None, live: true };
+        if let Some(place) = self.flights.get_mut(usize::from(record)) {
+            *place = Some(Flight { work: *work, flush, returned, failure: None });
         }
         if visible {
             self.unflushed.push(record);
         }
     }
 
-    /// Begins a flush for all puts that want one, if one may be begun.
+    /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
+    /// when both ends know each other.
     pub(super) fn flush(&mut self, crank: &Crank<'_>) {
-        if self.unflushed.is_empty() {
+        if self.unflushed.is_empty() && self.greeted {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
@@ -245,10 +278,11 @@ impl State {
         let param = told(&self.board, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the crank is held, the endpoint lives.
         let answer = unsafe { (crank.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
+        self.greeted = true;
         let Some(group) = self.groups.get_mut(at) else { return };
         std::mem::swap(&mut group.members, &mut self.unflushed);
         for member in &group.members {
-            if let Some(flight) = self.flights.get_mut(usize::from(*member)) {
+            if let Some(Some(flight)) = self.flights.get_mut(usize::from(*member)) {
                 flight.flush = Flush::Flying;
             }
         }
@@ -261,11 +295,12 @@ impl State {
 
     /// A flush has ended: its puts are visible, or failed.
     pub(super) fn flushed(&mut self, at: usize, status: Status) {
+        self.wired |= status == Status::OK;
         let Some(group) = self.groups.get_mut(at) else { return };
         group.flying = false;
         let mut members = std::mem::take(&mut group.members);
         for member in members.drain(..) {
-            if let Some(flight) = self.flights.get_mut(usize::from(member)) {
+            if let Some(Some(flight)) = self.flights.get_mut(usize::from(member)) {
                 flight.flush = Flush::Passed;
                 if status != Status::OK {
                     flight.failure = flight.failure.or(Some(failure_of(status)));
@@ -280,28 +315,43 @@ impl State {
 
     /// Ends a flight that waits for nothing any more.
     pub(super) fn settle(&mut self, record: u16) {
-        let Some(flight) = self.flights.get_mut(usize::from(record)) else { return };
-        let waits =
-            matches!(flight.flush, Flush::Wanted | Flush::Flying) && flight.failure.is_none();
-        if !flight.live || !flight.returned || waits {
+        let Some(place) = self.flights.get_mut(usize::from(record)) else { return };
+        let Some(flight) = *place else { return };
+        let waits = match flight.flush {
+            // Its group names the record: that is not free before.
+            Flush::Flying => true,
+            Flush::Wanted => flight.failure.is_none(),
+            Flush::Needless | Flush::Passed => false,
+        };
+        if !flight.returned || waits {
             return;
         }
+        *place = None;
         if flight.flush == Flush::Wanted {
             self.unflushed.retain(|r| *r != record);
         }
-        flight.live = false;
-        let (op, len, window, failure) = (flight.op, flight.len, flight.window, flight.failure);
         self.free.push(record);
-        if let Some(Some(remote)) = self.remotes.get_mut(usize::from(window)) {
+        let work = flight.work;
+        if let Some(Some(remote)) = self.remotes.get_mut(usize::from(work.remote.window.index())) {
             remote.users = remote.users.saturating_sub(1);
         }
-        let result = match failure {
-            Some(_) if self.down => Err(Failure::PeerDead),
-            Some(why) => Err(why),
-            None => Ok(len),
-        };
-        self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
-        self.finish(op, result);
+        match flight.failure {
+            Some(_) if self.down => self.finish(work.op, Err(Failure::PeerDead)),
+            Some(why) => self.finish(work.op, Err(why)),
+            None => self.arrived(&work),
+        }
+    }
+
+    /// The bytes of a request are in place.
+    fn arrived(&mut self, work: &WorkRequest) {
+        let len = work.local.span.len();
+        self.bytes = self.bytes.saturating_add(len);
+        if let Opcode::PutNotify { .. } = work.opcode {
+            // Its tag follows, by the owner's way.
+            self.notices.push_back(*work);
+            return;
+        }
+        self.finish(work.op, Ok(len));
     }
 
     /// Takes what the callbacks have left.
@@ -312,12 +362,17 @@ impl State {
         let board = Arc::clone(&self.board);
         board.take(|record, status| {
             let record = u16::try_from(record).unwrap_or(CLOSE);
-            if record == CLOSE {
+            if record == GREETING {
+                self.greeting = false;
+                if status != Status::OK {
+                    self.board.fail(status);
+                }
+            } else if record == CLOSE {
                 self.board.closed.store(true, Ordering::Release);
             } else if let Some(at) = record.checked_sub(FIRST_FLUSH) {
                 self.flushed(usize::from(at), status);
             } else {
-                if let Some(flight) = self.flights.get_mut(usize::from(record)) {
+                if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
                     flight.returned = true;
                     if status != Status::OK {
                         flight.failure = flight.failure.or(Some(failure_of(status)));
@@ -338,7 +393,7 @@ impl State {
         }
         // No flush will be begun for these.
         for record in std::mem::take(&mut self.unflushed) {
-            if let Some(flight) = self.flights.get_mut(usize::from(record)) {
+            if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
                 flight.flush = Flush::Passed;
                 flight.failure = Some(Failure::PeerDead);
             }
@@ -349,8 +404,9 @@ impl State {
     }
 
     pub(super) fn forget_keys(&mut self, crank: &Crank<'_>) {
-        for remote in self.remotes.drain(..).flatten() {
-            remote.key.destroy(crank);
+        let keys = self.remotes.drain(..).flatten().map(|remote| remote.key);
+        for key in keys.chain(self.porch.take()) {
+            key.destroy(crank);
         }
     }
 }
