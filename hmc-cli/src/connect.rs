@@ -25,6 +25,8 @@ pub(crate) enum Via {
     Shm,
     /// TCP, or fail
     Tcp,
+    /// UCX, or fail; the peer must take part in it (`hmc serve --ucx`)
+    Ucx,
 }
 
 impl Via {
@@ -33,6 +35,7 @@ impl Via {
             Self::Auto => ConnType::Auto,
             Self::Shm => ConnType::Shm,
             Self::Tcp => ConnType::Tcp,
+            Self::Ucx => ConnType::Ucx,
         }
     }
 }
@@ -90,6 +93,9 @@ impl Reach {
                 .deadline(self.timeout());
             if self.insecure {
                 builder = builder.insecure();
+            }
+            if self.via == Via::Ucx {
+                builder = builder.ucx();
             }
             let session = builder.start()?;
             match session.connect_with(self.peer, &address, self.via.conn(), self.timeout()) {

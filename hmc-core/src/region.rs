@@ -64,7 +64,7 @@ impl WindowId {
 pub struct Epoch(pub u32);
 
 /// A window of a peer, as the peer described it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteRegion {
     /// The window's name.
     pub window: WindowId,

@@ -13,7 +13,7 @@ use hmc_core::ctrl::roster::Verdict;
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::limits::MAX_PENDING;
 use hmc_core::time::Instant;
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, Endpoint};
+use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, Endpoint};
 use hmc_core::wire::hello::{Features, Hello, HostId, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
@@ -32,6 +32,7 @@ use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{StreamPort, StreamSetup};
+use crate::transport::ucx::UcxPort;
 use crate::transport::{Port, SharedInbox};
 
 /// Strangers from one address at a time.
@@ -60,6 +61,19 @@ enum First {
     Native { rank: Rank, incarnation: Incarnation, host: HostId, route: Option<Address> },
     Upstream { rank: Rank },
     Attach { rank: Rank, token: LinkToken, channel: u8 },
+}
+
+/// What the data plane of a link is made of.
+pub(crate) struct Way {
+    pub(crate) serial: u32,
+    pub(crate) conn: ConnType,
+    /// The link's second connection.
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) peer: Rank,
+    /// The peer's process, when it is one of this host.
+    pub(crate) pid: Option<u32>,
+    pub(crate) features: Features,
+    pub(crate) inbox: SharedInbox,
 }
 
 impl Shared {
@@ -343,6 +357,7 @@ impl Shared {
         let conn = match (channel, p.source) {
             (ENDPOINT_SHM, Source::Uds { .. }) => ConnType::Shm,
             (ENDPOINT_TCP, Source::Tcp(_)) => ConnType::Tcp,
+            (ENDPOINT_UCX, _) if self.ucx_begun().is_some() => ConnType::Ucx,
             _ => return Err(RejectReason::NotAuthorised),
         };
         p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
@@ -354,7 +369,15 @@ impl Shared {
         };
         let features = link.ctrl().features();
         let port = self
-            .new_port(conn, Arc::clone(&p.socket), rank, pid, features, link.inbox_handle())
+            .new_port(Way {
+                serial,
+                conn,
+                socket: Arc::clone(&p.socket),
+                peer: rank,
+                pid,
+                features,
+                inbox: link.inbox_handle(),
+            })
             .map_err(|_| RejectReason::Busy)?;
         link.choose(conn, "the peer dialed it".into());
         if let Some(route) = lock(&self.routes).get_mut(&rank) {
@@ -374,15 +397,8 @@ impl Shared {
     }
 
     /// The data plane on a connected socket.
-    pub(crate) fn new_port(
-        &self,
-        conn: ConnType,
-        socket: Arc<Socket>,
-        peer: Rank,
-        pid: Option<u32>,
-        features: Features,
-        inbox: SharedInbox,
-    ) -> crate::error::Result<Port> {
+    pub(crate) fn new_port(&self, way: Way) -> crate::error::Result<Port> {
+        let Way { serial, conn, socket, peer, pid, features, inbox } = way;
         let stream = StreamPort::new(StreamSetup {
             socket,
             peer,
@@ -395,6 +411,10 @@ impl Shared {
         });
         Ok(match conn {
             ConnType::Shm => Port::Shm(Box::new(ShmPort::new(stream)?)),
+            ConnType::Ucx => {
+                let port = UcxPort::new(stream, self.ucx()?, serial, &self.driver)?;
+                Port::Ucx(Box::new(port))
+            }
             _ => Port::Tcp(Box::new(stream)),
         })
     }

@@ -44,6 +44,19 @@ pub struct Config {
     pub(crate) inbox_bytes: usize,
     pub(crate) max_quarantine: u64,
     pub(crate) cma: bool,
+    pub(crate) ucx: Ucx,
+}
+
+/// How UCX is found and set up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ucx {
+    /// Whether the session takes part from its start: peers can ask for it, and its buffer is UCX's.
+    pub(crate) wanted: bool,
+    /// Keys of UCX's own configuration.
+    pub(crate) keys: Vec<(String, String)>,
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) prefixes: Vec<PathBuf>,
+    pub(crate) user_tls: Option<String>,
 }
 
 /// Settings that the environment gives. All are optional; builders override them.
@@ -57,6 +70,12 @@ pub struct Environment {
     pub no_cma: bool,
     /// `XDG_RUNTIME_DIR`, the parent of the default folder of control sockets.
     pub runtime_dir: Option<PathBuf>,
+    /// `HMC_UCX_LIB`: libucp, or the folder that holds it.
+    pub ucx_lib: Option<PathBuf>,
+    /// `UCX_TLS`, UCX's own list of transports.
+    pub ucx_tls: Option<String>,
+    /// Folders under which Python packages may be: `VIRTUAL_ENV`, `CONDA_PREFIX`, `$HOME/.local`.
+    pub prefixes: Vec<PathBuf>,
 }
 
 impl Environment {
@@ -78,6 +97,17 @@ impl Environment {
                 .map(Duration::from_micros),
             no_cma: get("HMC_NO_CMA").is_some_and(|v| v == "1"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
+            ucx_lib: path("HMC_UCX_LIB"),
+            ucx_tls: get("UCX_TLS").and_then(|v| v.into_string().ok()),
+            prefixes: [
+                path("VIRTUAL_ENV"),
+                path("CONDA_PREFIX"),
+                path("HOME").map(|home| home.join(".local")),
+            ]
+            .into_iter()
+            .flatten()
+            .chain(["/usr/local".into(), "/usr".into()])
+            .collect(),
         }
     }
 
@@ -117,6 +147,12 @@ impl Config {
             inbox_bytes: 4 << 20,
             max_quarantine: 1 << 30,
             cma: !env.no_cma,
+            ucx: Ucx {
+                library: env.ucx_lib.clone(),
+                prefixes: env.prefixes.clone(),
+                user_tls: env.ucx_tls.clone(),
+                ..Ucx::default()
+            },
         }
     }
 

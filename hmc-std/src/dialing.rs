@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::{ConnType, Rank};
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP};
+use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::reject::RejectReason;
 
+use crate::accept::Way;
 use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
@@ -95,6 +96,10 @@ impl Dialing {
         }
         if shared.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
+        if conn == ConnType::Ucx {
+            // Before anything is begun: it takes a moment, and may not be there.
+            shared.ucx()?;
         }
         if shared.decide(Input::Dial { rank }) == Decision::No {
             return Ok(None);
@@ -181,6 +186,15 @@ impl Dialing {
                     let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
                         return Err(other_question());
                     };
+                    if self.conn == ConnType::Ucx {
+                        if !met.ucx {
+                            return Err(no_ucx(
+                                "the peer takes no part in UCX: start its session with `ucx()`",
+                            ));
+                        }
+                        self.stage = Stage::Data(met, talk, ConnType::Ucx);
+                        continue;
+                    }
                     self.stage = Stage::Data(met, talk, ConnType::Shm);
                     if let Some(why) = self.no_shm(shared) {
                         self.fall_back(why)?;
@@ -225,7 +239,11 @@ impl Dialing {
                 said
             }
             Stage::Data(met, first, kind) => {
-                let channel = if kind == ConnType::Shm { ENDPOINT_SHM } else { ENDPOINT_TCP };
+                let channel = match kind {
+                    ConnType::Shm => ENDPOINT_SHM,
+                    ConnType::Ucx => ENDPOINT_UCX,
+                    _ => ENDPOINT_TCP,
+                };
                 let token = met.token;
                 self.stage = Stage::Data(met, first, kind);
                 let attached = opened.and_then(|socket| {
@@ -281,7 +299,7 @@ impl Dialing {
             let what = self.conn;
             return Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("{what} is not in this build; use auto, shm or tcp"),
+                format!("{what} is not in this build; use auto, shm, tcp or ucx"),
             ));
         }
         if !why.is_empty() {
@@ -306,22 +324,24 @@ impl Dialing {
         };
         let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
         let features = met.features;
-        let pid = second.fd().filter(|_| kind == ConnType::Shm).and_then(local_peer);
+        let pid = second.fd().filter(|_| kind != ConnType::Tcp).and_then(local_peer);
         let inbox = shared.new_inbox();
-        let port = shared.new_port(
-            kind,
-            Arc::clone(&second),
-            self.rank,
+        let serial = shared.next_serial();
+        let port = shared.new_port(Way {
+            serial,
+            conn: kind,
+            socket: Arc::clone(&second),
+            peer: self.rank,
             pid,
             features,
-            Arc::clone(&inbox),
-        )?;
+            inbox: Arc::clone(&inbox),
+        })?;
         let Stage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
             return Err(other_question());
         };
         self.note_choice(kind);
         let link = Link::new(LinkParts {
-            serial: shared.next_serial(),
+            serial,
             peer: self.rank,
             incarnation,
             choices: std::mem::take(&mut self.choices),
@@ -364,9 +384,15 @@ impl Dialing {
     }
 }
 
+fn no_ucx(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no ucx: {why}"))
+}
+
 /// Where the peer takes data connections of that kind.
 fn data_target(address: &Address, met: &Met, kind: ConnType) -> Result<Target> {
-    if let (ConnType::Shm, Some(path)) = (kind, &met.shm) {
+    if let (ConnType::Shm, Some(path), _) | (ConnType::Ucx, Some(path), Address::Uds(_)) =
+        (kind, &met.shm, address)
+    {
         return Ok(Target::Path(path.clone()));
     }
     let port = met.tcp.ok_or_else(|| {

@@ -35,6 +35,8 @@ pub(crate) enum Token {
     Pending(u32),
     /// Somebody rang the bell.
     Bell,
+    /// UCX has something to do.
+    Ucx,
 }
 
 impl Token {
@@ -45,6 +47,7 @@ impl Token {
             Self::Listener(n) => (n, 2),
             Self::Pending(n) => (n, 3),
             Self::Bell => (0, 4),
+            Self::Ucx => (0, 5),
         };
         u64::from(n) << 3 | kind
     }
@@ -57,6 +60,7 @@ impl Token {
             2 => Self::Listener(n),
             3 => Self::Pending(n),
             4 => Self::Bell,
+            5 => Self::Ucx,
             _ => return None,
         })
     }
@@ -264,6 +268,7 @@ mod tests {
             Token::Listener(1),
             Token::Pending(u32::MAX),
             Token::Bell,
+            Token::Ucx,
         ] {
             assert_eq!(Token::decode(t.encode()), Some(t));
         }

@@ -32,6 +32,8 @@ pub(crate) struct Met {
     pub(crate) features: Features,
     pub(crate) shm: Option<PathBuf>,
     pub(crate) tcp: Option<u16>,
+    /// It takes part in UCX.
+    pub(crate) ucx: bool,
 }
 
 /// A connection whose first words are being exchanged.
@@ -126,6 +128,7 @@ impl Met {
             features: w.hello.features,
             shm: None,
             tcp: None,
+            ucx: false,
         };
         for blob in w.hello.endpoints.iter() {
             match blob.typed() {
@@ -133,6 +136,7 @@ impl Met {
                     met.shm = std::str::from_utf8(path).ok().map(PathBuf::from);
                 }
                 Ok(e @ Endpoint::Tcp { .. }) => met.tcp = e.port(),
+                Ok(Endpoint::Ucx { .. }) => met.ucx = true,
                 _ => {}
             }
         }

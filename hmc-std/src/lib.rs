@@ -69,6 +69,7 @@ mod socket;
 pub mod testing;
 mod tokens;
 mod transport;
+mod ucx;
 pub mod window;
 
 // The facade: what an application names most. Everything else is reached through its room.

@@ -21,6 +21,7 @@ use crate::link::{Life, Link};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, RegionTable};
 use crate::shared::{Parts, Shared};
+use crate::ucx::Plane;
 
 /// A process's part in a job: its rank, its buffer, its listeners, its peers.
 ///
@@ -192,6 +193,22 @@ impl SessionBuilder {
         self
     }
 
+    /// Takes part in UCX from the start: peers can ask for `ConnType::Ucx`, and the buffer is memory that UCX's lanes of
+    /// shared memory map (peers over [`ConnType::Shm`](hmc_core::kinds::ConnType::Shm) then reach it by copies of this
+    /// process). Without this a session begins with UCX when it dials a peer over it. libucp is loaded at run time:
+    /// `HMC_UCX_LIB` names it, else what the process has loaded, the system's, or a wheel's is used. `UCX_*` variables
+    /// hold. Software lanes of UCX check no bounds at the target: use it among processes that trust each other.
+    pub fn ucx(mut self) -> Self {
+        self.config.ucx.wanted = true;
+        self
+    }
+
+    /// Sets a key of UCX's own configuration, without `UCX_`: `("TLS", "tcp,self")`. It comes before the environment.
+    pub fn ucx_key(mut self, key: &str, value: &str) -> Self {
+        self.config.ucx.keys.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Starts the session. Its listeners are up and its buffer is there when this returns.
     ///
     /// # Errors
@@ -207,7 +224,19 @@ impl SessionBuilder {
         self.config.check()?;
         let config = self.config;
         let regions = Arc::new(RegionTable::default());
-        let buffer = ConnBuffer::new(regions.allocate(config.buffer_bytes)?)?;
+        let driver = Arc::new(Driver::new(config.progress)?);
+        let plane = if config.ucx.wanted {
+            Some(Plane::start(&config.ucx, config.progress, &driver)?)
+        } else {
+            None
+        };
+        let region = match &plane {
+            Some(plane) if config.buffer_bytes > 0 => {
+                plane.allocate(&regions, config.buffer_bytes)?
+            }
+            _ => regions.allocate(config.buffer_bytes)?,
+        };
+        let buffer = ConnBuffer::new(region)?;
         let mut listeners = Vec::new();
         if let Some(addr) = config.tcp {
             listeners.push(Listener::tcp(addr)?);
@@ -215,7 +244,6 @@ impl SessionBuilder {
         if let Some(dir) = &config.uds_dir {
             listeners.push(Listener::uds(dir, config.rank)?);
         }
-        let driver = Arc::new(Driver::new(config.progress)?);
         for (i, l) in (0u32..).zip(&listeners) {
             if let Some(fd) = l.fd() {
                 driver.watch(fd, Token::Listener(i))?;
@@ -230,6 +258,7 @@ impl SessionBuilder {
             host: host_id(),
             incarnation: Incarnation(clock::wall_nanos()),
             fork: ForkGuard::new()?,
+            plane,
         });
         let weak = Arc::downgrade(&shared);
         let limit = |what: String| Error::new(ErrorKind::SystemLimit, what);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
 use hmc_core::time::Instant;
-use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
 use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
@@ -26,6 +26,7 @@ use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
 use crate::redial::Route;
 use crate::tokens::Tokens;
+use crate::ucx::Plane;
 use crate::window::Quarantine;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
     pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
     pub(crate) tokens: Mutex<Tokens>,
+    /// The session's part in UCX, once it has one.
+    pub(crate) plane: Mutex<Option<Arc<Plane>>>,
     by_rank: RwLock<BTreeMap<Rank, Arc<Link>>>,
     by_serial: RwLock<BTreeMap<u32, Arc<Link>>>,
     /// Why peers that are gone went.
@@ -83,6 +86,7 @@ pub(crate) struct Parts {
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
     pub(crate) fork: ForkGuard,
+    pub(crate) plane: Option<Arc<Plane>>,
 }
 
 /// Random bytes of the system, for names and tokens that must not be guessed.
@@ -120,6 +124,7 @@ impl Shared {
             pending: Mutex::default(),
             routes: Mutex::default(),
             tokens: Mutex::default(),
+            plane: Mutex::new(parts.plane),
             by_rank: RwLock::default(),
             by_serial: RwLock::default(),
             departed: Mutex::default(),
@@ -207,8 +212,11 @@ impl Shared {
     pub(crate) fn endpoints(&self) -> EndpointList {
         let mut list = EndpointList::new();
         for l in &self.listeners {
-            // Two blobs, 110 bytes at most: they fit.
+            // Three blobs, 120 bytes at most: they fit.
             let _ = l.with_endpoint(|e| list.push(e.blob()));
+        }
+        if self.ucx_begun().is_some() {
+            let _ = list.push(Endpoint::Ucx { address: &[] }.blob());
         }
         list
     }
@@ -299,6 +307,7 @@ impl Shared {
 
     /// Exposes the buffer to the peer and says so: the last step of this end's part in a link.
     pub(crate) fn introduce(&self, link: &Link) -> Result<()> {
+        link.send_card()?;
         let region = self.buffer.region();
         let advert = self.expose(link, region, 0, region.len(), Access::all(), Role::Default)?;
         link.send(&Wire::Advert(advert))
@@ -331,6 +340,7 @@ impl Shared {
             link.settle_data(&mut data);
             (exposed, mapped)
         };
+        link.send_keys()?;
         let backing = match region.mapping() {
             Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => {
                 Backing::Memfd { base: offset, size: m.extent() }
@@ -375,6 +385,9 @@ impl Shared {
         let mut busy = false;
         // Every link is run anyway.
         self.driver.forget_queued();
+        if let Some(plane) = self.ucx_begun() {
+            busy |= plane.crank();
+        }
         for link in self.links() {
             link.dequeue();
             busy |= link.turn_data(false);

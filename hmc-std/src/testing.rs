@@ -133,7 +133,7 @@ impl End {
     fn is_ready(&self) -> bool {
         match &self.port {
             Port::Shm(p) => p.is_ready(),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
+            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => true,
         }
     }
 
@@ -186,7 +186,7 @@ impl End {
     pub fn has_settled(&self, window: &RemoteRegion) -> bool {
         match &self.port {
             Port::Shm(p) => p.is_settled(window.window, window.epoch),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
+            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => true,
         }
     }
 
@@ -199,6 +199,7 @@ impl End {
         let passed = match fence {
             Fence::Passed => true,
             Fence::Shm(fence) => fence.wait(timeout),
+            Fence::Word => false,
         };
         if passed {
             self.port.fenced(window.window, window.epoch);
@@ -208,7 +209,7 @@ impl End {
 
     /// Receives and executes what the peer asked. Returns whether anything happened.
     pub fn service(&mut self) -> bool {
-        self.port.service()
+        self.port.service(true)
     }
 
     /// Whether the data plane has ended.

@@ -7,6 +7,7 @@ use hmc_core::wire::message::Message as Wire;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::link::{Link, Watch};
 use crate::memory::Span;
 use crate::peer::Peer;
 use crate::shared::{Shared, lock};
@@ -47,7 +48,7 @@ pub struct Window {
 pub(crate) struct Quarantine {
     /// The memory that the peer may still touch; `None` when the owner has fresh pages instead.
     span: Option<Span>,
-    fence: crate::transport::shm::ShmFence,
+    fence: Fence,
     peer: Peer,
     region: RemoteRegion,
 }
@@ -112,31 +113,38 @@ impl Window {
             return Err(Error::new(ErrorKind::Revoked, "the window was revoked before"));
         };
         let (window, epoch) = (self.region.window, self.region.epoch);
-        match fence {
-            Fence::Passed => {}
-            Fence::Shm(fence) => {
-                let left = Duration::from_nanos(clock::left(deadline).as_nanos());
-                if !fence.wait(left) {
-                    self.peer.link.data().port().quarantine(window, epoch);
-                    if span.renew_pages() {
-                        self.lock_away(None, fence);
-                        return Ok(span);
-                    }
-                    let len = span.len();
-                    self.lock_away(Some(span), fence);
-                    return Err(Error::new(
-                        ErrorKind::Quarantined,
-                        format!(
-                            "{len} bytes stay in quarantine: the peer is in the middle of a copy \
-                             and did not finish it in time; they return when it does or dies"
-                        ),
-                    )
-                    .with_peer(self.peer.rank()));
-                }
+        let link = &self.peer.link;
+        let passed = match &fence {
+            Fence::Passed => true,
+            Fence::Shm(fence) => fence.wait(Duration::from_nanos(clock::left(deadline).as_nanos())),
+            Fence::Word => {
+                let over = |link: &Link| {
+                    let mut data = link.data();
+                    let over = fence.has_passed(data.port(), window, epoch);
+                    (over || data.port().peer_has_ended()).then_some(())
+                };
+                link.drive(Watch::Both, deadline, over).is_some()
             }
+        };
+        if passed {
+            link.data().port().fenced(window, epoch);
+            return Ok(span);
         }
-        self.peer.link.data().port().fenced(window, epoch);
-        Ok(span)
+        link.data().port().quarantine(window, epoch);
+        if span.renew_pages() {
+            self.lock_away(None, fence);
+            return Ok(span);
+        }
+        let len = span.len();
+        self.lock_away(Some(span), fence);
+        Err(Error::new(
+            ErrorKind::Quarantined,
+            format!(
+                "{len} bytes stay in quarantine: the peer is in the middle of a copy and did not \
+                 finish it in time; they return when it does or dies"
+            ),
+        )
+        .with_peer(self.peer.rank()))
     }
 
     fn begin(&self) -> Result<Fence> {
@@ -157,7 +165,7 @@ impl Window {
         Ok(fence)
     }
 
-    fn lock_away(&self, span: Option<Span>, fence: crate::transport::shm::ShmFence) {
+    fn lock_away(&self, span: Option<Span>, fence: Fence) {
         let q = Quarantine { span, fence, peer: self.peer.clone(), region: self.region };
         lock(&self.peer.shared.quarantine).push(q);
     }
@@ -174,20 +182,17 @@ impl Drop for Window {
             return;
         }
         let (window, epoch) = (self.region.window, self.region.epoch);
-        match self.begin() {
-            Ok(Fence::Passed) => self.peer.link.data().port().fenced(window, epoch),
-            Ok(Fence::Shm(fence)) => {
-                if fence.wait(Duration::ZERO) {
-                    self.peer.link.data().port().fenced(window, epoch);
-                } else {
-                    self.peer.link.data().port().quarantine(window, epoch);
-                    let span = self.span.take();
-                    self.lock_away(span, fence);
-                }
-            }
-            // The place is unknown: it was fenced before.
-            Err(_) => {}
+        // An error: the place is unknown, it was fenced before.
+        let Ok(fence) = self.begin() else { return };
+        let mut data = self.peer.link.data();
+        if fence.has_passed(data.port(), window, epoch) {
+            data.port().fenced(window, epoch);
+            return;
         }
+        data.port().quarantine(window, epoch);
+        drop(data);
+        let span = self.span.take();
+        self.lock_away(span, fence);
     }
 }
 
@@ -204,7 +209,9 @@ pub(crate) fn tend_quarantine(shared: &Shared) {
         return;
     }
     let (free, kept) = std::mem::take(&mut *all).into_iter().partition::<Vec<_>, _>(|q| {
-        q.fence.wait(Duration::ZERO) || q.peer.link.data().port().peer_has_ended()
+        let mut data = q.peer.link.data();
+        let passed = q.fence.has_passed(data.port(), q.region.window, q.region.epoch);
+        passed || data.port().peer_has_ended()
     });
     *all = kept;
     drop(all);

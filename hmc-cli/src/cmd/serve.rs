@@ -60,6 +60,9 @@ pub(crate) struct Options {
     /// Allow an address beyond loopback although nothing proves who connects
     #[arg(long)]
     insecure: bool,
+    /// Take part in UCX, for clients that ask for it; libucp is loaded at run time
+    #[arg(long)]
+    ucx: bool,
     /// End after one transfer, with its status
     #[arg(long)]
     once: bool,
@@ -162,6 +165,9 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     }
     if options.insecure {
         builder = builder.insecure();
+    }
+    if options.ucx {
+        builder = builder.ucx();
     }
     let session = builder.start()?;
     stop.tidy_first();

@@ -186,23 +186,29 @@ pub enum Endpoint<'a> {
     Other(EndpointBlob<'a>),
 }
 
-/// How UCX reaches a window: told before the window's advert, in an ENDPOINT message.
+/// How UCX reaches a window: told before the window is, in an ENDPOINT message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UcxKey<'a> {
+    /// The window, as its advert describes it; of host memory.
+    pub region: RemoteRegion,
+    /// Where it begins in its owner's address space: a number for UCX, never followed here.
+    pub base: u64,
+    /// The key, as UCX packed it; not empty.
+    pub key: &'a [u8],
     /// The whole content of the blob.
     raw: &'a [u8],
-    head: [u8; UCX_KEY_HEAD_BYTES],
-    key: &'a [u8],
 }
 
-/// Bytes before the key itself: window, epoch, address.
-pub const UCX_KEY_HEAD_BYTES: usize = 20;
+/// Bytes before the key itself.
+pub const UCX_KEY_HEAD_BYTES: usize = 29;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawKeyHead {
     window: U64,
     epoch: U32,
+    access: u8,
+    len: U64,
     base: U64,
 }
 
@@ -211,62 +217,51 @@ const _: () = assert!(size_of::<RawKeyHead>() == UCX_KEY_HEAD_BYTES);
 impl core::fmt::Debug for UcxKey<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         // Not the key: who has it can reach the memory.
-        write!(f, "UcxKey({:?}, {:?}, {} bytes)", self.window(), self.epoch(), self.key.len())
+        write!(f, "UcxKey({:?}, {} bytes)", self.region, self.key.len())
     }
 }
 
 impl<'a> UcxKey<'a> {
-    /// Puts a key's content into `storage`: `base` is where the window begins in its owner's address space. `None` when
-    /// it does not fit.
+    /// Puts a key's content into `storage`. `None` when it does not fit, or the key is empty.
     pub fn compose(
-        window: WindowId,
-        epoch: Epoch,
+        region: &RemoteRegion,
         base: u64,
         key: &[u8],
         storage: &'a mut [u8],
     ) -> Option<Self> {
         let len = UCX_KEY_HEAD_BYTES.checked_add(key.len())?;
         let raw = storage.get_mut(..len)?;
-        let (first, rest) = raw.split_first_chunk_mut::<UCX_KEY_HEAD_BYTES>()?;
-        let (window, epoch, base) = (U64::new(window.0), U32::new(epoch.0), U64::new(base));
-        *first = zerocopy::transmute!(RawKeyHead { window, epoch, base });
+        let (head, rest) = raw.split_first_chunk_mut::<UCX_KEY_HEAD_BYTES>()?;
+        *head = zerocopy::transmute!(RawKeyHead {
+            window: U64::new(region.window.0),
+            epoch: U32::new(region.epoch.0),
+            access: region.access.bits(),
+            len: U64::new(region.extent.len()),
+            base: U64::new(base),
+        });
         for (to, from) in rest.iter_mut().zip(key) {
             *to = *from;
         }
-        Self::read(raw)
+        Self::read(raw).ok()
     }
 
-    fn read(raw: &'a [u8]) -> Option<Self> {
-        let (head, key) = raw.split_first_chunk::<UCX_KEY_HEAD_BYTES>()?;
-        Some(Self { raw, head: *head, key })
-    }
-
-    const fn fields(&self) -> RawKeyHead {
-        zerocopy::transmute!(self.head)
-    }
-
-    /// The window.
-    #[must_use]
-    pub const fn window(&self) -> WindowId {
-        WindowId(self.fields().window.get())
-    }
-
-    /// The epoch in which the key holds.
-    #[must_use]
-    pub const fn epoch(&self) -> Epoch {
-        Epoch(self.fields().epoch.get())
-    }
-
-    /// Where the window begins in its owner's address space: a number for UCX, never followed here.
-    #[must_use]
-    pub const fn base(&self) -> u64 {
-        self.fields().base.get()
-    }
-
-    /// The key, as UCX packed it; not empty.
-    #[must_use]
-    pub const fn key(&self) -> &'a [u8] {
-        self.key
+    fn read(raw: &'a [u8]) -> Result<Self, WireError> {
+        let short = || WireError::value(1, "length of a key", u64::from(to_u32(raw.len())));
+        let (head, key) = raw.split_first_chunk::<UCX_KEY_HEAD_BYTES>().ok_or_else(short)?;
+        if key.is_empty() {
+            return Err(short());
+        }
+        let head: RawKeyHead = zerocopy::transmute!(*head);
+        let access = Access::from_bits(head.access)
+            .ok_or_else(|| WireError::value(15, "access", u64::from(head.access)))?;
+        let region = RemoteRegion {
+            window: WindowId(head.window.get()),
+            epoch: Epoch(head.epoch.get()),
+            extent: Extent::new(head.len.get()),
+            access,
+            kind: MemoryKind::Cpu,
+        };
+        Ok(Self { region, base: head.base.get(), key, raw })
     }
 }
 
@@ -333,10 +328,7 @@ impl<'a> EndpointBlob<'a> {
                 Err(_) => Err(WireError::value(1, "length of a port", u64::from(len))),
             },
             ENDPOINT_UCX => Ok(Endpoint::Ucx { address: self.bytes }),
-            ENDPOINT_UCX_KEY => match UcxKey::read(self.bytes) {
-                Some(key) if !key.key.is_empty() => Ok(Endpoint::UcxKey(key)),
-                _ => Err(WireError::value(1, "length of a key", u64::from(len))),
-            },
+            ENDPOINT_UCX_KEY => UcxKey::read(self.bytes).map(Endpoint::UcxKey),
             _ => Ok(Endpoint::Other(*self)),
         }
     }
@@ -458,26 +450,35 @@ mod tests {
 
     #[test]
     fn a_key_travels_with_its_window() {
-        let mut storage = [0; 24];
-        let (window, epoch, base) =
-            (WindowId(0x0807_0605_0403_0201), Epoch(0x0C0B_0A09), 0x1_0000_0000);
-        assert_eq!(UcxKey::compose(window, epoch, base, b"12345", &mut storage), None, "no room");
-        let key = UcxKey::compose(window, epoch, base, b"1234", &mut storage).unwrap();
+        let mut storage = [0; 33];
+        let region = RemoteRegion {
+            window: WindowId(0x0807_0605_0403_0201),
+            epoch: Epoch(0x0C0B_0A09),
+            extent: Extent::new(0x1000),
+            access: Access::WRITE,
+            kind: MemoryKind::Cpu,
+        };
+        let base = 0x1_0000_0000;
+        assert_eq!(UcxKey::compose(&region, base, b"12345", &mut storage), None, "no room");
+        assert_eq!(UcxKey::compose(&region, base, b"", &mut storage), None, "no key");
+        let key = UcxKey::compose(&region, base, b"1234", &mut storage).unwrap();
         let endpoint = Endpoint::UcxKey(key);
         let blob = endpoint.blob();
-        assert_eq!((blob.kind, blob.bytes.len()), (4, 24));
-        assert_eq!(blob.bytes[..14], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]);
+        assert_eq!((blob.kind, blob.bytes.len()), (4, 33));
+        assert_eq!(blob.bytes[..15], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 0, 16]);
         let Ok(Endpoint::UcxKey(read)) = blob.typed() else { panic!("{blob:?}") };
-        assert_eq!(
-            (read.window(), read.epoch(), read.base(), read.key()),
-            (window, epoch, base, &b"1234"[..])
-        );
+        assert_eq!((read.region, read.base, read.key), (region, base, &b"1234"[..]));
         assert!(
             !std::format!("{read:?}").contains("49"),
             "the key is no secret any more: {read:?}"
         );
-        for short in [&blob.bytes[..20], &blob.bytes[..19], &[]] {
-            assert!(EndpointBlob { kind: 4, bytes: short }.typed().is_err(), "without a key");
+        for len in 0..30 {
+            let short = EndpointBlob { kind: 4, bytes: &blob.bytes[..len] };
+            assert_eq!(short.typed().is_ok(), len == 30, "{len} bytes");
         }
+        let mut bad: [u8; 33] = blob.bytes.try_into().unwrap();
+        bad[12] = 4;
+        let e = EndpointBlob { kind: 4, bytes: &bad }.typed().unwrap_err();
+        assert!(matches!((e.at, e.kind), (15, WireErrorKind::Value { field: "access", value: 4 })));
     }
 }

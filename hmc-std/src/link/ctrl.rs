@@ -33,6 +33,10 @@ pub(crate) struct Ended {
 /// What a turn heard, to be acted on without the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
+    /// The peer uses a window of ours no more.
+    pub(crate) left: bool,
+    /// Something that it told makes the link useless.
+    pub(crate) failed: Option<Error>,
     pub(crate) messages: bool,
     pub(crate) adverts: bool,
     pub(crate) revoked: bool,
@@ -370,12 +374,22 @@ fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<Wire<'static>>
             return None;
         }
         Wire::Revoke { window, epoch } => {
-            link.data().forget_remote(window, epoch);
             heard.revoked = true;
-            return Some(Wire::Revoked { window, epoch });
+            // What still runs says it at its end, where the word is a fence.
+            let left = link.data().forget_remote(window, epoch);
+            return left.then_some(Wire::Revoked { window, epoch });
         }
-        // The fence of each transport does not depend on the peer's word (`Revoked`), and the state
-        // table delivers nothing else.
+        Wire::Revoked { window, epoch } => {
+            link.data().port().note_left(window, epoch);
+            heard.left = true;
+            return None;
+        }
+        Wire::Endpoint(blob) => {
+            heard.adverts = true;
+            heard.failed = link.learn_endpoint(&blob).err();
+            return None;
+        }
+        // The state table delivers nothing else.
         _ => return None,
     };
     link.deliver(message);

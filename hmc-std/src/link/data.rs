@@ -128,6 +128,7 @@ impl DataState {
                 p.is_ready() && p.is_settled(default.window, default.epoch)
             }
             Port::Shm(p) => p.is_ready(),
+            Port::Ucx(p) => p.is_ready(),
             Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
         }
     }
@@ -157,14 +158,14 @@ impl DataState {
         self.named.iter().find(|n| n.label == label).map(|n| n.region)
     }
 
-    /// The peer takes a window back.
-    pub(crate) fn forget_remote(&mut self, window: WindowId, epoch: Epoch) {
+    /// The peer takes a window back. Whether nothing of ours uses it.
+    pub(crate) fn forget_remote(&mut self, window: WindowId, epoch: Epoch) -> bool {
         let is_it = |r: &RemoteRegion| r.window == window && r.epoch == epoch;
         self.named.retain(|n| !is_it(&n.region));
         if self.default.as_ref().is_some_and(is_it) {
             self.default = None;
         }
-        self.port().forget_remote(window, epoch);
+        self.port().forget_remote(window, epoch)
     }
 
     /// Bytes of our memory that the peer may touch or may still touch.
@@ -244,7 +245,7 @@ impl DataState {
     ) -> Option<Result<u64, Failure>> {
         match self.lane.transport_mut() {
             Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
+            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => None,
         }
     }
 
@@ -313,7 +314,8 @@ impl DataState {
     /// Receives, executes, makes progress. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
         let was_ready = self.is_complete();
-        let busy = self.port().service();
+        let attended = self.attended;
+        let busy = self.port().service(attended);
         if now >= self.lane.next_deadline() {
             self.lane.expire(now);
         }
@@ -330,7 +332,7 @@ impl DataState {
     pub(crate) fn beat(&mut self) -> Option<bool> {
         match self.port() {
             Port::Shm(p) => p.beat(),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
+            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => None,
         }
     }
 
@@ -338,6 +340,9 @@ impl DataState {
     pub(crate) fn sweep(&mut self) {
         if let Some(regions) = self.port().regions() {
             regions.sweep();
+        }
+        if let Port::Ucx(p) = self.port() {
+            p.sweep();
         }
     }
 
@@ -441,7 +446,7 @@ impl DataState {
 
     /// Whether the peer cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&mut self) -> bool {
-        self.port().stream().is_none_or(|s| s.is_harmless())
+        self.port().is_harmless()
     }
 
     /// Whether there is something to do that no socket will tell of.

@@ -12,6 +12,7 @@ mod end;
 mod parts;
 pub(crate) mod relay;
 mod schedule;
+mod ucx;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -225,7 +226,7 @@ impl Link {
     /// miss what another thread took from it. Others merely move copies and batches on.
     pub(crate) fn turn_data(&self, as_leader: bool) -> bool {
         let mut after = Aftermath::default();
-        let (busy, work, down, opened) = {
+        let (busy, work, down, opened, leaves) = {
             let mut data = self.data();
             let busy = if as_leader || !data.is_attended() {
                 data.turn(clock::now(), &mut after)
@@ -235,9 +236,13 @@ impl Link {
             };
             self.settle_data(&mut data);
             let work = data.has_work() && !data.is_attended();
-            (busy, work, data.port().down(), data.take_opened())
+            let leaves = data.port().leaves();
+            (busy, work, data.port().down(), data.take_opened(), leaves)
         };
         self.follow_up(&mut after);
+        if leaves {
+            self.say_left();
+        }
         if work {
             self.enqueue();
         }
@@ -264,7 +269,12 @@ impl Link {
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()
         };
-        let busy = heard.messages || heard.adverts || heard.revoked || heard.bye || heard.relay;
+        let busy = heard.messages
+            || heard.adverts
+            || heard.revoked
+            || heard.left
+            || heard.bye
+            || heard.relay;
         self.act_on(heard);
         if let Some(why) = ended {
             self.die(why.eof, &why.text);
@@ -317,8 +327,12 @@ impl Link {
     }
 
     fn act_on(&self, heard: ctrl::Heard) {
-        if heard.messages || heard.adverts {
+        if heard.messages || heard.adverts || heard.left {
             self.baton.notify();
+        }
+        if let Some(e) = &heard.failed {
+            self.die(false, &format!("its transport cannot be used: {e}"));
+            return;
         }
         if heard.adverts {
             self.check_ready();
@@ -419,7 +433,7 @@ impl Link {
                 return Ok(());
             }
             Wire::Revoke { window, epoch } => {
-                self.data().forget_remote(*window, *epoch);
+                let _ = self.data().forget_remote(*window, *epoch);
                 return Ok(());
             }
             _ => return Ok(()),

@@ -5,6 +5,7 @@
 //! wire and the one who waits. The others follow: they sleep on the baton until something ended or
 //! the lead is free.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration as StdDuration;
 
@@ -14,6 +15,8 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::Link;
 use crate::clock;
+use crate::transport::ucx::Bell;
+use crate::ucx::Plane;
 
 /// The longest sleep of a leader between two looks at what it waits for.
 const LONGEST_NAP_NS: u64 = 50_000_000;
@@ -83,6 +86,9 @@ impl Tale {
     }
 }
 
+/// The worker of a UCX link, and what wakes who sleeps on it.
+type Ucx = (Arc<Plane>, Arc<Bell>);
+
 /// Which halves of a link a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
@@ -106,9 +112,19 @@ impl Link {
                 return Some(r);
             }
             if let Some(lead) = self.baton.try_lead() {
+                let ucx = self.ucx();
                 self.attend(watch, true);
-                let r = self.lead(watch, deadline, &mut look);
+                // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
+                // land.
+                let drives = ucx.as_ref().filter(|_| watch == Watch::Data);
+                if let Some((plane, _)) = drives {
+                    plane.attend(true);
+                }
+                let r = self.lead(watch, deadline, ucx.as_ref(), &mut look);
                 self.attend(watch, false);
+                if let Some((plane, _)) = drives {
+                    plane.attend(false);
+                }
                 if lead.leave() == Handed::Nobody {
                     self.hand_over();
                 }
@@ -131,6 +147,7 @@ impl Link {
         &self,
         watch: Watch,
         deadline: Instant,
+        ucx: Option<&Ucx>,
         look: &mut impl FnMut(&Self) -> Option<R>,
     ) -> Option<R> {
         let spin = self.patience.spin(self.spin);
@@ -159,14 +176,31 @@ impl Link {
                 std::hint::spin_loop();
                 continue;
             }
-            self.park(watch, deadline);
+            if let Some((plane, bell)) = ucx {
+                bell.park();
+                // What ended before that rang nobody.
+                let busy = self.turn_data(true);
+                let found = look(self);
+                let sleeps = !busy && (watch == Watch::Both || plane.can_sleep());
+                if found.is_some() || !sleeps {
+                    bell.unpark();
+                    if found.is_some() {
+                        return found;
+                    }
+                    continue;
+                }
+            }
+            self.park(watch, deadline, ucx);
+            if let Some((_, bell)) = ucx {
+                bell.unpark();
+            }
             tale.slept(clock::now().since(now));
         }
     }
 
     /// Sleeps until a socket is ready, the link dies (its sockets are shut down then), an operation's
     /// deadline comes or ours does. No lock is held.
-    fn park(&self, watch: Watch, deadline: Instant) {
+    fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>) {
         let flags = |read: bool, write: bool| {
             let mut f = PollFlags::empty();
             f.set(PollFlags::IN, read);
@@ -189,15 +223,13 @@ impl Link {
         } else {
             None
         };
-        let result = match (ctrl, data) {
-            (Some(ctrl), Some(data)) => rustix::event::poll(&mut [ctrl, data], timeout.as_ref()),
-            (Some(one), None) | (None, Some(one)) => {
-                rustix::event::poll(&mut [one], timeout.as_ref())
-            }
-            (None, None) => Ok(0),
-        };
+        let worker = ucx.filter(|_| watch == Watch::Data).map(|(plane, _)| plane.worker());
+        let worker = worker.map(|w| PollFd::new(w, PollFlags::IN));
+        let bell = ucx.map(|(_, bell)| PollFd::new(bell, PollFlags::IN));
+        let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();
+        fds.extend([ctrl, data, worker, bell].into_iter().flatten());
         // EINTR is one more reason to look again.
-        let _ = result;
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
     }
 
     /// Takes the sockets from the background thread, or gives them back.

@@ -19,7 +19,7 @@ use hmc_mem::shared::SharedBytes;
 pub use owner::{HeapBytes, StableBytes};
 pub use span::Span;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -56,8 +56,10 @@ struct Inner {
     backing: Backing,
     taken: Mutex<Taken>,
     table: Arc<RegionTable>,
-    /// How many of the strong references are ports' caches.
+    /// How many of the strong references are caches.
     cached: AtomicUsize,
+    /// Whether a device may know its pages: they cannot be replaced.
+    pinned: AtomicBool,
 }
 
 // SAFETY: `Adopted.start` is the only member that is not Send by itself. Its bytes are reached only
@@ -125,6 +127,7 @@ impl RegionTable {
             taken: Mutex::default(),
             table: Arc::clone(self),
             cached: AtomicUsize::new(0),
+            pinned: AtomicBool::new(false),
         })))
     }
 
@@ -265,6 +268,16 @@ impl Region {
     /// Whether nobody but ports' caches holds the region.
     pub(crate) fn is_only_cached(&self) -> bool {
         Arc::strong_count(&self.0) <= self.0.cached.load(Ordering::Acquire)
+    }
+
+    /// Notes that a device may know the pages from now on.
+    pub(crate) fn note_pinned(&self) {
+        self.0.pinned.store(true, Ordering::Release);
+    }
+
+    /// Whether a device may know the pages.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.0.pinned.load(Ordering::Acquire)
     }
 
     /// Notes that a peer may write.

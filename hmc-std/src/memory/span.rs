@@ -55,7 +55,8 @@ impl Span {
     /// Puts fresh pages with the same bytes under the range, so that who has the old ones mapped no longer
     /// sees or changes it. Whether that was possible.
     pub(crate) fn renew_pages(&self) -> bool {
-        let renewed = self.region.mapping().map(|m| m.fresh_over(self.range));
+        let mapping = self.region.mapping().filter(|_| !self.region.is_pinned());
+        let renewed = mapping.map(|m| m.fresh_over(self.range));
         if let Some(Err(e)) = &renewed {
             tracing::debug!(error = %e, "no fresh pages under a revoked window");
         }

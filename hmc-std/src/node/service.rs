@@ -21,6 +21,7 @@ impl Shared {
                 self.hear_stranger(id);
                 false
             }
+            Token::Ucx => self.ucx_begun().is_some_and(|plane| plane.serve()),
             // Doors and bells belong to the driver.
             Token::Listener(_) | Token::Bell => false,
         }
@@ -43,6 +44,10 @@ impl Shared {
     /// Looks at everything that has a time. `links` is storage that is used again and again.
     pub(crate) fn keep_time(&self, now: Instant, links: &mut Vec<Arc<Link>>) {
         self.tick_strangers(now);
+        if let Some(plane) = self.ucx_begun() {
+            // UCX looks after its own connections now and then.
+            plane.serve();
+        }
         self.links_into(links);
         for link in links.drain(..) {
             link.tick(now);

@@ -83,6 +83,10 @@ impl Peer {
                  library in the peer's process (same user)"
             }
             Some(ConnType::Tcp) => "the target checks window, range and epoch of every frame",
+            Some(ConnType::Ucx) => {
+                "lanes with a NIC check memory keys; UCX's lanes over TCP and shared memory check nothing at the \
+                 target: range, rights and epoch are checked by this library in the peer's process, which is trusted"
+            }
             Some(ConnType::Loopback) => "this process",
             _ => "no memory is exposed",
         };

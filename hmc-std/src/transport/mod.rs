@@ -8,6 +8,7 @@ pub(crate) mod loopback;
 pub(crate) mod regions;
 pub(crate) mod shm;
 pub(crate) mod stream;
+pub(crate) mod ucx;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use loopback::LoopbackPort;
 use regions::RegionCache;
 use shm::{ShmFence, ShmPort};
 use stream::{Down, Interest, StreamPort};
+use ucx::UcxPort;
 
 /// The data plane towards one peer.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) enum Port {
     Shm(Box<ShmPort>),
     /// A TCP stream.
     Tcp(Box<StreamPort>),
+    /// UCX.
+    Ucx(Box<UcxPort>),
     /// A peer of the upstream dialect: control messages only.
     None,
 }
@@ -45,6 +49,19 @@ pub(crate) enum Fence {
     Passed,
     /// The peer's last copy must end.
     Shm(ShmFence),
+    /// The peer must say that it uses the window no more.
+    Word,
+}
+
+impl Fence {
+    /// Whether it has passed for that window of `port`.
+    pub(crate) fn has_passed(&self, port: &Port, id: WindowId, epoch: Epoch) -> bool {
+        match self {
+            Self::Passed => true,
+            Self::Shm(fence) => fence.wait(std::time::Duration::ZERO),
+            Self::Word => port.has_left(id, epoch),
+        }
+    }
 }
 
 macro_rules! each {
@@ -53,6 +70,7 @@ macro_rules! each {
             Self::Loopback($port) => $body,
             Self::Shm($port) => $body,
             Self::Tcp($port) => $body,
+            Self::Ucx($port) => $body,
             Self::None => $none,
         }
     };
@@ -64,6 +82,7 @@ impl Port {
             Self::Loopback(_) => Some(ConnType::Loopback),
             Self::Shm(_) => Some(ConnType::Shm),
             Self::Tcp(_) => Some(ConnType::Tcp),
+            Self::Ucx(_) => Some(ConnType::Ucx),
             Self::None => None,
         }
     }
@@ -81,6 +100,7 @@ impl Port {
     pub(crate) fn stream(&mut self) -> Option<&mut StreamPort> {
         match self {
             Self::Shm(p) => Some(p.stream()),
+            Self::Ucx(p) => Some(p.stream()),
             Self::Tcp(p) => Some(p),
             Self::Loopback(_) | Self::None => None,
         }
@@ -100,15 +120,18 @@ impl Port {
         match self {
             Self::Shm(p) => p.bring_down(why),
             Self::Tcp(p) => p.bring_down(why),
+            Self::Ucx(p) => p.bring_down(why),
             Self::Loopback(_) | Self::None => {}
         }
     }
 
     /// Receives and executes what the peer asked. Returns whether anything happened.
-    pub(crate) fn service(&mut self) -> bool {
+    /// `attended` says that a caller drives the link, and no other thread may.
+    pub(crate) fn service(&mut self, attended: bool) -> bool {
         match self {
             Self::Shm(p) => p.service(),
             Self::Tcp(p) => p.service(),
+            Self::Ucx(p) => p.service(attended),
             Self::Loopback(_) | Self::None => false,
         }
     }
@@ -117,6 +140,7 @@ impl Port {
         match self {
             Self::Shm(p) => p.interest(),
             Self::Tcp(p) => p.interest(),
+            Self::Ucx(p) => p.interest(),
             Self::Loopback(_) | Self::None => Interest { read: false, write: false, work: false },
         }
     }
@@ -127,6 +151,7 @@ impl Port {
             Self::Loopback(p) => (p.bytes, p.bytes),
             Self::Shm(p) => p.bytes_moved(),
             Self::Tcp(p) => (p.bytes_out, p.bytes_in),
+            Self::Ucx(p) => p.bytes_moved(),
             Self::None => (0, 0),
         }
     }
@@ -154,8 +179,18 @@ impl Port {
         let exposed = windows
             .expose(local, MemoryKind::Cpu, access, entropy)
             .map_err(|e| Error::new(Kind::Full, e.to_string()))?;
-        if let Self::Shm(p) = self {
-            p.open_window(region, local, &exposed)?;
+        let opened = match self {
+            Self::Shm(p) => p.open_window(region, local, &exposed),
+            Self::Ucx(p) => p.open_window(region, local, &exposed),
+            Self::Loopback(_) | Self::Tcp(_) | Self::None => Ok(()),
+        };
+        if let Err(e) = opened {
+            // Nobody was told of it.
+            if let Some(windows) = self.windows() {
+                let _ = windows.step(exposed.window, exposed.epoch, Step::Revoke);
+            }
+            self.fenced(exposed.window, exposed.epoch);
+            return Err(e);
         }
         Ok(exposed)
     }
@@ -184,6 +219,10 @@ impl Port {
                 p.stream().revoke(id, epoch).map_err(gone)?;
                 Ok(p.close_window(id).map_or(Fence::Passed, Fence::Shm))
             }
+            Self::Ucx(p) => {
+                p.stream().revoke(id, epoch).map_err(gone)?;
+                Ok(Fence::Word)
+            }
             Self::None => Err(Error::new(Kind::NotFound, "no such window")),
         }
     }
@@ -192,6 +231,40 @@ impl Port {
     pub(crate) fn fenced(&mut self, id: WindowId, epoch: Epoch) {
         if let Some(w) = self.windows() {
             let _ = w.step(id, epoch, Step::Fence);
+        }
+        if let Self::Ucx(p) = self {
+            p.close_window(id);
+            p.forget_left(id, epoch);
+        }
+    }
+
+    /// Whether the peer said that it uses a revoked window no more, where its word is the fence.
+    pub(crate) fn has_left(&self, id: WindowId, epoch: Epoch) -> bool {
+        match self {
+            Self::Ucx(p) => p.has_left(id, epoch),
+            Self::Loopback(_) | Self::Shm(_) | Self::Tcp(_) | Self::None => true,
+        }
+    }
+
+    /// Whether the peer waits for our word that windows of its are not used any more.
+    pub(crate) fn leaves(&self) -> bool {
+        matches!(self, Self::Ucx(p) if p.leaves())
+    }
+
+    /// The peer uses a window of ours no more.
+    pub(crate) fn note_left(&mut self, id: WindowId, epoch: Epoch) {
+        if let Self::Ucx(p) = self {
+            p.note_left(id, epoch);
+        }
+    }
+
+    /// Whether nothing of ours can be read or written by the peer or a device.
+    pub(crate) fn is_harmless(&mut self) -> bool {
+        match self {
+            Self::Ucx(p) => p.is_harmless(),
+            Self::Loopback(_) | Self::Shm(_) | Self::Tcp(_) | Self::None => {
+                self.stream().is_none_or(|s| s.is_harmless())
+            }
         }
     }
 
@@ -202,10 +275,15 @@ impl Port {
         }
     }
 
-    /// The peer revoked one of its windows: stop using it.
-    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
-        if let Self::Shm(p) = self {
-            p.forget_remote(id, epoch);
+    /// The peer revoked one of its windows: stop using it. Whether nothing of ours does.
+    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        match self {
+            Self::Shm(p) => {
+                p.forget_remote(id, epoch);
+                true
+            }
+            Self::Ucx(p) => p.forget_remote(id, epoch),
+            Self::Loopback(_) | Self::Tcp(_) | Self::None => true,
         }
     }
 }

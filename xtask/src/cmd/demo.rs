@@ -30,6 +30,8 @@ pub(crate) enum Via {
     Shm,
     /// TCP, or fail
     Tcp,
+    /// UCX, or fail
+    Ucx,
 }
 
 impl Via {
@@ -38,6 +40,7 @@ impl Via {
             Self::Auto => "auto",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Ucx => "ucx",
         }
     }
 }
@@ -154,6 +157,9 @@ fn demonstrate(options: &Options) -> Result<(), String> {
     let mut serve = Command::new(&program);
     serve.args(["serve", "--json", "--once", "--into"]).arg(&inbox);
     serve.args(["--listen", "127.0.0.1:0", "--uds"]).arg(&uds);
+    if options.via == Via::Ucx {
+        serve.arg("--ucx");
+    }
     let mut receiver = Process::start(&mut serve)?;
     let listening = receiver.line()?;
     let tcp = text(&listening, "tcp");

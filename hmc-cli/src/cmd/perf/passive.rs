@@ -37,6 +37,9 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
     let mut builder = Session::builder(rank).buffer(options.buffer).redial(false);
     // Many operations of a peer may be under way.
     builder = builder.slots(1024);
+    if options.reach.via == Via::Ucx {
+        builder = builder.ucx();
+    }
     if let Some(addr) = &options.listen {
         builder = builder.tcp(addr);
     }
@@ -109,8 +112,14 @@ impl Child {
             .arg(&scratch)
             .args(["--buffer", &buffer.max(1).to_string()])
             .args(["--peer", &reach.peer.to_string()]);
-        if reach.via == Via::Tcp {
-            command.args(["--listen", "127.0.0.1:0"]);
+        match reach.via {
+            Via::Tcp => {
+                command.args(["--listen", "127.0.0.1:0"]);
+            }
+            Via::Ucx => {
+                command.args(["--via", "ucx"]);
+            }
+            Via::Auto | Via::Shm => {}
         }
         let mut process = command
             .stdin(Stdio::piped())

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::Link;
 use crate::link::aftermath::Aftermath;
 use crate::memory::{Region, Span};
-use crate::transport::shm::ShmFence;
+use crate::transport::Fence;
 
 /// A page: less would not make buffers cheaper.
 const SMALLEST_HALF_BYTES: u64 = 4096;
@@ -102,7 +102,7 @@ pub(crate) struct Want {
     pub(crate) deadline: Instant,
     pub(crate) ticket: Arc<Ticket>,
     pub(super) copy: Option<Copy>,
-    pub(super) fence: Option<ShmFence>,
+    pub(super) fence: Option<Fence>,
     /// Why it ended before a message came, if not by its deadline.
     pub(super) early: Option<Error>,
 }
@@ -183,7 +183,7 @@ pub(crate) struct Desk {
     pub(super) tells: VecDeque<Note>,
     pub(super) spare: Vec<Staging>,
     /// Half-buffers that are not needed any more, until the peer is out of them.
-    pub(super) parting: Vec<(Staging, Option<ShmFence>)>,
+    pub(super) parting: Vec<(Staging, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
     /// What puts that ended at once set free.
     pub(super) later: Vec<Aftermath>,

@@ -20,7 +20,6 @@ use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link};
 use crate::memory::{Region, Span};
 use crate::transport::Fence;
-use crate::transport::shm::ShmFence;
 
 /// Half-buffers and bounce buffers of each kind that are kept for the next messages.
 const MAX_SPARE: usize = 8;
@@ -388,7 +387,7 @@ fn copy_out(w: &Want, copy: &Copy) -> Result<(), Failure> {
 }
 
 /// Takes a window back. `None` when its fence has passed.
-fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<ShmFence> {
+fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<Fence> {
     let (window, epoch) = (remote.window, remote.epoch);
     let fence = {
         let mut data = link.data();
@@ -402,7 +401,7 @@ fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<ShmFe
     };
     after.revoked.push((window, epoch));
     match fence {
-        Ok(Fence::Shm(fence)) => Some(fence),
+        Ok(fence @ (Fence::Shm(_) | Fence::Word)) => Some(fence),
         // A window that is unknown was fenced before.
         Ok(Fence::Passed) | Err(_) => {
             link.data().port().fenced(window, epoch);
@@ -412,10 +411,13 @@ fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<ShmFe
 }
 
 /// Whether the peer is out of a window that was taken back.
-fn has_passed(link: &Link, fence: &mut Option<ShmFence>, window: &RemoteRegion) -> bool {
-    let inside = |f: &ShmFence| !f.wait(std::time::Duration::ZERO);
-    if fence.as_ref().is_some_and(inside) && !link.data().port().peer_has_ended() {
-        return false;
+fn has_passed(link: &Link, fence: &mut Option<Fence>, window: &RemoteRegion) -> bool {
+    if let Some(f) = fence {
+        let mut data = link.data();
+        let passed = f.has_passed(data.port(), window.window, window.epoch);
+        if !passed && !data.port().peer_has_ended() {
+            return false;
+        }
     }
     if fence.take().is_some() {
         link.data().port().fenced(window.window, window.epoch);

@@ -174,6 +174,7 @@ impl Node {
             host: HostId(host),
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
             fork: ForkGuard::new()?,
+            plane: None,
         });
         shared.news.count();
         Ok(Self {

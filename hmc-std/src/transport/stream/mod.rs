@@ -45,6 +45,8 @@ pub(crate) enum Down {
     Io(Errno),
     /// The peer broke the protocol.
     Protocol(&'static str),
+    /// What moves the bytes failed.
+    Failed(&'static str),
 }
 
 impl std::fmt::Display for Down {
@@ -54,6 +56,7 @@ impl std::fmt::Display for Down {
             Self::Silent => f.write_str("the link ended"),
             Self::Io(e) => write!(f, "{}", std::io::Error::from(*e)),
             Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
+            Self::Failed(what) => f.write_str(what),
         }
     }
 }

@@ -9,7 +9,7 @@ const ALLOWED: [(&str, &[&str]); 6] = [
     ("hmc-mem", &["hmc-core"]),
     ("hmc-sim", &["hmc-core", "hmc-mem"]),
     ("hmc-hw", &["hmc-core", "hmc-mem"]),
-    ("hmc-std", &["hmc-core", "hmc-mem"]),
+    ("hmc-std", &["hmc-core", "hmc-mem", "hmc-hw"]),
     // The face names ranks and kinds, which the core defines.
     ("hmc-cli", &["hmc-core", "hmc-std"]),
 ];

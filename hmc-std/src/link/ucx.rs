@@ -1,0 +1,82 @@
+//! What a link does for UCX: tells cards and keys, hears the peer's, and lets a waiter sleep on the worker.
+
+use std::sync::Arc;
+
+use hmc_core::kinds::ConnType;
+use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointBlob};
+use hmc_core::wire::message::Message as Wire;
+
+use super::Link;
+use crate::error::Result;
+use crate::transport::Port;
+use crate::transport::ucx::Bell;
+use crate::ucx::Plane;
+
+impl Link {
+    /// The peer told what it takes to reach it, or one of its windows, by some transport. Those that this link does not
+    /// use are passed over.
+    ///
+    /// # Errors
+    /// The transport cannot use it.
+    pub(super) fn learn_endpoint(&self, blob: &EndpointBlob<'_>) -> Result<()> {
+        let mut data = self.data();
+        let Port::Ucx(port) = data.port() else { return Ok(()) };
+        match blob.typed() {
+            Ok(Endpoint::Ucx { address }) => port.learn_card(address),
+            Ok(Endpoint::UcxKey(key)) => port.learn_key(&key),
+            _ => Ok(()),
+        }
+        .map_err(|e| e.with_peer(self.peer))
+    }
+
+    /// Tells the peer how to come here, if the link's transport needs it.
+    ///
+    /// # Errors
+    /// `PeerDead`, `Io`.
+    pub(crate) fn send_card(&self) -> Result<()> {
+        let card = match self.data().port() {
+            Port::Ucx(port) => port.plane().worker().card()?,
+            _ => return Ok(()),
+        };
+        self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX, bytes: &card }))
+    }
+
+    /// Tells the peer the keys to windows that were exposed since the last call.
+    ///
+    /// # Errors
+    /// `PeerDead`, `Full`.
+    pub(crate) fn send_keys(&self) -> Result<()> {
+        loop {
+            let key = match self.data().port() {
+                Port::Ucx(port) => port.take_key(),
+                _ => None,
+            };
+            let Some(key) = key else { return Ok(()) };
+            self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: &key }))?;
+        }
+    }
+
+    /// Says of windows that the peer took back that nothing of ours uses them any more.
+    pub(super) fn say_left(&self) {
+        loop {
+            let left = match self.data().port() {
+                Port::Ucx(port) => port.take_left(),
+                _ => None,
+            };
+            let Some((window, epoch)) = left else { return };
+            // If the link is over, its end is the fence.
+            let _ = self.send(&Wire::Revoked { window, epoch });
+        }
+    }
+
+    /// The worker that a waiter of this link drives, and what wakes it.
+    pub(super) fn ucx(&self) -> Option<(Arc<Plane>, Arc<Bell>)> {
+        if self.conn() != Some(ConnType::Ucx) {
+            return None;
+        }
+        match self.data().port() {
+            Port::Ucx(port) => Some((Arc::clone(port.plane()), Arc::clone(port.bell()))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! UCX: puts and gets by libucp, tags and control of windows by a stream beside it.
+//!
+//! The stream is the link's second connection, as for shared memory: it shows the peer's end, and carries the tags of
+//! puts once their bytes are there. Everything else goes through [`UcxTransport`], which exists as soon as the peer's card
+//! has come. UCX's software lanes check nothing at the target; the window's range, rights and epoch are checked here, in
+//! the initiator's process.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hmc_core::kinds::Caps;
+use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::wire::advert::UcxKey;
+use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::transport::UcxTransport;
+
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use crate::memory::Region;
+use crate::transport::regions::RegionCache;
+use crate::transport::stream::{Down, Interest, StreamPort};
+use crate::ucx::Plane;
+
+/// Bytes of a key that is told to the peer, at the most.
+const KEY_BYTES: usize = 4096;
+
+/// Wakes whoever waits on a link when another thread's progress has ended one of its operations.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    serial: u32,
+    driver: Arc<Driver>,
+    /// A waiter sleeps on `fd`, or is about to.
+    parked: AtomicBool,
+    fd: OwnedFd,
+}
+
+impl Bell {
+    fn new(serial: u32, driver: Arc<Driver>) -> Result<Arc<Self>> {
+        use rustix::event::EventfdFlags;
+        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::io("cannot create an eventfd", e))?;
+        Ok(Arc::new(Self { serial, driver, parked: AtomicBool::new(false), fd }))
+    }
+
+    /// A waiter is about to sleep: look once more after this.
+    pub(crate) fn park(&self) {
+        self.parked.store(true, Ordering::SeqCst);
+    }
+
+    /// It is awake.
+    pub(crate) fn unpark(&self) {
+        self.parked.store(false, Ordering::SeqCst);
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.fd, &mut count);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The bell as UCX's boards know it.
+struct Rope(Arc<Bell>);
+
+impl hmc_hw::ucx::Bell for Rope {
+    fn ring(&self) {
+        if self.0.parked.load(Ordering::SeqCst) {
+            let _ = rustix::io::write(&self.0.fd, &1u64.to_ne_bytes());
+        } else {
+            self.0.driver.enqueue(self.0.serial);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct UcxPort {
+    /// Registrations of what is exposed to the peer, by the window's place. Before `stream`, which holds the regions.
+    exposed: Vec<Option<Arc<Memory>>>,
+    ucx: Option<UcxTransport>,
+    stream: StreamPort,
+    plane: Arc<Plane>,
+    bell: Arc<Bell>,
+    /// Keys that the peer is to be told.
+    keys: Vec<Vec<u8>>,
+    /// Keys that came before the peer's card.
+    early: Vec<(RemoteRegion, u64, Vec<u8>)>,
+    /// Tags that the stream has no room for.
+    late: Vec<WorkRequest>,
+    /// Windows that the peer takes back while operations of ours run.
+    leaving: Vec<(WindowId, Epoch)>,
+    /// Windows of ours that the peer has left.
+    left: Vec<(WindowId, Epoch)>,
+    down: bool,
+}
+
+impl UcxPort {
+    pub(crate) fn new(
+        stream: StreamPort,
+        plane: Arc<Plane>,
+        serial: u32,
+        driver: &Arc<Driver>,
+    ) -> Result<Self> {
+        Ok(Self {
+            exposed: Vec::new(),
+            ucx: None,
+            stream,
+            plane,
+            bell: Bell::new(serial, Arc::clone(driver))?,
+            keys: Vec::new(),
+            early: Vec::new(),
+            late: Vec::new(),
+            leaving: Vec::new(),
+            left: Vec::new(),
+            down: false,
+        })
+    }
+
+    pub(crate) fn stream(&mut self) -> &mut StreamPort {
+        &mut self.stream
+    }
+
+    pub(crate) fn regions(&mut self) -> &mut RegionCache {
+        self.stream.regions()
+    }
+
+    pub(crate) fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
+        self.stream.windows()
+    }
+
+    pub(crate) fn plane(&self) -> &Arc<Plane> {
+        &self.plane
+    }
+
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    pub(crate) fn bytes_moved(&self) -> (u64, u64) {
+        let ours = self.ucx.as_ref().map_or(0, UcxTransport::bytes_moved);
+        (ours.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
+    }
+
+    /// The peer's card: what it takes to come to its worker.
+    ///
+    /// # Errors
+    /// `Unavailable` when the two ends have no device in common; `Io`.
+    pub(crate) fn learn_card(&mut self, card: &[u8]) -> Result<()> {
+        if self.ucx.is_some() || self.down {
+            return Ok(());
+        }
+        let rope = Box::new(Rope(Arc::clone(&self.bell)));
+        let mut ucx = UcxTransport::new(self.plane.worker(), card, true, rope)?;
+        for (region, base, key) in self.early.drain(..) {
+            ucx.learn_remote(region, base, &key)?;
+        }
+        self.ucx = Some(ucx);
+        Ok(())
+    }
+
+    /// The key to one of the peer's windows.
+    ///
+    /// # Errors
+    /// `Io` when UCX cannot read it.
+    pub(crate) fn learn_key(&mut self, key: &UcxKey<'_>) -> Result<()> {
+        match &mut self.ucx {
+            Some(ucx) => Ok(ucx.learn_remote(key.region, key.base, key.key)?),
+            None => {
+                self.early.push((key.region, key.base, key.key.to_vec()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the way to the peer is open.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ucx.as_ref().is_some_and(UcxTransport::is_wired)
+    }
+
+    /// Registers what is exposed and notes its key for the peer.
+    pub(crate) fn open_window(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        exposed: &RemoteRegion,
+    ) -> Result<()> {
+        if local.span.is_empty() {
+            return Ok(());
+        }
+        let memory = self.plane.memory_of_window(region, local)?;
+        let packed = memory.pack()?;
+        // A registration of the whole region begins before the window.
+        let whole = u64::try_from(memory.len()).unwrap_or(0) != local.span.len();
+        let skip = if whole { local.span.offset() } else { 0 };
+        let base = u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0);
+        let mut storage = [0; KEY_BYTES];
+        let key = UcxKey::compose(exposed, base.wrapping_add(skip), &packed, &mut storage);
+        let blob = key.map(|k| hmc_core::wire::advert::Endpoint::UcxKey(k).blob().bytes.to_vec());
+        let too_long = || Error::new(crate::error::ErrorKind::Full, "UCX's memory key is too long");
+        self.keys.push(blob.ok_or_else(too_long)?);
+        let at = usize::from(exposed.window.index());
+        if at >= self.exposed.len() {
+            self.exposed.resize_with(at.saturating_add(1), || None);
+        }
+        if let Some(place) = self.exposed.get_mut(at) {
+            *place = Some(memory);
+        }
+        Ok(())
+    }
+
+    /// A key that the peer is to be told now.
+    pub(crate) fn take_key(&mut self) -> Option<Vec<u8>> {
+        self.keys.pop()
+    }
+
+    /// Nobody reaches that window any more.
+    pub(crate) fn close_window(&mut self, id: WindowId) {
+        if let Some(place) = self.exposed.get_mut(usize::from(id.index())) {
+            *place = None;
+        }
+    }
+
+    /// The peer takes a window back. Whether nothing of ours uses it.
+    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        let left = self.ucx.as_mut().is_none_or(|u| u.leave_remote(id));
+        if !left {
+            self.leaving.push((id, epoch));
+        }
+        left
+    }
+
+    /// Whether windows are to be left.
+    pub(crate) fn leaves(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// A window of the peer's that nothing of ours uses any more since it was taken back.
+    pub(crate) fn take_left(&mut self) -> Option<(WindowId, Epoch)> {
+        let ucx = self.ucx.as_ref()?;
+        let at = self.leaving.iter().position(|(id, _)| ucx.has_left(*id))?;
+        Some(self.leaving.swap_remove(at))
+    }
+
+    /// The peer uses a window of ours no more.
+    pub(crate) fn note_left(&mut self, id: WindowId, epoch: Epoch) {
+        if self.left.len() < hmc_core::limits::MAX_WINDOWS_PER_PEER {
+            self.left.push((id, epoch));
+        }
+    }
+
+    /// Whether the peer said that it uses a window no more.
+    pub(crate) fn has_left(&self, id: WindowId, epoch: Epoch) -> bool {
+        self.left.contains(&(id, epoch))
+    }
+
+    /// The place of a window is free again.
+    pub(crate) fn forget_left(&mut self, id: WindowId, epoch: Epoch) {
+        self.left.retain(|l| *l != (id, epoch));
+    }
+
+    pub(crate) fn bring_down(&mut self, why: Down) {
+        self.stream.bring_down(why);
+        self.down = true;
+        if let Some(ucx) = &mut self.ucx {
+            ucx.bring_down();
+        }
+        for id in std::mem::take(&mut self.leaving) {
+            self.left.push(id);
+        }
+    }
+
+    /// Whether nothing of ours is read or written by UCX, nor by the peer through the stream.
+    pub(crate) fn is_harmless(&mut self) -> bool {
+        let idle = self.ucx.as_mut().is_none_or(|ucx| {
+            ucx.advance();
+            ucx.is_idle()
+        });
+        idle && self.stream.is_harmless()
+    }
+
+    pub(crate) fn interest(&mut self) -> Interest {
+        let mut i = self.stream.interest();
+        i.work |= !self.down && self.ucx.as_ref().is_some_and(UcxTransport::has_work);
+        i
+    }
+
+    pub(crate) fn service(&mut self, attended: bool) -> bool {
+        let mut busy = self.stream.service();
+        if attended {
+            busy |= self.plane.crank();
+        }
+        if let Some(ucx) = &mut self.ucx
+            && !self.down
+        {
+            if !ucx.is_wired() {
+                ucx.advance();
+            }
+            if let Some(status) = ucx.failure() {
+                tracing::info!(peer = self.stream.peer().0, %status, "UCX gave the peer up");
+                self.bring_down(Down::Failed("its UCX endpoint failed"));
+            }
+        }
+        if let Some(why) = self.stream.down() {
+            self.bring_down(why);
+        }
+        busy
+    }
+
+    /// Lets go of registrations of regions that are not cached any more.
+    pub(crate) fn sweep(&mut self) {
+        let regions = self.stream.region_cache();
+        if let Some(ucx) = &mut self.ucx {
+            ucx.sweep_locals(|key| regions.get(key).is_some());
+        }
+    }
+
+    /// Sends the tag of a put whose bytes are there. Whether there was room.
+    fn send_tag(&mut self, work: &WorkRequest) -> bool {
+        let tag = WorkRequest {
+            local: LocalSlice { span: work.local.span.take(0).0, ..work.local },
+            remote: RemoteSlice { span: work.remote.span.take(0).0, ..work.remote },
+            ..*work
+        };
+        !matches!(self.stream.submit(&tag, false, work.local.span.len()), Err(ErrorKind::Busy))
+    }
+}
+
+impl Transport for UcxPort {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::PUT | Caps::GET | Caps::NOTIFY
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+        if self.down {
+            return Err(ErrorKind::Disconnected);
+        }
+        let Some(region) = self.stream.region_cache().resolve(work.local) else {
+            return Err(ErrorKind::UnknownRegion);
+        };
+        let Some(ucx) = &mut self.ucx else { return Err(ErrorKind::Busy) };
+        if work.local.span.is_empty() {
+            // A tag without bytes.
+            return self.stream.submit(work, false, 0);
+        }
+        if !ucx.knows_local(work.local.key) {
+            match self.plane.memory_of(region) {
+                Ok(memory) => ucx.learn_local(work.local.key, memory),
+                Err(e) => {
+                    tracing::warn!(error = %e, "memory cannot be registered with UCX");
+                    return Err(ErrorKind::Other);
+                }
+            }
+        }
+        ucx.post(work)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        let mut n = 0;
+        if let Some(ucx) = &mut self.ucx {
+            n = ucx.poll(out);
+            while let Some(work) = ucx.take_notice() {
+                self.late.push(work);
+            }
+        }
+        while let Some(work) = self.late.first().copied() {
+            if self.down {
+                // The lane has failed it, or will.
+                let rest = out.get_mut(n..).unwrap_or_default();
+                let Some(place) = rest.first_mut() else { break };
+                *place = Completion { op: work.op, result: Err(Failure::PeerDead) };
+                n = n.saturating_add(1);
+            } else if !self.send_tag(&work) {
+                break;
+            }
+            self.late.remove(0);
+        }
+        let rest = out.get_mut(n..).unwrap_or_default();
+        n.saturating_add(self.stream.poll(rest))
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        let stream = self.stream.cancel(op);
+        let ucx = self.ucx.as_mut().map_or(CancelOutcome::Withdrawn, |u| u.cancel(op));
+        let late = self.late.iter().any(|w| w.op == op && w.opcode != Opcode::Get);
+        if late || stream == CancelOutcome::Running || ucx == CancelOutcome::Running {
+            CancelOutcome::Running
+        } else {
+            CancelOutcome::Withdrawn
+        }
+    }
+}
