@@ -70,6 +70,8 @@ pub struct Environment {
     pub no_cma: bool,
     /// `XDG_RUNTIME_DIR`, the parent of the default folder of control sockets.
     pub runtime_dir: Option<PathBuf>,
+    /// `HMC_UCX=1`: sessions take part in UCX from their start.
+    pub ucx: bool,
     /// `HMC_UCX_LIB`: libucp, or the folder that holds it.
     pub ucx_lib: Option<PathBuf>,
     /// `UCX_TLS`, UCX's own list of transports.
@@ -97,6 +99,7 @@ impl Environment {
                 .map(Duration::from_micros),
             no_cma: get("HMC_NO_CMA").is_some_and(|v| v == "1"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
+            ucx: get("HMC_UCX").is_some_and(|v| v == "1"),
             ucx_lib: path("HMC_UCX_LIB"),
             ucx_tls: get("UCX_TLS").and_then(|v| v.into_string().ok()),
             prefixes: [
@@ -148,6 +151,7 @@ impl Config {
             max_quarantine: 1 << 30,
             cma: !env.no_cma,
             ucx: Ucx {
+                wanted: env.ucx,
                 library: env.ucx_lib.clone(),
                 prefixes: env.prefixes.clone(),
                 user_tls: env.ucx_tls.clone(),

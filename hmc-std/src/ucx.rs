@@ -180,10 +180,16 @@ impl Plane {
         Ok(unsafe { Memory::register(&self.context, start, len, Some(keep)) }?)
     }
 
-    /// Something came for the worker: lets it work, and asks to be told of more.
+    /// Something came for the worker, or was posted to it: lets it work, and asks to be told of more. To be called after
+    /// whatever was posted by one who does not wait for it: UCX tells of nothing that was begun after it was asked.
     pub(crate) fn serve(&self) -> bool {
         let mut busy = false;
+        if self.progress == Progress::Manual {
+            return busy;
+        }
         if self.attending.load(Ordering::Acquire) != 0 {
+            // It looks anew at what was posted meanwhile, and asks again to be told.
+            self.worker.crank().signal();
             return busy;
         }
         for _ in 0..TURNS {

@@ -11,11 +11,23 @@ pub enum Via {
     Shm,
     /// TCP over 127.0.0.1.
     Tcp,
+    /// UCX, where it is installed; the sessions take part in it by `HMC_UCX=1`.
+    Ucx,
 }
 
 impl Via {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Shm, Self::Tcp];
+    /// Those that every machine has, or what `HMC_TEST_VIA` names: the same tests run over UCX by `cargo xtask test-hw`.
+    ///
+    /// # Panics
+    /// When it names none.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        match std::env::var("HMC_TEST_VIA").as_deref() {
+            Err(_) => vec![Self::Shm, Self::Tcp],
+            Ok("ucx") => vec![Self::Ucx],
+            Ok(other) => panic!("HMC_TEST_VIA={other}: ucx is what it may be"),
+        }
+    }
 
     /// As `connect_with` wants it.
     #[must_use]
@@ -23,6 +35,7 @@ impl Via {
         match self {
             Self::Shm => hmc_std::ConnType::Shm,
             Self::Tcp => hmc_std::ConnType::Tcp,
+            Self::Ucx => hmc_std::ConnType::Ucx,
         }
     }
 }

@@ -73,7 +73,7 @@ fn measured(what: &str, mut op: impl FnMut(), rounds: u32) {
 
 #[test]
 fn the_data_path_allocates_nothing_in_either_process() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let dir = TempDir::new();
         let settings =
             format!("rank=1 uds={} tcp=127.0.0.1:0 buffer={BUFFER}", dir.path().display());

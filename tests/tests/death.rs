@@ -46,7 +46,7 @@ impl Scene {
         if we_dial {
             session.connect_with(1, &dir.address(), via.conn(), LONG).expect("connected");
         } else {
-            let via = if via == Via::Shm { "shm" } else { "tcp" };
+            let via = via.conn().name();
             actor.ask(&format!("connect 0 uds://{path} {via} 20000"));
         }
         let peer = session.wait_peer(1, LONG).expect("it came");
@@ -185,7 +185,7 @@ fn tcp_the_dialer_is_killed_with_its_buffers_full() {
 /// The initiator dies in the middle of its put: the target goes on, and its memory is its own.
 #[test]
 fn the_target_survives_the_death_of_an_initiator() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let mut s = Scene::new(via, 64 * MIB, false);
         s.actor.ask("fill 0 67108864 170");
         for round in 0..5 {
@@ -218,7 +218,7 @@ fn the_target_survives_the_death_of_an_initiator() {
 /// A lost peer is dialed again by itself, and is found under a new life.
 #[test]
 fn the_lower_rank_dials_again() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let mut s = Scene::new(via, MIB, true);
         drop(std::mem::replace(&mut s.actor, Actor::spawn(ACTOR)));
         until("the death is known", bound(DEAD_BY), || (!s.peer.is_connected()).then_some(()));
@@ -239,7 +239,7 @@ fn the_lower_rank_dials_again() {
 /// over the transport by which it was connected, whoever chose that.
 #[test]
 fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
-    for (via, we_dial) in Via::ALL.into_iter().flat_map(|via| [(via, true), (via, false)]) {
+    for (via, we_dial) in Via::all().into_iter().flat_map(|via| [(via, true), (via, false)]) {
         let mut s = Scene::new(via, MIB, we_dial);
         drop(std::mem::replace(&mut s.actor, Actor::spawn(ACTOR)));
         until("the death is known", bound(DEAD_BY), || (!s.peer.is_connected()).then_some(()));

@@ -99,7 +99,7 @@ fn cancellation_is_told_to_the_other_end() {
 
 #[test]
 fn an_orderly_shutdown_finishes_matched_messages_and_ends_the_others() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let p = Pair::new(via.conn(), 64 * MIB);
         let Pair { mut sessions, a, b, dir: _dir } = p;
         let receiver = sessions.remove(0);
@@ -129,7 +129,7 @@ fn an_orderly_shutdown_finishes_matched_messages_and_ends_the_others() {
 /// A peer in another process that dies in the middle: both kinds of ends, with all kinds of memory.
 #[test]
 fn a_peer_killed_in_the_middle_ends_its_messages() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let dir = TempDir::new();
         let path = dir.path().display().to_string();
         let s = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").buffer(64 * MIB);
@@ -176,7 +176,7 @@ fn a_peer_killed_in_the_middle_ends_its_messages() {
 /// the transport's fence allows.
 #[test]
 fn a_stopped_peer_holds_no_message_up() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let dir = TempDir::new();
         let path = dir.path().display().to_string();
         let s = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").buffer(64 * MIB);

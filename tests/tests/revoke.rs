@@ -149,7 +149,7 @@ fn no_late_byte_over_shm_into_adopted_memory() {
 /// Gets from a window that is taken back end too, and their memory comes back.
 #[test]
 fn gets_from_a_revoked_window_end() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let e = ends(via);
         let region = e.target.allocate(LEN).unwrap();
         let here = e.source.allocate(LEN).unwrap();
@@ -188,7 +188,7 @@ fn gets_from_a_revoked_window_end() {
 /// A write that is not allowed: refused, not a byte changed, and the link lives.
 #[test]
 fn a_window_for_reading_cannot_be_written() {
-    for via in Via::ALL {
+    for via in Via::all() {
         let e = ends(via);
         let region = e.target.allocate(4096).unwrap();
         let window =

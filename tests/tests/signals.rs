@@ -48,7 +48,7 @@ fn storm(micros: libc::suseconds_t) {
 #[test]
 fn a_storm_of_signals_disturbs_nothing() {
     storm(1000);
-    for via in Via::ALL {
+    for via in Via::all() {
         let dir = TempDir::new();
         let path = dir.path().display().to_string();
         let mut actor =

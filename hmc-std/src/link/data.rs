@@ -41,6 +41,8 @@ pub(crate) struct DataState {
     words: Arc<[SlotWord]>,
     feeding: VecDeque<OpId>,
     attached: bool,
+    /// Whether it was complete at the last look.
+    complete: bool,
     opened: bool,
     attended: bool,
     wants_default: bool,
@@ -62,6 +64,7 @@ impl DataState {
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
             feeding: VecDeque::with_capacity(slots),
             attached,
+            complete: false,
             opened: false,
             attended: false,
             wants_default,
@@ -110,7 +113,7 @@ impl DataState {
         self.registered.differs(read, write).then_some(&mut self.registered)
     }
 
-    /// Whether a mapping arrived since the last call.
+    /// Whether what was missing has come since the last call.
     pub(crate) fn take_opened(&mut self) -> bool {
         std::mem::take(&mut self.opened)
     }
@@ -308,12 +311,15 @@ impl DataState {
             self.feed();
             self.lane.progress();
         }
+        if !self.complete && self.is_complete() {
+            self.complete = true;
+            self.opened = true;
+        }
         self.drain(after);
     }
 
     /// Receives, executes, makes progress. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
-        let was_ready = self.is_complete();
         let attended = self.attended;
         let busy = self.port().service(attended);
         if now >= self.lane.next_deadline() {
@@ -323,7 +329,6 @@ impl DataState {
         if let Some(s) = self.port().stream() {
             after.delivered |= s.take_delivered();
         }
-        self.opened |= !was_ready && self.is_complete();
         // Copies of our own end without anything received.
         busy || after.finished
     }

@@ -243,6 +243,9 @@ impl Link {
         if leaves {
             self.say_left();
         }
+        if !as_leader {
+            self.leave_to_worker();
+        }
         if work {
             self.enqueue();
         }

@@ -41,6 +41,7 @@ impl Link {
         if self.data().has_work() {
             self.enqueue();
         }
+        self.leave_to_worker();
     }
 
     /// Tells the driver what the data plane waits for now.

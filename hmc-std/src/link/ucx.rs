@@ -21,12 +21,27 @@ impl Link {
     pub(super) fn learn_endpoint(&self, blob: &EndpointBlob<'_>) -> Result<()> {
         let mut data = self.data();
         let Port::Ucx(port) = data.port() else { return Ok(()) };
-        match blob.typed() {
+        let learned = match blob.typed() {
             Ok(Endpoint::Ucx { address }) => port.learn_card(address),
             Ok(Endpoint::UcxKey(key)) => port.learn_key(&key),
             _ => Ok(()),
+        };
+        drop(data);
+        // What that began has to be moved on.
+        self.enqueue();
+        learned.map_err(|e| e.with_peer(self.peer))
+    }
+
+    /// What was posted to UCX goes on without a waiter.
+    pub(super) fn leave_to_worker(&self) {
+        if self.conn() != Some(ConnType::Ucx) {
+            return;
         }
-        .map_err(|e| e.with_peer(self.peer))
+        let plane = match self.data().port() {
+            Port::Ucx(port) if !port.is_idle() => Arc::clone(port.plane()),
+            _ => return,
+        };
+        plane.serve();
     }
 
     /// Tells the peer how to come here, if the link's transport needs it.

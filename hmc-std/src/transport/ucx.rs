@@ -275,6 +275,11 @@ impl UcxPort {
         }
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ucx.as_ref().is_none_or(UcxTransport::is_idle)
+    }
+
     /// Whether nothing of ours is read or written by UCX, nor by the peer through the stream.
     pub(crate) fn is_harmless(&mut self) -> bool {
         let idle = self.ucx.as_mut().is_none_or(|ucx| {

@@ -86,6 +86,7 @@ fn build(words: &[&str]) -> Result<(u32, SessionBuilder)> {
 fn conn(name: Option<&&str>) -> Result<ConnType> {
     Ok(match name.copied() {
         Some("shm") => ConnType::Shm,
+        Some("ucx") => ConnType::Ucx,
         Some("tcp") => ConnType::Tcp,
         Some("auto") => ConnType::Auto,
         _ => return Err(bad("auto, shm or tcp")),
