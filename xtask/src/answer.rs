@@ -25,6 +25,22 @@ impl From<Verdict> for Answer {
     }
 }
 
+impl Answer {
+    /// The answer for both; it failed if either did.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let sum = |a: u64, b: u64| a.saturating_add(b);
+        let (a, b) = (self.counts, other.counts);
+        Self {
+            verdict: if self.verdict == Verdict::Passed { other.verdict } else { self.verdict },
+            counts: Counts {
+                passed: sum(a.passed, b.passed),
+                failed: sum(a.failed, b.failed),
+                skipped: sum(a.skipped, b.skipped),
+            },
+        }
+    }
+}
+
 /// A line of the summary.
 pub(crate) struct Line {
     pub(crate) name: String,
