@@ -1,7 +1,7 @@
 //! Puts and gets to one peer: the core's border over UCP.
 //!
 //! A put is done when its bytes can be read at the target, and UCP says so by a flush. One flush serves all puts before
-//! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most [`FLUSHES`] under way. Requests are owned
+//! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
 //! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
