@@ -142,3 +142,24 @@ mod tests {
         uds_dir(&dir.join("d".repeat(100))).expect_err("the path is too long");
     }
 }
+
+/// The UCX of this machine, as a session would find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UcxFacts {
+    /// Its release, as the library itself says.
+    pub version: String,
+    /// The file that was loaded.
+    pub path: std::path::PathBuf,
+    /// Kinds of device memory that it was built and started for: `cuda`, `rocm`.
+    pub devices: Vec<&'static str>,
+}
+
+/// Loads UCX and opens its devices, as a session that takes part in it does.
+///
+/// # Errors
+/// `Unavailable` when there is none that can be used, with what to do about it.
+pub fn ucx() -> Result<UcxFacts> {
+    let config = crate::config::Config::new(Rank(0), &crate::config::Environment::read());
+    crate::ucx::facts(&config.ucx)
+}

@@ -19,6 +19,7 @@ use crate::config::{Progress, Ucx as Config};
 use crate::driver::{Driver, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Region, StableBytes};
+use crate::probe::UcxFacts;
 use crate::shared::{Shared, lock};
 
 /// Turns of the worker for one event, before others get theirs.
@@ -90,6 +91,31 @@ unsafe impl StableBytes for UcxBytes {
     }
 }
 
+/// The library and a context with all its devices.
+fn open(config: &Config) -> Result<Arc<Context>> {
+    let folders = known_folders(&config.prefixes);
+    let search = Search { named: config.library.clone(), folders };
+    let library = Library::load(&search)?;
+    let settings = Settings { keys: config.keys.clone(), user_tls: config.user_tls.clone() };
+    Ok(Context::new(library, &settings)?)
+}
+
+/// What UCX says of itself.
+///
+/// # Errors
+/// As [`Plane::start`].
+pub(crate) fn facts(config: &Config) -> Result<UcxFacts> {
+    let context = open(config)?;
+    let kinds = context.memory_kinds()?;
+    // ucs/memory/memory_type.h
+    let devices = [("cuda", 1), ("rocm", 3)].into_iter().filter(|(_, bit)| kinds >> bit & 1 == 1);
+    Ok(UcxFacts {
+        version: context.library().version().to_string(),
+        path: context.library().path().to_owned(),
+        devices: devices.map(|(name, _)| name).collect(),
+    })
+}
+
 impl Plane {
     /// Loads UCX, opens its devices and makes the worker: some 30 ms.
     ///
@@ -100,11 +126,8 @@ impl Plane {
         progress: Progress,
         driver: &Arc<Driver>,
     ) -> Result<Arc<Self>> {
-        let folders = known_folders(&config.prefixes);
-        let search = Search { named: config.library.clone(), folders };
-        let library = Library::load(&search)?;
-        let settings = Settings { keys: config.keys.clone(), user_tls: config.user_tls.clone() };
-        let context = Context::new(library, &settings)?;
+        let context = open(config)?;
+        let library = context.library();
         let worker = Worker::new(&context)?;
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
         let plane = Arc::new(Self {

@@ -86,6 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         uds(&dir),
     ];
     findings.extend(system());
+    findings.push(ucx());
     findings.extend(absent());
     let healthy = findings.iter().all(|f| f.state != State::Fails);
     let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings };
@@ -161,7 +162,10 @@ impl Drop for Scratch {
 
 fn moved(conn: ConnType) -> Result<&'static str> {
     let scratch = Scratch::new();
-    let start = |rank: u32| Session::builder(rank).buffer(2 * TRIAL_BYTES).redial(false);
+    let start = |rank: u32| {
+        let builder = Session::builder(rank).buffer(2 * TRIAL_BYTES).redial(false);
+        if conn == ConnType::Ucx { builder.ucx() } else { builder }
+    };
     let source = start(1).deadline(TRIAL).start()?;
     let target = match conn {
         ConnType::Loopback => None,
@@ -259,7 +263,25 @@ fn system() -> Vec<Finding> {
     out
 }
 
-fn absent() -> [Finding; 3] {
+/// UCX as a session would find it, and a transfer over it.
+fn ucx() -> Finding {
+    const REMEDY: &str = "nothing, unless `--via ucx` is wanted; docs/UCX.md has the rest";
+    let facts = match probe::ucx() {
+        Ok(facts) => facts,
+        Err(e) => return without("ucx", e.to_string(), REMEDY),
+    };
+    let reach = match facts.devices.as_slice() {
+        [] => "host memory only".to_owned(),
+        devices => format!("host memory, {}", devices.join(", ")),
+    };
+    let what = format!("UCX {} at {}: {reach}", facts.version, facts.path.display());
+    match moved(ConnType::Ucx) {
+        Ok(_) => works("ucx", what),
+        Err(e) => without("ucx", format!("{what}; a transfer failed: {e}"), REMEDY),
+    }
+}
+
+fn absent() -> [Finding; 2] {
     let finding = |name, what: &str| Finding {
         name,
         state: State::Absent,
@@ -267,7 +289,6 @@ fn absent() -> [Finding; 3] {
         remedy: None,
     };
     [
-        finding("ucx", "UCX"),
         finding("verbs", "RDMA verbs"),
         finding("gpus", "memory of GPUs and NPUs"),
     ]

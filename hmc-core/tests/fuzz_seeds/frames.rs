@@ -122,11 +122,11 @@ pub(crate) fn messages() -> Vec<Seed> {
         let bytes = patched(&frame("attach"), 9, 4, v);
         seeds.push(Seed::bad(T, format!("attach_rank_{v:x}"), bytes, "\"rank\""));
     }
-    for (v, want) in [(7, "Truncated"), (5, "Trailing"), (0, "Trailing"), (1024, "Truncated")] {
+    for (v, want) in [(7, "Truncated"), (5, "Trailing"), (0, "Trailing"), (8192, "Truncated")] {
         let bytes = patched(&frame("endpoint"), 10, 2, v);
         seeds.push(Seed::bad(T, format!("endpoint_len_{v}"), bytes, want));
     }
-    for v in [1025, 0xFFFF] {
+    for v in [8193, 0xFFFF] {
         let bytes = patched(&frame("endpoint"), 10, 2, v);
         seeds.push(Seed::bad(T, format!("endpoint_len_{v}"), bytes, "10 TooLong"));
     }
@@ -163,7 +163,7 @@ pub(crate) fn adverts() -> Vec<Seed> {
         Seed::plain(T, "blobs", blobs.clone()),
         Seed::bad(T, "blobs_twelve", blobs.repeat(6), "\"endpoints\""),
         Seed::bad(T, "blob_huge", [&[1, 0xFF, 0xFF][..], &[7; 64]].concat(), "1 TooLong"),
-        Seed::bad(T, "blob_over", [&[9, 1, 4][..], &[7; 64]].concat(), "1 TooLong"),
+        Seed::bad(T, "blob_over", [&[9, 1, 0x20][..], &[7; 64]].concat(), "1 TooLong"),
         Seed::bad(T, "blob_port_zero", vec![2, 2, 0, 0, 0], "\"port\""),
         Seed::bad(T, "blob_port_short", vec![2, 1, 0, 9], "\"length of a port\""),
         Seed::bad(T, "blob_port_long", vec![2, 3, 0, 9, 9, 9], "\"length of a port\""),
