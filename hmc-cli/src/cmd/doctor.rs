@@ -288,8 +288,5 @@ fn absent() -> [Finding; 2] {
         what: format!("{what}: not in this version"),
         remedy: None,
     };
-    [
-        finding("verbs", "RDMA verbs"),
-        finding("gpus", "memory of GPUs and NPUs"),
-    ]
+    [finding("verbs", "RDMA verbs"), finding("gpus", "memory of GPUs and NPUs")]
 }

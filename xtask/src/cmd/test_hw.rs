@@ -26,6 +26,9 @@ const PROCESS_TESTS: [&str; 6] =
 /// What UCX's lanes over TCP cannot do: when an initiator is killed in the middle of its puts, UCX ends the process of the
 /// target (`ucp_request.inl`, "unexpected error: Endpoint timeout"; 1.13.1 and 1.22.0). See docs/UCX.md.
 const NOT_OVER_TCP: &str = "the_target_survives_the_death_of_an_initiator";
+/// What they cannot do in 1.13.1 besides: an endpoint that is closed by force with puts under way to a stopped peer ends the
+/// process now and then (`uct_tcp_iface_progress`).
+const NOT_OVER_OLD_TCP: &str = "drop_with_operations_in_flight_ends_them";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -45,6 +48,8 @@ struct Ucx {
     name: &'static str,
     /// Its library; `None` for the one that the loader finds by itself.
     library: Option<PathBuf>,
+    /// Tests that UCX itself cannot stand over TCP.
+    not_over_tcp: &'static [&'static str],
 }
 
 /// Finds a UCX, installing it when that was asked for.
@@ -101,7 +106,11 @@ fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
         }
     }
     if is_there() {
-        return Ok(Ucx { name: "the system's", library: None });
+        return Ok(Ucx {
+            name: "the system's",
+            library: None,
+            not_over_tcp: &[NOT_OVER_TCP, NOT_OVER_OLD_TCP],
+        });
     }
     let remedy = format!("`apt install {DEBIAN}`, or `cargo xtask test-hw --install` as root");
     Err(Verdict::skipped("no libucp.so.0 in the loader's folders", remedy))
@@ -130,7 +139,9 @@ fn wheel(root: &Path, install: bool) -> Result<Ucx, Verdict> {
         }
     }
     match library_in(&home) {
-        Some(library) => Ok(Ucx { name: "the wheel's", library: Some(library) }),
+        Some(library) => {
+            Ok(Ucx { name: "the wheel's", library: Some(library), not_over_tcp: &[NOT_OVER_TCP] })
+        }
         None => Err(Verdict::skipped(
             format!("{WHEEL} is not installed under {}", home.display()),
             "`cargo xtask test-hw --install`",
@@ -169,14 +180,17 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
     for processes in [&mut all, &mut tcp] {
         processes.env("HMC_UCX", "1").env("HMC_TEST_VIA", "ucx");
     }
-    tcp.env("UCX_TLS", "tcp").args(["--skip", NOT_OVER_TCP]);
-    println!(
-        "over TCP lanes without {NOT_OVER_TCP}: UCX itself ends the target's process (docs/UCX.md)"
-    );
+    tcp.env("UCX_TLS", "tcp");
+    for name in ucx.not_over_tcp {
+        println!("skipped over TCP lanes: {name}: UCX itself ends the process (docs/UCX.md)");
+        tcp.args(["--skip", name]);
+    }
     let mut total = Answer::from(Verdict::Passed);
     for command in [&mut lanes, &mut all, &mut tcp] {
         total = total.and(tests(command, LIMIT));
     }
+    let left_out = u64::try_from(ucx.not_over_tcp.len()).unwrap_or(0);
+    total.counts.skipped = total.counts.skipped.saturating_add(left_out);
     total
 }
 
