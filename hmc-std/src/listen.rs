@@ -26,7 +26,7 @@ pub(crate) enum Listener {
     Uds {
         fd: OwnedFd,
         path: PathBuf,
-        _lock: OwnedFd,
+        lock: OwnedFd,
     },
     /// A door in a simulated world.
     #[cfg(feature = "testing")]
@@ -103,7 +103,7 @@ impl Listener {
         rustix::net::bind(&fd, &there).map_err(what)?;
         rustix::net::listen(&fd, BACKLOG).map_err(what)?;
         rustix::fs::rename(&temp, &path).map_err(what)?;
-        Ok(Self::Uds { fd, path, _lock: lock })
+        Ok(Self::Uds { fd, path, lock })
     }
 
     /// What the kernel can be asked to watch, if this is a door that the kernel knows.
@@ -175,9 +175,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Uds { path, .. } = self {
+        if let Self::Uds { path, lock, .. } = self {
             // The lock is still held, so the path is ours.
             let _ = rustix::fs::unlink(&*path);
+            // A process that is being started may have a copy of the descriptor for a moment, until its exec(3): closing
+            // ours would leave the lock to it.
+            let _ = rustix::fs::flock(&*lock, FlockOperation::Unlock);
         }
     }
 }
