@@ -1,12 +1,15 @@
 //! `hmc_core::wire::advert`.
 
 use crate::values::{any, bytes, done, small};
-use hmc_core::wire::advert::{Endpoint, EndpointBlob, RegionAdvert};
+use hmc_core::wire::advert::{Endpoint, EndpointBlob, RegionAdvert, UcxKey};
 use hmc_core::wire::cursor::{Reader, Writer};
 
 pub(crate) fn call() {
     if let Ok(advert) = RegionAdvert::parse(&any([0; 48]), small()) {
         done(RegionAdvert::to_bytes(&any(advert)));
+        let (key, mut place) = ([7; 64], [0; 128]);
+        let key = bytes(&key);
+        done(UcxKey::compose(&any(advert.region), any(1), key, any(&mut place[..])));
     }
     let storage = [0; 64];
     let endpoint = any(Endpoint::tcp(any(1)));
