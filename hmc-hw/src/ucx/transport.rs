@@ -162,6 +162,14 @@ impl UcxTransport {
     ) -> Result<(), Failed> {
         let crank = self.worker.crank();
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
+        let at = usize::from(region.window.index());
+        if self.state.remotes.get(at).and_then(Option::as_ref).is_some_and(|r| r.users != 0) {
+            return Err(Failed {
+                call: "reading a memory key",
+                status: Status::BUSY,
+                what: format!("window {at} is in use under another key"),
+            });
+        }
         let key = endpoint.unpack(&crank, key)?;
         let remote = Remote { region, base, key, leaving: false, users: 0 };
         if let Some(old) = put_at(&mut self.state.remotes, region.window.index(), remote) {
@@ -216,6 +224,12 @@ impl UcxTransport {
     #[must_use]
     pub fn is_wired(&self) -> bool {
         self.state.wired
+    }
+
+    /// Whether the endpoint was closed, and UCX has nothing of it any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state.endpoint.is_none() && self.state.is_quiet()
     }
 
     /// Whether nothing is under way.

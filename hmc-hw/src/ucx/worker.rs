@@ -210,18 +210,13 @@ impl Worker {
     /// Tells those whose operations have ended. Without the crank.
     #[cold]
     fn ring(&self) {
-        let mut rung = Vec::new();
-        {
-            let boards = lock(&self.boards);
-            self.rung.take(|place| {
-                let board =
-                    usize::try_from(place).ok().and_then(|at| boards.get(at)?.as_ref()?.upgrade());
-                rung.extend(board.filter(|b| b.has_news()));
-            });
-        }
-        for board in rung {
-            board.bell.ring();
-        }
+        self.rung.take(|place| {
+            let at = usize::try_from(place).unwrap_or(usize::MAX);
+            let board = lock(&self.boards).get(at).and_then(Option::as_ref).and_then(Weak::upgrade);
+            if let Some(board) = board.filter(|b| b.has_news()) {
+                board.bell.ring();
+            }
+        });
     }
 }
 

@@ -113,7 +113,12 @@ impl Port {
 
     /// Whether the peer's process cannot touch mapped memory any more.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
-        self.stream().is_none_or(|s| s.peer_has_ended())
+        match self {
+            Self::Ucx(p) => p.peer_has_ended(),
+            Self::Loopback(_) | Self::Shm(_) | Self::Tcp(_) | Self::None => {
+                self.stream().is_none_or(|s| s.peer_has_ended())
+            }
+        }
     }
 
     pub(crate) fn bring_down(&mut self, why: Down) {

@@ -5,19 +5,21 @@
 //! has come. UCX's software lanes check nothing at the target; the window's range, rights and epoch are checked here, in
 //! the initiator's process.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Caps;
+use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
-use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::window::{Life, WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::memory::Memory;
-use hmc_hw::ucx::transport::UcxTransport;
+use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
 use crate::driver::Driver;
 use crate::error::{Error, Result};
@@ -92,7 +94,7 @@ pub(crate) struct UcxPort {
     /// Keys that came before the peer's card.
     early: Vec<(RemoteRegion, u64, Vec<u8>)>,
     /// Tags that the stream has no room for.
-    late: Vec<WorkRequest>,
+    late: VecDeque<WorkRequest>,
     /// Windows that the peer takes back while operations of ours run.
     leaving: Vec<(WindowId, Epoch)>,
     /// Windows of ours that the peer has left.
@@ -115,7 +117,8 @@ impl UcxPort {
             bell: Bell::new(serial, Arc::clone(driver))?,
             keys: Vec::new(),
             early: Vec::new(),
-            late: Vec::new(),
+            // Room for all that may be under way: a put allocates nothing.
+            late: VecDeque::with_capacity(MAX_REQUESTS),
             leaving: Vec::new(),
             left: Vec::new(),
             down: false,
@@ -169,6 +172,12 @@ impl UcxPort {
     /// # Errors
     /// `Io` when UCX cannot read it.
     pub(crate) fn learn_key(&mut self, key: &UcxKey<'_>) -> Result<()> {
+        let place = usize::from(key.region.window.index());
+        if place >= MAX_WINDOWS_PER_PEER || self.early.len() >= MAX_WINDOWS_PER_PEER {
+            let what =
+                format!("a key to window {place}: a peer has {MAX_WINDOWS_PER_PEER} at most");
+            return Err(Error::new(crate::error::ErrorKind::Protocol, what));
+        }
         match &mut self.ucx {
             Some(ucx) => Ok(ucx.learn_remote(key.region, key.base, key.key)?),
             None => {
@@ -249,7 +258,8 @@ impl UcxPort {
 
     /// The peer uses a window of ours no more.
     pub(crate) fn note_left(&mut self, id: WindowId, epoch: Epoch) {
-        if self.left.len() < hmc_core::limits::MAX_WINDOWS_PER_PEER {
+        let revoked = self.windows().entry(id, epoch).is_ok_and(|e| e.life() != Life::Exposed);
+        if revoked && !self.has_left(id, epoch) {
             self.left.push((id, epoch));
         }
     }
@@ -270,9 +280,8 @@ impl UcxPort {
         if let Some(ucx) = &mut self.ucx {
             ucx.bring_down();
         }
-        for id in std::mem::take(&mut self.leaving) {
-            self.left.push(id);
-        }
+        // The end of the link is the word.
+        self.leaving.clear();
     }
 
     /// Whether nothing is under way.
@@ -287,6 +296,16 @@ impl UcxPort {
             ucx.is_idle()
         });
         idle && self.stream.is_harmless()
+    }
+
+    /// Whether the peer's process has ended, and nothing that it sent before can arrive any more.
+    pub(crate) fn peer_has_ended(&mut self) -> bool {
+        if !self.stream.peer_has_ended() {
+            return false;
+        }
+        // What its connections still hold lands now.
+        self.plane.crank();
+        self.is_harmless() && self.ucx.as_ref().is_none_or(UcxTransport::is_closed)
     }
 
     pub(crate) fn interest(&mut self) -> Interest {
@@ -372,10 +391,10 @@ impl Transport for UcxPort {
         if let Some(ucx) = &mut self.ucx {
             n = ucx.poll(out);
             while let Some(work) = ucx.take_notice() {
-                self.late.push(work);
+                self.late.push_back(work);
             }
         }
-        while let Some(work) = self.late.first().copied() {
+        while let Some(work) = self.late.front().copied() {
             if self.down {
                 // The lane has failed it, or will.
                 let rest = out.get_mut(n..).unwrap_or_default();
@@ -385,7 +404,7 @@ impl Transport for UcxPort {
             } else if !self.send_tag(&work) {
                 break;
             }
-            self.late.remove(0);
+            self.late.pop_front();
         }
         let rest = out.get_mut(n..).unwrap_or_default();
         n.saturating_add(self.stream.poll(rest))
