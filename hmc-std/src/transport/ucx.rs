@@ -326,8 +326,7 @@ impl UcxPort {
                 ucx.advance();
             }
             if let Some(status) = ucx.failure() {
-                tracing::info!(peer = self.stream.peer().0, %status, "UCX gave the peer up");
-                self.bring_down(Down::Failed("its UCX endpoint failed"));
+                self.bring_down(Down::Ucx(status));
             }
         }
         if let Some(why) = self.stream.down() {

@@ -27,6 +27,7 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_hw::ucx::result::Status;
 use rustix::io::Errno;
 
 use crate::node::inbox::Inbox;
@@ -45,8 +46,8 @@ pub(crate) enum Down {
     Io(Errno),
     /// The peer broke the protocol.
     Protocol(&'static str),
-    /// What moves the bytes failed.
-    Failed(&'static str),
+    /// UCX gave the peer up.
+    Ucx(Status),
 }
 
 impl std::fmt::Display for Down {
@@ -56,7 +57,7 @@ impl std::fmt::Display for Down {
             Self::Silent => f.write_str("the link ended"),
             Self::Io(e) => write!(f, "{}", std::io::Error::from(*e)),
             Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
-            Self::Failed(what) => f.write_str(what),
+            Self::Ucx(status) => write!(f, "UCX gave it up: {status}"),
         }
     }
 }
