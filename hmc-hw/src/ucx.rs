@@ -2,10 +2,12 @@
 //!
 //! From the ground up: `sys` is what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
 //! it, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
-//! the peers of a session, `endpoint` is the way to one of them, `board` is where callbacks leave their news, and
-//! [`transport`] joins them to the core's border.
+//! the peers of a session, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
+//! [`soft`] moves bytes by messages where no lane reaches memory by itself, and [`transport`] joins them to the core's
+//! border.
 //!
-//! Trust: UCX's lanes over TCP and shared memory check no bounds at the target, and no lane checks the addresses and keys
+//! Trust: UCX's lanes over TCP and shared memory check no bounds at the target (our messages are judged, but whoever
+//! can send them can send UCX's own as well), and no lane checks the addresses and keys
 //! that peers send: UCX is for processes that trust each other, and what makes endpoints and keys must come through an
 //! authenticated channel.
 
@@ -17,6 +19,7 @@ mod layout;
 pub mod library;
 pub mod memory;
 pub mod result;
+pub mod soft;
 mod sys;
 pub mod transport;
 pub mod worker;

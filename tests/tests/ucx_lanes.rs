@@ -17,6 +17,7 @@ use hmc_hw::ucx::Bell;
 use hmc_hw::ucx::context::{Context, Settings};
 use hmc_hw::ucx::library::{Library, Search};
 use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::soft::Door;
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_hw::ucx::worker::Worker;
 use hmc_sim::conformance::transport::{Subject, Support, run};
@@ -43,6 +44,9 @@ struct Pair {
 
 struct Built {
     near: Near,
+    /// The target's way back, and where messages come in there.
+    back: UcxTransport,
+    door: Arc<Door>,
     far: Arc<Worker>,
     here: Arc<Memory>,
     there: Arc<Memory>,
@@ -123,20 +127,24 @@ impl Pair {
             access,
             kind: MemoryKind::Cpu,
         };
-        let mut transport =
-            UcxTransport::new(&near, &far.card().map_err(text)?, false, Box::new(Mute))
-                .map_err(text)?;
+        let ours = Door::new(&near, Box::new(Mute)).map_err(text)?;
+        let door = Door::new(&far, Box::new(Mute)).map_err(text)?;
+        let (near_card, far_card) =
+            (near.card(&ours).map_err(text)?, far.card(&door).map_err(text)?);
+        let mut transport = UcxTransport::new(&near, &ours, &far_card, false).map_err(text)?;
+        let mut back = UcxTransport::new(&far, &door, &near_card, false).map_err(text)?;
         let limit = Instant::now() + Duration::from_secs(10);
-        while !transport.is_wired() {
+        while !transport.is_wired() || !back.is_wired() {
             assert!(Instant::now() < limit, "the two ends do not meet");
             transport.advance();
-            far.crank().progress();
+            back.advance();
         }
         transport.learn_local(KEY, Arc::clone(&here));
         let base = u64::try_from(there.start().as_ptr().addr() + MARGIN).expect("an address");
         transport.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
         let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
-        Ok(Built { near: Near(transport), far, here, there, window, local })
+        door.open(window, Arc::clone(&there), u64::try_from(MARGIN).expect("small"));
+        Ok(Built { near: Near(transport), back, door, far, here, there, window, local })
     }
 }
 
@@ -202,6 +210,7 @@ impl Subject for Pair {
     fn drive(&mut self) {
         let built = self.built_mut();
         // The target's own progress, which software lanes need.
+        built.back.advance();
         built.far.crank().progress();
     }
 
@@ -212,6 +221,7 @@ impl Subject for Pair {
     fn revoke(&mut self) -> Support {
         let built = self.built_mut();
         let limit = Instant::now() + Duration::from_secs(10);
+        built.door.close(built.window.window);
         let mut left = built.near.0.leave_remote(built.window.window);
         while !left {
             assert!(Instant::now() < limit, "the initiator does not leave the window");

@@ -39,6 +39,8 @@ pub(super) struct Board {
     ended: AtomicU32,
     /// The status with which the endpoint failed; 0 while it has not.
     failed: AtomicI32,
+    /// The peer's answers lie at the door.
+    pub(super) mail: AtomicBool,
     library: &'static Library,
     rung: Arc<Rung>,
     /// Its place on the worker's list.
@@ -72,6 +74,7 @@ impl Board {
             records: (0..records).map(record).collect(),
             ended: AtomicU32::new(NONE),
             failed: AtomicI32::new(0),
+            mail: AtomicBool::new(false),
             library,
             rung,
             place,
@@ -111,7 +114,9 @@ impl Board {
 
     /// Whether there is something to take.
     pub(super) fn has_news(&self) -> bool {
-        self.ended.load(Ordering::Acquire) != NONE || self.failed.load(Ordering::Acquire) != 0
+        self.ended.load(Ordering::Acquire) != NONE
+            || self.failed.load(Ordering::Acquire) != 0
+            || self.mail.load(Ordering::Acquire)
     }
 
     /// Takes the records whose requests have ended, in no order.
@@ -124,6 +129,11 @@ impl Board {
             each(at, Status(i8::try_from(status).unwrap_or(i8::MIN)));
             at = next;
         }
+    }
+
+    /// Says that there is news.
+    pub(super) fn mark(&self) {
+        self.rung.mark(self.place);
     }
 
     fn end(&self, record: &Record, status: Status) {

@@ -127,7 +127,7 @@ impl Drop for Config<'_> {
 }
 
 impl Context {
-    /// A context for puts and gets. Takes some 10 ms: UCX looks at all devices.
+    /// A context for puts, gets and messages. Takes some 10 ms: UCX looks at all devices.
     ///
     /// # Errors
     /// [`Failed`]: a setting that UCX does not know, or no device for what `TLS` asks.
@@ -149,7 +149,7 @@ impl Context {
         }
         let params = sys::ucp_params_t {
             field_mask: sys::UCP_PARAM_FIELD_FEATURES | sys::UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-            features: sys::UCP_FEATURE_RMA | sys::UCP_FEATURE_WAKEUP,
+            features: sys::UCP_FEATURE_RMA | sys::UCP_FEATURE_AM | sys::UCP_FEATURE_WAKEUP,
             mt_workers_shared: 1,
             ..zeroed_params()
         };

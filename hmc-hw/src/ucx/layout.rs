@@ -121,6 +121,8 @@ fn declared() -> Layout {
             remote_datatype remote remote_count
         }
         ucp_tag_recv_info_t { sender_tag length }
+        ucp_am_handler_param_t { field_mask id flags cb arg }
+        ucp_am_recv_param_t { recv_attr reply_ep }
     }
     unions! { out:
         ucp_request_param_cb { send recv recv_stream recv_am }

@@ -95,6 +95,7 @@ pub(crate) struct ucs_sock_addr {
 
 pub(crate) type ucs_sock_addr_t = ucs_sock_addr;
 pub(crate) type ucp_tag_recv_info_t = ucp_tag_recv_info;
+pub(crate) type ucp_am_recv_param_t = ucp_am_recv_param;
 
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -219,6 +220,16 @@ pub(crate) type ucp_am_recv_data_nbx_callback_t = Option<
         user_data: *mut c_void,
     ),
 >;
+pub(crate) type ucp_am_recv_callback_t = Option<
+    unsafe extern "C" fn(
+        arg: *mut c_void,
+        header: *const c_void,
+        header_length: usize,
+        data: *mut c_void,
+        length: usize,
+        param: *const ucp_am_recv_param_t,
+    ) -> ucs_status_t,
+>;
 
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -333,6 +344,12 @@ pub(crate) const UCP_MEM_MAP_PROT_LOCAL_READ: c_uint = 1;
 pub(crate) const UCP_MEM_MAP_PROT_LOCAL_WRITE: c_uint = 2;
 pub(crate) const UCP_MEM_MAP_PROT_REMOTE_READ: c_uint = 256;
 pub(crate) const UCP_MEM_MAP_PROT_REMOTE_WRITE: c_uint = 512;
+pub(crate) const UCP_AM_FLAG_WHOLE_MSG: u32 = 1;
+pub(crate) const UCP_AM_FLAG_PERSISTENT_DATA: u32 = 2;
+pub(crate) const UCP_AM_SEND_FLAG_REPLY: u32 = 1;
+pub(crate) const UCP_AM_SEND_FLAG_EAGER: u32 = 2;
+pub(crate) const UCP_AM_SEND_FLAG_RNDV: u32 = 4;
+pub(crate) const UCP_AM_SEND_FLAG_COPY_HEADER: u32 = 8;
 pub(crate) const UCP_OP_ATTR_FIELD_REQUEST: u32 = 1;
 pub(crate) const UCP_OP_ATTR_FIELD_CALLBACK: u32 = 2;
 pub(crate) const UCP_OP_ATTR_FIELD_USER_DATA: u32 = 4;
@@ -349,6 +366,13 @@ pub(crate) const UCP_OP_ATTR_FLAG_NO_IMM_CMPL: u32 = 65536;
 pub(crate) const UCP_OP_ATTR_FLAG_FAST_CMPL: u32 = 131072;
 pub(crate) const UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL: u32 = 262144;
 pub(crate) const UCP_OP_ATTR_FLAG_MULTI_SEND: u32 = 524288;
+pub(crate) const UCP_AM_RECV_ATTR_FIELD_REPLY_EP: u64 = 1;
+pub(crate) const UCP_AM_RECV_ATTR_FLAG_DATA: u64 = 65536;
+pub(crate) const UCP_AM_RECV_ATTR_FLAG_RNDV: u64 = 131072;
+pub(crate) const UCP_AM_HANDLER_PARAM_FIELD_ID: u64 = 1;
+pub(crate) const UCP_AM_HANDLER_PARAM_FIELD_FLAGS: u64 = 2;
+pub(crate) const UCP_AM_HANDLER_PARAM_FIELD_CB: u64 = 4;
+pub(crate) const UCP_AM_HANDLER_PARAM_FIELD_ARG: u64 = 8;
 
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -477,6 +501,25 @@ pub(crate) union ucp_request_param_recv_info {
     pub(crate) tag_info: *mut ucp_tag_recv_info_t,
 }
 
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub(crate) struct ucp_am_handler_param {
+    pub(crate) field_mask: u64,
+    pub(crate) id: c_uint,
+    pub(crate) flags: u32,
+    pub(crate) cb: ucp_am_recv_callback_t,
+    pub(crate) arg: *mut c_void,
+}
+
+pub(crate) type ucp_am_handler_param_t = ucp_am_handler_param;
+
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub(crate) struct ucp_am_recv_param {
+    pub(crate) recv_attr: u64,
+    pub(crate) reply_ep: ucp_ep_h,
+}
+
 pub(crate) const UCP_EP_ATTR_FIELD_NAME: u64 = 1;
 pub(crate) const UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR: u64 = 2;
 pub(crate) const UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR: u64 = 4;
@@ -558,6 +601,10 @@ dyn_api! {
                 worker: ucp_worker_h,
                 param: *const ucp_request_param_t,
             ) -> ucs_status_ptr_t;
+            fn ucp_worker_set_am_recv_handler(
+                worker: ucp_worker_h,
+                param: *const ucp_am_handler_param_t,
+            ) -> ucs_status_t;
             fn ucp_ep_create(
                 worker: ucp_worker_h,
                 params: *const ucp_ep_params_t,
@@ -605,6 +652,15 @@ dyn_api! {
                 count: usize,
                 remote_addr: u64,
                 rkey: ucp_rkey_h,
+                param: *const ucp_request_param_t,
+            ) -> ucs_status_ptr_t;
+            fn ucp_am_send_nbx(
+                ep: ucp_ep_h,
+                id: c_uint,
+                header: *const c_void,
+                header_length: usize,
+                buffer: *const c_void,
+                count: usize,
                 param: *const ucp_request_param_t,
             ) -> ucs_status_ptr_t;
             fn ucp_request_check_status(request: *mut c_void) -> ucs_status_t;

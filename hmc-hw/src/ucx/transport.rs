@@ -4,9 +4,12 @@
 //! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
+//! Where no lane reaches memory by itself, the same operations go as messages ([`super::soft`]).
+//!
 //! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
 
 mod state;
+mod trips;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,25 +20,29 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
-use super::board::Bell;
 use super::context::Failed;
 use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::result::Status;
+use super::soft::{self, Door};
 use super::worker::{Card, Crank, Worker};
 use state::{Group, Local, Remote, State};
+use trips::Trips;
 
 /// Requests that may be under way to one peer, with those that wait for the crank.
 pub const MAX_REQUESTS: usize = 256;
 /// Flushes under way at a time: more would only be behind each other.
 const FLUSHES: usize = 4;
-/// Records: one for each request, for each flush, for the endpoint's close, and for the first put.
-const RECORDS: u32 = 256 + 4 + 2;
+/// Messages of the software path under way at a time.
+const SENDS: u16 = 16;
+/// Records: one for each request, for each flush, for the endpoint's close, for the first put, and for each message.
+pub(super) const RECORDS: u32 = 256 + 4 + 2 + 16;
 const FIRST_FLUSH: u16 = 256;
 const CLOSE: u16 = FIRST_FLUSH + 4;
 const GREETING: u16 = CLOSE + 1;
-const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4);
+const FIRST_SEND: u16 = GREETING + 1;
+const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 16);
 
 /// The release whose requests name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
@@ -67,7 +74,7 @@ impl Orphan {
 }
 
 impl UcxTransport {
-    /// The way to the worker of that card ([`Worker::card`]). `bell` is rung when another thread's progress has ended something.
+    /// The way to the worker of that card ([`Worker::card`]), whose messages come in by `door`.
     ///
     /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notice`] hands
     /// out, and completes those operations itself. Without it a put with a tag is refused.
@@ -78,23 +85,26 @@ impl UcxTransport {
     /// [`Failed`]: `UNREACHABLE` when the two ends have no device in common.
     pub fn new(
         worker: &Arc<Worker>,
+        door: &Arc<Door>,
         card: &[u8],
         sends_tags: bool,
-        bell: Box<dyn Bell>,
     ) -> Result<Self, Failed> {
         let card = Card::read(card).ok_or_else(|| Failed {
             call: "reading a worker's card",
             status: Status::INVALID_PARAM,
             what: format!("{} bytes", card.len()),
         })?;
-        let board = worker.post_board(RECORDS, bell)?;
+        let board = Arc::clone(&door.board);
         let crank = worker.crank();
         let endpoint = Endpoint::new(&crank, card.address, &board)?;
+        let trips = soft::is_wanted(&endpoint, &crank).then(|| Trips::new(card.door));
         let porch = endpoint.unpack(&crank, card.key)?;
         let ours = worker.porch()?;
         let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
         let state = State {
             board,
+            door: Arc::clone(door),
+            trips,
             endpoint: Some(endpoint),
             porch: None,
             greeting: false,
@@ -115,7 +125,14 @@ impl UcxTransport {
             bytes: 0,
         };
         let mut state = state;
-        state.greet(&crank, ours, card.porch, porch);
+        if state.trips.is_some() {
+            porch.destroy(&crank);
+            state.greet_softly(&crank);
+        } else {
+            // Where the two ends differ in what they can do, the peer may send messages.
+            state.tell_way(card.door);
+            state.greet(&crank, ours, card.porch, porch);
+        }
         drop(crank);
         Ok(Self { worker: Arc::clone(worker), state })
     }
@@ -211,7 +228,9 @@ impl UcxTransport {
     /// Whether some work waits for the crank, or for a flush.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.state.queue.is_empty() || self.state.can_flush() || self.state.board.has_news()
+        let state = &self.state;
+        let sends = state.trips.as_ref().is_some_and(Trips::can_send);
+        !state.queue.is_empty() || state.can_flush() || sends || state.board.has_news()
     }
 
     /// A put whose bytes are there and whose tag is to be sent now.
@@ -248,7 +267,8 @@ impl UcxTransport {
             state.launch(&crank, &work);
         }
         state.flush(&crank);
-        if !state.is_quiet() {
+        state.pump(&crank);
+        if !state.is_quiet() || !state.wired {
             crank.progress();
             state.collect(&crank);
         }
@@ -333,6 +353,8 @@ impl Drop for UcxTransport {
         // What is under way keeps what it uses.
         let fresh = State {
             board: Arc::clone(&self.state.board),
+            door: Arc::clone(&self.state.door),
+            trips: None,
             endpoint: None,
             porch: None,
             greeting: false,

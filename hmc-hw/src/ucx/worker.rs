@@ -12,6 +12,7 @@ use super::board::{Bell, Board, Rung};
 use super::context::{Context, Failed, check};
 use super::memory::Memory;
 use super::result::Status;
+use super::soft::{Door, Hall};
 use super::sys;
 use super::transport::Orphan;
 
@@ -31,6 +32,8 @@ pub struct Worker {
     porch: Option<Memory>,
     fd: RawFd,
     crank: Mutex<()>,
+    /// Where messages of peers come in.
+    hall: Arc<Hall>,
     pub(super) rung: Arc<Rung>,
     boards: Mutex<Vec<Option<Weak<Board>>>>,
     /// What requests of peers that are gone still use.
@@ -48,7 +51,7 @@ impl fmt::Debug for Worker {
     }
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -96,11 +99,13 @@ impl Worker {
             porch: None,
             fd: -1,
             crank: Mutex::new(()),
+            hall: Hall::new(),
             rung: Rung::new(),
             boards: Mutex::default(),
             orphans: Mutex::default(),
         };
         // From here on `Drop` gives it back.
+        worker.hall.receive(context.library(), worker.handle.as_ptr())?;
         worker.address = worker.read_address()?;
         worker.porch = Some(Memory::allocate(context, PORCH_BYTES)?);
         // SAFETY: the worker is ours and nobody else has it yet.
@@ -129,15 +134,19 @@ impl Worker {
         &self.context
     }
 
-    /// What a peer needs to come here: the worker's address and the way to its porch. Some hundred bytes, more with more
-    /// devices.
+    /// What the peer of that door needs to come here: the door's number, the worker's address and the way to its porch.
+    /// Some hundred bytes, more with more devices.
     ///
     /// # Errors
     /// [`Failed`].
-    pub fn card(&self) -> Result<Vec<u8>, Failed> {
-        let porch = self.porch()?;
-        Ok(Card { address: &self.address, porch: address_of(porch), key: &porch.pack()? }
-            .to_bytes())
+    pub fn card(&self, door: &Door) -> Result<Vec<u8>, Failed> {
+        let (porch, door) = (self.porch()?, door.number());
+        let key = &porch.pack()?;
+        Ok(Card { door, address: &self.address, porch: address_of(porch), key }.to_bytes())
+    }
+
+    pub(super) fn hall(&self) -> &Arc<Hall> {
+        &self.hall
     }
 
     /// Memory of which the first word is for peers and the second for puts to theirs.
@@ -225,10 +234,11 @@ fn address_of(memory: &Memory) -> u64 {
     u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0)
 }
 
-/// What one worker tells another so that it can come: two lengths (u16, little-endian), the address of its porch (u64),
-/// the worker's address, the key to the porch.
+/// What one worker tells another so that it can come: two lengths (u16, little-endian), the number of the door for it
+/// (u64), the address of the porch (u64), the worker's address, the key to the porch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Card<'a> {
+    pub(super) door: u64,
     pub(super) address: &'a [u8],
     pub(super) porch: u64,
     pub(super) key: &'a [u8],
@@ -241,6 +251,7 @@ impl<'a> Card<'a> {
         for part in [
             &len(self.address)[..],
             &len(self.key),
+            &self.door.to_le_bytes(),
             &self.porch.to_le_bytes(),
             self.address,
             self.key,
@@ -254,12 +265,14 @@ impl<'a> Card<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (address_len, rest) = bytes.split_first_chunk::<2>()?;
         let (key_len, rest) = rest.split_first_chunk::<2>()?;
+        let (door, rest) = rest.split_first_chunk::<8>()?;
         let (porch, rest) = rest.split_first_chunk::<8>()?;
         let (address, key) =
             rest.split_at_checked(usize::from(u16::from_le_bytes(*address_len)))?;
         let fits = key.len() == usize::from(u16::from_le_bytes(*key_len));
         let filled = !address.is_empty() && !key.is_empty();
-        (fits && filled).then(|| Self { address, porch: u64::from_le_bytes(*porch), key })
+        let (door, porch) = (u64::from_le_bytes(*door), u64::from_le_bytes(*porch));
+        (fits && filled).then_some(Self { door, address, porch, key })
     }
 }
 
@@ -305,7 +318,7 @@ impl Crank<'_> {
         self.worker.handle.as_ptr()
     }
 
-    /// Lets UCX work: receives, sends, ends requests. Says whether anything happened; bounded.
+    /// Lets UCX work: receives, sends, ends requests; then answers what came as messages. Says whether anything happened; bounded.
     #[inline]
     pub fn progress(&self) -> bool {
         let mut any = false;
@@ -316,6 +329,9 @@ impl Crank<'_> {
                 break;
             }
             any = true;
+        }
+        if self.worker.hall.calls.is_marked() {
+            any |= self.worker.hall.answer(self);
         }
         any
     }
@@ -367,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_card_is_read_whole_or_not_at_all() {
-        let card = Card { address: b"worker", porch: 0x1122_3344, key: b"key" };
+        let card = Card { door: 0x55, address: b"worker", porch: 0x1122_3344, key: b"key" };
         let bytes = card.to_bytes();
         assert_eq!(bytes[..4], [6, 0, 3, 0]);
         assert_eq!(Card::read(&bytes), Some(card));

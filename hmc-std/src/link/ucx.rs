@@ -50,7 +50,7 @@ impl Link {
     /// `PeerDead`, `Io`.
     pub(crate) fn send_card(&self) -> Result<()> {
         let card = match self.data().port() {
-            Port::Ucx(port) => port.plane().worker().card()?,
+            Port::Ucx(port) => port.card()?,
             _ => return Ok(()),
         };
         self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX, bytes: &card }))

@@ -226,6 +226,7 @@ impl Port {
             }
             Self::Ucx(p) => {
                 p.stream().revoke(id, epoch).map_err(gone)?;
+                p.shut_window(id);
                 Ok(Fence::Word)
             }
             Self::None => Err(Error::new(Kind::NotFound, "no such window")),

@@ -2,8 +2,8 @@
 //!
 //! The stream is the link's second connection, as for shared memory: it shows the peer's end, and carries the tags of
 //! puts once their bytes are there. Everything else goes through [`UcxTransport`], which exists as soon as the peer's card
-//! has come. UCX's software lanes check nothing at the target; the window's range, rights and epoch are checked here, in
-//! the initiator's process.
+//! has come. The window's range, rights and epoch are checked here, in the initiator's process; where bytes go as messages
+//! ([`hmc_hw::ucx::soft`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +19,7 @@ use hmc_core::window::{Life, WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::soft::Door;
 use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
 use crate::driver::Driver;
@@ -86,6 +87,8 @@ pub(crate) struct UcxPort {
     /// Registrations of what is exposed to the peer, by the window's place. Before `stream`, which holds the regions.
     exposed: Vec<Option<Arc<Memory>>>,
     ucx: Option<UcxTransport>,
+    /// Where the peer's messages come in.
+    door: Arc<Door>,
     stream: StreamPort,
     plane: Arc<Plane>,
     bell: Arc<Bell>,
@@ -109,12 +112,14 @@ impl UcxPort {
         serial: u32,
         driver: &Arc<Driver>,
     ) -> Result<Self> {
+        let bell = Bell::new(serial, Arc::clone(driver))?;
         Ok(Self {
             exposed: Vec::new(),
             ucx: None,
+            door: Door::new(plane.worker(), Box::new(Rope(Arc::clone(&bell))))?,
             stream,
             plane,
-            bell: Bell::new(serial, Arc::clone(driver))?,
+            bell,
             keys: Vec::new(),
             early: Vec::new(),
             // Room for all that may be under way: a put allocates nothing.
@@ -145,6 +150,14 @@ impl UcxPort {
         &self.bell
     }
 
+    /// What the peer needs to come here.
+    ///
+    /// # Errors
+    /// As [`hmc_hw::ucx::worker::Worker::card`].
+    pub(crate) fn card(&self) -> Result<Vec<u8>> {
+        Ok(self.plane.worker().card(&self.door)?)
+    }
+
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {
         let ours = self.ucx.as_ref().map_or(0, UcxTransport::bytes_moved);
         (ours.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
@@ -158,8 +171,7 @@ impl UcxPort {
         if self.ucx.is_some() || self.down {
             return Ok(());
         }
-        let rope = Box::new(Rope(Arc::clone(&self.bell)));
-        let mut ucx = UcxTransport::new(self.plane.worker(), card, true, rope)?;
+        let mut ucx = UcxTransport::new(self.plane.worker(), &self.door, card, true)?;
         for (region, base, key) in self.early.drain(..) {
             ucx.learn_remote(region, base, &key)?;
         }
@@ -217,6 +229,7 @@ impl UcxPort {
         if at >= self.exposed.len() {
             self.exposed.resize_with(at.saturating_add(1), || None);
         }
+        self.door.open(*exposed, Arc::clone(&memory), skip);
         if let Some(place) = self.exposed.get_mut(at) {
             *place = Some(memory);
         }
@@ -228,8 +241,14 @@ impl UcxPort {
         self.keys.pop()
     }
 
+    /// No message of the peer's gets into that window from now on.
+    pub(crate) fn shut_window(&mut self, id: WindowId) {
+        self.door.close(id);
+    }
+
     /// Nobody reaches that window any more.
     pub(crate) fn close_window(&mut self, id: WindowId) {
+        self.door.close(id);
         if let Some(place) = self.exposed.get_mut(usize::from(id.index())) {
             *place = None;
         }
@@ -259,14 +278,16 @@ impl UcxPort {
     /// The peer uses a window of ours no more.
     pub(crate) fn note_left(&mut self, id: WindowId, epoch: Epoch) {
         let revoked = self.windows().entry(id, epoch).is_ok_and(|e| e.life() != Life::Exposed);
-        if revoked && !self.has_left(id, epoch) {
+        if revoked && !self.left.contains(&(id, epoch)) {
             self.left.push((id, epoch));
         }
     }
 
-    /// Whether the peer said that it uses a window no more.
+    /// Whether the peer said that it uses a window no more, or cannot: its messages are kept out since the window was
+    /// shut. Nothing of it is being sent, either.
     pub(crate) fn has_left(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.left.contains(&(id, epoch))
+        let left = self.left.contains(&(id, epoch)) || self.door.peer_is_soft();
+        left && !self.door.uses(id)
     }
 
     /// The place of a window is free again.

@@ -23,13 +23,6 @@ const WHEEL: &str = "libucx-cu12==1.22.0";
 /// Tests with real processes that run over UCX as they do over our own transports.
 const PROCESS_TESTS: [&str; 6] =
     ["death", "relay", "relay_ends", "revoke", "sessions", "visibility"];
-/// What UCX's lanes over TCP cannot do: when an initiator is killed in the middle of its puts, UCX ends the process of the
-/// target (`ucp_request.inl`, "unexpected error: Endpoint timeout"; 1.13.1 and 1.22.0). See docs/UCX.md.
-const NOT_OVER_TCP: &str = "the_target_survives_the_death_of_an_initiator";
-/// What they cannot do in 1.13.1 besides: an endpoint that is closed by force with puts under way to a stopped peer ends the
-/// process now and then (`uct_tcp_iface_progress`).
-const NOT_OVER_OLD_TCP: &str = "drop_with_operations_in_flight_ends_them";
-
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The suites over UCX (the only ones so far)
@@ -48,8 +41,6 @@ struct Ucx {
     name: &'static str,
     /// Its library; `None` for the one that the loader finds by itself.
     library: Option<PathBuf>,
-    /// Tests that UCX itself cannot stand over TCP.
-    not_over_tcp: &'static [&'static str],
 }
 
 /// Finds a UCX, installing it when that was asked for.
@@ -106,11 +97,7 @@ fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
         }
     }
     if is_there() {
-        return Ok(Ucx {
-            name: "the system's",
-            library: None,
-            not_over_tcp: &[NOT_OVER_TCP, NOT_OVER_OLD_TCP],
-        });
+        return Ok(Ucx { name: "the system's", library: None });
     }
     let remedy = format!("`apt install {DEBIAN}`, or `cargo xtask test-hw --install` as root");
     Err(Verdict::skipped("no libucp.so.0 in the loader's folders", remedy))
@@ -139,9 +126,7 @@ fn wheel(root: &Path, install: bool) -> Result<Ucx, Verdict> {
         }
     }
     match library_in(&home) {
-        Some(library) => {
-            Ok(Ucx { name: "the wheel's", library: Some(library), not_over_tcp: &[NOT_OVER_TCP] })
-        }
+        Some(library) => Ok(Ucx { name: "the wheel's", library: Some(library) }),
         None => Err(Verdict::skipped(
             format!("{WHEEL} is not installed under {}", home.display()),
             "`cargo xtask test-hw --install`",
@@ -181,16 +166,10 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
         processes.env("HMC_UCX", "1").env("HMC_TEST_VIA", "ucx");
     }
     tcp.env("UCX_TLS", "tcp");
-    for name in ucx.not_over_tcp {
-        println!("skipped over TCP lanes: {name}: UCX itself ends the process (docs/UCX.md)");
-        tcp.args(["--skip", name]);
-    }
     let mut total = Answer::from(Verdict::Passed);
     for command in [&mut lanes, &mut all, &mut tcp] {
         total = total.and(tests(command, LIMIT));
     }
-    let left_out = u64::try_from(ucx.not_over_tcp.len()).unwrap_or(0);
-    total.counts.skipped = total.counts.skipped.saturating_add(left_out);
     total
 }
 

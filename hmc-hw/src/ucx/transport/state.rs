@@ -11,11 +11,13 @@ use hmc_core::span::Side;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{CLOSE, FIRST_FLUSH, FLUSHES, GREETING, MAX_REQUESTS};
+use super::trips::Trips;
+use super::{CLOSE, FIRST_FLUSH, FIRST_SEND, FLUSHES, GREETING, MAX_REQUESTS};
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::{Endpoint, Key, told};
 use crate::ucx::memory::Memory;
 use crate::ucx::result::{Answer, Status};
+use crate::ucx::soft::{Door, Way};
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
@@ -69,6 +71,10 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) board: Arc<Board>,
+    /// Where the peer's messages come in.
+    pub(super) door: Arc<Door>,
+    /// Set where operations go as messages.
+    pub(super) trips: Option<Trips>,
     pub(super) endpoint: Option<Endpoint>,
     /// The key to the peer's porch.
     pub(super) porch: Option<Key>,
@@ -125,7 +131,8 @@ impl State {
     pub(super) fn is_quiet(&self) -> bool {
         let flushing = self.groups.iter().any(|g| g.flying);
         let closing = self.endpoint.is_none() && !self.board.closed.load(Ordering::Acquire);
-        self.free.len() == MAX_REQUESTS && !flushing && !closing && !self.greeting
+        let sending = self.trips.as_ref().is_some_and(|t| !t.is_quiet()) || !self.door.is_quiet();
+        self.free.len() == MAX_REQUESTS && !flushing && !closing && !sending && !self.greeting
     }
 
     pub(super) fn here(
@@ -175,6 +182,13 @@ impl State {
         self.done.push_back(Completion { op, result });
     }
 
+    /// The peer's messages can be answered.
+    pub(super) fn tell_way(&self, door: u64) {
+        if let Some(endpoint) = &self.endpoint {
+            self.door.set_way(Way { endpoint: endpoint.handle(), door });
+        }
+    }
+
     /// Puts a word onto the peer's porch. The flush after it shows that the way is open; without any operation UCX would
     /// not open it, and 1.13 ends the process of one whose peer goes while it does.
     pub(super) fn greet(&mut self, crank: &Crank<'_>, ours: &Memory, theirs: u64, key: Key) {
@@ -211,10 +225,17 @@ impl State {
             Ok(order) => order,
             Err(why) => return self.finish(work.op, Err(why)),
         };
+        if order.len == 0 && self.trips.is_some() {
+            return self.arrived(work);
+        }
         // There is one: no more are accepted than there are.
         let Some(record) = self.free.pop() else {
             return self.finish(work.op, Err(Failure::Transport(i32::from(Status::NO_RESOURCE.0))));
         };
+        if self.trips.is_some() {
+            self.enter(record, work, Flush::Needless, false);
+            return self.depart(crank, record, work);
+        }
         let mut param = told(&self.board, u32::from(record));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
@@ -253,23 +274,27 @@ impl State {
             self.free.push(record);
             return self.arrived(work);
         }
+        self.enter(record, work, if visible { Flush::Wanted } else { Flush::Needless }, returned);
+        if visible {
+            self.unflushed.push(record);
+        }
+    }
+
+    /// Notes an operation that is under way from now on.
+    fn enter(&mut self, record: u16, work: &WorkRequest, flush: Flush, returned: bool) {
         let window = work.remote.window.index();
         if let Some(Some(remote)) = self.remotes.get_mut(usize::from(window)) {
             remote.users = remote.users.saturating_add(1);
         }
-        let flush = if visible { Flush::Wanted } else { Flush::Needless };
         if let Some(place) = self.flights.get_mut(usize::from(record)) {
             *place = Some(Flight { work: *work, flush, returned, failure: None });
-        }
-        if visible {
-            self.unflushed.push(record);
         }
     }
 
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     pub(super) fn flush(&mut self, crank: &Crank<'_>) {
-        if self.unflushed.is_empty() && self.greeted {
+        if self.trips.is_some() || self.unflushed.is_empty() && self.greeted {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
@@ -355,14 +380,19 @@ impl State {
     }
 
     /// Takes what the callbacks have left.
-    pub(super) fn collect(&mut self, _: &Crank<'_>) {
+    pub(super) fn collect(&mut self, crank: &Crank<'_>) {
         if !self.board.has_news() {
             return;
+        }
+        if self.board.mail.swap(false, Ordering::AcqRel) {
+            self.read_mail();
         }
         let board = Arc::clone(&self.board);
         board.take(|record, status| {
             let record = u16::try_from(record).unwrap_or(CLOSE);
-            if record == GREETING {
+            if let Some(at) = record.checked_sub(FIRST_SEND) {
+                self.message_returned(usize::from(at), status);
+            } else if record == GREETING {
                 self.greeting = false;
                 if status != Status::OK {
                     self.board.fail(status);
@@ -381,6 +411,7 @@ impl State {
                 self.settle(record);
             }
         });
+        self.pump(crank);
     }
 
     pub(super) fn bring_down(&mut self, crank: &Crank<'_>) {
@@ -388,6 +419,7 @@ impl State {
         for work in std::mem::take(&mut self.queue) {
             self.finish(work.op, Err(Failure::PeerDead));
         }
+        self.give_up_trips();
         if let Some(endpoint) = self.endpoint.take() {
             endpoint.close(crank, &self.board, u32::from(CLOSE));
         }
@@ -415,6 +447,6 @@ fn to_usize(n: u64) -> Result<usize, Failure> {
     usize::try_from(n).map_err(|_| Failure::UnknownRegion)
 }
 
-fn failure_of(status: Status) -> Failure {
+pub(super) fn failure_of(status: Status) -> Failure {
     Failure::Transport(i32::from(status.0))
 }

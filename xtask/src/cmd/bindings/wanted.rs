@@ -1,7 +1,7 @@
 //! What of UCX is declared: functions, constants, and the types that they bring along.
 
 /// Functions without which UCX is of no use to us; in the order of the written table.
-pub(super) const REQUIRED: [&str; 35] = [
+pub(super) const REQUIRED: [&str; 37] = [
     "ucp_init_version",
     "ucp_cleanup",
     "ucp_get_version",
@@ -21,6 +21,7 @@ pub(super) const REQUIRED: [&str; 35] = [
     "ucp_worker_arm",
     "ucp_worker_signal",
     "ucp_worker_flush_nbx",
+    "ucp_worker_set_am_recv_handler",
     "ucp_ep_create",
     "ucp_ep_close_nbx",
     "ucp_ep_flush_nbx",
@@ -33,6 +34,7 @@ pub(super) const REQUIRED: [&str; 35] = [
     "ucp_rkey_destroy",
     "ucp_put_nbx",
     "ucp_get_nbx",
+    "ucp_am_send_nbx",
     "ucp_request_check_status",
     "ucp_request_free",
     "ucp_request_cancel",
@@ -44,7 +46,7 @@ pub(super) const OPTIONAL: [&str; 4] =
     ["ucp_ep_query", "ucp_ep_print_info", "ucp_rkey_ptr", "ucp_lib_query"];
 
 /// The enumerations whose constants are wanted and that no wanted function names.
-pub(super) const ENUMS: [&str; 13] = [
+pub(super) const ENUMS: [&str; 17] = [
     "ucp_params_field",
     "ucp_feature",
     "ucp_worker_params_field",
@@ -58,6 +60,10 @@ pub(super) const ENUMS: [&str; 13] = [
     "ucp_mem_attr_field",
     "ucp_ep_attr_field",
     "ucp_lib_attr_field",
+    "ucp_am_cb_flags",
+    "ucp_send_am_flags",
+    "ucp_am_handler_param_field",
+    "ucp_am_recv_attr_t",
 ];
 
 /// Wanted constants of enumerations without a name, as a regular expression.
@@ -65,7 +71,7 @@ pub(super) const NAMELESS: &str = "UCP_MEM_MAP_.*";
 
 /// The constants that are kept, by the beginning of their name, and the type of the field that holds
 /// them; without one they keep their enumeration's. The first match counts.
-const CONSTANTS: [(&str, Option<&str>); 20] = [
+const CONSTANTS: [(&str, Option<&str>); 24] = [
     ("UCP_PARAM_FIELD_", Some("u64")),
     ("UCP_FEATURE_", Some("u64")),
     ("UCP_WORKER_PARAM_FIELD_", Some("u64")),
@@ -81,6 +87,10 @@ const CONSTANTS: [(&str, Option<&str>); 20] = [
     ("UCP_MEM_ATTR_FIELD_", Some("u64")),
     ("UCP_EP_ATTR_FIELD_", Some("u64")),
     ("UCP_LIB_ATTR_FIELD_", Some("u64")),
+    ("UCP_AM_FLAG_", Some("u32")),
+    ("UCP_AM_SEND_FLAG_", Some("u32")),
+    ("UCP_AM_HANDLER_PARAM_FIELD_", Some("u64")),
+    ("UCP_AM_RECV_ATTR_", Some("u64")),
     ("UCS_MEMORY_TYPE_", None),
     ("UCS_THREAD_MODE_", None),
     ("UCS_OK", None),

@@ -1,0 +1,121 @@
+//! The software path: puts and gets as active messages, which the target's own code judges and executes.
+//!
+//! Where an endpoint has no lane that reaches memory by itself (TCP, UD), UCX makes puts and gets out of messages too,
+//! but its target checks nothing, answers each piece of some kilobytes, and ends its process when an answer finds the
+//! initiator gone (`ucp_rma_sw_send_cmpl` and `ucp_request_send`, rma_sw.c and ucp_request.inl, 1.13.1 and 1.22.0). Here
+//! the target looks the window up as it does for our own streams, answers once for each operation, several in one
+//! message, and a send that fails is a status like any other.
+//!
+//! A message is the core's data frame behind the number of the receiver's [`Door`]:
+//!
+//! | kind | bytes that follow |
+//! |---|---|
+//! | `Write` | payload for `offset` of the window; `total` is the operation's. With `total` 0: a greeting |
+//! | `Read` | none |
+//! | `ReadData` | payload for `offset` of the operation |
+//! | `Ack`, `Nack` | more such frames |
+//!
+//! Pieces may come in any order: both ends count bytes. `seq` is the record of the operation at its initiator with a
+//! count of its uses above it.
+
+mod answers;
+mod door;
+mod hall;
+
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
+
+pub use door::Door;
+pub(super) use door::{Landing, Way};
+pub(super) use hall::Hall;
+
+use super::endpoint::Endpoint;
+use super::result::Answer;
+use super::sys;
+use super::worker::Crank;
+
+/// The number of the active message (`id` in ucp.h) of all that is sent here.
+const MESSAGE: u32 = 0;
+/// Bytes of a message before what follows.
+pub(super) const HEAD_BYTES: usize = 8 + DATA_FRAME_BYTES;
+/// Payload of one message. With its heads it fits a segment that a TCP lane receives (`UCX_TCP_RX_SEG_SIZE`, 64 KiB).
+pub(super) const PIECE: u64 = 60 << 10;
+
+/// The head of a message: to which door, and what.
+pub(super) fn head(door: u64, frame: &DataFrame) -> [u8; HEAD_BYTES] {
+    let mut bytes = [0; HEAD_BYTES];
+    if let Some((number, rest)) = bytes.split_first_chunk_mut::<8>() {
+        *number = door.to_le_bytes();
+        rest.copy_from_slice(&frame.emit());
+    }
+    bytes
+}
+
+/// Reads a head; `None` when it is none.
+fn read_head(bytes: &[u8]) -> Option<(u64, DataFrame)> {
+    let (door, rest) = bytes.split_first_chunk::<8>()?;
+    let frame = DataFrame::parse(rest.try_into().ok()?).ok()?;
+    Some((u64::from_le_bytes(*door), frame))
+}
+
+/// Sends one message. `param` says whom to tell of its end.
+///
+/// # Safety
+/// `head` and the `len` bytes at `payload` stay as they are until the send has ended, and may be read until then.
+pub(super) unsafe fn send(
+    crank: &Crank<'_>,
+    to: sys::ucp_ep_h,
+    head: &[u8; HEAD_BYTES],
+    (payload, len): (*const u8, usize),
+    mut param: sys::ucp_request_param_t,
+) -> Result<Answer, super::result::Status> {
+    param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    // Without rendezvous, which would have the peer read from here by UCX's own means.
+    param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
+    param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+    // SAFETY: the crank is held and the endpoint lives; the caller vouches for the bytes.
+    let answer = unsafe {
+        (crank.api().ucp_am_send_nbx)(
+            to,
+            MESSAGE,
+            head.as_ptr().cast(),
+            HEAD_BYTES,
+            payload.cast(),
+            len,
+            &param,
+        )
+    };
+    Answer::of(answer)
+}
+
+/// Transports without puts and gets of their own, by the beginnings of their names (`ucx_info -d`), and those that only
+/// help others: between processes of one host, or with the memory of devices.
+const MESSAGES_ONLY: [&str; 9] =
+    ["tcp", "ud", "srd", "cma", "knem", "cuda", "rocm", "ze_", "gdr_copy"];
+
+/// Whether UCX would make puts and gets out of messages on that endpoint.
+pub(super) fn is_wanted(endpoint: &Endpoint, crank: &Crank<'_>) -> bool {
+    let lanes = endpoint.lanes(crank);
+    let by_messages = |lane: &String| MESSAGES_ONLY.iter().any(|name| lane.starts_with(name));
+    !lanes.is_empty() && lanes.iter().all(by_messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEAD_BYTES, head, read_head};
+    use hmc_core::wire::data::{DataFrame, DataKind};
+
+    #[test]
+    fn a_head_is_read_whole_or_not_at_all() {
+        let mut frame = DataFrame::new(DataKind::Write, 7);
+        (frame.len, frame.total, frame.offset) = (5, 9, 4);
+        let bytes = head(0x1122_3344_5566_7788, &frame);
+        assert_eq!(read_head(&bytes), Some((0x1122_3344_5566_7788, frame)));
+        for len in 0..HEAD_BYTES {
+            assert_eq!(read_head(&bytes[..len]), None, "{len} bytes");
+        }
+        assert_eq!(read_head(&[&bytes[..], b"x"].concat()), None);
+        let mut wrong = bytes;
+        wrong[8] = 99;
+        assert_eq!(read_head(&wrong), None);
+    }
+}

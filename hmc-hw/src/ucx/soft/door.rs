@@ -1,0 +1,421 @@
+//! The target's side of one peer: its windows as they are here, what came for them, what is to be answered.
+//!
+//! Messages come in during calls of progress, in whichever thread has the worker's crank; windows are opened and closed
+//! by the link's threads. One lock is between them, held for one piece at the most. Once [`Door::close`] has returned, no
+//! message writes into that window any more, whatever the peer does.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::kinds::Access;
+use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::span::{Extent, Side, Span};
+use hmc_core::window::WindowFault;
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+use hmc_core::work::Failure;
+use hmc_mem::shared::SharedBytes;
+
+use super::answers::{Answers, Reading};
+use crate::ucx::board::{Bell, Board};
+use crate::ucx::context::Failed;
+use crate::ucx::memory::Memory;
+use crate::ucx::result::Status;
+use crate::ucx::sys;
+use crate::ucx::transport::{MAX_REQUESTS, RECORDS};
+use crate::ucx::worker::{Crank, Worker, lock};
+
+/// More than an honest peer can have under way, twice.
+const MOST: usize = 2 * MAX_REQUESTS;
+
+/// One window as it is here.
+#[derive(Debug)]
+struct Opening {
+    region: RemoteRegion,
+    memory: Arc<Memory>,
+    /// Where it begins within that memory.
+    skip: u64,
+}
+
+/// Bytes of a put that have come so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrival {
+    seq: u32,
+    bytes: u64,
+    failure: Option<Failure>,
+}
+
+/// Where the bytes of a get of ours go.
+#[derive(Debug)]
+pub(in crate::ucx) struct Landing {
+    pub(in crate::ucx) seq: u32,
+    pub(in crate::ucx) memory: Arc<Memory>,
+    pub(in crate::ucx) span: Span,
+    pub(in crate::ucx) come: u64,
+}
+
+/// The way to the peer: its endpoint, and the number of its door.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ucx) struct Way {
+    pub(in crate::ucx) endpoint: sys::ucp_ep_h,
+    pub(in crate::ucx) door: u64,
+}
+
+// SAFETY: a name that is only used under the crank of its worker.
+unsafe impl Send for Way {}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    openings: Vec<Option<Opening>>,
+    arrivals: Box<[Arrival]>,
+    landings: Box<[Option<Landing>]>,
+    /// How operations of ours ended.
+    mail: VecDeque<(u32, Result<(), Failure>)>,
+    pub(super) answers: Answers,
+    /// The peer works by messages alone: closing a window keeps it out.
+    peer_is_soft: bool,
+}
+
+/// Where one peer's messages come in.
+pub struct Door {
+    number: u64,
+    pub(in crate::ucx) board: Arc<Board>,
+    pub(super) replies: Arc<Board>,
+    pub(super) inner: Mutex<Inner>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Nobody waits for a reply.
+struct Mute;
+
+impl Bell for Mute {
+    fn ring(&self) {}
+}
+
+/// A view of a part of registered memory.
+fn view(memory: &Memory, skip: u64, len: u64) -> Option<SharedBytes<'_>> {
+    let (skip, len) = (usize::try_from(skip).ok()?, usize::try_from(len).ok()?);
+    if skip.checked_add(len)? > memory.len() {
+        return None;
+    }
+    let at = NonNull::new(memory.start().as_ptr().wrapping_add(skip))?;
+    // SAFETY: registered memory is valid for reads and writes as long as the registration, which the result borrows, and
+    // is not touched through references (the contract of `Memory::register`).
+    Some(unsafe { SharedBytes::new(at, len) })
+}
+
+impl Inner {
+    fn opening(&self, id: WindowId, epoch: Epoch) -> Result<&Opening, WindowFault> {
+        let place = self.openings.get(usize::from(id.index())).and_then(Option::as_ref);
+        match place.filter(|o| o.region.window == id) {
+            None => Err(WindowFault::Unknown),
+            Some(o) if o.region.epoch != epoch => Err(WindowFault::StaleEpoch),
+            Some(o) => Ok(o),
+        }
+    }
+
+    fn judge(
+        &self,
+        frame: &DataFrame,
+        len: u64,
+        wanted: Access,
+    ) -> Result<(&Opening, Span), Failure> {
+        let opening = self.opening(frame.window, frame.epoch).map_err(Failure::Window)?;
+        if !opening.region.access.contains(wanted) {
+            return Err(Failure::Window(WindowFault::Access));
+        }
+        match opening.region.extent.span(Side::Remote, frame.offset, len) {
+            Ok(span) => Ok((opening, span)),
+            Err(e) => Err(Failure::Window(WindowFault::OutOfWindow(e))),
+        }
+    }
+
+    fn write(&self, frame: &DataFrame, data: &[u8]) -> Result<(), Failure> {
+        let (opening, span) = self.judge(frame, u64::from(frame.len), Access::WRITE)?;
+        let whole = opening.region.extent.len();
+        let bytes = view(&opening.memory, opening.skip, whole).ok_or(Failure::UnknownRegion)?;
+        bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
+    }
+
+    /// A piece of a put. `false`: the peer does not keep to the rules.
+    fn take_write(&mut self, frame: &DataFrame, data: &[u8]) -> bool {
+        if frame.total == 0 {
+            self.peer_is_soft = true;
+            return self.answers.say(DataFrame::ack(frame.seq, 1));
+        }
+        let written = self.write(frame, data);
+        let Some(arrival) = self.arrivals.get_mut(place_of(frame.seq)) else { return false };
+        if arrival.seq != frame.seq {
+            *arrival = Arrival { seq: frame.seq, ..Arrival::default() };
+        }
+        arrival.failure = arrival.failure.or(written.err());
+        arrival.bytes = arrival.bytes.saturating_add(u64::from(frame.len));
+        if arrival.bytes < frame.total {
+            return true;
+        }
+        let answer = match arrival.failure {
+            None => DataFrame::ack(frame.seq, 1),
+            Some(why) => DataFrame::nack(frame.seq, why),
+        };
+        // No operation has this number.
+        *arrival = Arrival { seq: u32::MAX, ..Arrival::default() };
+        self.answers.say(answer)
+    }
+
+    fn take_read(&mut self, frame: &DataFrame) -> bool {
+        match self.judge(frame, frame.total, Access::READ) {
+            Err(why) => self.answers.say(DataFrame::nack(frame.seq, why)),
+            Ok((opening, span)) => {
+                let reading = Reading {
+                    seq: frame.seq,
+                    window: frame.window,
+                    epoch: frame.epoch,
+                    memory: Arc::clone(&opening.memory),
+                    start: opening.skip.saturating_add(span.offset()),
+                    total: frame.total,
+                    sent: 0,
+                };
+                self.answers.read(reading)
+            }
+        }
+    }
+
+    /// A piece of a get of ours.
+    fn take_data(&mut self, frame: &DataFrame, data: &[u8]) -> bool {
+        let Some(place) = self.landings.get_mut(place_of(frame.seq)) else { return false };
+        // What comes after its operation was given up has no place to go.
+        let Some(landing) = place.as_mut().filter(|l| l.seq == frame.seq) else { return true };
+        let (whole, len) = (landing.span, u64::from(frame.len));
+        if frame.total != whole.len() {
+            return false;
+        }
+        let Ok(span) = Extent::new(whole.len()).span(Side::Local, frame.offset, len) else {
+            return false;
+        };
+        let bytes = view(&landing.memory, whole.offset(), whole.len());
+        if bytes.is_none_or(|b| b.write_at(span, data).is_err()) {
+            return false;
+        }
+        landing.come = landing.come.saturating_add(len);
+        if landing.come >= whole.len() {
+            *place = None;
+            self.mail.push_back((frame.seq, Ok(())));
+        }
+        true
+    }
+
+    fn take_answers(&mut self, first: &DataFrame, more: &[u8]) -> bool {
+        let mut frame = Some(*first);
+        let mut rest = more;
+        while let Some(answer) = frame {
+            let result = match answer.kind {
+                DataKind::Ack => Ok(()),
+                DataKind::Nack => Err(answer.why().map_or(Failure::Unsupported, |w| w.failure())),
+                _ => return false,
+            };
+            if result.is_err()
+                && let Some(place) = self.landings.get_mut(place_of(answer.seq))
+                && place.as_ref().is_some_and(|l| l.seq == answer.seq)
+            {
+                *place = None;
+            }
+            if self.mail.len() >= MOST {
+                return false;
+            }
+            self.mail.push_back((answer.seq, result));
+            frame = match rest.split_first_chunk::<DATA_FRAME_BYTES>() {
+                Some((next, after)) => {
+                    rest = after;
+                    match DataFrame::parse(next) {
+                        Ok(next) => Some(next),
+                        Err(_) => return false,
+                    }
+                }
+                None => None,
+            };
+        }
+        rest.is_empty()
+    }
+}
+
+/// The place of an operation among those of its initiator.
+pub(in crate::ucx) fn place_of(seq: u32) -> usize {
+    usize::from(seq.to_le_bytes()[0])
+}
+const _: () = assert!(MAX_REQUESTS == 256, "a byte names a record");
+
+impl Door {
+    /// A door of that worker. `bell` is rung when another thread's progress has ended something of the transport behind it.
+    ///
+    /// # Errors
+    /// [`Failed`]: too many peers.
+    pub fn new(worker: &Worker, bell: Box<dyn Bell>) -> Result<Arc<Self>, Failed> {
+        let hall = worker.hall();
+        let board = worker.post_board(RECORDS, bell)?;
+        let replies = Board::new(
+            Answers::SENDS,
+            worker.context().library(),
+            Arc::clone(&hall.calls),
+            board.place,
+            Box::new(Mute),
+        );
+        let inner = Inner {
+            openings: Vec::new(),
+            arrivals: vec![Arrival { seq: u32::MAX, ..Arrival::default() }; MAX_REQUESTS].into(),
+            landings: std::iter::repeat_with(|| None).take(MAX_REQUESTS).collect(),
+            // Room for all that may be under way: a put allocates nothing.
+            mail: VecDeque::with_capacity(MAX_REQUESTS),
+            answers: Answers::new(MOST),
+            peer_is_soft: false,
+        };
+        let place = board.place;
+        let door =
+            Arc::new(Self { number: hall.number(place), board, replies, inner: Mutex::new(inner) });
+        hall.hang(place, &door);
+        Ok(door)
+    }
+
+    /// Its number, which the peer puts before all it sends.
+    pub(in crate::ucx) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Lets messages of the peer into a window, which lies `skip` bytes into `memory`.
+    pub fn open(&self, region: RemoteRegion, memory: Arc<Memory>, skip: u64) {
+        let mut inner = lock(&self.inner);
+        let at = usize::from(region.window.index());
+        if at >= inner.openings.len() {
+            inner.openings.resize_with(at.saturating_add(1), || None);
+        }
+        if let Some(place) = inner.openings.get_mut(at) {
+            *place = Some(Opening { region, memory, skip });
+        }
+    }
+
+    /// Keeps messages out of a window: after this none of them writes there, and no get of it begins. What UCX still
+    /// sends of it, [`Door::uses`] tells.
+    pub fn close(&self, id: WindowId) {
+        let mut inner = lock(&self.inner);
+        if let Some(place) = inner.openings.get_mut(usize::from(id.index()))
+            && place.as_ref().is_some_and(|o| o.region.window == id)
+        {
+            *place = None;
+        }
+        inner.answers.refuse(id);
+        drop(inner);
+        self.call();
+    }
+
+    /// Whether bytes of a window are being sent.
+    #[must_use]
+    pub fn uses(&self, id: WindowId) -> bool {
+        lock(&self.inner).answers.uses(id)
+    }
+
+    /// Whether the peer reaches memory here by messages alone, so that closing a window keeps it out.
+    #[must_use]
+    pub fn peer_is_soft(&self) -> bool {
+        lock(&self.inner).peer_is_soft
+    }
+
+    /// The peer can be answered from now on.
+    pub(in crate::ucx) fn set_way(&self, way: Way) {
+        lock(&self.inner).answers.way = Some(way);
+        self.call();
+    }
+
+    /// The peer is gone: nothing is answered, nothing lands, no window is open.
+    pub(in crate::ucx) fn shut(&self) {
+        let mut inner = lock(&self.inner);
+        inner.answers.forget();
+        inner.openings.clear();
+        inner.landings.iter_mut().for_each(|place| *place = None);
+    }
+
+    /// Whether nothing of it is being sent.
+    pub(in crate::ucx) fn is_quiet(&self) -> bool {
+        lock(&self.inner).answers.is_quiet()
+    }
+
+    /// The bytes of a get of ours may come.
+    pub(in crate::ucx) fn expect(&self, landing: Landing) {
+        let mut inner = lock(&self.inner);
+        if let Some(place) = inner.landings.get_mut(place_of(landing.seq)) {
+            *place = Some(landing);
+        }
+    }
+
+    /// They may not any more.
+    pub(in crate::ucx) fn expect_no_more(&self, seq: u32) {
+        if let Some(place) = lock(&self.inner).landings.get_mut(place_of(seq)) {
+            *place = None;
+        }
+    }
+
+    /// How an operation of ours ended.
+    pub(in crate::ucx) fn take_mail(&self) -> Option<(u32, Result<(), Failure>)> {
+        lock(&self.inner).mail.pop_front()
+    }
+
+    /// Has [`Door::answer`] called by whoever makes progress next.
+    pub(super) fn call(&self) {
+        self.replies.mark();
+    }
+
+    /// A message came.
+    pub(super) fn take(&self, frame: &DataFrame, data: &[u8]) {
+        let mut inner = lock(&self.inner);
+        let fits = |frame: &DataFrame| usize::try_from(frame.len) == Ok(data.len());
+        let honest = match frame.kind {
+            DataKind::Write => fits(frame) && inner.take_write(frame, data),
+            DataKind::Read => data.is_empty() && frame.total != 0 && inner.take_read(frame),
+            DataKind::ReadData => fits(frame) && inner.take_data(frame, data),
+            DataKind::Ack | DataKind::Nack => inner.take_answers(frame, data),
+            DataKind::WriteRef | DataKind::ReadRef | DataKind::Region => false,
+        };
+        let (mail, answers) = (!inner.mail.is_empty(), inner.answers.is_wanted());
+        drop(inner);
+        if !honest {
+            self.board.fail(Status::INVALID_PARAM);
+        }
+        if mail || !honest {
+            self.board.mail.store(true, Ordering::Release);
+            self.board.mark();
+        }
+        if answers {
+            self.call();
+        }
+    }
+
+    /// Sends what there is to be answered. Whether there was something.
+    pub(super) fn answer(&self, crank: &Crank<'_>) -> bool {
+        let mut inner = lock(&self.inner);
+        let mut freed = false;
+        self.replies.take(|send, _| {
+            inner.answers.returned(send);
+            freed = true;
+        });
+        let sent = inner.answers.send(crank, &self.replies);
+        drop(inner);
+        if freed {
+            // Whoever waits until a window is not used any more looks again.
+            self.board.mail.store(true, Ordering::Release);
+            self.board.mark();
+        }
+        match sent {
+            Ok(any) => any || freed,
+            Err(status) => {
+                self.board.fail(status);
+                self.board.mark();
+                true
+            }
+        }
+    }
+}
