@@ -18,6 +18,7 @@ mod endpoint;
 mod layout;
 pub mod library;
 pub mod memory;
+mod printed;
 pub mod result;
 pub mod soft;
 mod sys;

@@ -47,11 +47,16 @@ pub struct Config {
     pub(crate) ucx: Ucx,
 }
 
+/// UCX workers of one session, at the most.
+const MAX_CHANNELS: u32 = 16;
+
 /// How UCX is found and set up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ucx {
     /// Whether the session takes part from its start: peers can ask for it, and its buffer is UCX's.
     pub(crate) wanted: bool,
+    /// Workers, if more than one was asked for.
+    pub(crate) workers: Option<u32>,
     /// Keys of UCX's own configuration.
     pub(crate) keys: Vec<(String, String)>,
     pub(crate) library: Option<PathBuf>,
@@ -181,6 +186,9 @@ impl Config {
                 self.windows,
                 limits::MAX_WINDOWS_PER_PEER
             )));
+        }
+        if let Some(n) = self.ucx.workers.filter(|n| !(1..=MAX_CHANNELS).contains(n)) {
+            return Err(Error::config(format!("{n} channels: choose 1 to {MAX_CHANNELS}")));
         }
         if let Some(addr) = self.tcp {
             check_exposure(addr.ip(), self.insecure)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
+use hmc_core::wire::hello::Features;
 use hmc_core::wire::reject::RejectReason;
 
 use crate::accept::Way;
@@ -197,7 +198,7 @@ impl Dialing {
                     }
                     self.stage = Stage::Data(met, talk, ConnType::Shm);
                     if let Some(why) = self.no_shm(shared) {
-                        self.fall_back(why)?;
+                        self.fall_back(shared, why)?;
                     }
                 }
                 Stage::Data(met, _, kind) => {
@@ -208,10 +209,10 @@ impl Dialing {
                     (Ok(Some(Reached::Attached)), _) => return self.link(shared).map(Step::Linked),
                     (Ok(Some(Reached::Refused(why))), kind) => {
                         let refused = refusal(self.rank, shared.config.rank, why);
-                        self.not_by(kind, refused)?;
+                        self.not_by(shared, kind, refused)?;
                     }
                     (Ok(Some(Reached::Connected(_))), _) => return Err(other_question()),
-                    (Err(e), kind) => self.not_by(kind, e)?,
+                    (Err(e), kind) => self.not_by(shared, kind, e)?,
                 },
                 Stage::Over => return Err(Error::new(ErrorKind::Closed, "this dial is over")),
             }
@@ -262,7 +263,7 @@ impl Dialing {
                         }
                         Ok(())
                     }
-                    Err(e) => self.not_by(kind, e),
+                    Err(e) => self.not_by(shared, kind, e),
                 }
             }
             stage => {
@@ -286,12 +287,19 @@ impl Dialing {
     }
 
     /// The data connection of that kind came to nothing.
-    fn not_by(&mut self, kind: ConnType, why: Error) -> Result<()> {
-        if kind == ConnType::Shm { self.fall_back(why.to_string()) } else { Err(why) }
+    fn not_by(&mut self, shared: &Shared, kind: ConnType, why: Error) -> Result<()> {
+        match kind {
+            ConnType::Shm => self.fall_back(shared, why.to_string()),
+            ConnType::Ucx if self.conn == ConnType::Auto => {
+                self.go_on(ConnType::Ucx, why.to_string(), ConnType::Tcp);
+                Ok(())
+            }
+            _ => Err(why),
+        }
     }
 
     /// No shared memory: the next best, unless shared memory was asked for by name.
-    fn fall_back(&mut self, why: String) -> Result<()> {
+    fn fall_back(&mut self, shared: &Shared, why: String) -> Result<()> {
         if self.conn == ConnType::Shm {
             return Err(Error::new(ErrorKind::Unavailable, format!("no shm: {why}")));
         }
@@ -302,16 +310,43 @@ impl Dialing {
                 format!("{what} is not in this build; use auto, shm, tcp or ucx"),
             ));
         }
+        let next = match self.no_hardware(shared) {
+            _ if self.conn != ConnType::Auto => ConnType::Tcp,
+            None => ConnType::Ucx,
+            Some(why) => {
+                self.choices.push(Choice { conn: ConnType::Ucx, chosen: false, why });
+                ConnType::Tcp
+            }
+        };
+        self.go_on(ConnType::Shm, why, next);
+        Ok(())
+    }
+
+    /// Passes one kind over and tries the next.
+    fn go_on(&mut self, passed: ConnType, why: String, next: ConnType) {
         if !why.is_empty() {
-            self.choices.push(Choice { conn: ConnType::Shm, chosen: false, why });
+            self.choices.push(Choice { conn: passed, chosen: false, why });
         }
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Data(met, first, _) | Stage::Attach(met, first, ..) => {
-                Stage::Data(met, first, ConnType::Tcp)
+                Stage::Data(met, first, next)
             }
             stage => stage,
         };
-        Ok(())
+    }
+
+    /// Why UCX is not chosen by itself: its lanes of hardware are what makes it worth its trust. `None` when it is.
+    fn no_hardware(&self, shared: &Shared) -> Option<String> {
+        let (Stage::Data(met, ..) | Stage::Attach(met, ..)) = &self.stage else { return None };
+        let why = match shared.ucx_begun() {
+            None => "this session takes no part in it",
+            Some(_) if !met.ucx => "the peer takes no part in it",
+            Some(ours) if ours.has_nic() && met.features.contains(Features::UCX_NIC) => {
+                return None;
+            }
+            Some(_) => "no RDMA hardware at both ends; ask for it by name",
+        };
+        Some(why.to_owned())
     }
 
     /// Both connections are there: makes the link of them.
@@ -378,6 +413,7 @@ impl Dialing {
                     note(ConnType::Tcp, false, "shm is faster");
                 }
             }
+            (ConnType::Ucx, ConnType::Auto) => note(kind, true, "RDMA hardware at both ends"),
             (_, ConnType::Auto) => note(kind, true, "what is left"),
             _ => note(kind, true, "asked for by name"),
         }

@@ -153,6 +153,8 @@ pub struct UcxFacts {
     pub path: std::path::PathBuf,
     /// Kinds of device memory that it was built and started for: `cuda`, `rocm`.
     pub devices: Vec<&'static str>,
+    /// Transports and devices that it may use here, as it names them: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
+    pub transports: Vec<String>,
 }
 
 /// Loads UCX and opens its devices, as a session that takes part in it does.

@@ -191,6 +191,7 @@ impl Shared {
     ) -> Result<Hello<'a>> {
         let mut features = Features::BATCHED_ACKS;
         features.set(Features::CMA, self.config.cma);
+        features.set(Features::UCX_NIC, self.ucx_begun().is_some_and(|plane| plane.has_nic()));
         Ok(Hello {
             features,
             job: self.config.job,
@@ -386,7 +387,7 @@ impl Shared {
         // Every link is run anyway.
         self.driver.forget_queued();
         if let Some(plane) = self.ucx_begun() {
-            busy |= plane.crank();
+            busy |= plane.crank_all();
         }
         for link in self.links() {
             link.dequeue();

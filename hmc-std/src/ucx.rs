@@ -1,19 +1,20 @@
-//! UCX of one session: its context, its worker, and the memory that is registered there.
+//! UCX of one session: its context, its workers, and the memory that is registered there.
 //!
-//! One worker serves all peers. Its crank is the one lock that peers share, and nobody sleeps with it: who finds it taken
-//! leaves its work to be posted later. Its descriptor is watched by the background thread, or by a caller that waits.
+//! A worker serves many peers ([`seat`]). Its crank is the one lock that these share, and nobody sleeps with it: who finds
+//! it taken leaves its work to be posted later. With several workers (`SessionBuilder::num_channels`) links are spread
+//! over them.
+
+mod seat;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::region::{LocalSlice, RegionKey};
 use hmc_hw::ucx::context::{Context, Failed, Settings};
 use hmc_hw::ucx::library::{Library, Search, Unavailable};
 use hmc_hw::ucx::memory::Memory;
-use hmc_hw::ucx::worker::{Armed, Worker};
 
 use crate::config::{Progress, Ucx as Config};
 use crate::driver::{Driver, Token};
@@ -22,19 +23,16 @@ use crate::memory::{Region, StableBytes};
 use crate::probe::UcxFacts;
 use crate::shared::{Shared, lock};
 
-/// Turns of the worker for one event, before others get theirs.
-const TURNS: usize = 16;
+pub(crate) use seat::Seat;
 
 /// The session's part in UCX.
 pub(crate) struct Plane {
     context: Arc<Context>,
-    worker: Arc<Worker>,
-    driver: Arc<Driver>,
-    progress: Progress,
+    seats: Box<[Arc<Seat>]>,
+    /// Whether it has lanes of hardware.
+    nic: bool,
     /// What was registered, as long as somebody uses it.
     memories: Mutex<HashMap<RegionKey, Weak<Memory>>>,
-    /// Callers that wait and drive the worker themselves.
-    attending: AtomicUsize,
 }
 
 impl std::fmt::Debug for Plane {
@@ -91,6 +89,11 @@ unsafe impl StableBytes for UcxBytes {
     }
 }
 
+/// Transports of RDMA hardware, by the beginnings of their names (`ucx_info -d`).
+fn is_hardware(transport: &str) -> bool {
+    ["rc_", "dc_", "ugni", "gga"].iter().any(|name| transport.starts_with(name))
+}
+
 /// The library and a context with all its devices.
 fn open(config: &Config) -> Result<Arc<Context>> {
     let folders = known_folders(&config.prefixes);
@@ -113,6 +116,7 @@ pub(crate) fn facts(config: &Config) -> Result<UcxFacts> {
         version: context.library().version().to_string(),
         path: context.library().path().to_owned(),
         devices: devices.map(|(name, _)| name).collect(),
+        transports: context.transports(),
     })
 }
 
@@ -128,25 +132,41 @@ impl Plane {
     ) -> Result<Arc<Self>> {
         let context = open(config)?;
         let library = context.library();
-        let worker = Worker::new(&context)?;
+        let seats = (0..config.workers.unwrap_or(1))
+            .map(|n| Seat::new(&context, Token::Ucx(n), progress, driver))
+            .collect::<Result<_>>()?;
+        let nic = context.transports().iter().any(|t| is_hardware(t));
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
-        let plane = Arc::new(Self {
-            context,
-            worker,
-            driver: Arc::clone(driver),
-            progress,
-            memories: Mutex::default(),
-            attending: AtomicUsize::new(0),
-        });
-        if progress == Progress::Thread {
-            driver.watch(&plane.worker, Token::Ucx)?;
-            plane.serve();
-        }
-        Ok(plane)
+        Ok(Arc::new(Self { context, seats, nic, memories: Mutex::default() }))
     }
 
-    pub(crate) fn worker(&self) -> &Arc<Worker> {
-        &self.worker
+    /// The worker for the link of that number, or the worker of that number. There is one at least.
+    pub(crate) fn seat(&self, serial: u32) -> Option<&Arc<Seat>> {
+        let count = u32::try_from(self.seats.len()).unwrap_or(1).max(1);
+        let at = usize::try_from(serial.checked_rem(count)?).ok()?;
+        self.seats.get(at)
+    }
+
+    /// Something came for the worker of that number: see [`Seat::serve`].
+    pub(crate) fn serve(&self, worker: u32) -> bool {
+        self.seat(worker).is_some_and(|seat| seat.serve())
+    }
+
+    /// Lets all workers look after what has a time of its own.
+    pub(crate) fn serve_all(&self) {
+        for seat in &self.seats {
+            seat.serve();
+        }
+    }
+
+    /// Lets all workers work, whoever watches them. Whether anything happened.
+    pub(crate) fn crank_all(&self) -> bool {
+        self.seats.iter().fold(false, |busy, seat| seat.crank() | busy)
+    }
+
+    /// Whether it has lanes of hardware, which check memory keys and take no part of a processor.
+    pub(crate) fn has_nic(&self) -> bool {
+        self.nic
     }
 
     /// New memory of `len` bytes that UCX's lanes of shared memory map, as a region of `table`.
@@ -201,64 +221,6 @@ impl Plane {
         // SAFETY: the range lies within the region, which `keep` holds; whoever made the region vouched for its bytes
         // until then, and they are reached by copies only.
         Ok(unsafe { Memory::register(&self.context, start, len, Some(keep)) }?)
-    }
-
-    /// Something came for the worker, or was posted to it: lets it work, and asks to be told of more. To be called after
-    /// whatever was posted by one who does not wait for it: UCX tells of nothing that was begun after it was asked.
-    pub(crate) fn serve(&self) -> bool {
-        let mut busy = false;
-        if self.progress == Progress::Manual {
-            return busy;
-        }
-        if self.attending.load(Ordering::Acquire) != 0 {
-            // It looks anew at what was posted meanwhile, and asks again to be told.
-            self.worker.crank().signal();
-            return busy;
-        }
-        for _ in 0..TURNS {
-            let crank = self.worker.crank();
-            crank.tend();
-            busy |= crank.progress();
-            if crank.arm() == Armed::Yes {
-                break;
-            }
-            busy = true;
-        }
-        busy
-    }
-
-    /// Lets the worker work, whoever watches it. Whether anything happened.
-    pub(crate) fn crank(&self) -> bool {
-        self.worker.try_crank().is_some_and(|crank| crank.progress())
-    }
-
-    /// Whether the worker's descriptor can be slept on.
-    pub(crate) fn can_sleep(&self) -> bool {
-        self.worker.turn() == Some(Armed::Yes)
-    }
-
-    /// A caller that waits drives the worker from now on, or no longer: the background thread leaves it alone meanwhile.
-    pub(crate) fn attend(&self, on: bool) {
-        if self.progress == Progress::Manual {
-            return;
-        }
-        if on {
-            if self.attending.fetch_add(1, Ordering::AcqRel) == 0 {
-                self.driver.unwatch(&self.worker);
-            }
-        } else if self.attending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // What comes from now on is told to the background thread.
-            if let Err(e) = self.driver.watch(&self.worker, Token::Ucx) {
-                tracing::error!(error = %e, "cannot watch UCX");
-            }
-            self.serve();
-        }
-    }
-}
-
-impl Drop for Plane {
-    fn drop(&mut self) {
-        self.driver.unwatch(&self.worker);
     }
 }
 

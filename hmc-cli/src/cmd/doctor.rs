@@ -274,7 +274,12 @@ fn ucx() -> Finding {
         [] => "host memory only".to_owned(),
         devices => format!("host memory, {}", devices.join(", ")),
     };
-    let what = format!("UCX {} at {}: {reach}", facts.version, facts.path.display());
+    let what = format!(
+        "UCX {} at {}: {reach}; {}",
+        facts.version,
+        facts.path.display(),
+        facts.transports.join(", ")
+    );
     match moved(ConnType::Ucx) {
         Ok(_) => works("ucx", what),
         Err(e) => without("ucx", format!("{what}; a transfer failed: {e}"), REMEDY),

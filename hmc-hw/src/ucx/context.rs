@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::library::{Library, OLDEST};
+use super::printed::{printed, resources};
 use super::result::Status;
 use super::sys;
 
@@ -202,6 +203,17 @@ impl Context {
         let status = unsafe { (self.library.api.ucp_context_query)(self.handle(), &mut attr) };
         check("asking for kinds of memory", status)?;
         Ok(attr.memory_types)
+    }
+}
+
+impl Context {
+    /// The transports and devices that it may use: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
+    #[must_use]
+    pub fn transports(&self) -> Vec<String> {
+        resources(&printed(|stream| {
+            // SAFETY: the context lives; the stream is open.
+            unsafe { (self.library.api.ucp_context_print_info)(self.handle(), stream) };
+        }))
     }
 }
 

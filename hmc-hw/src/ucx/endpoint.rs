@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::board::{Board, ended, failed};
 use super::context::{Failed, check};
+use super::printed::{lanes, printed};
 use super::result::{Answer, Status};
 use super::sys;
 use super::worker::Crank;
@@ -114,28 +115,13 @@ impl Endpoint {
         }
     }
 
-    /// The transports of its lanes (`tcp`, `rc_mlx5`), as UCX tells them in words; none when it does not.
+    /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
     pub(super) fn lanes(&self, crank: &Crank<'_>) -> Vec<String> {
         let Some(print) = crank.api().ucp_ep_print_info else { return Vec::new() };
-        let (mut text, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: both are written when the stream is flushed or closed, and live until then.
-        let stream = unsafe { libc::open_memstream(&mut text, &mut len) };
-        if stream.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: the caller has the worker's crank; the stream is open.
-        unsafe { print(self.handle(), stream.cast()) };
-        // SAFETY: opened above, closed once.
-        let closed = unsafe { libc::fclose(stream) };
-        if closed != 0 || text.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: the stream left that many bytes there.
-        let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
-        let lanes = transports(&String::from_utf8_lossy(bytes));
-        // SAFETY: the stream's memory is the caller's to free (open_memstream(3)).
-        unsafe { libc::free(text.cast()) };
-        lanes
+        lanes(&printed(|stream| {
+            // SAFETY: the caller has the worker's crank; the stream is open.
+            unsafe { print(self.handle(), stream) };
+        }))
     }
 
     /// Reads a key that the peer packed.
@@ -155,19 +141,6 @@ impl Endpoint {
     }
 }
 
-/// The transports in what `ucp_ep_print_info` writes: `#   lane[0]:  3:sysv/memory.0 md[2] ...`, and others.
-fn transports(text: &str) -> Vec<String> {
-    let lane = |line: &str| {
-        let (_, rest) = line.split_once("lane[")?;
-        let (_, rest) = rest.split_once(':')?;
-        let (number, rest) = rest.trim_start().split_once(':')?;
-        let (name, _) = rest.split_once('/')?;
-        let numbered = number.parse::<u32>().is_ok() && !name.is_empty();
-        numbered.then(|| name.to_owned())
-    };
-    text.lines().filter_map(lane).collect()
-}
-
 impl Key {
     pub(super) fn handle(&self) -> sys::ucp_rkey_h {
         self.handle.as_ptr()
@@ -177,25 +150,5 @@ impl Key {
     pub(super) fn destroy(self, crank: &Crank<'_>) {
         // SAFETY: the caller has the worker's crank; unpacked once, destroyed once.
         unsafe { (crank.api().ucp_rkey_destroy)(self.handle()) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::transports;
-
-    #[test]
-    fn lanes_are_read_from_what_both_versions_write() {
-        let old = "#\n# UCP endpoint \n#\n#               peer: <no debug data>\n\
-            #                 lane[0]:  3:sysv/memory.0 md[2]           -> md[2]/sysv/sysdev[255] am am_bw#0 keepalive\n\
-            #                 lane[1]:  4:posix/memory.0 md[3]          -> md[3]/posix/sysdev[255]\n#\n\
-            #                 am_send: 0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)\n";
-        assert_eq!(transports(old), ["sysv", "posix"]);
-        let new = "#                 lane[0]:  1:tcp/lo.0 md[0]    -> md[0]/tcp/sysdev[255] seg 4294967295 am keepalive wireup\n\
-            # |      0..8184 | short                                      | tcp/lo |\n";
-        assert_eq!(transports(new), ["tcp"]);
-        for other in ["", "lane[0]", "lane[0]: x:tcp/lo", "lane[0]: 1:/lo", "lane[0]: 1:tcp"] {
-            assert!(transports(other).is_empty(), "{other}");
-        }
     }
 }

@@ -28,7 +28,6 @@ pub use door::Door;
 pub(super) use door::{Landing, Way};
 pub(super) use hall::Hall;
 
-use super::endpoint::Endpoint;
 use super::result::Answer;
 use super::sys;
 use super::worker::Crank;
@@ -92,9 +91,8 @@ pub(super) unsafe fn send(
 const MESSAGES_ONLY: [&str; 9] =
     ["tcp", "ud", "srd", "cma", "knem", "cuda", "rocm", "ze_", "gdr_copy"];
 
-/// Whether UCX would make puts and gets out of messages on that endpoint.
-pub(super) fn is_wanted(endpoint: &Endpoint, crank: &Crank<'_>) -> bool {
-    let lanes = endpoint.lanes(crank);
+/// Whether UCX would make puts and gets out of messages on an endpoint with those lanes.
+pub(super) fn is_wanted(lanes: &[String]) -> bool {
     let by_messages = |lane: &String| MESSAGES_ONLY.iter().any(|name| lane.starts_with(name));
     !lanes.is_empty() && lanes.iter().all(by_messages)
 }

@@ -52,6 +52,7 @@ const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
 pub struct UcxTransport {
     worker: Arc<Worker>,
     state: State,
+    lanes: Vec<String>,
 }
 
 /// What the requests of a transport that is gone still use.
@@ -97,7 +98,8 @@ impl UcxTransport {
         let board = Arc::clone(&door.board);
         let crank = worker.crank();
         let endpoint = Endpoint::new(&crank, card.address, &board)?;
-        let trips = soft::is_wanted(&endpoint, &crank).then(|| Trips::new(card.door));
+        let lanes = endpoint.lanes(&crank);
+        let trips = soft::is_wanted(&lanes).then(|| Trips::new(card.door));
         let porch = endpoint.unpack(&crank, card.key)?;
         let ours = worker.porch()?;
         let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
@@ -134,7 +136,19 @@ impl UcxTransport {
             state.greet(&crank, ours, card.porch, porch);
         }
         drop(crank);
-        Ok(Self { worker: Arc::clone(worker), state })
+        Ok(Self { worker: Arc::clone(worker), state, lanes })
+    }
+
+    /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
+    #[must_use]
+    pub fn lanes(&self) -> &[String] {
+        &self.lanes
+    }
+
+    /// Whether its operations go as messages, which the target judges.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        self.state.trips.is_some()
     }
 
     /// The worker that serves it.

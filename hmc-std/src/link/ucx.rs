@@ -10,7 +10,7 @@ use super::Link;
 use crate::error::Result;
 use crate::transport::Port;
 use crate::transport::ucx::Bell;
-use crate::ucx::Plane;
+use crate::ucx::Seat;
 
 impl Link {
     /// The peer told what it takes to reach it, or one of its windows, by some transport. Those that this link does not
@@ -37,11 +37,11 @@ impl Link {
         if self.conn() != Some(ConnType::Ucx) {
             return;
         }
-        let plane = match self.data().port() {
-            Port::Ucx(port) if !port.is_idle() => Arc::clone(port.plane()),
+        let seat = match self.data().port() {
+            Port::Ucx(port) if !port.is_idle() => Arc::clone(port.seat()),
             _ => return,
         };
-        plane.serve();
+        seat.serve();
     }
 
     /// Tells the peer how to come here, if the link's transport needs it.
@@ -84,13 +84,26 @@ impl Link {
         }
     }
 
+    /// The transports of UCX's lanes to the peer, as UCX names them.
+    pub(crate) fn ucx_lanes(&self) -> Vec<String> {
+        match self.data().port() {
+            Port::Ucx(port) => port.lanes().to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether UCX moves bytes of this end as messages, which the target judges.
+    pub(crate) fn moves_by_messages(&self) -> bool {
+        matches!(self.data().port(), Port::Ucx(port) if port.is_soft())
+    }
+
     /// The worker that a waiter of this link drives, and what wakes it.
-    pub(super) fn ucx(&self) -> Option<(Arc<Plane>, Arc<Bell>)> {
+    pub(super) fn ucx(&self) -> Option<(Arc<Seat>, Arc<Bell>)> {
         if self.conn() != Some(ConnType::Ucx) {
             return None;
         }
         match self.data().port() {
-            Port::Ucx(port) => Some((Arc::clone(port.plane()), Arc::clone(port.bell()))),
+            Port::Ucx(port) => Some((Arc::clone(port.seat()), Arc::clone(port.bell()))),
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::Link;
 use crate::clock;
 use crate::transport::ucx::Bell;
-use crate::ucx::Plane;
+use crate::ucx::Seat;
 
 /// The longest sleep of a leader between two looks at what it waits for.
 const LONGEST_NAP_NS: u64 = 50_000_000;
@@ -87,7 +87,7 @@ impl Tale {
 }
 
 /// The worker of a UCX link, and what wakes who sleeps on it.
-type Ucx = (Arc<Plane>, Arc<Bell>);
+type Ucx = (Arc<Seat>, Arc<Bell>);
 
 /// Which halves of a link a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,13 +117,13 @@ impl Link {
                 // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
                 // land.
                 let drives = ucx.as_ref().filter(|_| watch == Watch::Data);
-                if let Some((plane, _)) = drives {
-                    plane.attend(true);
+                if let Some((seat, _)) = drives {
+                    seat.attend(true);
                 }
                 let r = self.lead(watch, deadline, ucx.as_ref(), &mut look);
                 self.attend(watch, false);
-                if let Some((plane, _)) = drives {
-                    plane.attend(false);
+                if let Some((seat, _)) = drives {
+                    seat.attend(false);
                 }
                 if lead.leave() == Handed::Nobody {
                     self.hand_over();
@@ -176,12 +176,12 @@ impl Link {
                 std::hint::spin_loop();
                 continue;
             }
-            if let Some((plane, bell)) = ucx {
+            if let Some((seat, bell)) = ucx {
                 bell.park();
                 // What ended before that rang nobody.
                 let busy = self.turn_data(true);
                 let found = look(self);
-                let sleeps = !busy && (watch == Watch::Both || plane.can_sleep());
+                let sleeps = !busy && (watch == Watch::Both || seat.can_sleep());
                 if found.is_some() || !sleeps {
                     bell.unpark();
                     if found.is_some() {
@@ -223,7 +223,7 @@ impl Link {
         } else {
             None
         };
-        let worker = ucx.filter(|_| watch == Watch::Data).map(|(plane, _)| plane.worker());
+        let worker = ucx.filter(|_| watch == Watch::Data).map(|(seat, _)| seat.worker());
         let worker = worker.map(|w| PollFd::new(w, PollFlags::IN));
         let bell = ucx.map(|(_, bell)| PollFd::new(bell, PollFlags::IN));
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();

@@ -21,7 +21,7 @@ impl Shared {
                 self.hear_stranger(id);
                 false
             }
-            Token::Ucx => self.ucx_begun().is_some_and(|plane| plane.serve()),
+            Token::Ucx(n) => self.ucx_begun().is_some_and(|plane| plane.serve(n)),
             // Doors and bells belong to the driver.
             Token::Listener(_) | Token::Bell => false,
         }
@@ -46,7 +46,7 @@ impl Shared {
         self.tick_strangers(now);
         if let Some(plane) = self.ucx_begun() {
             // UCX looks after its own connections now and then.
-            plane.serve();
+            plane.serve_all();
         }
         self.links_into(links);
         for link in links.drain(..) {

@@ -83,14 +83,23 @@ impl Peer {
                  library in the peer's process (same user)"
             }
             Some(ConnType::Tcp) => "the target checks window, range and epoch of every frame",
+            Some(ConnType::Ucx) if self.link.moves_by_messages() => {
+                "the target checks window, range and epoch of every message; but whoever can send to UCX's worker \
+                 can reach all memory of its process by UCX's own messages, so the peer is trusted"
+            }
             Some(ConnType::Ucx) => {
-                "lanes with a NIC check memory keys; UCX's lanes over TCP and shared memory check nothing at the \
-                 target: range, rights and epoch are checked by this library in the peer's process, which is trusted"
+                "lanes with a NIC check memory keys; UCX's lanes of shared memory check nothing at the target: \
+                 range, rights and epoch are checked by this library in the peer's process, which is trusted"
             }
             Some(ConnType::Loopback) => "this process",
             _ => "no memory is exposed",
         };
-        Explanation { conn, choices: self.link.choices(), trust }
+        let mut choices = self.link.choices();
+        let lanes = self.link.ucx_lanes();
+        if let Some(c) = choices.iter_mut().find(|c| c.chosen && !lanes.is_empty()) {
+            c.why = format!("{}; lanes: {}", c.why, lanes.join(", "));
+        }
+        Explanation { conn, choices, trust }
     }
 
     /// Bytes of the peer's buffer.

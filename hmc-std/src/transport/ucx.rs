@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::{Down, Interest, StreamPort};
-use crate::ucx::Plane;
+use crate::ucx::{Plane, Seat};
 
 /// Bytes of a key that is told to the peer, at the most.
 const KEY_BYTES: usize = 4096;
@@ -91,6 +91,8 @@ pub(crate) struct UcxPort {
     door: Arc<Door>,
     stream: StreamPort,
     plane: Arc<Plane>,
+    /// The worker of this link.
+    seat: Arc<Seat>,
     bell: Arc<Bell>,
     /// Keys that the peer is to be told.
     keys: Vec<Vec<u8>>,
@@ -113,12 +115,15 @@ impl UcxPort {
         driver: &Arc<Driver>,
     ) -> Result<Self> {
         let bell = Bell::new(serial, Arc::clone(driver))?;
+        let none = || Error::new(crate::error::ErrorKind::Unavailable, "no UCX worker");
+        let seat = Arc::clone(plane.seat(serial).ok_or_else(none)?);
         Ok(Self {
             exposed: Vec::new(),
             ucx: None,
-            door: Door::new(plane.worker(), Box::new(Rope(Arc::clone(&bell))))?,
+            door: Door::new(seat.worker(), Box::new(Rope(Arc::clone(&bell))))?,
             stream,
             plane,
+            seat,
             bell,
             keys: Vec::new(),
             early: Vec::new(),
@@ -142,8 +147,8 @@ impl UcxPort {
         self.stream.windows()
     }
 
-    pub(crate) fn plane(&self) -> &Arc<Plane> {
-        &self.plane
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
     }
 
     pub(crate) fn bell(&self) -> &Arc<Bell> {
@@ -155,7 +160,7 @@ impl UcxPort {
     /// # Errors
     /// As [`hmc_hw::ucx::worker::Worker::card`].
     pub(crate) fn card(&self) -> Result<Vec<u8>> {
-        Ok(self.plane.worker().card(&self.door)?)
+        Ok(self.seat.worker().card(&self.door)?)
     }
 
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {
@@ -171,7 +176,7 @@ impl UcxPort {
         if self.ucx.is_some() || self.down {
             return Ok(());
         }
-        let mut ucx = UcxTransport::new(self.plane.worker(), &self.door, card, true)?;
+        let mut ucx = UcxTransport::new(self.seat.worker(), &self.door, card, true)?;
         for (region, base, key) in self.early.drain(..) {
             ucx.learn_remote(region, base, &key)?;
         }
@@ -197,6 +202,16 @@ impl UcxPort {
                 Ok(())
             }
         }
+    }
+
+    /// The transports of the lanes to the peer, once its card has come.
+    pub(crate) fn lanes(&self) -> &[String] {
+        self.ucx.as_ref().map_or(&[], UcxTransport::lanes)
+    }
+
+    /// Whether bytes go as messages, which the target judges.
+    pub(crate) fn is_soft(&self) -> bool {
+        self.ucx.as_ref().is_some_and(UcxTransport::is_soft)
     }
 
     /// Whether the way to the peer is open.
@@ -325,7 +340,7 @@ impl UcxPort {
             return false;
         }
         // What its connections still hold lands now.
-        self.plane.crank();
+        self.seat.crank();
         self.is_harmless() && self.ucx.as_ref().is_none_or(UcxTransport::is_closed)
     }
 
@@ -338,7 +353,7 @@ impl UcxPort {
     pub(crate) fn service(&mut self, attended: bool) -> bool {
         let mut busy = self.stream.service();
         if attended {
-            busy |= self.plane.crank();
+            busy |= self.seat.crank();
         }
         if let Some(ucx) = &mut self.ucx
             && !self.down
