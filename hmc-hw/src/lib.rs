@@ -13,4 +13,5 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic"))]
 
 pub mod api;
+mod sys;
 pub mod ucx;

@@ -17,6 +17,7 @@ mod endpoint;
 #[cfg(test)]
 mod layout;
 pub mod library;
+pub mod log;
 pub mod memory;
 mod printed;
 pub mod result;

@@ -62,6 +62,8 @@ pub(crate) struct Ucx {
     pub(crate) library: Option<PathBuf>,
     pub(crate) prefixes: Vec<PathBuf>,
     pub(crate) user_tls: Option<String>,
+    /// UCX's messages go to `tracing`.
+    pub(crate) log: bool,
 }
 
 /// Settings that the environment gives. All are optional; builders override them.

@@ -216,6 +216,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Hands UCX's own messages to `tracing` (target `ucx`) instead of having it print them: for the whole process, from
+    /// the first such session on. `UCX_LOG_LEVEL` says which there are.
+    pub fn ucx_log(mut self) -> Self {
+        self.config.ucx.log = true;
+        self
+    }
+
     /// Starts the session. Its listeners are up and its buffer is there when this returns.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use hmc_core::region::{LocalSlice, RegionKey};
 use hmc_hw::ucx::context::{Context, Failed, Settings};
 use hmc_hw::ucx::library::{Library, Search, Unavailable};
+use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
 
 use crate::config::{Progress, Ucx as Config};
@@ -94,11 +95,26 @@ fn is_hardware(transport: &str) -> bool {
     ["rc_", "dc_", "ugni", "gga"].iter().any(|name| transport.starts_with(name))
 }
 
+/// One of UCX's own messages.
+fn note(m: &log::Message<'_>) {
+    let (file, line, text) = (m.file, m.line, m.text);
+    match m.level {
+        Level::Error => tracing::error!(target: "ucx", file, line, "{text}"),
+        Level::Warn => tracing::warn!(target: "ucx", file, line, "{text}"),
+        Level::Info => tracing::info!(target: "ucx", file, line, "{text}"),
+        Level::Debug => tracing::debug!(target: "ucx", file, line, "{text}"),
+        Level::Trace => tracing::trace!(target: "ucx", file, line, "{text}"),
+    }
+}
+
 /// The library and a context with all its devices.
 fn open(config: &Config) -> Result<Arc<Context>> {
     let folders = known_folders(&config.prefixes);
     let search = Search { named: config.library.clone(), folders };
     let library = Library::load(&search)?;
+    if config.log && !log::hand_to(library, note) {
+        tracing::warn!("this UCX keeps its messages to itself");
+    }
     let settings = Settings { keys: config.keys.clone(), user_tls: config.user_tls.clone() };
     Ok(Context::new(library, &settings)?)
 }
@@ -109,7 +125,7 @@ fn open(config: &Config) -> Result<Arc<Context>> {
 /// As [`Plane::start`].
 pub(crate) fn facts(config: &Config) -> Result<UcxFacts> {
     let context = open(config)?;
-    let kinds = context.memory_kinds()?;
+    let kinds = context.memory_kinds();
     // ucs/memory/memory_type.h
     let devices = [("cuda", 1), ("rocm", 3)].into_iter().filter(|(_, bit)| kinds >> bit & 1 == 1);
     Ok(UcxFacts {
@@ -217,10 +233,10 @@ impl Plane {
         let start = NonNull::new(part.as_ptr()).unwrap_or(NonNull::dangling());
         // It came from the region's length, which is one of memory.
         let len = usize::try_from(part.extent().len()).unwrap_or(0);
-        let keep = Box::new(Kept::new(region));
+        let (keep, kind) = (Box::new(Kept::new(region)), region.kind());
         // SAFETY: the range lies within the region, which `keep` holds; whoever made the region vouched for its bytes
         // until then, and they are reached by copies only.
-        Ok(unsafe { Memory::register(&self.context, start, len, Some(keep)) }?)
+        Ok(unsafe { Memory::register(&self.context, start, len, kind, Some(keep)) }?)
     }
 }
 

@@ -100,7 +100,7 @@ impl Pair {
         let bytes = Box::leak(vec![0u8; len].into_boxed_slice());
         let start = NonNull::from(&mut *bytes).cast::<u8>();
         // SAFETY: leaked: valid for ever, and reached through `SharedBytes` only.
-        unsafe { Memory::register(context, start, len, None) }
+        unsafe { Memory::register(context, start, len, MemoryKind::Cpu, None) }
             .map(Arc::new)
             .map_err(|e| e.to_string())
     }

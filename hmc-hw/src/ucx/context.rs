@@ -79,6 +79,8 @@ pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(),
 pub struct Context {
     library: &'static Library,
     handle: NonNull<sys::ucp_context>,
+    /// A bit for each kind of memory that it reaches.
+    kinds: u64,
 }
 
 // SAFETY: the context is made with `mt_workers_shared`: its calls take UCX's own lock (ucp.h, `ucp_params_t`).
@@ -172,7 +174,9 @@ impl Context {
             status: Status::NO_MEMORY,
             what: String::new(),
         })?;
-        Ok(Arc::new(Self { library, handle }))
+        let mut context = Self { library, handle, kinds: 0 };
+        context.kinds = context.ask_kinds()?;
+        Ok(Arc::new(context))
     }
 
     /// The library behind it.
@@ -187,10 +191,17 @@ impl Context {
 
     /// Kinds of memory that it can reach, a bit for each of `ucs_memory_type_t`: host 0, CUDA 1, CUDA managed 2,
     /// ROCm 3, ROCm managed 4 (ucs/memory/memory_type.h).
-    ///
-    /// # Errors
-    /// [`Failed`].
-    pub fn memory_kinds(&self) -> Result<u64, Failed> {
+    #[must_use]
+    pub fn memory_kinds(&self) -> u64 {
+        self.kinds
+    }
+
+    /// Whether it reaches that kind.
+    pub(super) fn reaches(&self, memory_type: sys::ucs_memory_type_t) -> bool {
+        self.kinds.checked_shr(memory_type).is_some_and(|bits| bits & 1 == 1)
+    }
+
+    fn ask_kinds(&self) -> Result<u64, Failed> {
         let mut attr = sys::ucp_context_attr_t {
             field_mask: sys::UCP_ATTR_FIELD_MEMORY_TYPES,
             request_size: 0,

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix;
 
+use super::log::Push;
 use super::result::Status;
 use super::sys::Ucp;
 
@@ -104,6 +105,8 @@ impl std::error::Error for Unavailable {}
 /// A loaded UCX.
 pub struct Library {
     pub(super) api: Ucp,
+    /// Puts a handler before UCX's own log; of libucs, which comes along with it.
+    push_handler: Option<Push>,
     version: Version,
     path: PathBuf,
 }
@@ -152,6 +155,13 @@ impl Library {
         // SAFETY: the file calls itself libucp; the declarations are those of its headers, and fit every release of
         // its major version.
         let loaded = unsafe { Ucp::load(&handle) };
+        let push_handler = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            // SAFETY: the type is that of ucs/debug/log_def.h, in all releases from 1.10 to 1.22. Lists of arguments are
+            // passed by address on these machines alone.
+            unsafe { crate::api::lookup::<Push>(&handle, "ucs_log_push_handler") }
+        } else {
+            None
+        };
         // From here on its code may be referred to, so it stays.
         std::mem::forget(handle);
         let api = loaded
@@ -165,7 +175,11 @@ impl Library {
         if version.major != OLDEST.major || version < OLDEST {
             return Err(Unavailable::Version { path, found: version });
         }
-        Ok(Self { api, version, path })
+        Ok(Self { api, push_handler, version, path })
+    }
+
+    pub(super) fn push_handler(&self) -> Option<Push> {
+        self.push_handler
     }
 
     /// Its release.

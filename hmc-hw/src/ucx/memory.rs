@@ -5,6 +5,8 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use hmc_core::kinds::MemoryKind;
+
 use super::context::{Context, Failed, check};
 use super::result::Status;
 use super::sys;
@@ -15,6 +17,7 @@ pub struct Memory {
     handle: NonNull<sys::ucp_mem>,
     start: NonNull<u8>,
     len: usize,
+    kind: MemoryKind,
     /// Dropped after the registration is gone.
     _keep: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -30,9 +33,24 @@ impl fmt::Debug for Memory {
     }
 }
 
+/// UCX's name for a kind of memory, if it has one: those of AMD and Hygon are both ROCm's.
+pub(super) const fn type_of(kind: MemoryKind) -> Option<sys::ucs_memory_type_t> {
+    match kind {
+        MemoryKind::Cpu => Some(sys::UCS_MEMORY_TYPE_HOST),
+        MemoryKind::NvidiaGpu => Some(sys::UCS_MEMORY_TYPE_CUDA),
+        MemoryKind::AmdGpu | MemoryKind::HygonDcu => Some(sys::UCS_MEMORY_TYPE_ROCM),
+        _ => None,
+    }
+}
+
 /// What a registration asks for. Everything names its kind: what UCX finds out by itself depends on hooks that it may
 /// not have set in time.
-fn params(start: *mut u8, len: usize, flags: u32) -> sys::ucp_mem_map_params_t {
+fn params(
+    start: *mut u8,
+    len: usize,
+    flags: u32,
+    memory_type: sys::ucs_memory_type_t,
+) -> sys::ucp_mem_map_params_t {
     let mut mask = sys::UCP_MEM_MAP_PARAM_FIELD_LENGTH
         | sys::UCP_MEM_MAP_PARAM_FIELD_FLAGS
         | sys::UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
@@ -45,7 +63,7 @@ fn params(start: *mut u8, len: usize, flags: u32) -> sys::ucp_mem_map_params_t {
         length: len,
         flags,
         prot: 0,
-        memory_type: sys::UCS_MEMORY_TYPE_HOST,
+        memory_type,
         exported_memh_buffer: ptr::null(),
     }
 }
@@ -54,6 +72,7 @@ impl Memory {
     fn map(
         context: &Arc<Context>,
         params: &sys::ucp_mem_map_params_t,
+        kind: MemoryKind,
         keep: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Self, Failed> {
         let api = &context.library().api;
@@ -68,13 +87,14 @@ impl Memory {
         let start = NonNull::new(params.address.cast()).unwrap_or(NonNull::dangling());
         let (context, len) = (Arc::clone(context), params.length);
         // From here on it is given back by `Drop`.
-        Ok(Self { context, handle, start, len, _keep: keep })
+        Ok(Self { context, handle, start, len, kind, _keep: keep })
     }
 
-    /// Registers `len` bytes at `start`, in place. With a NIC their pages are pinned.
+    /// Registers `len` bytes at `start`, of that kind, in place. With a NIC their pages are pinned.
     ///
     /// # Errors
-    /// [`Failed`] with `NO_MEMORY` (the limit of locked memory, say) or what the device answered.
+    /// [`Failed`] with `UNSUPPORTED` when this UCX does not reach that kind, with `NO_MEMORY` (the limit of locked
+    /// memory, say), or what the device answered.
     ///
     /// # Safety
     /// The bytes are valid for reads and writes from any thread, and for devices, until this value is dropped; `keep`
@@ -84,9 +104,17 @@ impl Memory {
         context: &Arc<Context>,
         start: NonNull<u8>,
         len: usize,
+        kind: MemoryKind,
         keep: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Self, Failed> {
-        Self::map(context, &params(start.as_ptr(), len, 0), keep)
+        let reached = type_of(kind).filter(|t| context.reaches(*t));
+        let missing = || Failed {
+            call: "registering memory",
+            status: Status::UNSUPPORTED,
+            what: format!("{len} bytes of {kind:?}: this UCX has no module for it here"),
+        };
+        let memory_type = reached.ok_or_else(missing)?;
+        Self::map(context, &params(start.as_ptr(), len, 0, memory_type), kind, keep)
     }
 
     /// New memory of `len` zeroed bytes, of the kind that UCX's shared-memory lanes map into the peer's process: puts
@@ -95,8 +123,9 @@ impl Memory {
     /// # Errors
     /// As [`Memory::register`].
     pub fn allocate(context: &Arc<Context>, len: usize) -> Result<Self, Failed> {
-        let mut memory =
-            Self::map(context, &params(ptr::null_mut(), len, sys::UCP_MEM_MAP_ALLOCATE), None)?;
+        let host = sys::UCS_MEMORY_TYPE_HOST;
+        let wanted = params(ptr::null_mut(), len, sys::UCP_MEM_MAP_ALLOCATE, host);
+        let mut memory = Self::map(context, &wanted, MemoryKind::Cpu, None)?;
         let mut attr = sys::ucp_mem_attr_t {
             field_mask: sys::UCP_MEM_ATTR_FIELD_ADDRESS | sys::UCP_MEM_ATTR_FIELD_LENGTH,
             address: ptr::null_mut(),
@@ -135,6 +164,17 @@ impl Memory {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Where its bytes live.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// UCX's name for that.
+    pub(super) fn memory_type(&self) -> sys::ucs_memory_type_t {
+        type_of(self.kind).unwrap_or(sys::UCS_MEMORY_TYPE_HOST)
     }
 
     pub(super) fn handle(&self) -> sys::ucp_mem_h {

@@ -158,7 +158,7 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
         command.args(["--", "--test-threads=1"]).current_dir(root);
         command
     };
-    let mut lanes = test(&["ucx_lanes"]);
+    let mut lanes = test(&["ucx_lanes", "ucx_sessions"]);
     let mut all = test(&PROCESS_TESTS);
     let mut tcp = test(&PROCESS_TESTS);
     lanes.args(["--ignored", "--nocapture"]);

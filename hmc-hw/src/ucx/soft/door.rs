@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::kinds::Access;
+use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::window::WindowFault;
@@ -99,10 +99,10 @@ impl Bell for Mute {
     fn ring(&self) {}
 }
 
-/// A view of a part of registered memory.
+/// A view of a part of registered memory, if processors can reach it.
 fn view(memory: &Memory, skip: u64, len: u64) -> Option<SharedBytes<'_>> {
     let (skip, len) = (usize::try_from(skip).ok()?, usize::try_from(len).ok()?);
-    if skip.checked_add(len)? > memory.len() {
+    if memory.kind() != MemoryKind::Cpu || skip.checked_add(len)? > memory.len() {
         return None;
     }
     let at = NonNull::new(memory.start().as_ptr().wrapping_add(skip))?;
@@ -140,7 +140,7 @@ impl Inner {
     fn write(&self, frame: &DataFrame, data: &[u8]) -> Result<(), Failure> {
         let (opening, span) = self.judge(frame, u64::from(frame.len), Access::WRITE)?;
         let whole = opening.region.extent.len();
-        let bytes = view(&opening.memory, opening.skip, whole).ok_or(Failure::UnknownRegion)?;
+        let bytes = view(&opening.memory, opening.skip, whole).ok_or(Failure::Unsupported)?;
         bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
     }
 
@@ -172,6 +172,9 @@ impl Inner {
     fn take_read(&mut self, frame: &DataFrame) -> bool {
         match self.judge(frame, frame.total, Access::READ) {
             Err(why) => self.answers.say(DataFrame::nack(frame.seq, why)),
+            Ok((opening, _)) if opening.memory.kind() != MemoryKind::Cpu => {
+                self.answers.say(DataFrame::nack(frame.seq, Failure::Unsupported))
+            }
             Ok((opening, span)) => {
                 let reading = Reading {
                     seq: frame.seq,

@@ -107,6 +107,7 @@ pub(super) struct Order {
     pub(super) len: usize,
     pub(super) there: u64,
     pub(super) memory: sys::ucp_mem_h,
+    pub(super) memory_type: sys::ucs_memory_type_t,
     pub(super) key: sys::ucp_rkey_h,
 }
 
@@ -135,17 +136,14 @@ impl State {
         self.free.len() == MAX_REQUESTS && !flushing && !closing && !sending && !self.greeting
     }
 
-    pub(super) fn here(
-        &self,
-        local: LocalSlice,
-    ) -> Result<(*mut u8, usize, sys::ucp_mem_h), Failure> {
+    pub(super) fn here(&self, local: LocalSlice) -> Result<(*mut u8, usize, &Memory), Failure> {
         let place = self.local(local.key).ok_or(Failure::UnknownRegion)?;
         let (offset, end) = (to_usize(local.span.offset())?, to_usize(local.span.end())?);
         if end > place.memory.len() {
             return Err(Failure::UnknownRegion);
         }
         let start = place.memory.start().as_ptr().wrapping_add(offset);
-        Ok((start, end.wrapping_sub(offset), place.memory.handle()))
+        Ok((start, end.wrapping_sub(offset), &place.memory))
     }
 
     /// Judges an access as the peer would, whose software lanes do not.
@@ -175,7 +173,8 @@ impl State {
     pub(super) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
         let (here, len, memory) = self.here(work.local)?;
         let (there, key) = self.there(work.opcode, work.remote)?;
-        Ok(Order { here, len, there, memory, key })
+        let memory_type = memory.memory_type();
+        Ok(Order { here, len, there, memory: memory.handle(), memory_type, key })
     }
 
     pub(super) fn finish(&mut self, op: OpId, result: Result<u64, Failure>) {
@@ -225,6 +224,10 @@ impl State {
             Ok(order) => order,
             Err(why) => return self.finish(work.op, Err(why)),
         };
+        if self.trips.is_some() && order.memory_type != sys::UCS_MEMORY_TYPE_HOST {
+            // A message is written and read by processors.
+            return self.finish(work.op, Err(Failure::Unsupported));
+        }
         if order.len == 0 && self.trips.is_some() {
             return self.arrived(work);
         }
@@ -238,7 +241,7 @@ impl State {
         }
         let mut param = told(&self.board, u32::from(record));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        param.memory_type = order.memory_type;
         if self.names_memory {
             param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMH;
             param.memh = order.memory;

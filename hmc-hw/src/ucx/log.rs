@@ -1,0 +1,138 @@
+//! UCX's own messages, for whoever asks for them. UCX has one list of handlers for the whole process, and prints to
+//! standard output what none of them takes.
+
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::sync::OnceLock;
+
+use super::library::Library;
+use crate::sys::{Arguments, vsnprintf};
+
+/// How grave a message is: `ucs_log_level_t` (ucs/config/types.h), the finer levels together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// UCX ends the process after it, or answers with an error.
+    Error,
+    /// Something is wrong, and UCX goes on.
+    Warn,
+    /// What UCX found and chose.
+    Info,
+    /// For those who look for a mistake.
+    Debug,
+    /// Every request.
+    Trace,
+}
+
+impl Level {
+    const fn of(level: c_uint) -> Self {
+        match level {
+            0 | 1 => Self::Error,
+            2 => Self::Warn,
+            3 | 4 => Self::Info,
+            5 => Self::Debug,
+            _ => Self::Trace,
+        }
+    }
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// How grave it is.
+    pub level: Level,
+    /// UCX's source file, without its folder.
+    pub file: &'a str,
+    /// The line there.
+    pub line: u32,
+    /// The words.
+    pub text: &'a str,
+}
+
+/// Takes a message. Called from inside UCX, in whichever thread calls it: it must not call UCX, and not wait.
+pub type Sink = fn(&Message<'_>);
+
+/// `ucs_log_func_t` (ucs/debug/log_def.h, the same from 1.10 to 1.22).
+pub(super) type Handler = unsafe extern "C" fn(
+    file: *const c_char,
+    line: c_uint,
+    function: *const c_char,
+    level: c_uint,
+    component: *const c_void,
+    format: *const c_char,
+    arguments: Arguments,
+) -> c_uint;
+/// `ucs_log_push_handler`.
+pub(super) type Push = unsafe extern "C" fn(handler: Handler);
+
+/// `UCS_LOG_FUNC_RC_STOP`: nobody else needs to see it.
+const STOP: c_uint = 0;
+/// `UCS_LOG_FUNC_RC_CONTINUE`.
+const CONTINUE: c_uint = 1;
+/// `UCS_LOG_LEVEL_FATAL`: UCX's own handler prints it and ends the process.
+const FATAL: c_uint = 0;
+/// Bytes of a message that are kept.
+const LONGEST: usize = 1024;
+
+static SINK: OnceLock<Sink> = OnceLock::new();
+
+/// What UCX calls for each message.
+///
+/// # Safety
+/// UCX calls it with a format and the arguments that belong to it.
+unsafe extern "C" fn handler(
+    file: *const c_char,
+    line: c_uint,
+    _function: *const c_char,
+    level: c_uint,
+    _component: *const c_void,
+    format: *const c_char,
+    arguments: Arguments,
+) -> c_uint {
+    let mut text = [0u8; LONGEST];
+    // SAFETY: UCX's own format with its arguments, which nobody has read yet; at most `LONGEST` bytes are written, the
+    // last of them a zero.
+    let written = unsafe { vsnprintf(text.as_mut_ptr().cast(), LONGEST, format, arguments) };
+    let file = if file.is_null() {
+        ""
+    } else {
+        // SAFETY: the name of a source file, in the library's own text.
+        unsafe { CStr::from_ptr(file) }.to_str().unwrap_or("")
+    };
+    let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
+    if written >= 0
+        && let (Some(sink), Ok(text)) = (SINK.get(), CStr::from_bytes_until_nul(&text))
+    {
+        let text = text.to_string_lossy();
+        sink(&Message { level: Level::of(level), file, line, text: text.trim_end() });
+    }
+    if level == FATAL { CONTINUE } else { STOP }
+}
+
+/// Hands UCX's messages to `sink` instead of printing them, from now on and for the whole process; which ones there are
+/// is `UCX_LOG_LEVEL`'s to say. Whether that was possible: some libraries do not let others have them. The first sink
+/// stays.
+pub fn hand_to(library: &'static Library, sink: Sink) -> bool {
+    let Some(push) = library.push_handler() else { return false };
+    let mut first = false;
+    SINK.get_or_init(|| {
+        first = true;
+        sink
+    });
+    if first {
+        // SAFETY: the handler has the type that UCX calls, and stays as long as the program.
+        unsafe { push(handler) };
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Level;
+
+    #[test]
+    fn levels_keep_their_order() {
+        let levels: Vec<Level> = (0..13).map(Level::of).collect();
+        assert!(levels.is_sorted());
+        assert_eq!((levels[1], levels[2], levels[4]), (Level::Error, Level::Warn, Level::Info));
+        assert_eq!(levels[12], Level::Trace);
+    }
+}

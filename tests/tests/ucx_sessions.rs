@@ -1,0 +1,104 @@
+//! Sessions over the real UCX of this machine: several workers, what is told of lanes, UCX's own messages.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use hmc_std::{ConnType, ErrorKind, Session, SessionBuilder};
+use hmc_tests::scene::TempDir;
+
+const LONG: Duration = Duration::from_secs(20);
+const KIB: u64 = 1 << 10;
+
+fn part(rank: u32) -> SessionBuilder {
+    Session::builder(rank).ucx().buffer(256 * KIB)
+}
+
+/// Every peer of a session with several workers is reached, by whichever worker.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn links_are_spread_over_several_workers() {
+    let dir = TempDir::new();
+    let hub = part(0).num_channels(3).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
+    let spokes: Vec<Session> = (1..=5).map(|rank| part(rank).start().unwrap()).collect();
+    for (n, spoke) in (1u8..).zip(&spokes) {
+        let peer = spoke.connect_with(0, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        spoke.buffer().fill(0, 256 * KIB, n).unwrap();
+        let at = u64::from(n) * 8 * KIB;
+        peer.put(at, at, 8 * KIB).unwrap();
+    }
+    for n in 1u8..=5 {
+        let mut seen = [0; 8];
+        hub.buffer().read_at(u64::from(n) * 8 * KIB, &mut seen).unwrap();
+        assert_eq!(seen, [n; 8]);
+        // And back, by the hub's workers.
+        hub.buffer().fill(0, KIB, 0x80 | n).unwrap();
+        hub.peer(u32::from(n)).unwrap().put(0, 0, KIB).unwrap();
+    }
+    for (n, spoke) in (1u8..).zip(&spokes) {
+        let mut seen = [0; 8];
+        spoke.buffer().read_at(0, &mut seen).unwrap();
+        assert_eq!(seen, [0x80 | n; 8]);
+    }
+}
+
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn an_explanation_names_lanes_and_who_is_trusted() {
+    let dir = TempDir::new();
+    let _far = part(1).ucx_key("TLS", "tcp").uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
+    let near = part(0).ucx_key("TLS", "tcp").start().unwrap();
+    let peer = near.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+    let told = peer.explain();
+    let text = told.to_string();
+    assert_eq!(told.conn, Some(ConnType::Ucx));
+    assert!(text.contains("asked for by name; lanes: tcp"), "{text}");
+    assert!(text.contains("the target checks window, range and epoch of every message"), "{text}");
+}
+
+/// Without hardware at both ends UCX is considered, and passed over with the reason.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn auto_prefers_what_checks_by_itself() {
+    let far = part(1).tcp("127.0.0.1:0").start().unwrap();
+    let near = part(0).start().unwrap();
+    let address = hmc_std::Address::Tcp(far.tcp_addr().unwrap());
+    let peer = near.connect_with(1, &address, ConnType::Auto, LONG).unwrap();
+    let text = peer.explain().to_string();
+    assert!(text.contains("ucx: not chosen: no RDMA hardware at both ends"), "{text}");
+    assert_ne!(peer.conn(), Some(ConnType::Ucx));
+}
+
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn a_number_of_channels_that_makes_no_sense_is_refused() {
+    for n in [0, 17] {
+        let e = part(0).num_channels(n).start().expect_err("refused");
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig);
+        assert!(e.to_string().contains("1 to 16"), "{e}");
+    }
+}
+
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// UCX's messages come to whoever asks for them, instead of to standard output.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn ucx_speaks_to_who_asks() {
+    use hmc_hw::ucx::context::{Context, Settings};
+    use hmc_hw::ucx::library::{Library, Search};
+    use hmc_hw::ucx::log::{Level, hand_to};
+    let named = std::env::var_os("HMC_UCX_LIB").map(Into::into);
+    let library = Library::load(&Search { named, ..Search::default() }).unwrap();
+    assert!(hand_to(library, |m| {
+        SAID.lock().unwrap().push(format!("{:?} {}:{} {}", m.level, m.file, m.line, m.text));
+    }));
+    // A device that does not exist is worth a warning of UCX's.
+    let keys = vec![("NET_DEVICES".to_owned(), "no_such_device".to_owned())];
+    let _ = Context::new(library, &Settings { keys, ..Settings::default() });
+    let said = SAID.lock().unwrap();
+    let it = said.iter().find(|m| m.contains("no_such_device"));
+    let it = it.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(it.starts_with(&format!("{:?} ucp_context.c:", Level::Warn)), "{it}");
+}
