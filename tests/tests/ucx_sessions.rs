@@ -34,7 +34,7 @@ fn links_are_spread_over_several_workers() {
         assert_eq!(seen, [n; 8]);
         // And back, by the hub's workers.
         hub.buffer().fill(0, KIB, 0x80 | n).unwrap();
-        hub.peer(u32::from(n)).unwrap().put(0, 0, KIB).unwrap();
+        hub.wait_peer(u32::from(n), LONG).unwrap().put(0, 0, KIB).unwrap();
     }
     for (n, spoke) in (1u8..).zip(&spokes) {
         let mut seen = [0; 8];
@@ -54,6 +54,7 @@ fn an_explanation_names_lanes_and_who_is_trusted() {
     let text = told.to_string();
     assert_eq!(told.conn, Some(ConnType::Ucx));
     assert!(text.contains("asked for by name; lanes: tcp"), "{text}");
+    assert!(told.target_checks);
     assert!(text.contains("the target checks window, range and epoch of every message"), "{text}");
 }
 

@@ -92,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Whether UCX moves bytes of this end as messages, which the target judges.
+    /// Whether UCX moves the bytes of both ends as messages, which the target judges.
     pub(crate) fn moves_by_messages(&self) -> bool {
         matches!(self.data().port(), Port::Ucx(port) if port.is_soft())
     }

@@ -38,6 +38,9 @@ pub struct Explanation {
     pub choices: Vec<Choice>,
     /// Who checks accesses to exposed memory, and what that means.
     pub trust: &'static str,
+    /// The target itself judges every access, so that a window that is taken back is out of reach at once, even of a peer
+    /// that is stopped.
+    pub target_checks: bool,
 }
 
 impl std::fmt::Display for Explanation {
@@ -94,12 +97,16 @@ impl Peer {
             Some(ConnType::Loopback) => "this process",
             _ => "no memory is exposed",
         };
+        let target_checks = match conn {
+            Some(ConnType::Ucx) => self.link.moves_by_messages(),
+            other => matches!(other, Some(ConnType::Tcp | ConnType::Loopback)),
+        };
         let mut choices = self.link.choices();
         let lanes = self.link.ucx_lanes();
         if let Some(c) = choices.iter_mut().find(|c| c.chosen && !lanes.is_empty()) {
             c.why = format!("{}; lanes: {}", c.why, lanes.join(", "));
         }
-        Explanation { conn, choices, trust }
+        Explanation { conn, choices, trust, target_checks }
     }
 
     /// Bytes of the peer's buffer.

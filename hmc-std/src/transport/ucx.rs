@@ -209,9 +209,9 @@ impl UcxPort {
         self.ucx.as_ref().map_or(&[], UcxTransport::lanes)
     }
 
-    /// Whether bytes go as messages, which the target judges.
+    /// Whether bytes go as messages both ways, so that each end judges what comes.
     pub(crate) fn is_soft(&self) -> bool {
-        self.ucx.as_ref().is_some_and(UcxTransport::is_soft)
+        self.ucx.as_ref().is_some_and(UcxTransport::is_soft) && self.door.peer_is_soft()
     }
 
     /// Whether the way to the peer is open.
