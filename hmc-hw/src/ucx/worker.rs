@@ -299,6 +299,7 @@ impl Drop for Worker {
                 // What still runs may touch what it uses, too: all of it stays.
                 std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
                 std::mem::forget(Arc::clone(&self.context));
+                std::mem::forget(Arc::clone(&self.hall));
                 return;
             }
             std::thread::yield_now();

@@ -76,6 +76,8 @@ pub(super) struct Inner {
     pub(super) answers: Answers,
     /// The peer works by messages alone: closing a window keeps it out.
     peer_is_soft: bool,
+    /// A window was closed while bytes of it were being sent: somebody waits for the end of that.
+    leaving: bool,
 }
 
 /// Where one peer's messages come in.
@@ -277,6 +279,7 @@ impl Door {
             mail: VecDeque::with_capacity(MAX_REQUESTS),
             answers: Answers::new(MOST),
             peer_is_soft: false,
+            leaving: false,
         };
         let place = board.place;
         let door =
@@ -312,6 +315,7 @@ impl Door {
             *place = None;
         }
         inner.answers.refuse(id);
+        inner.leaving |= inner.answers.uses(id);
         drop(inner);
         self.call();
     }
@@ -405,10 +409,11 @@ impl Door {
             inner.answers.returned(send);
             freed = true;
         });
+        let told = freed && inner.leaving;
+        inner.leaving &= !inner.answers.is_quiet();
         let sent = inner.answers.send(crank, &self.replies);
         drop(inner);
-        if freed {
-            // Whoever waits until a window is not used any more looks again.
+        if told {
             self.board.mail.store(true, Ordering::Release);
             self.board.mark();
         }
