@@ -87,11 +87,11 @@ impl UcxTransport {
             status: Status::INVALID_PARAM,
             what: format!("{} bytes", card.len()),
         })?;
+        let ours = worker.porch()?;
         let board = worker.post_board(RECORDS, bell)?;
         let crank = worker.crank();
         let endpoint = Endpoint::new(&crank, card.address, &board)?;
-        let porch = endpoint.unpack(&crank, card.key)?;
-        let ours = worker.porch()?;
+        let porch = endpoint.unpack(&crank, card.key);
         let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
         let state = State {
             board,
@@ -114,10 +114,11 @@ impl UcxTransport {
             down: false,
             bytes: 0,
         };
-        let mut state = state;
-        state.greet(&crank, ours, card.porch, porch);
+        // From here on `Drop`, which takes the crank, closes the endpoint.
+        let mut transport = Self { worker: Arc::clone(worker), state };
+        let greeted = porch.map(|key| transport.state.greet(&crank, ours, card.porch, key));
         drop(crank);
-        Ok(Self { worker: Arc::clone(worker), state })
+        greeted.map(|()| transport)
     }
 
     /// The worker that serves it.
