@@ -269,7 +269,7 @@ impl State {
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     pub(super) fn flush(&mut self, crank: &Crank<'_>) {
-        if self.unflushed.is_empty() && self.greeted {
+        if (self.unflushed.is_empty() && self.greeted) || self.board.failure().is_some() {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
@@ -295,6 +295,9 @@ impl State {
 
     /// A flush has ended: its puts are visible, or failed.
     pub(super) fn flushed(&mut self, at: usize, status: Status) {
+        if status != Status::OK && !self.down {
+            return self.unflush(at, status);
+        }
         self.wired |= status == Status::OK;
         let Some(group) = self.groups.get_mut(at) else { return };
         group.flying = false;
@@ -306,6 +309,26 @@ impl State {
                     flight.failure = flight.failure.or(Some(failure_of(status)));
                 }
             }
+            self.settle(member);
+        }
+        if let Some(group) = self.groups.get_mut(at) {
+            group.members = members;
+        }
+    }
+
+    /// A flush has failed, and nobody can tell any more when bytes of its puts stop arriving: the endpoint is of no use,
+    /// and they end when it is brought down.
+    fn unflush(&mut self, at: usize, status: Status) {
+        self.board.fail(status);
+        let Some(group) = self.groups.get_mut(at) else { return };
+        group.flying = false;
+        let mut members = std::mem::take(&mut group.members);
+        for member in members.drain(..) {
+            if let Some(Some(flight)) = self.flights.get_mut(usize::from(member)) {
+                flight.flush = Flush::Wanted;
+            }
+            self.unflushed.push(member);
+            // It may have failed by itself.
             self.settle(member);
         }
         if let Some(group) = self.groups.get_mut(at) {
