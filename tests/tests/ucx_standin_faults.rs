@@ -88,16 +88,24 @@ fn a_refused_put_fails_alone() {
 #[test]
 fn a_put_that_fails_later_fails_alone() {
     let stand_in = StandIn::take();
-    for opcode in [Opcode::Put, Opcode::Get] {
+    let broken = Failure::Transport(i32::from(IO_ERROR));
+    // The endpoint's failure may be told after those of its requests.
+    let lost = (CONNECTION_RESET, Failure::PeerDead);
+    for (opcode, (status, failure)) in [
+        (Opcode::Put, (IO_ERROR, broken)),
+        (Opcode::Get, (IO_ERROR, broken)),
+        (Opcode::Put, lost),
+        (Opcode::Get, lost),
+    ] {
         let mut pair = built(&stand_in);
         stand_in.set("put_delay", 2);
-        stand_in.rule("ucp_put_nbx", 2, Fate::Failed(CONNECTION_RESET));
-        stand_in.rule("ucp_get_nbx", 2, Fate::Failed(CONNECTION_RESET));
+        stand_in.rule("ucp_put_nbx", 2, Fate::Failed(status));
+        stand_in.rule("ucp_get_nbx", 2, Fate::Failed(status));
         for index in 0..3 {
             pair.near.post(&pair.request(index, opcode, 0, 0, 64)).unwrap();
         }
         let all = outcomes(&pair.wait(3));
-        let failed = Err(Failure::Transport(i32::from(CONNECTION_RESET)));
+        let failed = Err(failure);
         assert_eq!(all, BTreeMap::from([(0, Ok(64)), (1, failed), (2, Ok(64))]), "{opcode:?}");
         end(&stand_in, pair);
         stand_in.restart();

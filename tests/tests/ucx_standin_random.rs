@@ -140,9 +140,8 @@ impl<'a> Run<'a> {
                     assert!(now == target, "{work:?} was reported before its bytes");
                 }
                 Err(failure) => {
-                    let known = matches!(failure, Failure::Transport(_))
-                        || (failure == Failure::PeerDead && self.over);
-                    assert!(known, "{failure:?}");
+                    let broken = Failure::Transport(i32::from(IO_ERROR));
+                    assert!([broken, Failure::PeerDead].contains(&failure), "{failure:?}");
                     for (i, byte) in now.iter().enumerate() {
                         let new = range.contains(&i) && *byte == source[i];
                         assert!(new || *byte == target[i], "byte {i} is neither old nor new");

@@ -15,7 +15,7 @@ use super::{CLOSE, FIRST_FLUSH, FLUSHES, GREETING, MAX_REQUESTS};
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::{Endpoint, Key, told};
 use crate::ucx::memory::Memory;
-use crate::ucx::result::{Answer, Status};
+use crate::ucx::result::{Answer, Kind, Status};
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
@@ -246,7 +246,7 @@ impl State {
             Ok(Answer::Request(_)) => false,
             Err(status) => {
                 self.free.push(record);
-                return self.finish(work.op, Err(Failure::Transport(i32::from(status.0))));
+                return self.finish(work.op, Err(failure_of(status)));
             }
         };
         if returned && !visible {
@@ -438,6 +438,10 @@ fn to_usize(n: u64) -> Result<usize, Failure> {
     usize::try_from(n).map_err(|_| Failure::UnknownRegion)
 }
 
+/// Requests of an endpoint that fails may end before its error handler has told of it.
 fn failure_of(status: Status) -> Failure {
-    Failure::Transport(i32::from(status.0))
+    match status.kind() {
+        Kind::PeerLost => Failure::PeerDead,
+        _ => Failure::Transport(i32::from(status.0)),
+    }
 }
