@@ -6,6 +6,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use hmc_hw::ucx::library::{Library, Search};
 
@@ -21,6 +22,9 @@ pub enum Fate {
     /// It ends when held operations are released, or when its endpoint is closed by force.
     Held,
 }
+
+/// How long sessions that were dropped may take until all is given back.
+const GIVING_BACK: Duration = Duration::from_secs(10);
 
 /// `UCS_ERR_IO_ERROR`
 pub const IO_ERROR: i8 = -3;
@@ -39,6 +43,7 @@ struct Api {
     count: unsafe extern "C" fn(*const c_char) -> u64,
     kill: extern "C" fn(u64, c_int, c_int) -> u64,
     release: extern "C" fn() -> u64,
+    forget: extern "C" fn(),
     collect: extern "C" fn(c_int),
     finding: unsafe extern "C" fn(*mut u8, usize) -> usize,
     reset: extern "C" fn() -> u64,
@@ -98,12 +103,14 @@ fn load(file: &Path) -> Api {
     // SAFETY: as above.
     let release = unsafe { get(library, "hmc_standin_release") };
     // SAFETY: as above.
+    let forget = unsafe { get(library, "hmc_standin_forget") };
+    // SAFETY: as above.
     let collect = unsafe { get(library, "hmc_standin_collect") };
     // SAFETY: as above.
     let finding = unsafe { get(library, "hmc_standin_finding") };
     // SAFETY: as above.
     let reset = unsafe { get(library, "hmc_standin_reset") };
-    Api { rule, set, lane, calls, count, kill, release, collect, finding, reset }
+    Api { rule, set, lane, calls, count, kill, release, forget, collect, finding, reset }
 }
 
 fn text(text: &str) -> CString {
@@ -236,6 +243,23 @@ impl StandIn {
         for what in ["refused", "late", "findings"] {
             assert_eq!(self.count(what), 0, "{what}");
         }
+    }
+
+    /// As [`StandIn::assert_clean`], once background threads have done their part.
+    ///
+    /// # Panics
+    /// When something is left.
+    pub fn await_clean(&self) {
+        let begun = Instant::now();
+        while self.count("live") != 0 && begun.elapsed() < GIVING_BACK {
+            std::thread::yield_now();
+        }
+        self.assert_clean();
+    }
+
+    /// Forgets rules only; what is held stays so.
+    pub fn forget_rules(&self) {
+        (self.api.forget)();
     }
 
     /// Forgets script and counts, within the turn.

@@ -166,6 +166,11 @@ impl Script {
         self.rules.push(Rule { call, nth, action });
     }
 
+    /// Forgets all rules.
+    pub(crate) fn forget(&mut self) {
+        self.rules.clear();
+    }
+
     /// Counts a call; what the script says of it.
     pub(crate) fn count(&mut self, call: Call) -> Option<Action> {
         let n = &mut self.calls[call as usize];

@@ -143,6 +143,13 @@ pub extern "C" fn hmc_standin_release() -> u64 {
     u64::try_from(held.len()).unwrap_or(0)
 }
 
+/// Forgets the rules; numbers and counts stay.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn hmc_standin_forget() {
+    world().script.forget();
+}
+
 /// Whether misuse is collected instead of ending the process.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
