@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_hw::ucx::library::{Library, Search};
+use hmc_sim::vendor::library::beside;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +68,7 @@ impl std::fmt::Debug for StandIn {
 /// When it is not there.
 #[must_use]
 pub fn file() -> PathBuf {
-    let test = std::env::current_exe().expect("a running test");
-    // target/PROFILE/deps/test, or target/PROFILE/program
-    let folders = test.ancestors().skip(1).take(2);
-    let places = folders.flat_map(|f| [f.to_path_buf(), f.join("deps")]);
-    let mut files = places.map(|f| f.join("libhmc_vendor_ucp.so"));
-    files.find(|f| f.exists()).expect("cargo builds the stand-in with the tests")
+    beside("hmc_vendor_ucp").expect("cargo builds the stand-in with the tests")
 }
 
 /// # Safety
