@@ -4,18 +4,54 @@
 //! Counted by callgrind as the difference of two runs of this program, divided by the difference of
 //! their operations, so that start and end cancel out.
 
-use std::path::PathBuf;
+mod objects;
+
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::rows::sim_ops;
+use crate::rows::{sim_ops, ucx_ops};
 use crate::{Res, text};
+use objects::Split;
 
 const FEW: u32 = 2_000;
 const MANY: u32 = 22_000;
 
+/// What the operations of the hidden mode go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Over {
+    /// A lane over the simulated NIC.
+    Sim,
+    /// UCX's transport over the stand-in for libucp, put by put.
+    UcxTransport,
+    /// The same, with a library that answers each flush at once, as lanes of shared memory do.
+    UcxAtOnce,
+    /// The same as the first, sixteen puts before a flush.
+    UcxMany,
+    /// A lane over that.
+    UcxLane,
+}
+
+impl Over {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::UcxTransport => "ucx-transport",
+            Self::UcxAtOnce => "ucx-at-once",
+            Self::UcxMany => "ucx-many",
+            Self::UcxLane => "ucx-lane",
+        }
+    }
+}
+
 /// The hidden mode `--ops COUNT`: does just that many operations.
-pub(crate) fn run_ops(count: u32) -> ExitCode {
-    match sim_ops::Rig::new(hmc_sim::nic::Bytes::Move).and_then(|mut rig| rig.rounds(count)) {
+pub(crate) fn run_ops(over: Over, count: u32) -> ExitCode {
+    let done = match over {
+        Over::Sim => {
+            sim_ops::Rig::new(hmc_sim::nic::Bytes::Move).and_then(|mut rig| rig.rounds(count))
+        }
+        _ => ucx_ops::run_ops(over, count),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("hmc-bench: {why}");
@@ -24,12 +60,13 @@ pub(crate) fn run_ops(count: u32) -> ExitCode {
     }
 }
 
-fn callgrind(ops: u32) -> Res<u64> {
+fn callgrind(over: Over, ops: u32, profile: &Path) -> Res<u64> {
     let exe = std::env::current_exe().map_err(text)?;
     let out = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(exe)
-        .args(["--ops", &ops.to_string()])
+        .args(["--ops", &ops.to_string(), "--over", over.name()])
         .stdin(Stdio::null())
         .output()
         .map_err(|e| format!("no valgrind ({e}); install valgrind"))?;
@@ -47,8 +84,28 @@ fn callgrind(ops: u32) -> Res<u64> {
 
 /// Instructions of one operation.
 pub(crate) fn measure() -> Res<f64> {
-    let (few, many) = (callgrind(FEW)?, callgrind(MANY)?);
+    let nowhere = Path::new("/dev/null");
+    let (few, many) = (callgrind(Over::Sim, FEW, nowhere)?, callgrind(Over::Sim, MANY, nowhere)?);
     Ok(many.saturating_sub(few) as f64 / f64::from(MANY - FEW))
+}
+
+/// Instructions of one operation: ours, and those of the stand-in for libucp.
+pub(crate) fn ours(over: Over) -> Res<(f64, f64)> {
+    let (few, many) = (profiled(over, FEW)?, profiled(over, MANY)?);
+    let each = |few: u64, many: u64| many.saturating_sub(few) as f64 / f64::from(MANY - FEW);
+    Ok((each(few.ours, many.ours), each(few.library, many.library)))
+}
+
+fn profiled(over: Over, ops: u32) -> Res<Split> {
+    let file = std::env::temp_dir().join(format!("hmc-callgrind-{}", std::process::id()));
+    let counted = callgrind(over, ops, &file);
+    let profile = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()));
+    // What cannot be removed is left to the system.
+    let _ = std::fs::remove_file(&file);
+    counted?;
+    let exe = std::env::current_exe().map_err(text)?;
+    let program = format!("/{}", exe.file_name().unwrap_or_default().to_string_lossy());
+    Ok(objects::split(&profile?, &program, "libhmc_vendor_ucp.so"))
 }
 
 fn path() -> PathBuf {

@@ -74,6 +74,8 @@ struct Arguments {
     cpu: Option<usize>,
     #[arg(long, hide = true, value_name = "COUNT")]
     ops: Option<u32>,
+    #[arg(long, hide = true, value_enum, default_value = "sim")]
+    over: instructions::Over,
 }
 
 fn main() -> ExitCode {
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
         return passive::main(arguments.cpu);
     }
     if let Some(count) = arguments.ops {
-        return instructions::run_ops(count);
+        return instructions::run_ops(arguments.over, count);
     }
     match run(&arguments) {
         Ok(code) => code,

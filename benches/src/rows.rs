@@ -12,6 +12,7 @@ pub(crate) mod sim_ops;
 mod startup;
 mod tcp_bandwidth;
 mod tcp_latency;
+pub(crate) mod ucx_ops;
 
 use crate::Res;
 use crate::context::Context;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(shm_bandwidth::ShmBandwidth { first_size_only: false }),
         Box::new(shm_latency::ShmLatency { first_size_only: false }),
         Box::new(sim_ops::SimOps),
+        Box::new(ucx_ops::UcxOps),
         Box::new(tcp_bandwidth::TcpBandwidth),
         Box::new(tcp_latency::TcpLatency { first_line_only: false }),
         Box::new(ctrl::Ctrl),

@@ -15,3 +15,5 @@ pub mod mutants;
 pub mod pair;
 pub mod raw;
 pub mod scene;
+pub mod standin;
+pub mod standin_pair;

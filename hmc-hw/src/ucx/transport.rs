@@ -95,13 +95,13 @@ impl UcxTransport {
             status: Status::INVALID_PARAM,
             what: format!("{} bytes", card.len()),
         })?;
+        let ours = worker.porch()?;
         let board = Arc::clone(&door.board);
         let crank = worker.crank();
         let endpoint = Endpoint::new(&crank, card.address, &board)?;
         let lanes = endpoint.lanes(&crank);
         let trips = soft::is_wanted(&lanes).then(|| Trips::new(card.door));
-        let porch = endpoint.unpack(&crank, card.key)?;
-        let ours = worker.porch()?;
+        let porch = endpoint.unpack(&crank, card.key);
         let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
         let state = State {
             board,
@@ -126,17 +126,21 @@ impl UcxTransport {
             down: false,
             bytes: 0,
         };
-        let mut state = state;
-        if state.trips.is_some() {
-            porch.destroy(&crank);
-            state.greet_softly(&crank);
-        } else {
-            // Where the two ends differ in what they can do, the peer may send messages.
-            state.tell_way(card.door);
-            state.greet(&crank, ours, card.porch, porch);
-        }
+        // From here on `Drop`, which takes the crank, closes the endpoint.
+        let mut transport = Self { worker: Arc::clone(worker), state, lanes };
+        let state = &mut transport.state;
+        let greeted = porch.map(|key| {
+            if state.trips.is_some() {
+                key.destroy(&crank);
+                state.greet_softly(&crank);
+            } else {
+                // Where the two ends differ in what they can do, the peer may send messages.
+                state.tell_way(card.door);
+                state.greet(&crank, ours, card.porch, key);
+            }
+        });
         drop(crank);
-        Ok(Self { worker: Arc::clone(worker), state, lanes })
+        greeted.map(|()| transport)
     }
 
     /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.

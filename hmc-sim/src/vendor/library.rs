@@ -36,6 +36,28 @@ pub fn build(stand_in: &str) -> Result<PathBuf, String> {
     path.map(PathBuf::from).ok_or_else(|| format!("cargo built no {file}"))
 }
 
+/// The file of a stand-in that is a package of its own and a dependency of the running program: cargo has put it beside
+/// the program, or into the folder of dependencies there.
+///
+/// # Errors
+/// The places where it is not.
+pub fn beside(stand_in: &str) -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let name = format!("lib{stand_in}.so");
+    // target/PROFILE/deps/test, or target/PROFILE/program
+    let folders = program.ancestors().skip(1).take(2);
+    // Where dependencies are built first: a copy beside the program may be of an earlier build.
+    let places = folders.flat_map(|f| [f.join("deps").join(&name), f.join(&name)]);
+    let mut tried = Vec::new();
+    for place in places {
+        if place.exists() {
+            return Ok(place);
+        }
+        tried.push(place.display().to_string());
+    }
+    Err(format!("the stand-in {name} is not there: {}", tried.join(", ")))
+}
+
 /// Writes a copy of a library to `folder` in which some symbols cannot be found, as in an older
 /// release of a vendor's.
 ///

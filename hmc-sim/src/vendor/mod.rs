@@ -9,6 +9,10 @@
 //! 4. A test asks [`library::build`] for the file and loads it with dlopen. [`library::without`] makes
 //!    a copy that lacks some symbols.
 //!
+//! A stand-in that is too large for a file is a package of its own in `hmc-sim/vendor/`, and a dependency of the tests that
+//! load it; [`library::beside`] finds what cargo built of it. `vendor/ucp` stands for libucp: completions late, failed, out
+//! of order or never, and a detector of misuse.
+//!
 //! Faults of each function are [`knobs`]: from the environment (`HMC_FAKE_NAME`) when the library is
 //! first used, or through the control function. `vendor/fake_vendor.rs` is the smallest stand-in and
 //! `tests/vendor.rs` shows all of this at work. Nothing here may be used outside of tests.

@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link, Watch, bump};
 use crate::op::OpId;
+use crate::transport::Port;
 use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::region::LocalSlice;
 use hmc_core::slots::{self, Outcome};
@@ -160,15 +161,18 @@ impl Peer {
                 return Some(Err(e));
             }
             let mut after = Aftermath::default();
-            let result = {
+            let (result, why) = {
                 let mut data = link.data();
                 let r = attempt(&mut data, hold.take().unwrap_or_default());
+                let mut why = None;
                 if r.is_ok() {
                     data.count(code);
                     data.pump(&mut after);
                     link.settle_data(&mut data);
+                } else if let Port::Ucx(port) = data.port() {
+                    why = port.take_refusal();
                 }
-                r
+                (r, why)
             };
             link.follow_up(&mut after);
             match result {
@@ -177,7 +181,7 @@ impl Peer {
                     hold = Some(back);
                     None
                 }
-                Err((e, _)) => Some(Err(self.refused(e))),
+                Err((e, _)) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
             }
         };
         let op = self

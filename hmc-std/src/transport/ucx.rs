@@ -104,6 +104,8 @@ pub(crate) struct UcxPort {
     leaving: Vec<(WindowId, Epoch)>,
     /// Windows of ours that the peer has left.
     left: Vec<(WindowId, Epoch)>,
+    /// Why the last post was refused, where a kind says too little.
+    refusal: Option<Error>,
     down: bool,
 }
 
@@ -131,6 +133,7 @@ impl UcxPort {
             late: VecDeque::with_capacity(MAX_REQUESTS),
             leaving: Vec::new(),
             left: Vec::new(),
+            refusal: None,
             down: false,
         })
     }
@@ -379,6 +382,11 @@ impl UcxPort {
         }
     }
 
+    /// What its owner is to be told of the post that was refused last.
+    pub(crate) fn take_refusal(&mut self) -> Option<Error> {
+        self.refusal.take()
+    }
+
     /// Sends the tag of a put whose bytes are there. Whether there was room.
     fn send_tag(&mut self, work: &WorkRequest) -> bool {
         let tag = WorkRequest {
@@ -414,6 +422,7 @@ impl Transport for UcxPort {
                 Ok(memory) => ucx.learn_local(work.local.key, memory),
                 Err(e) => {
                     tracing::warn!(error = %e, "memory cannot be registered with UCX");
+                    self.refusal = Some(e);
                     return Err(ErrorKind::Other);
                 }
             }

@@ -16,7 +16,7 @@ use super::{CLOSE, FIRST_FLUSH, FIRST_SEND, FLUSHES, GREETING, MAX_REQUESTS};
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::{Endpoint, Key, told};
 use crate::ucx::memory::Memory;
-use crate::ucx::result::{Answer, Status};
+use crate::ucx::result::{Answer, Kind, Status};
 use crate::ucx::soft::{Door, Way};
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
@@ -270,7 +270,7 @@ impl State {
             Ok(Answer::Request(_)) => false,
             Err(status) => {
                 self.free.push(record);
-                return self.finish(work.op, Err(Failure::Transport(i32::from(status.0))));
+                return self.finish(work.op, Err(failure_of(status)));
             }
         };
         if returned && !visible {
@@ -297,7 +297,8 @@ impl State {
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     pub(super) fn flush(&mut self, crank: &Crank<'_>) {
-        if self.trips.is_some() || self.unflushed.is_empty() && self.greeted {
+        let nothing = self.unflushed.is_empty() && self.greeted;
+        if self.trips.is_some() || nothing || self.board.failure().is_some() {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
@@ -323,6 +324,9 @@ impl State {
 
     /// A flush has ended: its puts are visible, or failed.
     pub(super) fn flushed(&mut self, at: usize, status: Status) {
+        if status != Status::OK && !self.down {
+            return self.unflush(at, status);
+        }
         self.wired |= status == Status::OK;
         let Some(group) = self.groups.get_mut(at) else { return };
         group.flying = false;
@@ -334,6 +338,26 @@ impl State {
                     flight.failure = flight.failure.or(Some(failure_of(status)));
                 }
             }
+            self.settle(member);
+        }
+        if let Some(group) = self.groups.get_mut(at) {
+            group.members = members;
+        }
+    }
+
+    /// A flush has failed, and nobody can tell any more when bytes of its puts stop arriving: the endpoint is of no use,
+    /// and they end when it is brought down.
+    fn unflush(&mut self, at: usize, status: Status) {
+        self.board.fail(status);
+        let Some(group) = self.groups.get_mut(at) else { return };
+        group.flying = false;
+        let mut members = std::mem::take(&mut group.members);
+        for member in members.drain(..) {
+            if let Some(Some(flight)) = self.flights.get_mut(usize::from(member)) {
+                flight.flush = Flush::Wanted;
+            }
+            self.unflushed.push(member);
+            // It may have failed by itself.
             self.settle(member);
         }
         if let Some(group) = self.groups.get_mut(at) {
@@ -450,6 +474,10 @@ fn to_usize(n: u64) -> Result<usize, Failure> {
     usize::try_from(n).map_err(|_| Failure::UnknownRegion)
 }
 
+/// Requests of an endpoint that fails may end before its error handler has told of it.
 pub(super) fn failure_of(status: Status) -> Failure {
-    Failure::Transport(i32::from(status.0))
+    match status.kind() {
+        Kind::PeerLost => Failure::PeerDead,
+        _ => Failure::Transport(i32::from(status.0)),
+    }
 }

@@ -1,0 +1,223 @@
+//! put + poll over UCX's transport: what our own logic costs, with a stand-in in libucp's place that does almost nothing.
+//!
+//! Each put is done when a flush after it has passed, so one operation is a put, a flush, and calls of progress until the
+//! flush has ended, unless the library answers that at once. The instructions of the library are counted apart (see
+//! [`instructions`]).
+
+use std::sync::Arc;
+
+use hmc_core::kinds::{Access, MemoryKind};
+use hmc_core::lane::{Lane, Transfer};
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::slots::{OpId, Slot};
+use hmc_core::span::Extent;
+use hmc_core::time::Instant;
+use hmc_core::transport::Transport as _;
+use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+use hmc_hw::ucx::Bell;
+use hmc_hw::ucx::context::{Context as Ucx, Settings};
+use hmc_hw::ucx::library::{Library, Search};
+use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::soft::Door;
+use hmc_hw::ucx::transport::UcxTransport;
+use hmc_hw::ucx::worker::Worker;
+use hmc_sim::vendor::library::beside;
+
+use super::Row;
+use crate::context::Context;
+use crate::instructions::{self, Over};
+use crate::report::Line;
+use crate::{Res, allocations, text};
+
+const OPS: u32 = 2_000;
+const BYTES: usize = 4096;
+/// Puts of which one flush serves all.
+const AT_ONCE: u32 = 16;
+/// Instructions of ours that one put may take.
+const BOUND: f64 = 300.0;
+const KEY: RegionKey = RegionKey { index: 0, generation: 1 };
+const NOBODY: Completion = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+
+struct Mute;
+
+impl Bell for Mute {
+    fn ring(&self) {}
+}
+
+/// Two workers of this process over the stand-in.
+struct Pair {
+    near: UcxTransport,
+    transfer: Transfer,
+    _far: Arc<Worker>,
+    _there: Arc<Memory>,
+}
+
+impl Pair {
+    fn new() -> Res<Self> {
+        let named = Some(beside("hmc_vendor_ucp")?);
+        let library = Library::load(&Search { named, ..Search::default() }).map_err(text)?;
+        let ucx = Ucx::new(library, &Settings::default()).map_err(text)?;
+        let (ours, far) = (Worker::new(&ucx).map_err(text)?, Worker::new(&ucx).map_err(text)?);
+        let here = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
+        let there = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
+        let door = |worker| Door::new(worker, Box::new(Mute)).map_err(text);
+        let (here_in, there_in) = (door(&ours)?, door(&far)?);
+        let card = far.card(&there_in).map_err(text)?;
+        let mut near = UcxTransport::new(&ours, &here_in, &card, false).map_err(text)?;
+        for _ in 0..1000 {
+            near.advance();
+        }
+        if !near.is_wired() {
+            return Err("the two workers do not meet".to_owned());
+        }
+        let extent = Extent::new(BYTES as u64);
+        let window = RemoteRegion {
+            window: WindowId::new(0, 0x5EED << 16),
+            epoch: Epoch(1),
+            extent,
+            access: Access::all(),
+            kind: MemoryKind::Cpu,
+        };
+        let base = there.start().as_ptr().expose_provenance() as u64;
+        near.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
+        near.learn_local(KEY, here);
+        let local = LocalRegion { key: KEY, extent, kind: MemoryKind::Cpu };
+        let transfer = Transfer {
+            opcode: Opcode::Put,
+            when: CompleteWhen::Visible,
+            local: local.slice(64, 8).map_err(text)?,
+            remote: window.slice(128, 8).map_err(text)?,
+        };
+        Ok(Self { near, transfer, _far: far, _there: there })
+    }
+
+    fn work(&self) -> WorkRequest {
+        let Transfer { opcode, when, local, remote } = self.transfer;
+        WorkRequest { op: OpId { index: 1, generation: 1 }, opcode, when, local, remote }
+    }
+
+    /// Posts and polls, `many` at a time.
+    fn rounds(&mut self, count: u32, many: u32) -> Res<()> {
+        let work = self.work();
+        for _ in 0..count / many {
+            for _ in 0..many {
+                let posted = self.near.post(std::hint::black_box(&work));
+                posted.map_err(|e| format!("{e:?}"))?;
+            }
+            let mut done = 0;
+            while done < many as usize {
+                let mut out = [NOBODY; AT_ONCE as usize];
+                let n = self.near.poll(&mut out);
+                if n == 0 || out[..n].iter().any(|c| c.result != Ok(8)) {
+                    return Err("a put failed".to_owned());
+                }
+                done += n;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A lane over such a transport.
+struct Laned {
+    lane: Lane<UcxTransport, [Slot; 64]>,
+    transfer: Transfer,
+    _rest: (Arc<Worker>, Arc<Memory>),
+}
+
+impl Laned {
+    fn new() -> Res<Self> {
+        let Pair { near, transfer, _far, _there } = Pair::new()?;
+        Ok(Self { lane: Lane::new(near, [Slot::FREE; 64]), transfer, _rest: (_far, _there) })
+    }
+
+    fn rounds(&mut self, count: u32) -> Res<()> {
+        for _ in 0..count {
+            let op = self.lane.post(std::hint::black_box(&self.transfer), Instant::NEVER);
+            let op = op.map_err(text)?;
+            self.lane.progress();
+            let outcome = self.lane.try_wait(op).map_err(text)?.ok_or("not done")?;
+            if outcome.result != Ok(8) {
+                return Err("the put failed".to_owned());
+            }
+            while self.lane.next_event().is_some() {}
+        }
+        Ok(())
+    }
+}
+
+/// Lets the stand-in answer flushes in their call.
+fn flush_at_once() -> Res<()> {
+    // SAFETY: the stand-in is ours: it runs nothing when it is loaded. hmc-hw has it already, and it stays.
+    let library = unsafe { libloading::Library::new(beside("hmc_vendor_ucp")?) }.map_err(text)?;
+    type Set = unsafe extern "C" fn(*const core::ffi::c_char, u64) -> i32;
+    // SAFETY: `hmc-sim/vendor/ucp/src/script.rs` declares it with this type.
+    let set = unsafe { library.get::<Set>("hmc_standin_set") }.map_err(text)?;
+    // SAFETY: a C string.
+    match unsafe { set(c"flush_delay".as_ptr(), 0) } {
+        0 => Ok(()),
+        _ => Err("the stand-in has no such knob".to_owned()),
+    }
+}
+
+/// Does that many puts, for the count of instructions.
+pub(crate) fn run_ops(over: Over, count: u32) -> Res<()> {
+    match over {
+        Over::UcxAtOnce => {
+            let mut pair = Pair::new()?;
+            flush_at_once()?;
+            pair.rounds(count, 1)
+        }
+        Over::UcxLane => Laned::new()?.rounds(count),
+        Over::UcxMany => Pair::new()?.rounds(count, AT_ONCE),
+        _ => Pair::new()?.rounds(count, 1),
+    }
+}
+
+/// The row.
+pub(crate) struct UcxOps;
+
+impl Row for UcxOps {
+    fn name(&self) -> &'static str {
+        "ucx-ops"
+    }
+
+    fn unit(&self) -> &'static str {
+        "instructions"
+    }
+
+    fn reference(&self) -> &'static str {
+        "nothing; those of the stand-in for libucp are counted apart"
+    }
+
+    fn target(&self) -> &'static str {
+        "<= 300 instructions of ours, 0 allocations"
+    }
+
+    fn run(&self, _: &Context) -> Res<Vec<Line>> {
+        let mut lines = Vec::new();
+        for (over, name) in [
+            (Over::UcxTransport, "put + poll"),
+            (Over::UcxAtOnce, "put + poll, flush answered at once"),
+            (Over::UcxLane, "put + progress + wait by a lane"),
+            (Over::UcxMany, "put + poll, 16 before one flush"),
+        ] {
+            let name = format!("UCX stand-in: our instructions for one {name}");
+            lines.push(match instructions::ours(over) {
+                Ok((ours, library)) => Line::value(name, ours, "", Some(BOUND))
+                    .noted(format!("the stand-in: {library:.0} more")),
+                Err(why) => Line::missing(name, "", why),
+            });
+        }
+        let (mut pair, mut laned) = (Pair::new()?, Laned::new()?);
+        pair.rounds(OPS, 1)?;
+        laned.rounds(OPS)?;
+        let before = allocations::so_far();
+        pair.rounds(OPS, 1)?;
+        pair.rounds(OPS, AT_ONCE)?;
+        laned.rounds(OPS)?;
+        let name = "UCX stand-in: allocations in all of these";
+        lines.push(Line::value(name, (allocations::so_far() - before) as f64, "", Some(0.0)));
+        Ok(lines)
+    }
+}

@@ -1,0 +1,312 @@
+//! Active messages, eager ones: a message is handed whole to the receiver's callback, in its progress.
+//!
+//! The declarations are of this file until hmc-hw's table has them. A reply endpoint is named where the receiver has an
+//! endpoint to the sender; UCX would make one.
+
+use core::ffi::{c_uint, c_void};
+
+use crate::handle::Handle;
+use crate::rules::Call;
+use crate::setup::refused;
+use crate::sys::{
+    self, ucp_ep_h, ucp_request_param_t, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
+};
+use crate::transfer::told;
+use crate::world::{Request, What, World, answer, enter, given, world};
+
+/// Bytes of a header, at the most.
+pub(crate) const MAX_HEADER: usize = 2048;
+
+const FIELD_ID: u64 = 1;
+const FIELD_FLAGS: u64 = 2;
+const FIELD_CB: u64 = 4;
+const FIELD_ARG: u64 = 8;
+const PERSISTENT_DATA: u32 = 2;
+const SEND_REPLY: u32 = 1;
+const SEND_RNDV: u32 = 4;
+const RECV_REPLY_EP: u64 = 1;
+const RECV_DATA: u64 = 1 << 16;
+const DATATYPE_CLASS: u64 = 7;
+const DATATYPE_IOV: u64 = 2;
+
+/// `ucp_am_recv_param_t`
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) recv_attr: u64,
+    pub(crate) reply_ep: ucp_ep_h,
+}
+
+/// `ucp_am_recv_callback_t`
+pub(crate) type Callback = Option<
+    unsafe extern "C" fn(
+        arg: *mut c_void,
+        header: *const c_void,
+        header_length: usize,
+        data: *mut c_void,
+        length: usize,
+        param: *const Received,
+    ) -> ucs_status_t,
+>;
+
+/// `ucp_am_handler_param_t`
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct HandlerParam {
+    pub(crate) field_mask: u64,
+    pub(crate) id: c_uint,
+    pub(crate) flags: u32,
+    pub(crate) cb: Callback,
+    pub(crate) arg: *mut c_void,
+}
+
+/// `ucp_dt_iov_t`
+#[repr(C)]
+struct Part {
+    buffer: *const c_void,
+    length: usize,
+}
+
+/// Who receives the messages of an id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handler {
+    id: c_uint,
+    flags: u32,
+    callback: Callback,
+    arg: *mut c_void,
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub(crate) struct Message {
+    id: c_uint,
+    header: Vec<u8>,
+    data: Vec<u8>,
+    /// The worker that sent it, if it wants an answer.
+    reply_to: Option<Handle>,
+}
+
+impl World {
+    /// Hands a message to the peer's worker. A peer that is gone makes the endpoint fail.
+    pub(crate) fn drop_into_inbox(&mut self, endpoint: Handle, message: Message) -> ucs_status_t {
+        let peer = self.endpoints.get(endpoint).map_or(Handle::NONE, |e| e.peer);
+        let Some(worker) = self.workers.get_mut(peer) else {
+            self.fail(endpoint, sys::UCS_ERR_CONNECTION_RESET);
+            return sys::UCS_ERR_CONNECTION_RESET;
+        };
+        worker.inbox.push_back(message);
+        self.kick(peer);
+        sys::UCS_OK
+    }
+
+    pub(crate) fn next_message(&mut self, worker: Handle) -> Option<Message> {
+        self.workers.get_mut(worker)?.inbox.pop_front()
+    }
+
+    fn send(
+        &mut self,
+        endpoint: Handle,
+        mut message: Message,
+        param: &ucp_request_param_t,
+    ) -> Result<ucs_status_ptr_t, ucs_status_t> {
+        let action = self.script.count(Call::AmSend);
+        let plan = self.plan(action, self.script.knobs.am_delay)?;
+        let worker = self.endpoint(Call::AmSend, endpoint)?.worker;
+        if message.reply_to.is_some() {
+            message.reply_to = Some(worker);
+        }
+        let (seq, tick) = self.next(worker);
+        let pending = self.workers.get(worker).map_or(&[][..], |w| &w.pending);
+        let behind = pending
+            .iter()
+            .filter_map(|n| self.requests.get(*n))
+            .any(|r| r.what == What::Message && r.endpoint == endpoint);
+        let may_wait = param.op_attr_mask & sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL != 0;
+        if plan.delay == Some(0) && !behind && !may_wait {
+            return match self.drop_into_inbox(endpoint, message) {
+                sys::UCS_OK => Ok(core::ptr::null_mut()),
+                status => Err(status),
+            };
+        }
+        if let Some(e) = self.endpoints.get_mut(endpoint) {
+            e.flying += 1;
+        }
+        let (callback, user_data) = told(param);
+        let request = Request {
+            fate: plan.fate,
+            message: Some(message),
+            callback,
+            user_data,
+            ..Request::of(What::Message, worker, endpoint, seq)
+        };
+        Ok(self.launch(request, plan.delay, tick).pointer())
+    }
+}
+
+/// Calls the receiver's callback for a message, without the lock.
+pub(crate) fn receive(worker: Handle, message: Message) {
+    let mut w = world();
+    let handler =
+        w.workers.get(worker).and_then(|x| x.handlers.iter().find(|h| h.id == message.id));
+    let handler = handler.copied();
+    let back = message.reply_to.and_then(|sender| {
+        let mut ours = w.endpoints_of(worker).into_iter();
+        ours.find(|n| w.endpoints.get(*n).is_some_and(|e| e.peer == sender && !e.closed))
+    });
+    let Message { header, mut data, .. } = message;
+    // Without a handler UCX drops it, with a warning.
+    if let Some(Handler { flags, callback: Some(callback), arg, .. }) = handler {
+        let keeps = flags & PERSISTENT_DATA != 0;
+        let mut recv_attr = if keeps { RECV_DATA } else { 0 };
+        if back.is_some() {
+            recv_attr |= RECV_REPLY_EP;
+        }
+        let reply_ep = back.map_or(core::ptr::null_mut(), Handle::pointer);
+        let param = Received { recv_attr, reply_ep };
+        let (start, len) = (data.as_mut_ptr(), data.len());
+        drop(w);
+        // SAFETY: the callback and its argument are what was registered; header and data outlive the call.
+        let status = unsafe {
+            callback(arg, header.as_ptr().cast(), header.len(), start.cast(), len, &raw const param)
+        };
+        w = world();
+        match status {
+            sys::UCS_INPROGRESS if keeps => {
+                w.kept.push(core::mem::take(&mut data));
+            }
+            sys::UCS_OK => {}
+            _ => {
+                w.misuse(
+                    Call::AmHandler,
+                    "a callback answers neither OK nor, with data that lasts, INPROGRESS",
+                );
+            }
+        }
+    }
+    w.pool.push(header);
+    if data.capacity() != 0 {
+        w.pool.push(data);
+    }
+}
+
+// SAFETY: the name is UCX's own, and a process has one libucp. The pointers are valid, as UCX asks.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_set_am_recv_handler(
+    worker: ucp_worker_h,
+    param: *const HandlerParam,
+) -> ucs_status_t {
+    let name = Handle::of(worker);
+    let _inside = enter(Call::AmHandler, name);
+    let mut w = world();
+    if let Some(status) = refused(w.script.count(Call::AmHandler)) {
+        return status;
+    }
+    // SAFETY: the caller's parameters.
+    let Some(param) = (unsafe { given(param) }) else { return sys::UCS_ERR_INVALID_PARAM };
+    let has = |bit| param.field_mask & bit != 0;
+    if !has(FIELD_ID) || !has(FIELD_CB) {
+        return sys::UCS_ERR_INVALID_PARAM;
+    }
+    let handler = Handler {
+        id: param.id,
+        flags: if has(FIELD_FLAGS) { param.flags } else { 0 },
+        callback: param.cb,
+        arg: if has(FIELD_ARG) { param.arg } else { core::ptr::null_mut() },
+    };
+    match w.worker(Call::AmHandler, name) {
+        Ok(worker) => {
+            worker.handlers.retain(|h| h.id != handler.id);
+            worker.handlers.push(handler);
+            sys::UCS_OK
+        }
+        Err(status) => status,
+    }
+}
+
+/// Gathers the bytes of a message.
+///
+/// # Safety
+/// `buffer` and `count` fit the datatype that `param` names, and all bytes may be read.
+unsafe fn gather(
+    out: &mut Vec<u8>,
+    buffer: *const c_void,
+    count: usize,
+    param: &ucp_request_param_t,
+) -> Result<(), ucs_status_t> {
+    let typed = param.op_attr_mask & sys::UCP_OP_ATTR_FIELD_DATATYPE != 0;
+    let datatype = if typed { param.datatype } else { 1 << 3 };
+    let mut add = |start: *const c_void, len: usize| {
+        if len != 0 {
+            // SAFETY: the caller vouched for the bytes.
+            out.extend_from_slice(unsafe { core::slice::from_raw_parts(start.cast::<u8>(), len) });
+        }
+    };
+    match datatype & DATATYPE_CLASS {
+        0 => add(buffer, count * usize::try_from(datatype >> 3).unwrap_or(0)),
+        DATATYPE_IOV if count != 0 => {
+            // SAFETY: the caller vouched for that many parts.
+            let parts = unsafe { core::slice::from_raw_parts(buffer.cast::<Part>(), count) };
+            parts.iter().for_each(|part| add(part.buffer, part.length));
+        }
+        DATATYPE_IOV => {}
+        _ => return Err(sys::UCS_ERR_UNSUPPORTED),
+    }
+    Ok(())
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
+    ep: ucp_ep_h,
+    id: c_uint,
+    header: *const c_void,
+    header_length: usize,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    let endpoint = Handle::of(ep);
+    let _inside = enter(Call::AmSend, endpoint);
+    // SAFETY: the caller's order.
+    let Some(param) = (unsafe { given(param) }) else { return answer(sys::UCS_ERR_INVALID_PARAM) };
+    let flagged = param.op_attr_mask & sys::UCP_OP_ATTR_FIELD_FLAGS != 0;
+    let flags = if flagged { param.flags } else { 0 };
+    if flags & SEND_RNDV != 0 {
+        return answer(sys::UCS_ERR_UNSUPPORTED);
+    }
+    if header_length > MAX_HEADER {
+        return answer(sys::UCS_ERR_INVALID_PARAM);
+    }
+    let mut w = world();
+    let (mut head, mut data) = (w.buffer(), w.buffer());
+    if header_length != 0 {
+        // SAFETY: the caller's header.
+        head.extend_from_slice(unsafe {
+            core::slice::from_raw_parts(header.cast::<u8>(), header_length)
+        });
+    }
+    // SAFETY: the caller's bytes and datatype.
+    if let Err(status) = unsafe { gather(&mut data, buffer, count, param) } {
+        return answer(status);
+    }
+    let reply_to = (flags & SEND_REPLY != 0).then_some(Handle::NONE);
+    let message = Message { id, header: head, data, reply_to };
+    w.send(endpoint, message, param).unwrap_or_else(answer)
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_am_data_release(worker: ucp_worker_h, data: *mut c_void) {
+    let _inside = enter(Call::AmRelease, Handle::of(worker));
+    let mut w = world();
+    w.script.count(Call::AmRelease);
+    match w.kept.iter().position(|k| core::ptr::eq(k.as_ptr().cast(), data)) {
+        Some(at) => {
+            let data = w.kept.swap_remove(at);
+            w.pool.push(data);
+        }
+        None => {
+            w.misuse(Call::AmRelease, "this data was released already, or never kept");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The script, as C functions that a test finds by name. All are called between UCX's calls, from any thread.
+
+use core::ffi::{c_char, c_int};
+use std::ffi::CStr;
+use std::sync::atomic::Ordering;
+
+use crate::handle::Handle;
+use crate::rules::{Action, Script, call};
+use crate::world::{Books, HELD, LINGER, World, world};
+
+/// [`hmc_standin_rule`]: the call answers the value, a status, and begins nothing.
+pub const REFUSE: c_int = 1;
+/// [`hmc_standin_rule`]: the operation is begun and its callback tells the value, a status; half of its bytes move.
+pub const FAIL: c_int = 2;
+/// [`hmc_standin_rule`]: it ends that many calls of progress later.
+pub const LATE: c_int = 3;
+/// [`hmc_standin_rule`]: it ends when held operations are released, or when its endpoint is closed by force.
+pub const HOLD: c_int = 4;
+
+/// # Safety
+/// `text` is a C string.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
+    // SAFETY: the caller vouched for it.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
+}
+
+/// Scripts the `nth` call of that name from now (1 is the next; 0 is all). 0, or -1 when it makes no sense.
+///
+/// # Safety
+/// `function` is a C string.
+// SAFETY: the name carries the project's prefix, and this library alone exports it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hmc_standin_rule(
+    function: *const c_char,
+    nth: u64,
+    action: c_int,
+    value: i64,
+) -> c_int {
+    // SAFETY: the caller vouched for it.
+    let Some(call) = call(unsafe { text(function) }) else { return -1 };
+    let (status, number) = (i8::try_from(value), u64::try_from(value));
+    let action = match (action, status, number) {
+        (REFUSE, Ok(status), _) => Action::Refuse(status),
+        (FAIL, Ok(status), _) => Action::Fail(status),
+        (LATE, _, Ok(more)) => Action::Late(more),
+        (HOLD, ..) => Action::Hold,
+        _ => return -1,
+    };
+    world().script.add(call, nth, action);
+    0
+}
+
+/// Sets a number: `put_delay`, `get_delay`, `flush_delay`, `close_delay`, `am_delay` and `jitter` in calls of progress;
+/// `immediate_bytes`; `staged` (1: bytes of puts land with a flush, or after `landing` calls of progress); `order` (0 as posted, 1 reversed, 2 shuffled); `seed`; `linger`; `version_major`,
+/// `version_minor`, `version_release`. 0, or -1 when there is none of that name.
+///
+/// # Safety
+/// `name` is a C string.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hmc_standin_set(name: *const c_char, value: u64) -> c_int {
+    let mut w = world();
+    // SAFETY: the caller vouched for it.
+    let done = w.script.set(unsafe { text(name) }, value);
+    LINGER.store(w.script.knobs.linger, Ordering::Relaxed);
+    done.map_or(-1, |()| 0)
+}
+
+/// The lane that descriptions of endpoints name, such as `tcp/lo`.
+///
+/// # Safety
+/// `name` is a C string.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hmc_standin_lane(name: *const c_char) {
+    // SAFETY: the caller vouched for it.
+    unsafe { text(name) }.clone_into(&mut world().lane);
+}
+
+/// How often a call of UCX was made since the last reset.
+///
+/// # Safety
+/// `function` is a C string.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hmc_standin_calls(function: *const c_char) -> u64 {
+    // SAFETY: the caller vouched for it.
+    call(unsafe { text(function) }).map_or(u64::MAX, |call| world().script.calls(call))
+}
+
+/// A count: `live` objects of all kinds, or `contexts`, `workers`, `endpoints`, `memories`, `keys`, `requests` that are
+/// alive; `held` operations; `flushes_max`, the most under way on one endpoint; `refused` accesses; `late` bytes, which
+/// came for memory that was unmapped; `ended` requests; `findings`.
+///
+/// # Safety
+/// `what` is a C string.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hmc_standin_count(what: *const c_char) -> u64 {
+    let mut w = world();
+    // SAFETY: the caller vouched for it.
+    w.number(unsafe { text(what) }).unwrap_or(u64::MAX)
+}
+
+/// Fails the `nth` endpoint since the last reset (0: all that live) with a status: its error handler is told. With
+/// `purge` what is under way ends with that status in the next progress, without it when the endpoint is closed by force.
+/// How many failed.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn hmc_standin_kill(nth: u64, status: c_int, purge: c_int) -> u64 {
+    let mut w = world();
+    let Ok(status) = i8::try_from(status) else { return 0 };
+    let meant: Vec<Handle> = w
+        .endpoints
+        .names()
+        .filter(|n| {
+            w.endpoints.get(*n).is_some_and(|e| !e.closed && (nth == 0 || e.ordinal == nth))
+        })
+        .collect();
+    for endpoint in &meant {
+        if purge != 0 {
+            w.withdraw(*endpoint, status, 1);
+        }
+        w.fail(*endpoint, status);
+    }
+    u64::try_from(meant.len()).unwrap_or(0)
+}
+
+/// Lets held operations end with the next progress. How many they are.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn hmc_standin_release() -> u64 {
+    let mut w = world();
+    let held: Vec<Handle> = w.requests.names().filter(|n| w.is_held(*n)).collect();
+    for name in &held {
+        let Some(worker) = w.requests.get(*name).map(|r| r.worker) else { continue };
+        let tick = w.workers.get(worker).map_or(0, |x| x.tick);
+        if let Some(request) = w.requests.get_mut(*name) {
+            request.due = tick + 1;
+        }
+        w.kick(worker);
+    }
+    u64::try_from(held.len()).unwrap_or(0)
+}
+
+/// Forgets the rules; numbers and counts stay.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn hmc_standin_forget() {
+    world().script.forget();
+}
+
+/// Whether misuse is collected instead of ending the process.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn hmc_standin_collect(on: c_int) {
+    world().collects = on != 0;
+}
+
+/// Takes the oldest finding: writes up to `room` bytes of it, without a zero. Its length; 0 when there is none.
+///
+/// # Safety
+/// `out` may be written for `room` bytes.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hmc_standin_finding(out: *mut u8, room: usize) -> usize {
+    let mut w = world();
+    if w.findings.is_empty() {
+        return 0;
+    }
+    let finding = w.findings.remove(0);
+    let len = finding.len().min(room);
+    // SAFETY: the caller vouched for the room; the text is our own.
+    unsafe { out.copy_from_nonoverlapping(finding.as_ptr(), len) };
+    finding.len()
+}
+
+/// Forgets the script, all counts and findings. Objects that are alive are forgotten too, and what the library made for
+/// them is leaked: how many they were.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn hmc_standin_reset() -> u64 {
+    let mut w = world();
+    let live = u64::try_from(w.live()).unwrap_or(u64::MAX);
+    LINGER.store(0, Ordering::Relaxed);
+    w.script = Script::new();
+    w.books = Books::default();
+    w.collects = false;
+    w.findings.clear();
+    w.lane.clear();
+    w.contexts.clear();
+    w.configs.clear();
+    w.workers.clear();
+    w.endpoints.clear();
+    w.memories.clear();
+    w.keys.clear();
+    w.requests.clear();
+    let (papers, kept) = (core::mem::take(&mut w.papers), core::mem::take(&mut w.kept));
+    core::mem::forget((papers, kept));
+    live
+}
+
+impl World {
+    /// What an endpoint's lane is called.
+    pub(crate) fn lane_name(&self) -> String {
+        if self.lane.is_empty() { "posix/memory".to_owned() } else { self.lane.clone() }
+    }
+
+    fn is_held(&self, name: Handle) -> bool {
+        self.requests.get(name).is_some_and(|r| r.due == HELD && r.ended.is_none())
+    }
+
+    fn number(&mut self, what: &str) -> Option<u64> {
+        let number = match what {
+            "live" => self.live(),
+            "contexts" => self.contexts.live(),
+            "workers" => self.workers.live(),
+            "endpoints" => self.endpoints.live(),
+            "memories" => self.memories.live(),
+            "keys" => self.keys.live(),
+            "requests" => self.requests.live(),
+            "held" => self.requests.names().filter(|n| self.is_held(*n)).count(),
+            "findings" => self.findings.len(),
+            "flushes_max" => return Some(self.books.flushes_max),
+            "refused" => return Some(self.books.refused),
+            "late" => return Some(self.books.late),
+            "ended" => return Some(self.books.ended),
+            _ => return None,
+        };
+        u64::try_from(number).ok()
+    }
+}

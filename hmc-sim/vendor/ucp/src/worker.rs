@@ -1,0 +1,287 @@
+//! Workers: made, driven, asked for events.
+
+use core::ffi::{c_int, c_uint};
+
+use crate::am;
+use crate::handle::Handle;
+use crate::rules::Call;
+use crate::setup::refused;
+use crate::sys::{
+    self, ucp_address_t, ucp_context_h, ucp_worker_attr_t, ucp_worker_h, ucp_worker_params_t,
+    ucs_status_t,
+};
+use crate::world::{Ended, Worker, World, enter, world};
+
+const ADDRESS_MARK: [u8; 8] = *b"standin\0";
+const ADDRESS_BYTES: usize = 48;
+
+/// The worker that an address names.
+///
+/// # Safety
+/// `address` is null or begins with 16 bytes that may be read.
+pub(crate) unsafe fn read_address(address: *const ucp_address_t) -> Option<Handle> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller vouched for the bytes.
+    let bytes = unsafe { address.cast::<[[u8; 8]; 2]>().read_unaligned() };
+    let number = usize::try_from(u64::from_le_bytes(bytes[1])).ok()?;
+    (bytes[0] == ADDRESS_MARK).then_some(Handle(number))
+}
+
+impl Ended {
+    /// Tells the request's owner.
+    ///
+    /// # Safety
+    /// Called once for a request that has ended, without the lock.
+    pub(crate) unsafe fn tell(&self) {
+        if let Some(callback) = self.callback {
+            // SAFETY: the callback and its data are what the owner gave with the request.
+            unsafe { callback(self.request.pointer(), self.status, self.user_data) };
+        }
+    }
+}
+
+impl World {
+    /// Wakes whoever sleeps on a worker's descriptor.
+    pub(crate) fn kick(&mut self, worker: Handle) {
+        if let Some(w) = self.workers.get_mut(worker)
+            && core::mem::take(&mut w.armed)
+        {
+            signal(w.efd);
+        }
+    }
+}
+
+fn signal(efd: c_int) {
+    let one = 1u64;
+    // SAFETY: eight bytes of ours. A counter that is full is as good as one more.
+    let _ = unsafe { libc::write(efd, core::ptr::from_ref(&one).cast(), 8) };
+}
+
+/// Empties the descriptor. Whether there was something.
+fn drain(efd: c_int) -> bool {
+    let mut count = 0u64;
+    // SAFETY: eight bytes of ours; the descriptor does not block.
+    unsafe { libc::read(efd, core::ptr::from_mut(&mut count).cast(), 8) == 8 }
+}
+
+// SAFETY: the name is UCX's own, and a process has one libucp. The pointers are valid, as UCX asks.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_create(
+    context: ucp_context_h,
+    _params: *const ucp_worker_params_t,
+    worker: *mut ucp_worker_h,
+) -> ucs_status_t {
+    let mut w = world();
+    if let Some(status) = refused(w.script.count(Call::WorkerCreate)) {
+        return status;
+    }
+    let context = Handle::of(context);
+    if w.contexts.get(context).is_none() {
+        return w.misuse(Call::WorkerCreate, "this context was given back, or never made");
+    }
+    // SAFETY: no pointers.
+    let efd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+    if efd < 0 {
+        return sys::UCS_ERR_IO_ERROR;
+    }
+    let name = w.workers.insert(0, Worker::new(context, efd));
+    // SAFETY: the caller's, to be written.
+    unsafe { worker.write(name.pointer()) };
+    sys::UCS_OK
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
+    let name = Handle::of(worker);
+    let _inside = enter(Call::WorkerDestroy, name);
+    let mut w = world();
+    w.script.count(Call::WorkerDestroy);
+    if w.endpoints.values_mut().any(|e| e.worker == name) {
+        w.misuse(Call::WorkerDestroy, "endpoints of this worker are not closed");
+    }
+    let of_it = |r: &mut crate::world::Request| r.worker == name;
+    if w.requests.values_mut().any(of_it) {
+        w.misuse(Call::WorkerDestroy, "requests of this worker are under way, or not freed");
+    }
+    match w.workers.remove(name) {
+        Some(gone) => {
+            // SAFETY: made by `ucp_worker_create`, closed once.
+            let _ = unsafe { libc::close(gone.efd) };
+        }
+        None => {
+            w.misuse(Call::WorkerDestroy, "this worker was destroyed already, or never made");
+        }
+    }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_query(
+    worker: ucp_worker_h,
+    attr: *mut ucp_worker_attr_t,
+) -> ucs_status_t {
+    let mut w = world();
+    if let Err(status) = w.worker(Call::WorkerCreate, Handle::of(worker)) {
+        return status;
+    }
+    // SAFETY: the caller's, to be read and written.
+    if let Some(attr) = unsafe { attr.as_mut() } {
+        attr.thread_mode = sys::UCS_THREAD_MODE_SERIALIZED;
+        attr.max_am_header = am::MAX_HEADER;
+        attr.max_debug_string = 256;
+    }
+    sys::UCS_OK
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_get_address(
+    worker: ucp_worker_h,
+    address: *mut *mut ucp_address_t,
+    length: *mut usize,
+) -> ucs_status_t {
+    let name = Handle::of(worker);
+    let mut w = world();
+    if let Some(status) = refused(w.script.count(Call::WorkerAddress)) {
+        return status;
+    }
+    if let Err(status) = w.worker(Call::WorkerAddress, name) {
+        return status;
+    }
+    let number = u64::try_from(name.0).unwrap_or(0);
+    let mut bytes = ADDRESS_MARK.to_vec();
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.resize(ADDRESS_BYTES, 0);
+    let (start, len) = w.hand_out(bytes);
+    // SAFETY: the caller's, to be written.
+    unsafe { address.write(start.cast()) };
+    // SAFETY: as above.
+    unsafe { length.write(len) };
+    sys::UCS_OK
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_release_address(
+    _worker: ucp_worker_h,
+    address: *mut ucp_address_t,
+) {
+    let mut w = world();
+    if !w.take_back(address.cast()) {
+        w.misuse(Call::WorkerAddress, "this address was released already, or never given");
+    }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_progress(worker: ucp_worker_h) -> c_uint {
+    let name = Handle::of(worker);
+    let _inside = enter(Call::Progress, name);
+    let mut w = world();
+    w.script.count(Call::Progress);
+    if w.worker(Call::Progress, name).is_err() {
+        return 0;
+    }
+    let mut outcome = w.advance(name);
+    let mail = w.next_message(name);
+    drop(w);
+    if outcome.count == 0 && mail.is_none() {
+        if outcome.ended.capacity() != 0 {
+            give_back(name, &mut outcome);
+        }
+        return 0;
+    }
+    for news in outcome.news.drain(..) {
+        if let Some(callback) = news.handler.cb {
+            // SAFETY: the handler and its argument are what the endpoint was made with.
+            unsafe { callback(news.handler.arg, news.endpoint.pointer(), news.status) };
+        }
+    }
+    for ended in outcome.ended.drain(..) {
+        // SAFETY: it ended in this call.
+        unsafe { ended.tell() };
+    }
+    let mut count = outcome.count;
+    let mut next = mail;
+    while let Some(message) = next {
+        am::receive(name, message);
+        count = count.saturating_add(1);
+        next = world().next_message(name);
+    }
+    give_back(name, &mut outcome);
+    count
+}
+
+/// Keeps the room of a call's lists for the next.
+fn give_back(worker: Handle, outcome: &mut crate::flight::Outcome) {
+    if let Some(w) = world().workers.get_mut(worker) {
+        if w.ended.capacity() < outcome.ended.capacity() {
+            w.ended = core::mem::take(&mut outcome.ended);
+        }
+        if w.news.is_empty() && w.news.capacity() < outcome.news.capacity() {
+            w.news = core::mem::take(&mut outcome.news);
+        }
+    }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_get_efd(
+    worker: ucp_worker_h,
+    fd: *mut c_int,
+) -> ucs_status_t {
+    let mut w = world();
+    if let Some(status) = refused(w.script.count(Call::Efd)) {
+        return status;
+    }
+    match w.worker(Call::Efd, Handle::of(worker)) {
+        Ok(worker) => {
+            // SAFETY: the caller's, to be written.
+            unsafe { fd.write(worker.efd) };
+            sys::UCS_OK
+        }
+        Err(status) => status,
+    }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_status_t {
+    let name = Handle::of(worker);
+    let _inside = enter(Call::Arm, name);
+    let mut w = world();
+    if let Some(status) = refused(w.script.count(Call::Arm)) {
+        return status;
+    }
+    let worker = match w.worker(Call::Arm, name) {
+        Ok(worker) => worker,
+        Err(status) => return status,
+    };
+    let waiting = !worker.news.is_empty() || !worker.inbox.is_empty();
+    if drain(worker.efd) || waiting || w.can_move(name) {
+        return sys::UCS_ERR_BUSY;
+    }
+    if let Ok(worker) = w.worker(Call::Arm, name) {
+        worker.armed = true;
+    }
+    sys::UCS_OK
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ucp_worker_signal(worker: ucp_worker_h) -> ucs_status_t {
+    let mut w = world();
+    if let Some(status) = refused(w.script.count(Call::Signal)) {
+        return status;
+    }
+    match w.worker(Call::Signal, Handle::of(worker)) {
+        Ok(worker) => {
+            signal(worker.efd);
+            sys::UCS_OK
+        }
+        Err(status) => status,
+    }
+}

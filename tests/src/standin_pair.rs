@@ -1,0 +1,404 @@
+//! Two workers of this process over the stand-in for libucp, one with a window for the other: the subject of the
+//! conformance suite, and of tests that script faults.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hmc_core::kinds::{Access, Caps, MemoryKind};
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::span::{Extent, Side, Span};
+use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+use hmc_hw::ucx::Bell;
+use hmc_hw::ucx::context::{Context, Failed, Settings};
+use hmc_hw::ucx::library::Library;
+use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::soft::Door;
+use hmc_hw::ucx::transport::UcxTransport;
+use hmc_hw::ucx::worker::Worker;
+use hmc_mem::shared::SharedBytes;
+use hmc_sim::conformance::transport::{Patience, Subject, Support};
+
+/// Bytes around the window within its memory, which nobody may touch.
+const MARGIN: usize = 96;
+const MARGIN_BYTE: u8 = 0xA7;
+const KEY: RegionKey = RegionKey { index: 3, generation: 1 };
+/// Turns in which something that is due must have happened.
+const TURNS: u32 = 100_000;
+
+/// Counts how often it is rung.
+#[derive(Clone, Debug, Default)]
+pub struct Rings(Arc<AtomicU64>);
+
+impl Rings {
+    /// So far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Bell for Rings {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One pair that is connected.
+#[derive(Debug)]
+pub struct Built {
+    /// The transport under test.
+    pub near: Near,
+    /// The target's way back, where it answers messages.
+    pub back: Option<UcxTransport>,
+    /// Where messages come in at the target.
+    pub door: Arc<Door>,
+    /// The target's worker.
+    pub far: Arc<Worker>,
+    /// The initiator's memory.
+    pub here: Arc<Memory>,
+    /// The target's memory, the window with margins.
+    pub there: Arc<Memory>,
+    /// The window.
+    pub window: RemoteRegion,
+    /// The initiator's region.
+    pub local: LocalRegion,
+    /// Who is told of news.
+    pub rings: Rings,
+}
+
+/// The transport, brought down by its owner as soon as its endpoint has failed, as hmc-std does.
+#[derive(Debug)]
+pub struct Near(pub UcxTransport);
+
+impl Transport for Near {
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps {
+        self.0.caps()
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+        self.0.post(work)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        if self.0.failure().is_some() {
+            self.0.bring_down();
+        }
+        self.0.poll(out)
+    }
+
+    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+        self.0.cancel(op)
+    }
+}
+
+fn size(n: u64) -> usize {
+    usize::try_from(n).expect("small")
+}
+
+fn number(n: usize) -> u64 {
+    u64::try_from(n).expect("small")
+}
+
+fn bytes(memory: &Memory) -> SharedBytes<'_> {
+    // SAFETY: the memory is valid as long as its registration, which the result borrows.
+    unsafe { SharedBytes::new(memory.start(), memory.len()) }
+}
+
+fn span(memory: &Memory, at: usize, len: usize) -> Span {
+    let extent = Extent::new(number(memory.len()));
+    extent.span(Side::Local, number(at), number(len)).expect("in range")
+}
+
+fn write(memory: &Memory, at: usize, from: &[u8]) {
+    bytes(memory).write_at(span(memory, at, from.len()), from).expect("in range");
+}
+
+fn read(memory: &Memory, at: usize, out: &mut [u8]) {
+    bytes(memory).read_at(span(memory, at, out.len()), out).expect("in range");
+}
+
+/// Memory of this process, registered in place and freed with its registration.
+fn owned(context: &Arc<Context>, len: usize) -> Result<Arc<Memory>, String> {
+    struct Owned(NonNull<u8>, usize);
+    // SAFETY: an allocation, which belongs to nobody else.
+    unsafe impl Send for Owned {}
+    // SAFETY: nothing is reached through a reference.
+    unsafe impl Sync for Owned {}
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            let slice = std::ptr::slice_from_raw_parts_mut(self.0.as_ptr(), self.1);
+            // SAFETY: leaked by `owned`, and taken back once.
+            drop(unsafe { Box::from_raw(slice) });
+        }
+    }
+    let memory = Box::leak(vec![0u8; len].into_boxed_slice());
+    let start = NonNull::from(&mut *memory).cast::<u8>();
+    let keep = Box::new(Owned(start, len));
+    // SAFETY: valid until `keep` is dropped, and reached through `SharedBytes` only.
+    let memory = unsafe { Memory::register(context, start, len, MemoryKind::Cpu, Some(keep)) };
+    memory.map(Arc::new).map_err(|e| e.to_string())
+}
+
+/// A transport from one worker to another, and the door there.
+///
+/// # Errors
+/// What UCX said.
+pub fn meet(
+    near: &Arc<Worker>,
+    far: &Arc<Worker>,
+    rings: &Rings,
+) -> Result<(UcxTransport, Arc<Door>, Option<UcxTransport>), Failed> {
+    let ours = Door::new(near, Box::new(rings.clone()))?;
+    let theirs = Door::new(far, Box::new(Rings::default()))?;
+    let transport = UcxTransport::new(near, &ours, &far.card(&theirs)?, false)?;
+    // Whoever only copies memory needs no way back.
+    let back = transport.is_soft().then(|| {
+        let card = near.card(&ours)?;
+        UcxTransport::new(far, &theirs, &card, false)
+    });
+    Ok((transport, theirs, back.transpose()?))
+}
+
+impl Built {
+    /// Two workers, connected.
+    ///
+    /// # Errors
+    /// What UCX said.
+    pub fn new(
+        library: &'static Library,
+        local_len: u64,
+        window_len: u64,
+        access: Access,
+        life: u32,
+    ) -> Result<Self, String> {
+        let text = |e: hmc_hw::ucx::context::Failed| e.to_string();
+        let context = Context::new(library, &Settings::default()).map_err(text)?;
+        let (near, far) =
+            (Worker::new(&context).map_err(text)?, Worker::new(&context).map_err(text)?);
+        let here = owned(&context, size(local_len).max(1))?;
+        let there = owned(&context, size(window_len) + 2 * MARGIN)?;
+        let paint = [MARGIN_BYTE; MARGIN];
+        write(&there, 0, &paint);
+        write(&there, MARGIN + size(window_len), &paint);
+        let window = RemoteRegion {
+            window: WindowId::new(2, 0x5EED << 16 | u64::from(life) << 32),
+            epoch: Epoch(life),
+            extent: Extent::new(window_len),
+            access,
+            kind: MemoryKind::Cpu,
+        };
+        let rings = Rings::default();
+        let (mut transport, door, back) = meet(&near, &far, &rings).map_err(text)?;
+        for _ in 0..TURNS {
+            if transport.is_wired() {
+                break;
+            }
+            transport.advance();
+            far.crank().progress();
+        }
+        if !transport.is_wired() {
+            return Err("the two ends do not meet".to_owned());
+        }
+        transport.learn_local(KEY, Arc::clone(&here));
+        let base = number(there.start().as_ptr().expose_provenance() + MARGIN);
+        transport.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
+        let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
+        door.open(window, Arc::clone(&there), number(MARGIN));
+        Ok(Self { near: Near(transport), back, door, far, here, there, window, local, rings })
+    }
+
+    /// A request within both ranges.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[must_use]
+    pub fn request(
+        &self,
+        index: u16,
+        opcode: Opcode,
+        here: u64,
+        there: u64,
+        len: u64,
+    ) -> WorkRequest {
+        WorkRequest {
+            op: OpId { index, generation: 1 },
+            opcode,
+            when: CompleteWhen::Visible,
+            local: self.local.slice(here, len).expect("within the region"),
+            remote: self.window.slice(there, len).expect("within the window"),
+        }
+    }
+
+    /// Writes into the local region.
+    pub fn write_local(&self, at: u64, from: &[u8]) {
+        write(&self.here, size(at), from);
+    }
+
+    /// Reads from the local region.
+    #[must_use]
+    pub fn read_local(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        read(&self.here, size(at), &mut out);
+        out
+    }
+
+    /// Writes into the window.
+    pub fn write_remote(&self, at: u64, from: &[u8]) {
+        write(&self.there, MARGIN + size(at), from);
+    }
+
+    /// Reads from the window.
+    #[must_use]
+    pub fn read_remote(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        read(&self.there, MARGIN + size(at), &mut out);
+        out
+    }
+
+    /// One turn of both ends; what completed.
+    pub fn turn(&mut self) -> Vec<Completion> {
+        let nobody = Completion { op: OpId { index: u16::MAX, generation: 0 }, result: Ok(0) };
+        let mut out = [nobody; 64];
+        self.far.crank().progress();
+        let n = self.near.poll(&mut out);
+        out[..n].to_vec()
+    }
+
+    /// Takes turns until that many completed.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn wait(&mut self, count: usize) -> Vec<Completion> {
+        let mut all = Vec::new();
+        for _ in 0..TURNS {
+            all.extend(self.turn());
+            if all.len() >= count {
+                return all;
+            }
+        }
+        panic!("{} of {count} operations completed: {all:?}", all.len());
+    }
+
+    /// Whether bytes beside the window were written.
+    ///
+    /// # Errors
+    /// Where.
+    pub fn check_margins(&self) -> Result<(), String> {
+        let mut edge = [0; MARGIN];
+        for from in [0, self.there.len() - MARGIN] {
+            read(&self.there, from, &mut edge);
+            if edge != [MARGIN_BYTE; MARGIN] {
+                return Err(format!("bytes beside the window, at {from}, were written"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pair as the conformance suite wants it.
+#[derive(Debug)]
+pub struct Pair {
+    library: &'static Library,
+    built: Option<Built>,
+    lives: u32,
+}
+
+impl Pair {
+    /// None yet.
+    #[must_use]
+    pub const fn new(library: &'static Library) -> Self {
+        Self { library, built: None, lives: 0 }
+    }
+
+    fn built(&self) -> &Built {
+        self.built.as_ref().expect("fresh was called")
+    }
+
+    fn built_mut(&mut self) -> &mut Built {
+        self.built.as_mut().expect("fresh was called")
+    }
+}
+
+impl Subject for Pair {
+    type T = Near;
+
+    fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
+        self.built = None;
+        self.lives += 1;
+        self.built = Some(Built::new(self.library, local_len, window_len, access, self.lives)?);
+        Ok(())
+    }
+
+    fn transport(&mut self) -> &mut Near {
+        &mut self.built_mut().near
+    }
+
+    fn local(&self) -> LocalRegion {
+        self.built().local
+    }
+
+    fn remote(&self) -> RemoteRegion {
+        self.built().window
+    }
+
+    fn write_local(&mut self, offset: u64, bytes: &[u8]) {
+        self.built().write_local(offset, bytes);
+    }
+
+    fn read_local(&mut self, offset: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.built().read_local(offset, out.len()));
+    }
+
+    fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
+        self.built().write_remote(offset, bytes);
+    }
+
+    fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.built().read_remote(offset, out.len()));
+    }
+
+    fn drive(&mut self) {
+        // Both workers, as the background threads of two sessions do.
+        self.built().far.crank().progress();
+        self.built().near.0.worker().crank().progress();
+    }
+
+    fn notifications(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn revoke(&mut self) -> Support {
+        let built = self.built_mut();
+        let window = built.window.window;
+        built.door.close(window);
+        let mut left = built.near.0.leave_remote(window);
+        for _ in 0..TURNS {
+            if left {
+                return Support::Done;
+            }
+            built.far.crank().progress();
+            built.near.0.advance();
+            left = built.near.0.has_left(window);
+        }
+        panic!("the initiator does not leave the window");
+    }
+
+    fn kill_peer(&mut self) -> Support {
+        // Who the peer is, and that it is gone, is known from the control connection.
+        self.built_mut().near.0.bring_down();
+        Support::Done
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.built().check_margins()
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::VIRTUAL
+    }
+}

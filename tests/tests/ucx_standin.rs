@@ -1,0 +1,48 @@
+//! UCX's transport over the stand-in for libucp keeps the promises of the conformance suite, in every order and with
+//! every delay that UCX may have.
+
+use hmc_sim::conformance::transport::run;
+use hmc_tests::standin::StandIn;
+use hmc_tests::standin_pair::Pair;
+
+/// A lane that reaches memory, and one that only sends messages.
+const DIRECT: &str = "posix/memory";
+const MESSAGES: &str = "tcp/eth0";
+
+/// Settings of the script, by name.
+type Weather = &'static [(&'static str, u64)];
+
+/// Kinds of UCX: what it does at once, what later, in which order callbacks come, when bytes can be read.
+const WEATHERS: [(&str, Weather); 6] = [
+    ("as a rule", &[]),
+    (
+        "everything at once",
+        &[("put_delay", 0), ("get_delay", 0), ("flush_delay", 0), ("close_delay", 0)],
+    ),
+    (
+        "everything later",
+        &[("put_delay", 3), ("get_delay", 5), ("flush_delay", 2), ("close_delay", 7)],
+    ),
+    ("reversed", &[("put_delay", 2), ("get_delay", 2), ("flush_delay", 1), ("order", 1)]),
+    ("by chance", &[("jitter", 9), ("seed", 42), ("order", 2), ("immediate_bytes", 1000)]),
+    ("bytes at once", &[("staged", 0), ("jitter", 3), ("seed", 7), ("put_delay", 1)]),
+];
+
+#[test]
+fn the_suite_passes_over_every_kind_of_ucx() {
+    let stand_in = StandIn::take();
+    for ((name, weather), lane) in WEATHERS.iter().flat_map(|w| [(w, DIRECT), (w, MESSAGES)]) {
+        stand_in.lane(lane);
+        for (knob, value) in *weather {
+            stand_in.set(knob, *value);
+        }
+        let report = run(|| Pair::new(stand_in.library()));
+        println!("{name}, {lane}:\n{report}");
+        assert_eq!(report.failed().count(), 0, "{name}, {lane}: {report}");
+        assert!(stand_in.count("flushes_max") <= 4, "{name}");
+        // Each of the two paths was taken.
+        assert_eq!(stand_in.calls("ucp_am_send_nbx") != 0, lane == MESSAGES, "{name}, {lane}");
+        stand_in.assert_clean();
+        stand_in.restart();
+    }
+}

@@ -1,0 +1,203 @@
+//! Whole sessions over the stand-in for libucp: bytes move over `ConnType::Ucx`, faults of UCX are errors that say what to
+//! do, a session outlives them, and everything is given back in the end.
+
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+
+use std::time::Duration;
+
+use hmc_std::{Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, Want};
+use hmc_tests::pair::pattern;
+use hmc_tests::scene::{TempDir, until};
+use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
+
+const LONG: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+
+/// Two sessions of this process, connected over UCX. The dialer's buffer is UCX's when it takes part from its start.
+struct Two {
+    target: Session,
+    source: Session,
+    peer: Peer,
+    dir: TempDir,
+}
+
+impl Two {
+    fn new(from_start: bool) -> Self {
+        let dir = TempDir::new();
+        let target = Session::builder(1).uds(dir.path()).buffer(4 * MIB).ucx().start().unwrap();
+        let source = Session::builder(0).buffer(4 * MIB);
+        let source = if from_start { source.ucx() } else { source };
+        let source = source.start().unwrap();
+        let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        Self { target, source, peer, dir }
+    }
+
+    fn put_and_compare(&self, salt: u64) {
+        let bytes = pattern(MIB, salt);
+        self.source.buffer().write_at(0, &bytes).unwrap();
+        self.peer.put(0, MIB, MIB).unwrap();
+        let mut got = vec![0; bytes.len()];
+        self.target.buffer().read_at(MIB, &mut got).unwrap();
+        assert!(got == bytes, "the bytes differ");
+    }
+
+    /// Ends both; then nothing is left in the library.
+    fn end(self, stand_in: &StandIn) {
+        let Self { target, source, peer, dir } = self;
+        drop((peer, source, target, dir));
+        stand_in.await_clean();
+    }
+}
+
+#[test]
+fn sessions_move_bytes_over_ucx() {
+    let stand_in = StandIn::take();
+    for (name, delay) in [("at once", 0), ("later", 5)] {
+        for knob in ["put_delay", "get_delay", "flush_delay"] {
+            stand_in.set(knob, delay);
+        }
+        let two = Two::new(true);
+        assert!(two.peer.explain().to_string().contains("ucx"), "{}", two.peer.explain());
+        two.put_and_compare(1);
+        two.peer.get(MIB, 2 * MIB, MIB).unwrap();
+        two.peer.put_notify(0, 0, 4096, 77).unwrap();
+        let from = two.target.peer(0).unwrap();
+        assert_eq!(from.recv(Want::Any, LONG).unwrap(), Message::Notify(77), "{name}");
+        let ops: Vec<_> = (0..100).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
+        for op in ops {
+            assert_eq!(two.peer.wait(op).unwrap(), 64);
+        }
+        let text = pattern(3 * MIB, 5);
+        std::thread::scope(|s| {
+            let sent = s.spawn(|| two.peer.send_data(&text));
+            let mut got = vec![0; text.len()];
+            assert_eq!(from.recv_data(&mut got).unwrap(), 3 * MIB);
+            assert!(got == text);
+            sent.join().unwrap().unwrap();
+        });
+        assert!(stand_in.count("flushes_max") <= 4);
+        two.source.shutdown(LONG).unwrap();
+        drop((two.peer, from, two.target));
+        stand_in.await_clean();
+        stand_in.restart();
+    }
+}
+
+#[test]
+fn a_buffer_is_registered_once() {
+    let stand_in = StandIn::take();
+    let two = Two::new(false);
+    two.put_and_compare(2);
+    // By now the other end too has read its key.
+    two.target.wait_peer(0, LONG).unwrap().put(0, 0, 8).unwrap();
+    let (mapped, unpacked) = (stand_in.calls("ucp_mem_map"), stand_in.calls("ucp_ep_rkey_unpack"));
+    for n in 0..10_000 {
+        two.peer.put(n % 4096, n % 8192, 8).unwrap();
+    }
+    assert_eq!(stand_in.calls("ucp_mem_map"), mapped);
+    assert_eq!(stand_in.calls("ucp_ep_rkey_unpack"), unpacked);
+    two.end(&stand_in);
+}
+
+#[test]
+fn a_session_that_cannot_begin_says_why() {
+    let stand_in = StandIn::take();
+    let calls = [
+        ("ucp_init_version", 1),
+        ("ucp_worker_create", 1),
+        // The worker's porch, then the session's buffer.
+        ("ucp_mem_map", 1),
+        ("ucp_mem_map", 2),
+    ];
+    for (function, nth) in calls {
+        stand_in.rule(function, nth, Fate::Refused(NO_MEMORY));
+        let e = Session::builder(0).buffer(MIB).ucx().start().expect_err("scripted");
+        assert_eq!(e.kind(), ErrorKind::NoSpace, "{function}: {e}");
+        assert!(e.to_string().contains("ulimit -l"), "{function}: {e}");
+        stand_in.assert_clean();
+        stand_in.restart();
+    }
+}
+
+/// Memory that cannot be registered fails what wanted it, with what to do, and comes back; the link goes on.
+#[test]
+fn memory_that_cannot_be_registered_fails_its_operation_only() {
+    let stand_in = StandIn::take();
+    let two = Two::new(true);
+    let from = two.target.peer(0).unwrap();
+    let theirs = two.target.register_vec(vec![0; 8192]).unwrap();
+    stand_in.rule("ucp_mem_map", 1, Fate::Refused(NO_MEMORY));
+    let span = theirs.take_all().unwrap();
+    let (e, span) = from.expose(span, Access::all(), 1).expect_err("scripted");
+    is_shortage(&e);
+    let window = from.expose(span, Access::all(), 2).map_err(|(e, _)| e).unwrap();
+    let remote = two.peer.remote_window(2, LONG).unwrap();
+
+    let ours = two.source.register_vec(pattern(8192, 9)).unwrap();
+    stand_in.rule("ucp_mem_map", 1, Fate::Refused(NO_MEMORY));
+    let failed = two.peer.put_span(ours.take_all().unwrap(), &remote, 0).expect_err("scripted");
+    is_shortage(&failed.error);
+    stand_in.rule("ucp_mem_map", 1, Fate::Refused(IO_ERROR));
+    let failed = two.peer.get_span(failed.span.unwrap(), &remote, 0).expect_err("scripted");
+    assert_eq!(failed.error.kind(), ErrorKind::Io, "{}", failed.error);
+    assert!(failed.error.to_string().contains("UCX status -3"), "{}", failed.error);
+    two.put_and_compare(3);
+
+    let span = two.peer.put_span(failed.span.unwrap(), &remote, 0).unwrap().wait(LONG).unwrap();
+    let back = window.revoke(LONG).unwrap();
+    let mut got = vec![0; 8192];
+    back.read_at(0, &mut got).unwrap();
+    assert!(got == pattern(8192, 9));
+    drop((span, back, ours, theirs, from));
+    two.end(&stand_in);
+}
+
+/// Too little memory, how much was wanted, and what to do about it.
+fn is_shortage(e: &Error) {
+    assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+    let text = e.to_string();
+    for part in ["registering memory", "8192 bytes", "Out of memory", "ulimit -l"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
+    let stand_in = StandIn::take();
+    for purge in [true, false] {
+        let two = Two::new(true);
+        stand_in.set("put_delay", 1);
+        stand_in.rule("ucp_put_nbx", 0, Fate::Held);
+        let ops: Vec<_> = (0..10).map(|n| two.peer.put_nb(0, n * 64, 64).unwrap()).collect();
+        assert!(stand_in.kill(0, CONNECTION_RESET, purge) >= 1);
+        for op in ops {
+            let e = two.peer.wait(op).expect_err("the endpoint has failed");
+            assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+        }
+        let e = two.peer.put(0, 0, 8).expect_err("the link is over");
+        assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+        stand_in.forget_rules();
+        let Two { target, source, peer, dir } = two;
+        drop(peer);
+        let peer = until("it can be connected again", LONG, || {
+            source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).ok()
+        });
+        let two = Two { target, source, peer, dir };
+        two.put_and_compare(4);
+        two.end(&stand_in);
+        stand_in.restart();
+    }
+}
+
+/// A put that never ends meets its deadline. Its memory is held until the link is given up, and comes back then.
+#[test]
+fn a_put_that_never_ends_meets_its_deadline() {
+    let stand_in = StandIn::take();
+    let two = Two::new(true);
+    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
+    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
+    let e = two.peer.transfer_within(Direction::Put, copy, Duration::from_millis(100));
+    assert_eq!(e.expect_err("it never ends").kind(), ErrorKind::DeadlineExceeded);
+    assert_eq!(stand_in.count("held"), 1);
+    two.end(&stand_in);
+}
