@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::region::{LocalSlice, RegionKey};
@@ -33,6 +33,8 @@ pub(crate) struct Plane {
     progress: Progress,
     /// What was registered, as long as somebody uses it.
     memories: Mutex<HashMap<RegionKey, Weak<Memory>>>,
+    /// How often memory was registered.
+    registrations: AtomicU64,
     /// Callers that wait and drive the worker themselves.
     attending: AtomicUsize,
 }
@@ -136,6 +138,7 @@ impl Plane {
             driver: Arc::clone(driver),
             progress,
             memories: Mutex::default(),
+            registrations: AtomicU64::new(0),
             attending: AtomicUsize::new(0),
         });
         if progress == Progress::Thread {
@@ -159,6 +162,7 @@ impl Plane {
             Error::new(ErrorKind::NoSpace, format!("{len} bytes do not fit memory"))
         })?;
         let memory = Arc::new(Memory::allocate(&self.context, bytes)?);
+        self.registrations.fetch_add(1, Ordering::Relaxed);
         let region = table.adopt(Box::new(UcxBytes(Arc::clone(&memory))))?;
         lock(&self.memories).insert(region.key(), Arc::downgrade(&memory));
         Ok(region)
@@ -200,7 +204,14 @@ impl Plane {
         let keep = Box::new(Kept::new(region));
         // SAFETY: the range lies within the region, which `keep` holds; whoever made the region vouched for its bytes
         // until then, and they are reached by copies only.
-        Ok(unsafe { Memory::register(&self.context, start, len, Some(keep)) }?)
+        let memory = unsafe { Memory::register(&self.context, start, len, Some(keep)) }?;
+        self.registrations.fetch_add(1, Ordering::Relaxed);
+        Ok(memory)
+    }
+
+    /// How often memory was registered since the beginning.
+    pub(crate) fn registrations(&self) -> u64 {
+        self.registrations.load(Ordering::Relaxed)
     }
 
     /// Something came for the worker, or was posted to it: lets it work, and asks to be told of more. To be called after
