@@ -6,6 +6,7 @@
 //!
 //! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
 
+mod now;
 mod state;
 
 use std::collections::VecDeque;
@@ -112,6 +113,7 @@ impl UcxTransport {
             greeted: false,
             wired: false,
             down: false,
+            prompt: false,
             bytes: 0,
         };
         let mut state = state;
@@ -350,6 +352,7 @@ impl Drop for UcxTransport {
             greeted: true,
             wired: false,
             down: true,
+            prompt: false,
             bytes: 0,
         };
         let state = std::mem::replace(&mut self.state, fresh);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Caps;
-use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -185,6 +185,21 @@ impl UcxPort {
                 Ok(())
             }
         }
+    }
+
+    /// Does a whole small put at once, without an operation, where UCX can. `None` when it must be posted.
+    #[inline]
+    pub(crate) fn transfer_now(
+        &mut self,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Option<std::result::Result<u64, Failure>> {
+        let len = local.span.len();
+        if opcode != Opcode::Put || len == 0 || len > MAX_CHUNK_BYTES || self.down {
+            return None;
+        }
+        self.ucx.as_mut()?.put_now(local, remote)
     }
 
     /// Whether the way to the peer is open.

@@ -92,6 +92,8 @@ pub(super) struct State {
     pub(super) wired: bool,
     /// The peer is gone.
     pub(super) down: bool,
+    /// The last put and its flush ended inside their calls.
+    pub(super) prompt: bool,
     pub(super) bytes: u64,
 }
 
@@ -262,6 +264,7 @@ impl State {
             *place = Some(Flight { work: *work, flush, returned, failure: None });
         }
         if visible {
+            self.prompt = returned;
             self.unflushed.push(record);
         }
     }
@@ -286,11 +289,13 @@ impl State {
                 flight.flush = Flush::Flying;
             }
         }
-        match Answer::of(answer) {
+        let answer = Answer::of(answer);
+        match answer {
             Ok(Answer::Request(_)) => group.flying = true,
             Ok(Answer::Done) => self.flushed(at, Status::OK),
             Err(status) => self.flushed(at, status),
         }
+        self.prompt &= matches!(answer, Ok(Answer::Done));
     }
 
     /// A flush has ended: its puts are visible, or failed.
