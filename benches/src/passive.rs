@@ -137,7 +137,7 @@ impl Passive {
         let bytes = w.number()?;
         let mut session = Session::builder(rank).uds(folder).tcp("127.0.0.1:0").buffer(bytes);
         if w.word().is_ok_and(|word| word == "ucx") {
-            session = session.ucx();
+            session = session.ucx().heartbeat(None);
         }
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 3).map_err(text)?;

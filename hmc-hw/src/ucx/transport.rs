@@ -25,6 +25,7 @@ use super::library::Version;
 use super::memory::Memory;
 use super::result::Status;
 use super::worker::{Card, Crank, Worker};
+use now::Promptness;
 use state::{Group, Local, Remote, State};
 
 /// Requests that may be under way to one peer, with those that wait for the crank.
@@ -113,7 +114,7 @@ impl UcxTransport {
             greeted: false,
             wired: false,
             down: false,
-            prompt: false,
+            prompt: Promptness::default(),
             bytes: 0,
         };
         let mut state = state;
@@ -352,7 +353,7 @@ impl Drop for UcxTransport {
             greeted: true,
             wired: false,
             down: true,
-            prompt: false,
+            prompt: Promptness::default(),
             bytes: 0,
         };
         let state = std::mem::replace(&mut self.state, fresh);

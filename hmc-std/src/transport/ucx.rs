@@ -187,7 +187,7 @@ impl UcxPort {
         }
     }
 
-    /// Does a whole small put at once, without an operation, where UCX can. `None` when it must be posted.
+    /// Does a whole small transfer at once, without an operation, where UCX can. `None` when it must be posted.
     #[inline]
     pub(crate) fn transfer_now(
         &mut self,
@@ -196,10 +196,10 @@ impl UcxPort {
         remote: RemoteSlice,
     ) -> Option<std::result::Result<u64, Failure>> {
         let len = local.span.len();
-        if opcode != Opcode::Put || len == 0 || len > MAX_CHUNK_BYTES || self.down {
+        if len == 0 || len > MAX_CHUNK_BYTES || self.down {
             return None;
         }
-        self.ucx.as_mut()?.put_now(local, remote)
+        self.ucx.as_mut()?.transfer_now(opcode, local, remote)
     }
 
     /// Whether the way to the peer is open.

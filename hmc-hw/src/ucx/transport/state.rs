@@ -11,6 +11,7 @@ use hmc_core::span::Side;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
+use super::now::Promptness;
 use super::{CLOSE, FIRST_FLUSH, FLUSHES, GREETING, MAX_REQUESTS};
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::{Endpoint, Key, told};
@@ -92,8 +93,7 @@ pub(super) struct State {
     pub(super) wired: bool,
     /// The peer is gone.
     pub(super) down: bool,
-    /// The last put and its flush ended inside their calls.
-    pub(super) prompt: bool,
+    pub(super) prompt: Promptness,
     pub(super) bytes: u64,
 }
 
@@ -107,10 +107,12 @@ pub(super) struct Order {
 }
 
 impl State {
+    #[inline]
     pub(super) fn local(&self, key: RegionKey) -> Option<&Local> {
         self.locals.get(usize::from(key.index))?.as_ref().filter(|l| l.key == key)
     }
 
+    #[inline]
     pub(super) fn remote(&self, window: WindowId) -> Option<&Remote> {
         self.remotes
             .get(usize::from(window.index()))?
@@ -130,6 +132,7 @@ impl State {
         self.free.len() == MAX_REQUESTS && !flushing && !closing && !self.greeting
     }
 
+    #[inline]
     pub(super) fn here(
         &self,
         local: LocalSlice,
@@ -144,6 +147,7 @@ impl State {
     }
 
     /// Judges an access as the peer would, whose software lanes do not.
+    #[inline]
     pub(super) fn there(
         &self,
         opcode: Opcode,
@@ -206,6 +210,9 @@ impl State {
 
     /// Hands a request to UCX.
     pub(super) fn launch(&mut self, crank: &Crank<'_>, work: &WorkRequest) {
+        if !self.down && self.take_over(work) {
+            return;
+        }
         let (Some(endpoint), false) = (&self.endpoint, self.down) else {
             return self.finish(work.op, Err(Failure::PeerDead));
         };
@@ -251,6 +258,9 @@ impl State {
                 return self.finish(work.op, Err(Failure::Transport(i32::from(status.0))));
             }
         };
+        if work.opcode == Opcode::Get {
+            self.prompt.gets = returned;
+        }
         if returned && !visible {
             self.free.push(record);
             return self.arrived(work);
@@ -264,7 +274,7 @@ impl State {
             *place = Some(Flight { work: *work, flush, returned, failure: None });
         }
         if visible {
-            self.prompt = returned;
+            self.prompt.puts = returned;
             self.unflushed.push(record);
         }
     }
@@ -295,7 +305,7 @@ impl State {
             Ok(Answer::Done) => self.flushed(at, Status::OK),
             Err(status) => self.flushed(at, status),
         }
-        self.prompt &= matches!(answer, Ok(Answer::Done));
+        self.prompt.puts &= matches!(answer, Ok(Answer::Done));
     }
 
     /// A flush has ended: its puts are visible, or failed.
