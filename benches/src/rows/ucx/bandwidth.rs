@@ -82,7 +82,9 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
     let mut lines = vec![Line::bandwidth(name, len, &pairs, Some(BOUND)).noted("bare calls")];
     let name = format!("{} {verb} {}, {test}", rig.lanes(), size(len));
     let beside = rig.perftest.clone().and_then(|perftest| {
-        let count = (8 * sample / len).clamp(8, 10_000);
+        // Over TCP fewer: on a busy machine each takes milliseconds.
+        let most = if rig.tcp { 1_000 } else { 10_000 };
+        let count = (8 * sample / len).clamp(8, most);
         interleave(RUNS, ours, || Ok(perftest.run(context, test, len, count)?.ns))
     });
     lines.push(match beside {

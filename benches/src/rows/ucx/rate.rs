@@ -15,8 +15,8 @@ const LEN: u64 = 8;
 const DEPTH: u32 = 64;
 /// Puts of a sample.
 const PUTS: u32 = 64 * 64;
-/// Messages of a run of `ucx_perftest`.
-const MESSAGES: u64 = 200_000;
+/// Messages of a run of `ucx_perftest`, over shared memory and over TCP.
+const MESSAGES: (u64, u64) = (200_000, 20_000);
 
 /// The row.
 pub(crate) struct UcxRate;
@@ -83,8 +83,9 @@ impl Row for UcxRate {
         let name = format!("{} puts of 8 B, 64 in flight", rig.lanes());
         let pairs = interleave(count, ours, bare)?;
         let mut lines = vec![Line::rate(&name, &pairs, Some(0.9)).noted("bare ucp_put_nbx")];
+        let messages = if rig.tcp { MESSAGES.1 } else { MESSAGES.0 };
         let beside = rig.perftest.clone().and_then(|perftest| {
-            interleave(RUNS, ours, || Ok(perftest.run(context, "ucp_put_bw", LEN, MESSAGES)?.ns))
+            interleave(RUNS, ours, || Ok(perftest.run(context, "ucp_put_bw", LEN, messages)?.ns))
         });
         let name = format!("{name}, ucp_put_bw");
         lines.push(match beside {
