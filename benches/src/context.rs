@@ -110,6 +110,11 @@ impl Context {
         if self.quick { quick } else { thorough }
     }
 
+    /// The processors of this process and of the passive one, where they are pinned.
+    pub(crate) fn processors(&self) -> (Option<usize>, Option<usize>) {
+        (self.home, self.away)
+    }
+
     /// A helper process on the other processor.
     pub(crate) fn helper(&self) -> Res<Helper> {
         Helper::start(self.away)
@@ -130,8 +135,14 @@ impl Context {
     pub(crate) fn duo(&self, bytes: u64, via: ConnType) -> Res<Duo> {
         let folder = Folder::new(&std::env::temp_dir())?;
         let mut helper = self.helper()?;
-        let told = helper.ask(&format!("session 1 {} {bytes}", folder.path().display()))?;
-        let session = Session::builder(0).buffer(bytes).start().map_err(text)?;
+        let over = if via == ConnType::Ucx { "ucx" } else { "" };
+        let told = helper.ask(&format!("session 1 {} {bytes} {over}", folder.path().display()))?;
+        let mut session = Session::builder(0).buffer(bytes);
+        if via == ConnType::Ucx {
+            // Both ends spin beside the threads that beat: on a busy machine a beat is late without anything being wrong.
+            session = session.ucx().heartbeat(None);
+        }
+        let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 7).map_err(text)?;
         let address = if via == ConnType::Tcp {
             Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?)

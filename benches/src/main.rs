@@ -39,6 +39,9 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
+/// The status of a run that lacks what it needs, as automake and Meson have it.
+const SKIPPED: u8 = 77;
+
 /// The options, as `cargo xtask bench` passes them on.
 #[derive(Parser)]
 #[command(
@@ -56,6 +59,12 @@ struct Arguments {
     /// Write every line to FILE as one JSON object a line
     #[arg(long, value_name = "FILE")]
     json: Option<std::path::PathBuf>,
+    /// The rows over UCX, with the lanes that UCX_TLS allows; ends with status 77 where there is no UCX
+    #[arg(long)]
+    ucx: bool,
+    /// With --json: add to FILE
+    #[arg(long, hide = true)]
+    append: bool,
     /// End with status 1 when a target was missed
     #[arg(long)]
     strict: bool,
@@ -96,8 +105,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Res<ExitCode> {
+    let rows = if arguments.ucx { rows::over_ucx() } else { rows::all() };
     if arguments.list {
-        for row in rows::all() {
+        for row in &rows {
             println!(
                 "{:<16} {:<8} against {}; to reach: {}",
                 row.name(),
@@ -114,13 +124,22 @@ fn run(arguments: &Arguments) -> Res<ExitCode> {
     }
     machine::raise_open_files();
     println!("{}", machine::describe());
+    if arguments.ucx {
+        match hmc_std::probe::ucx() {
+            Ok(ucx) => println!("UCX {}, {}", ucx.version, ucx.path.display()),
+            Err(why) => {
+                eprintln!("hmc-bench: not run: {why}");
+                return Ok(ExitCode::from(SKIPPED));
+            }
+        }
+    }
     let context = Context::new(arguments.quick)?;
     if arguments.self_test {
         return self_test::run(&context).map(|()| ExitCode::SUCCESS);
     }
     let mut report = Report::new();
     let mut chosen = 0;
-    for row in rows::all() {
+    for row in &rows {
         if arguments.only.as_ref().is_some_and(|only| !row.name().contains(only.as_str())) {
             continue;
         }
@@ -128,11 +147,11 @@ fn run(arguments: &Arguments) -> Res<ExitCode> {
         report.row(row.as_ref(), &context);
     }
     if chosen == 0 {
-        let names: Vec<_> = rows::all().iter().map(|r| r.name()).collect();
+        let names: Vec<_> = rows.iter().map(|r| r.name()).collect();
         return Err(format!("no row of that name; there are: {}", names.join(", ")));
     }
     if let Some(path) = &arguments.json {
-        report.write_json(path)?;
+        report.write_json(path, arguments.append)?;
     }
     Ok(report.conclude(arguments.strict))
 }

@@ -16,6 +16,8 @@ use hmc_std::window::Window;
 use crate::reference::cma;
 use crate::reference::pages::{SharedPages, spin};
 use crate::reference::socket::{Door, PageBytes, Stream};
+use crate::reference::ucx_bare::End;
+use crate::rows::ucx::latency;
 use crate::{Res, machine, text};
 
 #[derive(Default)]
@@ -26,6 +28,7 @@ struct Passive {
     door: Option<Door>,
     stream: Option<Stream>,
     bytes: Option<PageBytes>,
+    bare: Option<End>,
     /// Where the memory of the last heap window lies, and how long it is.
     heap: Option<(usize, usize)>,
 }
@@ -97,6 +100,19 @@ impl Passive {
             "sink" => self.sink(w)?,
             "cma" => return self.cma(w),
             "idle" => self.idle(w)?,
+            "bare" => {
+                let end = self.bare.insert(End::new(w.number()?)?);
+                return end.card();
+            }
+            "barepeer" => {
+                let end = self.bare.as_mut().ok_or("no bare end")?;
+                end.connect(w.word()?)?;
+                end.open()?;
+            }
+            "bareserve" => self.bare()?.serve(w.number()?)?,
+            "bareflags" => {
+                latency::answer(self.bare()?, w.number()?, w.number()?, w.number()?)?;
+            }
             other => return Err(format!("unknown command {other}")),
         }
         Ok(String::new())
@@ -106,21 +122,24 @@ impl Passive {
         self.sessions.get(&rank).ok_or_else(|| format!("no session of rank {rank}"))
     }
 
+    fn bare(&self) -> Res<&End> {
+        self.bare.as_ref().ok_or_else(|| "no bare end".to_owned())
+    }
+
     fn stream(&mut self) -> Res<&mut Stream> {
         self.stream.as_mut().ok_or_else(|| "no stream".to_owned())
     }
 
-    /// `session RANK FOLDER BYTES`: one that listens everywhere. Answers its TCP address.
+    /// `session RANK FOLDER BYTES [ucx]`: one that listens everywhere. Answers its TCP address.
     fn session(&mut self, w: &mut Words<'_>) -> Res<String> {
         let rank = w.number()?;
         let folder = w.word()?;
         let bytes = w.number()?;
-        let session = Session::builder(rank)
-            .uds(folder)
-            .tcp("127.0.0.1:0")
-            .buffer(bytes)
-            .start()
-            .map_err(text)?;
+        let mut session = Session::builder(rank).uds(folder).tcp("127.0.0.1:0").buffer(bytes);
+        if w.word().is_ok_and(|word| word == "ucx") {
+            session = session.ucx().heartbeat(None);
+        }
+        let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 3).map_err(text)?;
         let address = session.tcp_addr().ok_or("no TCP listener")?.to_string();
         self.sessions.insert(rank, session);

@@ -87,6 +87,11 @@ impl Line {
         }
     }
 
+    /// A rate in millions a second from times for one; the ratio is ours/reference, more is faster.
+    pub(crate) fn rate(name: impl Into<String>, pairs: &Pairs, bound: Option<f64>) -> Self {
+        Self { unit: "M/s", ..Self::bandwidth(name, 1_000, pairs, bound) }
+    }
+
     /// A figure without a reference; `bound` is the most that it may be.
     pub(crate) fn value(
         name: impl Into<String>,
@@ -247,10 +252,15 @@ impl Report {
         }
     }
 
-    /// Writes one JSON object a line.
-    pub(crate) fn write_json(&self, path: &Path) -> Res<()> {
-        let mut file =
-            std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    /// Writes one JSON object a line, or adds them to the lines that are there.
+    pub(crate) fn write_json(&self, path: &Path, add: bool) -> Res<()> {
+        let mut file = std::fs::File::options()
+            .create(true)
+            .write(true)
+            .append(add)
+            .truncate(!add)
+            .open(path)
+            .map_err(|e| format!("{}: {e}", path.display()))?;
         for (row, line) in &self.lines {
             writeln!(file, "{}", line.json(row)).map_err(text)?;
         }

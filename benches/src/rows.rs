@@ -12,6 +12,7 @@ pub(crate) mod sim_ops;
 mod startup;
 mod tcp_bandwidth;
 mod tcp_latency;
+pub(crate) mod ucx;
 pub(crate) mod ucx_ops;
 
 use crate::Res;
@@ -51,6 +52,16 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(messages::Messages),
         Box::new(startup::Startup),
         Box::new(file_put::FilePut),
+    ]
+}
+
+/// The rows over UCX, which is not everywhere, in the order of their table.
+pub(crate) fn over_ucx() -> Vec<Box<dyn Row>> {
+    vec![
+        Box::new(ucx::bandwidth::UcxBandwidth),
+        Box::new(ucx::latency::UcxLatency),
+        Box::new(ucx::rate::UcxRate),
+        Box::new(ucx::registration::UcxRegistration),
     ]
 }
 

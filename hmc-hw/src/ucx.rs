@@ -4,13 +4,15 @@
 //! it, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
 //! the peers of a session, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
 //! [`soft`] moves bytes by messages where no lane reaches memory by itself, and [`transport`] joins them to the core's
-//! border.
+//! border. [`bare`] is the reference of measurements: UCX without all that.
 //!
 //! Trust: UCX's lanes over TCP and shared memory check no bounds at the target (our messages are judged, but whoever
 //! can send them can send UCX's own as well), and no lane checks the addresses and keys
 //! that peers send: UCX is for processes that trust each other, and what makes endpoints and keys must come through an
 //! authenticated channel.
 
+#[doc(hidden)]
+pub mod bare;
 mod board;
 pub mod context;
 mod endpoint;

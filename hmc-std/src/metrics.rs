@@ -52,6 +52,8 @@ pub struct Stats {
     pub quarantined_bytes: u64,
     /// Links that are over but whose peers may still copy from or into our memory.
     pub quarantined_links: usize,
+    /// Registrations of memory with UCX that were made, those that are gone included.
+    pub ucx_registrations: u64,
 }
 
 impl PeerStats {

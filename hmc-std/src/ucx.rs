@@ -9,6 +9,7 @@ mod seat;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::region::{LocalSlice, RegionKey};
@@ -34,6 +35,8 @@ pub(crate) struct Plane {
     nic: bool,
     /// What was registered, as long as somebody uses it.
     memories: Mutex<HashMap<RegionKey, Weak<Memory>>>,
+    /// How often memory was registered.
+    registrations: AtomicU64,
 }
 
 impl std::fmt::Debug for Plane {
@@ -153,7 +156,8 @@ impl Plane {
             .collect::<Result<_>>()?;
         let nic = context.transports().iter().any(|t| is_hardware(t));
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
-        Ok(Arc::new(Self { context, seats, nic, memories: Mutex::default() }))
+        let registrations = AtomicU64::new(0);
+        Ok(Arc::new(Self { context, seats, nic, memories: Mutex::default(), registrations }))
     }
 
     /// The worker for the link of that number, or the worker of that number. There is one at least.
@@ -195,6 +199,7 @@ impl Plane {
             Error::new(ErrorKind::NoSpace, format!("{len} bytes do not fit memory"))
         })?;
         let memory = Arc::new(Memory::allocate(&self.context, bytes)?);
+        self.registrations.fetch_add(1, Ordering::Relaxed);
         let region = table.adopt(Box::new(UcxBytes(Arc::clone(&memory))))?;
         lock(&self.memories).insert(region.key(), Arc::downgrade(&memory));
         Ok(region)
@@ -236,7 +241,14 @@ impl Plane {
         let (keep, kind) = (Box::new(Kept::new(region)), region.kind());
         // SAFETY: the range lies within the region, which `keep` holds; whoever made the region vouched for its bytes
         // until then, and they are reached by copies only.
-        Ok(unsafe { Memory::register(&self.context, start, len, kind, Some(keep)) }?)
+        let memory = unsafe { Memory::register(&self.context, start, len, kind, Some(keep)) }?;
+        self.registrations.fetch_add(1, Ordering::Relaxed);
+        Ok(memory)
+    }
+
+    /// How often memory was registered since the beginning.
+    pub(crate) fn registrations(&self) -> u64 {
+        self.registrations.load(Ordering::Relaxed)
     }
 }
 

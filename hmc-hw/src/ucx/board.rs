@@ -88,6 +88,7 @@ impl Board {
     }
 
     /// What the callback of that record's request is handed.
+    #[inline]
     pub(super) fn name(&self, record: u32) -> *mut c_void {
         let place = usize::try_from(record).ok().and_then(|at| self.records.get(at));
         place.map_or(std::ptr::null_mut(), |r| std::ptr::from_ref(r).cast_mut().cast())
@@ -213,6 +214,7 @@ impl Rung {
     }
 
     /// Whether some board may have news.
+    #[inline]
     pub(super) fn is_marked(&self) -> bool {
         self.some.load(Ordering::Acquire) != 0
     }

@@ -60,6 +60,7 @@ pub(super) const fn plain() -> sys::ucp_request_param_t {
 }
 
 /// A request that tells `record` of `board` when it ends.
+#[inline]
 pub(super) fn told(board: &Board, record: u32) -> sys::ucp_request_param_t {
     sys::ucp_request_param_t {
         op_attr_mask: sys::UCP_OP_ATTR_FIELD_CALLBACK | sys::UCP_OP_ATTR_FIELD_USER_DATA,

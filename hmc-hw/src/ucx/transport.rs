@@ -4,10 +4,11 @@
 //! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
-//! Where no lane reaches memory by itself, the same operations go as messages ([`super::soft`]).
+//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`mapped`). Where no lane reaches memory by itself, the same operations go as messages ([`super::soft`]).
 //!
 //! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
 
+mod mapped;
 mod state;
 mod trips;
 
@@ -206,7 +207,8 @@ impl UcxTransport {
             });
         }
         let key = endpoint.unpack(&crank, key)?;
-        let remote = Remote { region, base, key, leaving: false, users: 0 };
+        let mapped = mapped::mapped(&crank, &key, base);
+        let remote = Remote { region, base, key, mapped, leaving: false, users: 0 };
         if let Some(old) = put_at(&mut self.state.remotes, region.window.index(), remote) {
             // Its owner gave the place to another window, so the fence of the old one has passed.
             old.key.destroy(&crank);
@@ -331,6 +333,15 @@ impl Transport for UcxTransport {
         let waiting = state.queue.len().saturating_add(state.done.len());
         if waiting.saturating_add(state.notices.len()) >= state.free.len() {
             return Err(ErrorKind::Busy);
+        }
+        if state.queue.is_empty()
+            && let Some(moved) = state.copy_mapped(work.opcode, work.local, work.remote)
+        {
+            match moved {
+                Ok(_) => state.arrived(work),
+                Err(why) => state.finish(work.op, Err(why)),
+            }
+            return Ok(());
         }
         match self.worker.try_crank() {
             Some(crank) if state.queue.is_empty() => state.launch(&crank, work),

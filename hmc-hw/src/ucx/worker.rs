@@ -145,6 +145,11 @@ impl Worker {
         Ok(Card { door, address: &self.address, porch: address_of(porch), key }.to_bytes())
     }
 
+    /// What UCX calls the worker's address.
+    pub(super) fn address(&self) -> &[u8] {
+        &self.address
+    }
+
     pub(super) fn hall(&self) -> &Arc<Hall> {
         &self.hall
     }
@@ -230,7 +235,7 @@ impl Worker {
 }
 
 /// Where memory begins, as a number for the peer.
-fn address_of(memory: &Memory) -> u64 {
+pub(super) fn address_of(memory: &Memory) -> u64 {
     u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0)
 }
 
@@ -245,7 +250,7 @@ pub(super) struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    fn to_bytes(self) -> Vec<u8> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
         let len = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
         let mut bytes = Vec::new();
         for part in [

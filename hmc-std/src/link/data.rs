@@ -237,7 +237,7 @@ impl DataState {
         }
     }
 
-    /// A small copy into mapped memory, done here and now; `None` when it must be posted.
+    /// A small copy into memory that can be reached directly, done here and now; `None` when it must be posted.
     #[inline]
     pub(crate) fn transfer_now(
         &mut self,
@@ -248,7 +248,8 @@ impl DataState {
     ) -> Option<Result<u64, Failure>> {
         match self.lane.transport_mut() {
             Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
-            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => None,
+            Port::Ucx(p) => p.transfer_now(opcode, local, remote),
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Caps;
-use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -215,6 +215,21 @@ impl UcxPort {
     /// Whether bytes go as messages both ways, so that each end judges what comes.
     pub(crate) fn is_soft(&self) -> bool {
         self.ucx.as_ref().is_some_and(UcxTransport::is_soft) && self.door.peer_is_soft()
+    }
+
+    /// Does a whole small transfer at once, without an operation, where UCX can. `None` when it must be posted.
+    #[inline]
+    pub(crate) fn transfer_now(
+        &mut self,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Option<std::result::Result<u64, Failure>> {
+        let len = local.span.len();
+        if len == 0 || len > MAX_CHUNK_BYTES || self.down {
+            return None;
+        }
+        self.ucx.as_mut()?.transfer_now(opcode, local, remote)
     }
 
     /// Whether the way to the peer is open.

@@ -2,6 +2,8 @@
 //!
 //! A missed target is a figure, not a failure: the command ends with status 0 unless `--strict` is
 //! given. The self-test of the measurement comes first (not with `--only`), and its failure is one.
+//! With `--ucx` it measures UCX instead, once for lanes of shared memory and once for TCP, each in processes of its own:
+//! UCX reads its lanes from the environment. Where there is no UCX the command ends with status 77.
 
 use crate::shell;
 use crate::tree;
@@ -11,6 +13,10 @@ use std::time::Duration;
 
 /// Time that the build and the measurements may take.
 const PATIENCE: Duration = Duration::from_secs(1800);
+/// The status with which the measuring program says that something is missing.
+const MISSING: i32 = 77;
+/// UCX_TLS for the two runs over UCX: what is there, which on one host is shared memory, and TCP alone.
+const LANES: [Option<&str>; 2] = [None, Some("tcp")];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -26,6 +32,9 @@ pub(crate) struct Options {
     /// Fail when a target was missed or a row not measured
     #[arg(long)]
     strict: bool,
+    /// The rows over UCX instead: lanes of shared memory, then TCP; HMC_UCX_LIB names the library
+    #[arg(long, conflicts_with_all = ["micro", "store_instructions"])]
+    ucx: bool,
     /// Run the micro-benchmarks (criterion) too
     #[arg(long)]
     micro: bool,
@@ -36,6 +45,9 @@ pub(crate) struct Options {
 
 /// Builds and measures.
 pub(crate) fn run(options: &Options) -> Verdict {
+    if options.ucx {
+        return over_ucx(options);
+    }
     let steps = [
         (true, cargo(&["build", "--release", "-p", "hmc-cli", "-p", "hmc-benches"])),
         (!options.store_instructions && options.only.is_none(), bench(&["--quick", "--self-test"])),
@@ -52,6 +64,42 @@ pub(crate) fn run(options: &Options) -> Verdict {
         }
     }
     Verdict::Passed
+}
+
+/// Builds and measures over UCX.
+fn over_ucx(options: &Options) -> Verdict {
+    let mut steps = vec![cargo(&["build", "--release", "-p", "hmc-benches"])];
+    for (number, tls) in (0..).zip(LANES) {
+        let mut command = measured(options);
+        command.arg("--ucx");
+        match tls {
+            Some(tls) => command.env("UCX_TLS", tls),
+            None => command.env_remove("UCX_TLS"),
+        };
+        if number > 0 && options.json.is_some() {
+            command.arg("--append");
+        }
+        steps.push(command);
+    }
+    let mut verdict = Verdict::Passed;
+    for mut command in steps {
+        match shell::stream(&mut command, PATIENCE) {
+            Ok(out) if out.success => {}
+            Ok(out) if out.code == Some(MISSING) => {
+                return Verdict::skipped(
+                    "there is no UCX that can be used, as said above",
+                    "`apt install libucx0 ucx-utils`, or `pip install libucx-cu12` and HMC_UCX_LIB=FOLDER with \
+                     the folder that holds its libucp.so.0",
+                );
+            }
+            // A missed target over some lanes is no reason to leave out the others.
+            Ok(out) => {
+                verdict = Verdict::failed(format!("`{}`: {}", shell::shown(&command), out.why()));
+            }
+            Err(why) => return Verdict::Failed(why),
+        }
+    }
+    verdict
 }
 
 fn cargo(arguments: &[&str]) -> Command {
@@ -102,6 +150,7 @@ mod tests {
             only: Some("ctrl".to_owned()),
             json: Some("/tmp/x.json".into()),
             strict: true,
+            ucx: false,
             micro: false,
             store_instructions: false,
         });

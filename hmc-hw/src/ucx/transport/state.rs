@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use hmc_core::kinds::Access;
 use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
-use hmc_core::span::Side;
+use hmc_core::span::{Side, Span};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
+use super::mapped::Mapped;
 use super::trips::Trips;
 use super::{CLOSE, FIRST_FLUSH, FIRST_SEND, FLUSHES, GREETING, MAX_REQUESTS};
 use crate::ucx::board::Board;
@@ -33,6 +34,8 @@ pub(super) struct Remote {
     /// Where the window begins in the peer's address space.
     pub(super) base: u64,
     pub(super) key: Key,
+    /// Where it lies in this process, if a lane maps it.
+    pub(super) mapped: Option<Mapped>,
     /// The peer takes it back: nothing new is posted, and the key goes with the last operation.
     pub(super) leaving: bool,
     /// Operations that use the key.
@@ -112,10 +115,12 @@ pub(super) struct Order {
 }
 
 impl State {
+    #[inline]
     pub(super) fn local(&self, key: RegionKey) -> Option<&Local> {
         self.locals.get(usize::from(key.index))?.as_ref().filter(|l| l.key == key)
     }
 
+    #[inline]
     pub(super) fn remote(&self, window: WindowId) -> Option<&Remote> {
         self.remotes
             .get(usize::from(window.index()))?
@@ -146,12 +151,13 @@ impl State {
         Ok((start, end.wrapping_sub(offset), &place.memory))
     }
 
-    /// Judges an access as the peer would, whose software lanes do not.
-    pub(super) fn there(
+    /// Judges an access as the peer would, whose lanes of shared memory do not.
+    #[inline]
+    pub(super) fn judged(
         &self,
         opcode: Opcode,
         r: RemoteSlice,
-    ) -> Result<(u64, sys::ucp_rkey_h), Failure> {
+    ) -> Result<(&Remote, Span), Failure> {
         let fault = |f| Err(Failure::Window(f));
         let Some(remote) = self.remote(r.window) else { return fault(WindowFault::Unknown) };
         if remote.region.epoch != r.epoch {
@@ -165,14 +171,15 @@ impl State {
             return fault(WindowFault::Access);
         }
         match remote.region.extent.span(Side::Remote, r.span.offset(), r.span.len()) {
-            Ok(span) => Ok((remote.base.wrapping_add(span.offset()), remote.key.handle())),
+            Ok(span) => Ok((remote, span)),
             Err(e) => fault(WindowFault::OutOfWindow(e)),
         }
     }
 
     pub(super) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
         let (here, len, memory) = self.here(work.local)?;
-        let (there, key) = self.there(work.opcode, work.remote)?;
+        let (remote, span) = self.judged(work.opcode, work.remote)?;
+        let (there, key) = (remote.base.wrapping_add(span.offset()), remote.key.handle());
         let memory_type = memory.memory_type();
         Ok(Order { here, len, there, memory: memory.handle(), memory_type, key })
     }
@@ -315,7 +322,8 @@ impl State {
                 flight.flush = Flush::Flying;
             }
         }
-        match Answer::of(answer) {
+        let answer = Answer::of(answer);
+        match answer {
             Ok(Answer::Request(_)) => group.flying = true,
             Ok(Answer::Done) => self.flushed(at, Status::OK),
             Err(status) => self.flushed(at, status),
@@ -395,7 +403,7 @@ impl State {
     }
 
     /// The bytes of a request are in place.
-    fn arrived(&mut self, work: &WorkRequest) {
+    pub(super) fn arrived(&mut self, work: &WorkRequest) {
         let len = work.local.span.len();
         self.bytes = self.bytes.saturating_add(len);
         if let Opcode::PutNotify { .. } = work.opcode {

@@ -1,0 +1,141 @@
+//! `ucx_perftest` of the UCX that is measured: two processes on loopback, on the same processors, with the same UCX_TLS.
+
+use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use super::pages::spin;
+use crate::context::Context;
+use crate::{Res, text};
+
+/// How long one run may take. Its own measurement takes a second at the most.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program, and where its libraries lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Perftest {
+    program: PathBuf,
+    libraries: PathBuf,
+}
+
+/// What one run said, for one message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Said {
+    /// Nanoseconds: the whole time over the number of messages; of a latency test half a round trip.
+    pub(crate) ns: f64,
+    /// The middle one of its messages, in nanoseconds.
+    pub(crate) middle_ns: f64,
+}
+
+/// A process that is ended with its handle.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Perftest {
+    /// The one that belongs to a libucp: in the folder `bin` beside or above the library's own.
+    pub(crate) fn of(library: &Path) -> Res<Self> {
+        let libraries = library.parent().ok_or("a library without a folder")?;
+        let places = libraries.ancestors().take(3).map(|folder| folder.join("bin/ucx_perftest"));
+        let program = places.into_iter().find(|file| file.is_file()).ok_or_else(|| {
+            format!(
+                "no ucx_perftest beside {}: `apt install ucx-utils` for the system's UCX",
+                library.display()
+            )
+        })?;
+        Ok(Self { program, libraries: libraries.to_path_buf() })
+    }
+
+    /// One run of a test with messages of `len` bytes.
+    pub(crate) fn run(&self, context: &Context, test: &str, len: u64, times: u64) -> Res<Said> {
+        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
+        let port = door.local_addr().map_err(text)?.port();
+        drop(door);
+        let (home, away) = context.processors();
+        let mut server = self.command(port, away);
+        let mut server = Running(server.stdout(Stdio::null()).spawn().map_err(text)?);
+        spin(|| listens(port) || server.0.try_wait().is_ok_and(|end| end.is_some()))?;
+        let mut client = self.command(port, home);
+        client.arg("127.0.0.1").args(["-t", test, "-f", "-v"]).stdout(Stdio::piped());
+        // A tenth of the messages is warmth.
+        for (option, value) in [("-s", len), ("-n", times), ("-w", times / 10 + 1)] {
+            client.args([option, &value.to_string()]);
+        }
+        let said = output(client)?;
+        parse(&said).ok_or_else(|| format!("ucx_perftest said: {}", said.trim()))
+    }
+
+    fn command(&self, port: u16, cpu: Option<usize>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["-p", &port.to_string()]);
+        if let Some(cpu) = cpu {
+            command.args(["-c", &cpu.to_string()]);
+        }
+        // The libraries of the same installation, whatever the program was linked with.
+        command.env("LD_LIBRARY_PATH", &self.libraries);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+}
+
+/// Runs a program to its end, or to the end of our patience, and gives what it printed.
+fn output(mut command: Command) -> Res<String> {
+    let child = command.spawn().map_err(|e| format!("cannot start ucx_perftest: {e}"))?;
+    let mut child = Running(child);
+    let mut pipe = child.0.stdout.take().ok_or("no pipe from ucx_perftest")?;
+    let (send, all) = channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = pipe.read_to_string(&mut text);
+        let _ = send.send(read.map(|_| text));
+    });
+    let begun = Instant::now();
+    let text_of_it = all
+        .recv_timeout(PATIENCE)
+        .map_err(|_| format!("ucx_perftest was silent for {} s", begun.elapsed().as_secs()))?;
+    text_of_it.map_err(text)
+}
+
+/// Whether somebody listens at that port (proc(5), /proc/net/tcp: local address, remote address, state 0A).
+fn listens(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    std::fs::read_to_string("/proc/net/tcp").is_ok_and(|table| {
+        table.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|w| w.ends_with(&suffix)) && words.nth(1) == Some("0A")
+        })
+    })
+}
+
+/// Reads the last line of the table: messages, then microseconds (the middle one, the last average, the whole one), then
+/// rates.
+fn parse(text: &str) -> Option<Said> {
+    let line =
+        text.lines().map(str::trim).rfind(|l| l.starts_with(|c: char| c.is_ascii_digit()))?;
+    let mut words = line.split(',').map(|w| w.trim().parse::<f64>().ok());
+    let (_, middle, _, whole) = (words.next()??, words.next()??, words.next()??, words.next()??);
+    (whole > 0.0).then_some(Said { ns: whole * 1e3, middle_ns: middle * 1e3 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Said, parse};
+
+    #[test]
+    fn the_table_is_read() {
+        let text =
+            "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+     10000,1.182,1.253,1.254,49892.28,49892.28,798276,798276\n";
+        assert_eq!(parse(text), Some(Said { ns: 1254.0, middle_ns: 1182.0 }));
+        assert_eq!(parse("iterations,typical_lat\n"), None);
+        assert_eq!(parse(""), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! Bulk puts and gets over UCX: over lanes of shared memory one after the other, over TCP several in flight.
+
+use std::collections::VecDeque;
+
+use hmc_core::kinds::ConnType;
+use hmc_hw::ucx::bare::Calls;
+
+use super::{RUNS, Rig};
+use crate::context::Context;
+use crate::measure::{interleave, timed};
+use crate::report::Line;
+use crate::rows::{Row, size};
+use crate::{Res, text};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Bytes that one sample moves at least over shared memory, and over TCP.
+const SAMPLE_BYTES: (u64, u64) = (8 * MIB, 32 * MIB);
+/// Bytes on their way at a time over TCP, at the least two operations, and no more than so many.
+const IN_FLIGHT_BYTES: u64 = 16 * MIB;
+const IN_FLIGHT: u64 = 32;
+const BOUND: f64 = 0.97;
+
+/// The row.
+pub(crate) struct UcxBandwidth;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Put,
+    Get,
+}
+
+impl Row for UcxBandwidth {
+    fn name(&self) -> &'static str {
+        "ucx-bandwidth"
+    }
+
+    fn unit(&self) -> &'static str {
+        "GB/s"
+    }
+
+    fn reference(&self) -> &'static str {
+        "bare ucp_put_nbx or ucp_get_nbx and one flush; ucx_perftest"
+    }
+
+    fn target(&self) -> &'static str {
+        ">= 0.97"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let sizes = context
+            .pick(vec![64 * KIB, MIB], vec![64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]);
+        let most = sizes.last().copied().unwrap_or(MIB);
+        let rig = Rig::new(context, most)?;
+        let mut lines = Vec::new();
+        for way in [Way::Put, Way::Get] {
+            for &len in &sizes {
+                lines.extend(rows(context, &rig, way, len)?);
+            }
+        }
+        Ok(lines)
+    }
+}
+
+fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
+    let sample = if rig.tcp { SAMPLE_BYTES.1 } else { SAMPLE_BYTES.0 };
+    let times = (sample / len).clamp(if rig.tcp { 2 } else { 1 }, 512);
+    let depth = if rig.tcp { (IN_FLIGHT_BYTES / len).clamp(2, IN_FLIGHT) } else { 1 };
+    let ours = || ours(context, rig, way, len, times, depth);
+    let bare = || {
+        let duo = &mut *rig.duo.borrow_mut();
+        rig.bare
+            .borrow_mut()
+            .served(&mut duo.helper, way == Way::Get, |calls| bare(calls, way, len, times, depth))
+    };
+    let pairs = interleave(context.pick(5, 21), ours, bare)?;
+    let (verb, test) = match way {
+        Way::Put => ("put", "ucp_put_bw"),
+        Way::Get => ("get", "ucp_get"),
+    };
+    let name = format!("{} {verb} {}", rig.lanes(), size(len));
+    let mut lines = vec![Line::bandwidth(name, len, &pairs, Some(BOUND)).noted("bare calls")];
+    let name = format!("{} {verb} {}, {test}", rig.lanes(), size(len));
+    let beside = rig.perftest.clone().and_then(|perftest| {
+        // Over TCP fewer: on a busy machine each takes milliseconds.
+        let most = if rig.tcp { 1_000 } else { 10_000 };
+        let count = (8 * sample / len).clamp(8, most);
+        interleave(RUNS, ours, || Ok(perftest.run(context, test, len, count)?.ns))
+    });
+    lines.push(match beside {
+        Ok(pairs) => {
+            let line = Line::bandwidth(name, len, &pairs, Some(BOUND));
+            // Its passive end looks at a socket once a millisecond; see docs/PERFORMANCE.md.
+            line.noted("ucx_perftest")
+        }
+        Err(why) => Line::missing(name, "GB/s", why),
+    });
+    Ok(lines)
+}
+
+/// Nanoseconds for one of ours.
+fn ours(context: &Context, rig: &Rig, way: Way, len: u64, times: u64, depth: u64) -> Res<f64> {
+    let peer = &rig.peer;
+    debug_assert_eq!(peer.conn(), Some(ConnType::Ucx));
+    let count = u32::try_from(times).map_err(text)?;
+    if depth == 1 {
+        return match way {
+            Way::Put => context.delay.timed(count, || peer.put(0, 0, len).map_err(text)),
+            Way::Get => context.delay.timed(count, || peer.get(0, 0, len).map_err(text)),
+        };
+    }
+    let mut flying = VecDeque::new();
+    let ns = context.delay.timed(1, || {
+        for _ in 0..times {
+            if flying.len() as u64 == depth {
+                let op = flying.pop_front().ok_or("nothing in flight")?;
+                peer.wait(op).map_err(text)?;
+            }
+            let op = match way {
+                Way::Put => peer.put_nb(0, 0, len),
+                Way::Get => peer.get_nb(0, 0, len),
+            };
+            flying.push_back(op.map_err(text)?);
+        }
+        for op in flying.drain(..) {
+            peer.wait(op).map_err(text)?;
+        }
+        Ok(())
+    })?;
+    Ok(ns / f64::from(count))
+}
+
+/// Nanoseconds for one bare one. One flush serves all, as in `ucx_perftest`.
+fn bare(calls: &Calls<'_>, way: Way, len: u64, times: u64, depth: u64) -> Res<f64> {
+    let len = usize::try_from(len).map_err(text)?;
+    let mut flying = VecDeque::new();
+    let ns = timed(1, || {
+        for _ in 0..times {
+            if flying.len() as u64 == depth {
+                let oldest = flying.pop_front().ok_or("nothing in flight")?;
+                calls.wait(oldest).map_err(text)?;
+            }
+            let begun = match way {
+                Way::Put => calls.put(0, 0, len),
+                Way::Get => calls.get(0, 0, len),
+            };
+            flying.push_back(begun.map_err(text)?);
+        }
+        for pending in flying.drain(..) {
+            calls.wait(pending).map_err(text)?;
+        }
+        calls.flush().and_then(|flush| calls.wait(flush)).map_err(text)
+    })?;
+    Ok(ns / times as f64)
+}

@@ -1,0 +1,53 @@
+//! Rows over UCX: against bare calls of the same library, and against its own `ucx_perftest`.
+//!
+//! The lanes are those that UCX_TLS allows, for this process, for the passive one and for `ucx_perftest`.
+//! `cargo xtask bench --ucx` runs them once for lanes of shared memory and once for TCP.
+
+pub(crate) mod bandwidth;
+pub(crate) mod latency;
+pub(crate) mod rate;
+pub(crate) mod registration;
+
+use std::cell::RefCell;
+
+use hmc_core::kinds::ConnType;
+use hmc_std::peer::Peer;
+
+use crate::Res;
+use crate::context::{Context, Duo};
+use crate::reference::perftest::Perftest;
+use crate::reference::ucx_bare::{End, only_tcp};
+
+/// Samples beside `ucx_perftest`: each is two new processes.
+const RUNS: usize = 5;
+
+/// Two sessions and two bare ends between the same two processes.
+struct Rig {
+    // Before `duo`, which ends the other process: an endpoint is closed while its peer lives.
+    bare: RefCell<End>,
+    duo: RefCell<Duo>,
+    peer: Peer,
+    perftest: Res<Perftest>,
+    /// Over TCP alone.
+    tcp: bool,
+}
+
+impl Rig {
+    fn new(context: &Context, bytes: u64) -> Res<Self> {
+        let mut duo = context.duo(bytes, ConnType::Ucx)?;
+        let bare = RefCell::new(End::pair(&mut duo.helper, bytes)?);
+        let perftest = Perftest::of(&library()?);
+        let peer = duo.peer.clone();
+        Ok(Self { duo: RefCell::new(duo), peer, bare, perftest, tcp: only_tcp() })
+    }
+
+    /// The lanes, for names of lines.
+    fn lanes(&self) -> &'static str {
+        if self.tcp { "ucx tcp" } else { "ucx shm" }
+    }
+}
+
+/// The library that sessions use.
+fn library() -> Res<std::path::PathBuf> {
+    hmc_std::probe::ucx().map(|facts| facts.path).map_err(crate::text)
+}

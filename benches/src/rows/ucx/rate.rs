@@ -1,0 +1,115 @@
+//! Puts of 8 bytes over UCX, 64 in flight: how many in a second.
+
+use std::collections::VecDeque;
+
+use hmc_std::batch::{Copy, Direction};
+
+use super::{RUNS, Rig};
+use crate::context::Context;
+use crate::measure::{interleave, timed};
+use crate::report::Line;
+use crate::rows::Row;
+use crate::{Res, text};
+
+const LEN: u64 = 8;
+const DEPTH: u32 = 64;
+/// Puts of a sample.
+const PUTS: u32 = 64 * 64;
+/// Messages of a run of `ucx_perftest`, over shared memory and over TCP.
+const MESSAGES: (u64, u64) = (200_000, 20_000);
+
+/// The row.
+pub(crate) struct UcxRate;
+
+impl Row for UcxRate {
+    fn name(&self) -> &'static str {
+        "ucx-rate"
+    }
+
+    fn unit(&self) -> &'static str {
+        "M/s"
+    }
+
+    fn reference(&self) -> &'static str {
+        "bare ucp_put_nbx and one flush at the end; ucp_put_bw of ucx_perftest"
+    }
+
+    fn target(&self) -> &'static str {
+        ">= 0.9"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let rig = Rig::new(context, 1 << 20)?;
+        let peer = &rig.peer;
+        let per_put = |ns: f64| ns / f64::from(PUTS);
+        let bare = || {
+            let duo = &mut *rig.duo.borrow_mut();
+            rig.bare.borrow_mut().served(&mut duo.helper, false, |calls| {
+                let mut flying = VecDeque::with_capacity(DEPTH as usize);
+                let ns = timed(1, || {
+                    for _ in 0..PUTS {
+                        if flying.len() == DEPTH as usize {
+                            let oldest = flying.pop_front().ok_or("nothing in flight")?;
+                            calls.wait(oldest).map_err(text)?;
+                        }
+                        flying.push_back(calls.put(0, 0, LEN as usize).map_err(text)?);
+                    }
+                    for pending in flying.drain(..) {
+                        calls.wait(pending).map_err(text)?;
+                    }
+                    calls.flush().and_then(|flush| calls.wait(flush)).map_err(text)
+                })?;
+                Ok(per_put(ns))
+            })
+        };
+        let ours = || {
+            let mut flying = VecDeque::with_capacity(DEPTH as usize);
+            let ns = context.delay.timed(1, || {
+                for _ in 0..PUTS {
+                    if flying.len() == DEPTH as usize {
+                        let op = flying.pop_front().ok_or("nothing in flight")?;
+                        peer.wait(op).map_err(text)?;
+                    }
+                    flying.push_back(peer.put_nb(0, 0, LEN).map_err(text)?);
+                }
+                for op in flying.drain(..) {
+                    peer.wait(op).map_err(text)?;
+                }
+                Ok(())
+            })?;
+            Ok(per_put(ns))
+        };
+        let count = context.pick(9, 31);
+        let name = format!("{} puts of 8 B, 64 in flight", rig.lanes());
+        let pairs = interleave(count, ours, bare)?;
+        let mut lines = vec![Line::rate(&name, &pairs, Some(0.9)).noted("bare ucp_put_nbx")];
+        let messages = if rig.tcp { MESSAGES.1 } else { MESSAGES.0 };
+        let beside = rig.perftest.clone().and_then(|perftest| {
+            interleave(RUNS, ours, || Ok(perftest.run(context, "ucp_put_bw", LEN, messages)?.ns))
+        });
+        let name = format!("{name}, ucp_put_bw");
+        lines.push(match beside {
+            Ok(pairs) => Line::rate(name, &pairs, Some(0.9)).noted("ucx_perftest"),
+            Err(why) => Line::missing(name, "M/s", why),
+        });
+        let copies: Vec<Copy> = (0..u64::from(DEPTH))
+            .map(|_| Copy { local_offset: 0, remote_offset: 0, len: LEN })
+            .collect();
+        let list = peer.prepare(Direction::Put, &copies).map_err(text)?;
+        let batches = || {
+            let ns = context.delay.timed(PUTS / DEPTH, || {
+                let op = peer.post_batch(&list).map_err(text)?;
+                peer.wait(op).map(drop).map_err(text)
+            })?;
+            Ok(ns / f64::from(DEPTH))
+        };
+        let name = format!("{} puts of 8 B, as prepared batches of 64", rig.lanes());
+        lines.push(Line::rate(name, &interleave(count, batches, bare)?, None));
+        if !rig.tcp {
+            let one = || context.delay.timed(PUTS, || peer.put(0, 0, LEN).map_err(text));
+            let name = format!("{} puts of 8 B, each waited for", rig.lanes());
+            lines.push(Line::rate(name, &interleave(count, one, bare)?, None));
+        }
+        Ok(lines)
+    }
+}

@@ -1,0 +1,70 @@
+//! A gibibyte is registered with UCX once, however often it is used.
+
+use std::time::Duration;
+
+use hmc_core::kinds::ConnType;
+
+use crate::context::Context;
+use crate::measure::{median, timed};
+use crate::report::Line;
+use crate::rows::Row;
+use crate::{Res, text};
+
+const GIB: u64 = 1 << 30;
+const USES: u64 = 10_000;
+/// Bytes of a put, from as many places as there are uses.
+const PUT_BYTES: u64 = 64;
+const LABEL: u64 = 7;
+
+/// The row.
+pub(crate) struct UcxRegistration;
+
+impl Row for UcxRegistration {
+    fn name(&self) -> &'static str {
+        "ucx-registration"
+    }
+
+    fn unit(&self) -> &'static str {
+        "ns"
+    }
+
+    fn reference(&self) -> &'static str {
+        "-"
+    }
+
+    fn target(&self) -> &'static str {
+        "one registration; a hit <= 100 ns"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let mut duo = context.duo(1 << 20, ConnType::Ucx)?;
+        duo.helper.ask(&format!("window 1 0 {LABEL} 65536 memfd warm"))?;
+        let window = duo.peer.remote_window(LABEL, Duration::from_secs(10)).map_err(text)?;
+        let bytes = vec![7u8; usize::try_from(GIB).map_err(text)?];
+        let region = duo.session.register_vec(bytes).map_err(text)?;
+        let before = duo.session.stats().ucx_registrations;
+        let put = |at: u64| -> Res<()> {
+            let span = region.take(at, PUT_BYTES).map_err(text)?;
+            let op = duo.peer.put_span(span, &window, 0).map_err(text)?;
+            op.wait(Duration::from_secs(30)).map(drop).map_err(text)
+        };
+        let first = timed(1, || put(0))?;
+        for n in 1..USES {
+            put(n * (GIB / USES) / 64 * 64)?;
+        }
+        let made = duo.session.stats().ucx_registrations - before;
+        let mut hits = Vec::new();
+        for _ in 0..context.pick(11, 51) {
+            hits.push(timed(USES as u32, || {
+                duo.session.find_ucx_registration(&region).map_err(text)
+            })?);
+        }
+        let extra = duo.session.stats().ucx_registrations - before - made;
+        Ok(vec![
+            Line::value("ucx: first put from 1 GiB of plain memory", first / 1e6, "ms", None)
+                .noted("with its registration"),
+            Line::value("ucx: registrations for 10,000 puts", (made + extra) as f64, "", Some(1.0)),
+            Line::value("ucx: a hit in the registrations", median(&hits), "ns", Some(100.0)),
+        ])
+    }
+}

@@ -1,0 +1,271 @@
+//! The bare calls of UCX on a context, a worker and an endpoint of their own: the reference of measurements.
+//!
+//! Same library, same settings, same kind of memory and of endpoint as [`super::transport`], and nothing of it: no
+//! operations, no windows, no flushes but those that are asked for, no sharing of the worker. No application needs this.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::board::{Bell, Board};
+use super::context::{Context, Failed, Settings, check};
+use super::endpoint::{Endpoint, Key, plain};
+use super::library::Library;
+use super::memory::Memory;
+use super::result::{Answer, Status};
+use super::sys;
+use super::worker::{Card, Crank, Worker, address_of};
+
+/// The record of the endpoint's close, the only one that tells the board.
+const CLOSE: u32 = 0;
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the close of an endpoint may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Nobody sleeps here.
+struct Mute;
+
+impl Bell for Mute {
+    fn ring(&self) {}
+}
+
+#[derive(Debug)]
+struct Way {
+    endpoint: Endpoint,
+    key: Key,
+    /// Where the peer's memory begins. It has as many bytes as ours.
+    base: u64,
+}
+
+/// One end: memory, and the way to as much memory of a peer.
+#[derive(Debug)]
+pub struct Bare {
+    way: Option<Way>,
+    memory: Memory,
+    board: Arc<Board>,
+    worker: Arc<Worker>,
+}
+
+impl Bare {
+    /// An end with `bytes` bytes of memory that UCX allocates.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn new(
+        library: &'static Library,
+        settings: &Settings,
+        bytes: usize,
+    ) -> Result<Self, Failed> {
+        let context = Context::new(library, settings)?;
+        let worker = Worker::new(&context)?;
+        let board = worker.post_board(1, Box::new(Mute))?;
+        Ok(Self { way: None, memory: Memory::allocate(&context, bytes)?, board, worker })
+    }
+
+    /// What the peer needs to come here.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn card(&self) -> Result<Vec<u8>, Failed> {
+        let (address, porch) = (self.worker.address(), address_of(&self.memory));
+        Ok(Card { door: 0, address, porch, key: &self.memory.pack()? }.to_bytes())
+    }
+
+    /// Makes the way to the peer of that card, which has as many bytes. It opens with the first calls that follow, while
+    /// both ends make progress.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn connect(&mut self, card: &[u8]) -> Result<(), Failed> {
+        let card = Card::read(card).ok_or_else(|| misuse("a card"))?;
+        let crank = self.worker.crank();
+        let endpoint = Endpoint::new(&crank, card.address, &self.board)?;
+        let key = endpoint.unpack(&crank, card.key)?;
+        self.way = Some(Way { endpoint, key, base: card.porch });
+        Ok(())
+    }
+
+    /// The calls, for as long as the result lives.
+    ///
+    /// # Errors
+    /// [`Failed`]: it is not connected.
+    pub fn calls(&self) -> Result<Calls<'_>, Failed> {
+        let way = self.way.as_ref().ok_or_else(|| misuse("an end without a peer"))?;
+        let mut param = plain();
+        param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        Ok(Calls { crank: self.worker.crank(), way, memory: &self.memory, param })
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let Some(way) = self.way.take() else { return };
+        let crank = self.worker.crank();
+        way.key.destroy(&crank);
+        way.endpoint.close(&crank, &self.board, CLOSE);
+        let deadline = Instant::now().checked_add(FAREWELL);
+        while !self.board.closed.load(Ordering::Acquire) {
+            crank.progress();
+            self.board.take(|_, _| self.board.closed.store(true, Ordering::Release));
+            if deadline.is_none_or(|at| Instant::now() >= at) {
+                // A worker that goes before its endpoints ends the process.
+                std::mem::forget(Arc::clone(&self.worker));
+                std::mem::forget(Arc::clone(&self.board));
+                return;
+            }
+        }
+    }
+}
+
+/// A request under way; none when its call was done at once.
+#[derive(Debug)]
+#[must_use = "wait for it"]
+pub struct Pending(Option<NonNull<c_void>>);
+
+impl Pending {
+    /// Whether the call was done at once: what it did needed nothing of the peer.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// The calls of one end.
+pub struct Calls<'a> {
+    crank: Crank<'a>,
+    way: &'a Way,
+    memory: &'a Memory,
+    param: sys::ucp_request_param_t,
+}
+
+impl fmt::Debug for Calls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls").field("way", self.way).finish_non_exhaustive()
+    }
+}
+
+fn misuse(what: &str) -> Failed {
+    Failed { call: "bare calls", status: Status::INVALID_PARAM, what: what.to_owned() }
+}
+
+#[cold]
+fn failed(call: &'static str, status: Status) -> Failed {
+    Failed { call, status, what: String::new() }
+}
+
+impl Calls<'_> {
+    /// Our `len` bytes at `at`, and the peer's at `to`.
+    #[inline]
+    fn places(&self, at: usize, to: usize, len: usize) -> Result<(*mut u8, u64), Failed> {
+        let fits = |from: usize| from.checked_add(len).is_some_and(|end| end <= self.memory.len());
+        match u64::try_from(to) {
+            Ok(there) if fits(at) && fits(to) => {
+                let here = self.memory.start().as_ptr().wrapping_add(at);
+                Ok((here, self.way.base.wrapping_add(there)))
+            }
+            _ => Err(misuse("a range outside of the memory")),
+        }
+    }
+
+    #[inline]
+    fn answer(call: &'static str, answer: sys::ucs_status_ptr_t) -> Result<Pending, Failed> {
+        match Answer::of(answer) {
+            Ok(Answer::Done) => Ok(Pending(None)),
+            Ok(Answer::Request(request)) => Ok(Pending(Some(request))),
+            Err(status) => Err(failed(call, status)),
+        }
+    }
+
+    /// `ucp_put_nbx` of `len` bytes from `at` of ours to `to` of the peer's.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    #[inline]
+    pub fn put(&self, at: usize, to: usize, len: usize) -> Result<Pending, Failed> {
+        let (here, there) = self.places(at, to, len)?;
+        let (endpoint, key) = (self.way.endpoint.handle(), self.way.key.handle());
+        // SAFETY: the range lies in memory that is registered while `self` lives; the peer's by agreement. The crank is
+        // held.
+        let answer = unsafe {
+            (self.crank.api().ucp_put_nbx)(endpoint, here.cast(), len, there, key, &self.param)
+        };
+        Self::answer("ucp_put_nbx", answer)
+    }
+
+    /// `ucp_get_nbx` of `len` bytes from `to` of the peer's to `at` of ours.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    #[inline]
+    pub fn get(&self, at: usize, to: usize, len: usize) -> Result<Pending, Failed> {
+        let (here, there) = self.places(at, to, len)?;
+        let (endpoint, key) = (self.way.endpoint.handle(), self.way.key.handle());
+        // SAFETY: as in `put`.
+        let answer = unsafe {
+            (self.crank.api().ucp_get_nbx)(endpoint, here.cast(), len, there, key, &self.param)
+        };
+        Self::answer("ucp_get_nbx", answer)
+    }
+
+    /// `ucp_ep_flush_nbx`: when it has ended, the puts before it can be read.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    #[inline]
+    pub fn flush(&self) -> Result<Pending, Failed> {
+        // SAFETY: the endpoint lives; the crank is held.
+        let answer =
+            unsafe { (self.crank.api().ucp_ep_flush_nbx)(self.way.endpoint.handle(), &self.param) };
+        Self::answer("ucp_ep_flush_nbx", answer)
+    }
+
+    /// Makes progress until the request has ended.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    #[inline]
+    pub fn wait(&self, pending: Pending) -> Result<(), Failed> {
+        let Some(request) = pending.0 else { return Ok(()) };
+        let mut turns: u32 = 0;
+        let mut since = None;
+        loop {
+            // SAFETY: the request is ours until it is freed below.
+            let status = unsafe { (self.crank.api().ucp_request_check_status)(request.as_ptr()) };
+            if status != sys::UCS_INPROGRESS {
+                // SAFETY: it has ended and is freed once.
+                unsafe { (self.crank.api().ucp_request_free)(request.as_ptr()) };
+                return check("a request", status);
+            }
+            self.progress();
+            turns = turns.wrapping_add(1);
+            if turns.trailing_zeros() >= 16
+                && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
+            {
+                // It stays UCX's: what it uses must not go.
+                return Err(failed("a request", Status::ENDPOINT_TIMEOUT));
+            }
+        }
+    }
+
+    /// `ucp_worker_progress`, once.
+    #[inline]
+    pub fn progress(&self) {
+        // SAFETY: the worker lives; the crank is held.
+        let _ = unsafe { (self.crank.api().ucp_worker_progress)(self.crank.worker()) };
+    }
+
+    /// A word of our memory, for flags. None where there is none: outside, or across two words.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, at: usize) -> Option<&AtomicU64> {
+        let fits = at.checked_add(8).is_some_and(|end| end <= self.memory.len());
+        let place = self.memory.start().as_ptr().wrapping_add(at).cast::<u64>();
+        // SAFETY: eight aligned bytes of memory that lives as long as `self`; Rust code reaches them by this alone.
+        (fits && place.is_aligned()).then(|| unsafe { AtomicU64::from_ptr(place) })
+    }
+}
