@@ -239,11 +239,15 @@ impl Link {
             let leaves = data.port().leaves();
             (busy, work, data.port().down(), data.take_opened(), leaves)
         };
+        let ended = after.finished || after.delivered;
         self.follow_up(&mut after);
         if leaves {
             self.say_left();
         }
         if !as_leader {
+            if ended {
+                self.wake_leader();
+            }
             self.leave_to_worker();
         }
         if work {

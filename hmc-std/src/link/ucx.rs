@@ -32,6 +32,17 @@ impl Link {
         learned.map_err(|e| e.with_peer(self.peer))
     }
 
+    /// Another thread has ended something of this link: a leader that sleeps on UCX looks again. What the worker gave was
+    /// taken, so its descriptor tells of nothing.
+    pub(super) fn wake_leader(&self) {
+        if self.conn() != Some(ConnType::Ucx) {
+            return;
+        }
+        if let Port::Ucx(port) = self.data().port() {
+            port.bell().wake();
+        }
+    }
+
     /// What was posted to UCX goes on without a waiter.
     pub(super) fn leave_to_worker(&self) {
         if self.conn() != Some(ConnType::Ucx) {

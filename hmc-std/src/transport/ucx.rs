@@ -55,6 +55,15 @@ impl Bell {
         self.parked.store(true, Ordering::SeqCst);
     }
 
+    /// Wakes the waiter, if there is one that sleeps. Whether there is.
+    pub(crate) fn wake(&self) -> bool {
+        let parked = self.parked.load(Ordering::SeqCst);
+        if parked {
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+        parked
+    }
+
     /// It is awake.
     pub(crate) fn unpark(&self) {
         self.parked.store(false, Ordering::SeqCst);
@@ -74,9 +83,7 @@ struct Rope(Arc<Bell>);
 
 impl hmc_hw::ucx::Bell for Rope {
     fn ring(&self) {
-        if self.0.parked.load(Ordering::SeqCst) {
-            let _ = rustix::io::write(&self.0.fd, &1u64.to_ne_bytes());
-        } else {
+        if !self.0.wake() {
             self.0.driver.enqueue(self.0.serial);
         }
     }
