@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod counting;
 #[cfg(hmc_mutants)]
 pub mod mutants;
+pub mod net;
 pub mod pair;
 pub mod raw;
 pub mod scene;

@@ -156,7 +156,8 @@ fn library_in(home: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("libucp.so.0").exists())
 }
 
-/// The conformance suite over single lanes, then the process tests over all lanes of this machine and over TCP alone.
+/// The conformance suite over single lanes and the partitions, then the process tests over all lanes of this machine and over
+/// TCP alone.
 fn suites(root: &Path, ucx: &Ucx) -> Answer {
     println!("with {} library", ucx.name);
     let test = |names: &[&str]| {
@@ -173,7 +174,7 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
         command.args(["--", "--test-threads=1"]).current_dir(root);
         command
     };
-    let mut lanes = test(&["ucx_lanes"]);
+    let mut lanes = test(&["ucx_lanes", "partition"]);
     let mut all = test(&PROCESS_TESTS);
     let mut tcp = test(&PROCESS_TESTS);
     lanes.args(["--ignored", "--nocapture"]);
