@@ -16,3 +16,4 @@ pub mod net;
 pub mod pair;
 pub mod raw;
 pub mod scene;
+pub mod soak;

@@ -210,9 +210,9 @@ fn cut_while_idle(mut s: Scene<'_>) {
 
 /// Who hears nothing says the other one dead; who is still heard learns it from that.
 fn cut_in_one_direction(mut s: Scene<'_>) {
-    for (round, host) in [Host::A, Host::B].into_iter().enumerate() {
+    for (round, host) in [(1, Host::A), (2, Host::B)] {
         let peer = s.session.wait_peer(1, LONG).expect("connected");
-        s.moves_bytes(&peer, round as u64);
+        s.moves_bytes(&peer, round);
         s.net.cut_from(host);
         let cut = Instant::now();
         s.actor.tell(&format!("recv 0 {}", LONG.as_millis()));
