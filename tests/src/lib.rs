@@ -12,8 +12,10 @@ pub mod cluster;
 pub mod counting;
 #[cfg(hmc_mutants)]
 pub mod mutants;
+pub mod net;
 pub mod pair;
 pub mod raw;
 pub mod scene;
+pub mod soak;
 pub mod standin;
 pub mod standin_pair;

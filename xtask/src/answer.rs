@@ -120,10 +120,17 @@ pub(crate) fn tests(command: &mut Command, limit: Duration) -> Answer {
     }
 }
 
+/// How a test says that it was not run here, and why. Its harness takes it for passed.
+const SKIPPED: &str = "SKIPPED: ";
+
 /// Adds up lines such as `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ..`.
 fn count(text: &str) -> Counts {
     let mut total = Counts::default();
+    let mut unrun: u64 = 0;
     for line in text.lines() {
+        if line.contains(SKIPPED) {
+            unrun = unrun.saturating_add(1);
+        }
         // A test that prints without a line end may stand before it.
         let Some((_, result)) = line.split_once("test result: ") else {
             continue;
@@ -136,6 +143,8 @@ fn count(text: &str) -> Counts {
         total.failed = total.failed.saturating_add(number(" failed").unwrap_or(0));
         total.skipped = total.skipped.saturating_add(number(" ignored").unwrap_or(0));
     }
+    total.passed = total.passed.saturating_sub(unrun);
+    total.skipped = total.skipped.saturating_add(unrun);
     total
 }
 
@@ -150,6 +159,13 @@ mod tests {
             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });
         assert_eq!(count("nothing"), Counts::default());
+    }
+
+    #[test]
+    fn a_test_that_says_it_was_not_run_is_no_pass() {
+        let text = "test a ... \nSKIPPED: no right to\nok\ntest b ... ok\n\
+            test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(count(text), Counts { passed: 1, failed: 0, skipped: 1 });
     }
 
     #[test]

@@ -77,6 +77,10 @@ fn build(words: &[&str]) -> Result<(u32, SessionBuilder)> {
             "upstream" => b.accept_upstream(),
             "redial" => b.redial(n != 0),
             "cma" => b.cma(n != 0),
+            "insecure" => b.insecure(),
+            "ucx" => b.ucx(),
+            "tls" => b.ucx_key("TLS", value),
+            "devices" => b.ucx_key("NET_DEVICES", value),
             _ => return Err(bad(word)),
         };
     }
@@ -249,18 +253,23 @@ impl Actor {
                 Ok(window.len().to_string())
             }
             "put_window" => {
-                // put_window RANK LABEL LEN VALUE: blocks
+                // put_window RANK LABEL LEN VALUE [TIMES]: blocks
                 let peer = self.peer(rank(w.first())?)?;
                 let (label, len, value) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
                 let window = *self.remote.get(&label).ok_or_else(|| bad("no window"))?;
                 let mut span = self.session()?.allocate(len)?.take_all()?;
                 span.fill(u8::try_from(value & 0xFF).unwrap_or(0));
-                let op = peer.put_span(span, &window, 0).map_err(|e| e.error)?;
-                match op.wait(Duration::from_secs(20)) {
-                    Ok(_) => Ok(String::new()),
-                    Err(hmc_std::future::WaitError::Failed(e)) => Err(e.error),
-                    Err(hmc_std::future::WaitError::Running(_)) => Err(bad("it runs for ever")),
+                for _ in 0..number(w.get(4)).unwrap_or(1) {
+                    let op = peer.put_span(span, &window, 0).map_err(|e| e.error)?;
+                    span = match op.wait(Duration::from_secs(20)) {
+                        Ok((_, back)) => back,
+                        Err(hmc_std::future::WaitError::Failed(e)) => return Err(e.error),
+                        Err(hmc_std::future::WaitError::Running(_)) => {
+                            return Err(bad("it runs for ever"));
+                        }
+                    };
                 }
+                Ok(String::new())
             }
             "progress" => Ok(self.session()?.progress().to_string()),
             "connected" => Ok(self.session()?.check_conn(rank(w.first())?).to_string()),

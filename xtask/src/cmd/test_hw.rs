@@ -34,7 +34,21 @@ pub(crate) struct Options {
     /// Install what is missing: UCX as Debian packages it (as root), and UCX's wheel in a virtual environment under target
     #[arg(long)]
     install: bool,
+    /// Only the soaks, each for so many seconds (20 in a run of everything)
+    #[arg(long, value_name = "SECONDS")]
+    soak: Option<u64>,
+    /// The seed of the soaks
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Kill no process in the soaks
+    #[arg(long)]
+    no_kills: bool,
 }
+
+/// Lane sets over which UCX is soaked; see `tests/tests/soak.rs`.
+const SOAKS: u64 = 3;
+/// Seconds of each in a run of everything.
+const SOAK_SECS: u64 = 20;
 
 /// A UCX to test with.
 struct Ucx {
@@ -56,7 +70,8 @@ pub(crate) fn run(options: &Options) -> Verdict {
     let wanted = if options.system { 1 } else { 2 };
     for (name, find) in places.into_iter().take(wanted) {
         table.push(Line::of(format!("UCX, {name}"), || match find(&root, options.install) {
-            Ok(ucx) => suites(&root, &ucx),
+            Ok(ucx) if options.soak.is_some() => soaks(&root, &ucx, options),
+            Ok(ucx) => suites(&root, &ucx).and(soaks(&root, &ucx, options)),
             Err(verdict) => verdict.into(),
         }));
     }
@@ -141,26 +156,13 @@ fn library_in(home: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("libucp.so.0").exists())
 }
 
-/// The conformance suite over single lanes, then the process tests over all lanes of this machine and over TCP alone.
+/// The conformance suite over single lanes and the partitions, then the process tests over all lanes of this machine and over
+/// TCP alone.
 fn suites(root: &Path, ucx: &Ucx) -> Answer {
     println!("with {} library", ucx.name);
-    let test = |names: &[&str]| {
-        let mut command = shell::cargo();
-        command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
-        for name in names {
-            command.args(["--test", name]);
-        }
-        match &ucx.library {
-            Some(library) => command.env("HMC_UCX_LIB", library),
-            None => command.env_remove("HMC_UCX_LIB"),
-        };
-        // One test at a time: each has processes or workers of its own, and deadlines.
-        command.args(["--", "--test-threads=1"]).current_dir(root);
-        command
-    };
-    let mut lanes = test(&["ucx_lanes", "ucx_sessions"]);
-    let mut all = test(&PROCESS_TESTS);
-    let mut tcp = test(&PROCESS_TESTS);
+    let mut lanes = test(root, ucx, &["ucx_lanes", "ucx_sessions", "partition"]);
+    let mut all = test(root, ucx, &PROCESS_TESTS);
+    let mut tcp = test(root, ucx, &PROCESS_TESTS);
     lanes.args(["--ignored", "--nocapture"]);
     for processes in [&mut all, &mut tcp] {
         processes.env("HMC_UCX", "1").env("HMC_TEST_VIA", "ucx");
@@ -171,6 +173,34 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
         total = total.and(tests(command, LIMIT));
     }
     total
+}
+
+/// The soak over each kind of lane.
+fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> Answer {
+    let seconds = options.soak.unwrap_or(SOAK_SECS);
+    let mut command = test(root, ucx, &["soak"]);
+    command.args(["--ignored", "--nocapture"]);
+    command.env("HMC_SOAK_SECS", seconds.to_string());
+    command.env("HMC_TEST_SEED", options.seed.to_string());
+    command.env("HMC_SOAK_KILLS", if options.no_kills { "0" } else { "1" });
+    let all = Duration::from_secs(seconds.saturating_mul(SOAKS));
+    tests(&mut command, LIMIT.saturating_add(all))
+}
+
+/// `cargo test` of process tests with that library.
+fn test(root: &Path, ucx: &Ucx, names: &[&str]) -> Command {
+    let mut command = shell::cargo();
+    command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
+    for name in names {
+        command.args(["--test", name]);
+    }
+    match &ucx.library {
+        Some(library) => command.env("HMC_UCX_LIB", library),
+        None => command.env_remove("HMC_UCX_LIB"),
+    };
+    // One test at a time: each has processes or workers of its own, and deadlines.
+    command.args(["--", "--test-threads=1"]).current_dir(root);
+    command
 }
 
 #[cfg(test)]
