@@ -15,6 +15,7 @@ use crate::driver::{Driver, Events, Token};
 use crate::link::Link;
 use crate::node::registry::Input;
 use crate::shared::{Shared, lock};
+use crate::ucx::RESTLESS;
 
 /// How long a door stays shut when descriptors are used up, in milliseconds.
 const DOOR_PAUSE_MS: u64 = 100;
@@ -72,6 +73,9 @@ impl Engine {
         if s.has_peers() {
             wake = wake.min(self.next_tick);
         }
+        if s.is_restless() {
+            wake = wake.min(now.after(RESTLESS));
+        }
         if wake == Instant::NEVER { Duration::MAX } else { wake.since(now) }
     }
 
@@ -101,6 +105,9 @@ impl Engine {
         }
         if s.config.progress == Progress::Thread {
             busy |= s.serve_queued(&mut self.queued);
+        }
+        if s.is_restless() {
+            s.calm();
         }
         let now = clock::now();
         if busy {

@@ -25,7 +25,7 @@ use crate::memory::{Region, StableBytes};
 use crate::probe::UcxFacts;
 use crate::shared::{Shared, lock};
 
-pub(crate) use seat::Seat;
+pub(crate) use seat::{RESTLESS, Seat};
 
 /// The session's part in UCX.
 pub(crate) struct Plane {
@@ -184,6 +184,11 @@ impl Plane {
         self.seats.iter().fold(false, |busy, seat| seat.crank() | busy)
     }
 
+    /// Whether some worker cannot be slept on: see [`Seat::serve`].
+    pub(crate) fn is_restless(&self) -> bool {
+        self.seats.iter().any(|seat| seat.is_restless())
+    }
+
     /// Whether it has lanes of hardware, which check memory keys and take no part of a processor.
     pub(crate) fn has_nic(&self) -> bool {
         self.nic
@@ -219,13 +224,13 @@ impl Plane {
     }
 
     /// A registration for a window: of exactly its bytes, so that a NIC lets the peer reach nothing else. That of a whole
-    /// region serves where it exists, as it does for memory that UCX made, which lanes of shared memory then map.
+    /// region serves where there is no NIC, and lanes of shared memory map it if UCX made it.
     pub(crate) fn memory_of_window(
         &self,
         region: &Region,
         window: LocalSlice,
     ) -> Result<Arc<Memory>> {
-        if window.span.len() == region.len() {
+        if !self.nic || window.span.len() == region.len() {
             return self.memory_of(region);
         }
         Ok(Arc::new(self.register(region, window)?))
@@ -265,6 +270,18 @@ impl Shared {
         let plane = Plane::start(&self.config.ucx, self.config.progress, &self.driver)?;
         *place = Some(Arc::clone(&plane));
         Ok(plane)
+    }
+
+    /// Whether some worker of UCX is to be looked at each millisecond.
+    pub(crate) fn is_restless(&self) -> bool {
+        self.ucx_begun().is_some_and(|plane| plane.is_restless())
+    }
+
+    /// Looks at them.
+    pub(crate) fn calm(&self) {
+        if let Some(plane) = self.ucx_begun() {
+            plane.serve_all();
+        }
     }
 
     /// The session's part in UCX, if it has begun.

@@ -66,6 +66,7 @@ impl Orphan {
     /// Whether all requests have come back.
     pub(super) fn is_over(&mut self, crank: &Crank<'_>) -> bool {
         self.state.collect(crank);
+        self.state.part(crank);
         self.state.done.clear();
         let over = self.state.is_quiet();
         if over {
@@ -292,9 +293,10 @@ impl UcxTransport {
             crank.progress();
             state.collect(&crank);
         }
+        state.part(&crank);
     }
 
-    /// The peer is gone: closes the endpoint without a word. What runs ends as `PeerDead` when UCX gives its request back,
+    /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead` when UCX gives its request back,
     /// which [`UcxTransport::is_idle`] tells; until then its memory may still be read and written.
     pub fn bring_down(&mut self) {
         let crank = self.worker.crank();

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::Link;
 use crate::clock;
 use crate::transport::ucx::Bell;
-use crate::ucx::Seat;
+use crate::ucx::{RESTLESS, Seat};
 
 /// The longest sleep of a leader between two looks at what it waits for.
 const LONGEST_NAP_NS: u64 = 50_000_000;
@@ -181,7 +181,8 @@ impl Link {
                 // What ended before that rang nobody.
                 let busy = self.turn_data(true);
                 let found = look(self);
-                let sleeps = !busy && (watch == Watch::Both || seat.can_sleep());
+                let sleeps =
+                    !busy && (watch == Watch::Both || seat.can_sleep() || seat.is_restless());
                 if found.is_some() || !sleeps {
                     bell.unpark();
                     if found.is_some() {
@@ -213,7 +214,9 @@ impl Link {
             (i.read, i.write, data.lane().next_deadline())
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
-        let soon = clock::now().after(Duration::from_nanos(LONGEST_NAP_NS));
+        let restless = ucx.is_some_and(|(seat, _)| seat.is_restless());
+        let nap = if restless { RESTLESS } else { Duration::from_nanos(LONGEST_NAP_NS) };
+        let soon = clock::now().after(nap);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         let data = self.data_socket().and_then(|s| s.fd());
         let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)));
@@ -223,7 +226,8 @@ impl Link {
         } else {
             None
         };
-        let worker = ucx.filter(|_| watch == Watch::Data).map(|(seat, _)| seat.worker());
+        let worker =
+            ucx.filter(|_| watch == Watch::Data && !restless).map(|(seat, _)| seat.worker());
         let worker = worker.map(|w| PollFd::new(w, PollFlags::IN));
         let bell = ucx.map(|(_, bell)| PollFd::new(bell, PollFlags::IN));
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();

@@ -361,6 +361,10 @@ impl UcxPort {
 
     /// Whether the peer's process has ended, and nothing that it sent before can arrive any more.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
+        if self.down && self.door.peer_is_soft() && self.door.is_quiet() {
+            // It reaches us by messages alone, and the door is shut.
+            return true;
+        }
         if !self.stream.peer_has_ended() {
             return false;
         }

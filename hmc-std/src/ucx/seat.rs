@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use hmc_core::time::Duration;
 use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::worker::{Armed, Worker};
 
@@ -13,6 +14,14 @@ use crate::error::Result;
 
 /// Turns of the worker for one event, before others get theirs.
 const TURNS: usize = 16;
+/// Turns in a row in which nothing happened and UCX would not be slept on, after which it is looked at now and then only.
+///
+/// A peer that is killed while it enters a message leaves the queue of a lane of shared memory as if one were about to
+/// come, for ever (`uct_mm_iface_fifo_has_new_data`, mm_iface.h).
+const FUTILE: u32 = 2000;
+
+/// The pause between two looks at a worker that cannot be slept on.
+pub(crate) const RESTLESS: Duration = Duration::from_millis(1);
 
 /// A worker and its driver.
 pub(crate) struct Seat {
@@ -22,6 +31,9 @@ pub(crate) struct Seat {
     token: Token,
     /// Callers that wait and drive the worker themselves.
     attending: AtomicUsize,
+    futile: AtomicU32,
+    /// The descriptor is not watched: it would say that there is something, and there is nothing.
+    restless: AtomicBool,
 }
 
 impl std::fmt::Debug for Seat {
@@ -53,6 +65,8 @@ impl Seat {
             progress,
             token,
             attending: AtomicUsize::new(0),
+            futile: AtomicU32::new(0),
+            restless: AtomicBool::new(false),
         });
         if progress == Progress::Thread {
             driver.watch(&seat.worker, token)?;
@@ -80,13 +94,41 @@ impl Seat {
         for _ in 0..TURNS {
             let crank = self.worker.crank();
             crank.tend();
-            busy |= crank.progress();
-            if crank.arm() == Armed::Yes {
+            let any = crank.progress();
+            busy |= any;
+            let armed = crank.arm();
+            drop(crank);
+            self.learn(any || armed == Armed::Yes);
+            if armed == Armed::Yes || self.is_restless() {
                 break;
             }
-            busy = true;
         }
         busy
+    }
+
+    /// Whether looking at the worker did any good, or will.
+    fn learn(&self, good: bool) {
+        if good {
+            self.futile.store(0, Ordering::Relaxed);
+            if self.restless.swap(false, Ordering::AcqRel)
+                && self.attending.load(Ordering::Acquire) == 0
+                && let Err(e) = self.driver.watch(&self.worker, self.token)
+            {
+                tracing::error!(error = %e, "cannot watch UCX");
+            }
+        } else if self.futile.fetch_add(1, Ordering::Relaxed) >= FUTILE
+            && !self.restless.swap(true, Ordering::AcqRel)
+        {
+            tracing::warn!(
+                "a queue of UCX's is stuck, perhaps since a peer was killed: it is looked at each millisecond"
+            );
+            self.driver.unwatch(&self.worker);
+        }
+    }
+
+    /// Whether the worker cannot be slept on: look at it each millisecond.
+    pub(crate) fn is_restless(&self) -> bool {
+        self.restless.load(Ordering::Acquire)
     }
 
     /// Lets the worker work, whoever watches it. Whether anything happened.
@@ -96,7 +138,12 @@ impl Seat {
 
     /// Whether the worker's descriptor can be slept on.
     pub(crate) fn can_sleep(&self) -> bool {
-        self.worker.turn() == Some(Armed::Yes)
+        let Some(crank) = self.worker.try_crank() else { return false };
+        let any = crank.progress();
+        let armed = !any && crank.arm() == Armed::Yes;
+        drop(crank);
+        self.learn(any || armed);
+        armed
     }
 
     /// A caller that waits drives the worker from now on, or no longer: the background thread leaves it alone meanwhile.
@@ -110,7 +157,9 @@ impl Seat {
             }
         } else if self.attending.fetch_sub(1, Ordering::AcqRel) == 1 {
             // What comes from now on is told to the background thread.
-            if let Err(e) = self.driver.watch(&self.worker, self.token) {
+            if !self.is_restless()
+                && let Err(e) = self.driver.watch(&self.worker, self.token)
+            {
                 tracing::error!(error = %e, "cannot watch UCX");
             }
             self.serve();

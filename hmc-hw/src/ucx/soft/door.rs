@@ -347,7 +347,8 @@ impl Door {
     }
 
     /// Whether nothing of it is being sent.
-    pub(in crate::ucx) fn is_quiet(&self) -> bool {
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
         lock(&self.inner).answers.is_quiet()
     }
 

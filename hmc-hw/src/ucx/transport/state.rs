@@ -136,7 +136,8 @@ impl State {
     /// Whether nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         let flushing = self.groups.iter().any(|g| g.flying);
-        let closing = self.endpoint.is_none() && !self.board.closed.load(Ordering::Acquire);
+        let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
+        let closing = self.down && !closed;
         let sending = self.trips.as_ref().is_some_and(|t| !t.is_quiet()) || !self.door.is_quiet();
         self.free.len() == MAX_REQUESTS && !flushing && !closing && !sending && !self.greeting
     }
@@ -447,6 +448,20 @@ impl State {
             }
         });
         self.pump(crank);
+        self.part(crank);
+    }
+
+    /// Closes the endpoint of a peer that is gone, by force. Not while messages to it are under way and UCX has not given
+    /// it up: where the path is cut UCX then calls what it has freed (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0).
+    /// The peer may be gone for long before the kernel says so; what is under way keeps what it uses.
+    pub(super) fn part(&mut self, crank: &Crank<'_>) {
+        let sends = self.trips.as_ref().is_some_and(|t| !t.is_quiet() || !self.door.is_quiet());
+        if !self.down || (sends && self.board.failure().is_none()) {
+            return;
+        }
+        if let Some(endpoint) = self.endpoint.take() {
+            endpoint.close(crank, &self.board, u32::from(CLOSE));
+        }
     }
 
     pub(super) fn bring_down(&mut self, crank: &Crank<'_>) {
@@ -455,9 +470,7 @@ impl State {
             self.finish(work.op, Err(Failure::PeerDead));
         }
         self.give_up_trips();
-        if let Some(endpoint) = self.endpoint.take() {
-            endpoint.close(crank, &self.board, u32::from(CLOSE));
-        }
+        self.part(crank);
         // No flush will be begun for these.
         for record in std::mem::take(&mut self.unflushed) {
             if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
