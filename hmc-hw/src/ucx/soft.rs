@@ -22,25 +22,27 @@ mod answers;
 mod door;
 mod hall;
 
+use hmc_core::span::Span;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
+use hmc_mem::shared::SharedBytes;
 
 pub use door::Door;
-pub(super) use door::{Landing, Way};
+pub(super) use door::{Landing, Way, view};
 pub(super) use hall::Hall;
 
-use super::result::Answer;
+use super::result::{Answer, Status};
 use super::sys;
 use super::worker::Crank;
 
 /// The number of the active message (`id` in ucp.h) of all that is sent here.
 const MESSAGE: u32 = 0;
 /// Bytes of a message before what follows.
-pub(super) const HEAD_BYTES: usize = 8 + DATA_FRAME_BYTES;
+const HEAD_BYTES: usize = 8 + DATA_FRAME_BYTES;
 /// Payload of one message. With its heads it fits a segment that a TCP lane receives (`UCX_TCP_RX_SEG_SIZE`, 64 KiB).
 pub(super) const PIECE: u64 = 60 << 10;
 
 /// The head of a message: to which door, and what.
-pub(super) fn head(door: u64, frame: &DataFrame) -> [u8; HEAD_BYTES] {
+fn head(door: u64, frame: &DataFrame) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     if let Some((number, rest)) = bytes.split_first_chunk_mut::<8>() {
         *number = door.to_le_bytes();
@@ -56,34 +58,78 @@ fn read_head(bytes: &[u8]) -> Option<(u64, DataFrame)> {
     Some((u64::from_le_bytes(*door), frame))
 }
 
-/// Sends one message. `param` says whom to tell of its end.
-///
-/// # Safety
-/// `head` and the `len` bytes at `payload` stay as they are until the send has ended, and may be read until then.
-pub(super) unsafe fn send(
-    crank: &Crank<'_>,
-    to: sys::ucp_ep_h,
-    head: &[u8; HEAD_BYTES],
-    (payload, len): (*const u8, usize),
-    mut param: sys::ucp_request_param_t,
-) -> Result<Answer, super::result::Status> {
-    param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    // Without rendezvous, which would have the peer read from here by UCX's own means.
-    param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
-    param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-    // SAFETY: the crank is held and the endpoint lives; the caller vouches for the bytes.
-    let answer = unsafe {
-        (crank.api().ucp_am_send_nbx)(
-            to,
-            MESSAGE,
-            head.as_ptr().cast(),
-            HEAD_BYTES,
-            payload.cast(),
-            len,
-            &param,
-        )
-    };
-    Answer::of(answer)
+/// A message that may be under way, with all its bytes: nothing of a caller's is used once it is sent, so that an
+/// operation can end, and a window be closed, while UCX still has it.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    head: Box<[u8; HEAD_BYTES]>,
+    bytes: Vec<u8>,
+    busy: bool,
+}
+
+impl Parcel {
+    pub(super) fn new() -> Self {
+        Self { head: Box::new([0; HEAD_BYTES]), bytes: Vec::new(), busy: false }
+    }
+
+    /// Whether UCX has it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// UCX gave it back.
+    pub(super) fn returned(&mut self) {
+        self.busy = false;
+    }
+
+    /// Puts the bytes of `span` in, instead of what is in it. Not while it is busy.
+    pub(super) fn load(&mut self, from: &SharedBytes<'_>, span: Span) -> Option<()> {
+        let len = usize::try_from(span.len()).ok()?;
+        self.bytes.resize(len, 0);
+        from.read_at(span, &mut self.bytes).ok()
+    }
+
+    /// Puts a frame behind those that are in it. Not while it is busy.
+    pub(super) fn add(&mut self, frame: &DataFrame) {
+        self.bytes.extend_from_slice(&frame.emit());
+    }
+
+    /// Takes everything out.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Sends it to the door of that number. `param` says whom to tell of its end, which [`Parcel::returned`] must be told
+    /// of when the answer is a request.
+    pub(super) fn send(
+        &mut self,
+        crank: &Crank<'_>,
+        way: Way,
+        frame: &DataFrame,
+        mut param: sys::ucp_request_param_t,
+    ) -> Result<Answer, Status> {
+        *self.head = head(way.door, frame);
+        param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        // Without rendezvous, which would have the peer read from here by UCX's own means.
+        param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        // SAFETY: the crank is held and the endpoint lives. Both ranges lie on the heap and stay as they are until the send
+        // has ended: whoever changes them looks at `busy` first.
+        let answer = unsafe {
+            (crank.api().ucp_am_send_nbx)(
+                way.endpoint,
+                MESSAGE,
+                self.head.as_ptr().cast(),
+                HEAD_BYTES,
+                self.bytes.as_ptr().cast(),
+                self.bytes.len(),
+                &param,
+            )
+        };
+        let answer = Answer::of(answer);
+        self.busy = matches!(answer, Ok(Answer::Request(_)));
+        answer
+    }
 }
 
 /// Transports without puts and gets of their own, by the beginnings of their names (`ucx_info -d`), and those that only

@@ -36,14 +36,14 @@ pub const MAX_REQUESTS: usize = 256;
 /// Flushes under way at a time: more would only be behind each other.
 const FLUSHES: usize = 4;
 /// Messages of the software path under way at a time.
-const SENDS: u16 = 16;
+const SENDS: u16 = 8;
 /// Records: one for each request, for each flush, for the endpoint's close, for the first put, and for each message.
-pub(super) const RECORDS: u32 = 256 + 4 + 2 + 16;
+pub(super) const RECORDS: u32 = 256 + 4 + 2 + 8;
 const FIRST_FLUSH: u16 = 256;
 const CLOSE: u16 = FIRST_FLUSH + 4;
 const GREETING: u16 = CLOSE + 1;
 const FIRST_SEND: u16 = GREETING + 1;
-const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 16);
+const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 8);
 
 /// The release whose requests name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
@@ -54,6 +54,8 @@ pub struct UcxTransport {
     worker: Arc<Worker>,
     state: State,
     lanes: Vec<String>,
+    /// UCX had something to do since the last question.
+    stirred: bool,
 }
 
 /// What the requests of a transport that is gone still use.
@@ -129,7 +131,8 @@ impl UcxTransport {
             bytes: 0,
         };
         // From here on `Drop`, which takes the crank, closes the endpoint.
-        let mut transport = Self { worker: Arc::clone(worker), state, lanes };
+        let worker = Arc::clone(worker);
+        let mut transport = Self { worker, state, lanes, stirred: false };
         let state = &mut transport.state;
         let greeted = porch.map(|key| {
             if state.trips.is_some() {
@@ -272,10 +275,10 @@ impl UcxTransport {
         self.state.endpoint.is_none() && self.state.is_quiet()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is under way and nothing of its memory is in use. A message that UCX still has is a copy.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.state.is_quiet()
+        if self.is_soft() { self.state.free.len() == MAX_REQUESTS } else { self.state.is_quiet() }
     }
 
     /// Moves on what is under way, without taking completions: posts what waited for the crank, begins a flush, lets UCX
@@ -290,10 +293,15 @@ impl UcxTransport {
         state.flush(&crank);
         state.pump(&crank);
         if !state.is_quiet() || !state.wired {
-            crank.progress();
+            self.stirred |= crank.progress();
             state.collect(&crank);
         }
         state.part(&crank);
+    }
+
+    /// Whether UCX had something to do in a call of [`UcxTransport::advance`] since the last question.
+    pub fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred)
     }
 
     /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead` when UCX gives its request back,

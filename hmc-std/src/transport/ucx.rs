@@ -324,10 +324,9 @@ impl UcxPort {
     }
 
     /// Whether the peer said that it uses a window no more, or cannot: its messages are kept out since the window was
-    /// shut. Nothing of it is being sent, either.
+    /// shut.
     pub(crate) fn has_left(&self, id: WindowId, epoch: Epoch) -> bool {
-        let left = self.left.contains(&(id, epoch)) || self.door.peer_is_soft();
-        left && !self.door.uses(id)
+        self.left.contains(&(id, epoch)) || self.door.peer_is_soft()
     }
 
     /// The place of a window is free again.
@@ -361,7 +360,7 @@ impl UcxPort {
 
     /// Whether the peer's process has ended, and nothing that it sent before can arrive any more.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
-        if self.down && self.door.peer_is_soft() && self.door.is_quiet() {
+        if self.down && self.door.peer_is_soft() {
             // It reaches us by messages alone, and the door is shut.
             return true;
         }
@@ -381,12 +380,14 @@ impl UcxPort {
 
     pub(crate) fn service(&mut self, attended: bool) -> bool {
         let mut busy = self.stream.service();
-        if attended {
+        if attended && self.is_idle() {
+            // Otherwise the next poll makes progress, and takes what it finds.
             busy |= self.seat.crank();
         }
         if let Some(ucx) = &mut self.ucx
             && !self.down
         {
+            busy |= ucx.take_stirred();
             if !ucx.is_wired() {
                 ucx.advance();
             }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::window::WindowFault;
-use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 
-use super::{HEAD_BYTES, PIECE, Way, head, send};
+use super::{PIECE, Parcel, Way, view};
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::told;
 use crate::ucx::memory::Memory;
-use crate::ucx::result::{Answer, Status};
+use crate::ucx::result::Status;
 use crate::ucx::worker::Crank;
 
 /// Frames in one message of answers.
@@ -31,41 +31,25 @@ pub(super) struct Reading {
     pub(super) sent: u64,
 }
 
-/// A message that may be under way.
-#[derive(Debug)]
-struct Send {
-    head: Box<[u8; HEAD_BYTES]>,
-    more: Box<[u8; (TOGETHER - 1) * DATA_FRAME_BYTES]>,
-    busy: bool,
-    /// Whose bytes it sends.
-    keeps: Option<(WindowId, Arc<Memory>)>,
-}
-
 #[derive(Debug)]
 pub(super) struct Answers {
     pub(super) way: Option<Way>,
     words: VecDeque<DataFrame>,
     readings: VecDeque<Reading>,
-    sends: Box<[Send]>,
+    parcels: Box<[Parcel]>,
     most: usize,
 }
 
 impl Answers {
     /// Messages under way at a time.
-    pub(super) const SENDS: u32 = 16;
+    pub(super) const SENDS: u32 = 8;
 
     pub(super) fn new(most: usize) -> Self {
-        let send = || Send {
-            head: Box::new([0; HEAD_BYTES]),
-            more: Box::new([0; (TOGETHER - 1) * DATA_FRAME_BYTES]),
-            busy: false,
-            keeps: None,
-        };
         Self {
             way: None,
             words: VecDeque::with_capacity(most),
             readings: VecDeque::with_capacity(most),
-            sends: (0..Self::SENDS).map(|_| send()).collect(),
+            parcels: (0..Self::SENDS).map(|_| Parcel::new()).collect(),
             most,
         }
     }
@@ -106,12 +90,8 @@ impl Answers {
         });
     }
 
-    pub(super) fn uses(&self, id: WindowId) -> bool {
-        self.sends.iter().any(|s| s.keeps.as_ref().is_some_and(|(w, _)| *w == id))
-    }
-
     pub(super) fn is_quiet(&self) -> bool {
-        !self.sends.iter().any(|s| s.busy)
+        !self.parcels.iter().any(Parcel::is_busy)
     }
 
     pub(super) fn forget(&mut self) {
@@ -121,11 +101,10 @@ impl Answers {
     }
 
     /// UCX gave a message back.
-    pub(super) fn returned(&mut self, send: u32) {
-        let place = usize::try_from(send).ok().and_then(|at| self.sends.get_mut(at));
-        if let Some(send) = place {
-            send.busy = false;
-            send.keeps = None;
+    pub(super) fn returned(&mut self, number: u32) {
+        let place = usize::try_from(number).ok().and_then(|at| self.parcels.get_mut(at));
+        if let Some(parcel) = place {
+            parcel.returned();
         }
     }
 
@@ -134,56 +113,48 @@ impl Answers {
         let Some(way) = self.way else { return Ok(false) };
         let mut any = false;
         while self.is_wanted() {
-            let Some(at) = self.sends.iter().position(|s| !s.busy) else { break };
-            let Some(place) = self.sends.get_mut(at) else { break };
-            let payload = if let Some(word) = self.words.pop_front() {
-                *place.head = head(way.door, &word);
-                let (mut more, mut len) = (place.more.chunks_exact_mut(DATA_FRAME_BYTES), 0usize);
-                while let Some(room) = more.next().filter(|_| !self.words.is_empty()) {
+            let Some(at) = self.parcels.iter().position(|p| !p.is_busy()) else { break };
+            let Some(parcel) = self.parcels.get_mut(at) else { break };
+            let frame = if let Some(word) = self.words.pop_front() {
+                parcel.clear();
+                for _ in 1..TOGETHER {
                     let Some(word) = self.words.pop_front() else { break };
-                    room.copy_from_slice(&word.emit());
-                    len = len.saturating_add(DATA_FRAME_BYTES);
+                    parcel.add(&word);
                 }
-                (place.more.as_ptr(), len)
-            } else if let Some(reading) = self.readings.front_mut() {
-                let len = reading.total.saturating_sub(reading.sent).min(PIECE);
-                let mut frame = DataFrame::new(DataKind::ReadData, reading.seq);
-                (frame.window, frame.epoch) = (reading.window, reading.epoch);
-                (frame.offset, frame.total) = (reading.sent, reading.total);
-                frame.len = u32::try_from(len).unwrap_or(0);
-                let from = reading.start.saturating_add(reading.sent);
-                reading.sent = reading.sent.saturating_add(len);
-                if reading.sent >= reading.total {
-                    frame.flags = DataFlags::LAST;
-                }
-                *place.head = head(way.door, &frame);
-                place.keeps = Some((reading.window, Arc::clone(&reading.memory)));
-                // Both fit: the range was proven to lie within that memory.
-                let (from, len) =
-                    (usize::try_from(from).unwrap_or(0), usize::try_from(len).unwrap_or(0));
-                let start = reading.memory.start().as_ptr().wrapping_add(from).cast_const();
+                word
+            } else {
+                let Some(reading) = self.readings.front_mut() else { break };
+                let frame = reading.next(parcel);
                 if reading.sent >= reading.total {
                     self.readings.pop_front();
                 }
-                (start, len)
-            } else {
-                break;
+                // The range was proven to lie within that memory when it was asked for.
+                let Some(frame) = frame else { continue };
+                frame
             };
             any = true;
             let record = u32::try_from(at).unwrap_or(0);
-            // SAFETY: the head and the words lie in boxes that nobody writes while the send is busy; bytes of a window
-            // are held by `keeps`, and their range was proven against it.
-            let sent =
-                unsafe { send(crank, way.endpoint, &place.head, payload, told(told_to, record)) };
-            match sent {
-                Ok(Answer::Request(_)) => place.busy = true,
-                Ok(Answer::Done) => place.keeps = None,
-                Err(status) => {
-                    place.keeps = None;
-                    return Err(status);
-                }
-            }
+            parcel.send(crank, way, &frame, told(told_to, record))?;
         }
         Ok(any)
+    }
+}
+
+impl Reading {
+    /// Puts the next piece into a parcel, and says what it is.
+    fn next(&mut self, parcel: &mut Parcel) -> Option<DataFrame> {
+        let len = self.total.saturating_sub(self.sent).min(PIECE);
+        let mut frame = DataFrame::new(DataKind::ReadData, self.seq);
+        (frame.window, frame.epoch) = (self.window, self.epoch);
+        (frame.offset, frame.total) = (self.sent, self.total);
+        frame.len = u32::try_from(len).unwrap_or(0);
+        let from = self.start.saturating_add(self.sent);
+        self.sent = self.sent.saturating_add(len);
+        if self.sent >= self.total {
+            frame.flags = DataFlags::LAST;
+        }
+        let bytes = view(&self.memory, from, len)?;
+        parcel.load(&bytes, bytes.extent().whole())?;
+        Some(frame)
     }
 }

@@ -76,8 +76,6 @@ pub(super) struct Inner {
     pub(super) answers: Answers,
     /// The peer works by messages alone: closing a window keeps it out.
     peer_is_soft: bool,
-    /// A window was closed while bytes of it were being sent: somebody waits for the end of that.
-    leaving: bool,
 }
 
 /// Where one peer's messages come in.
@@ -102,7 +100,7 @@ impl Bell for Mute {
 }
 
 /// A view of a part of registered memory, if processors can reach it.
-fn view(memory: &Memory, skip: u64, len: u64) -> Option<SharedBytes<'_>> {
+pub(in crate::ucx) fn view(memory: &Memory, skip: u64, len: u64) -> Option<SharedBytes<'_>> {
     let (skip, len) = (usize::try_from(skip).ok()?, usize::try_from(len).ok()?);
     if memory.kind() != MemoryKind::Cpu || skip.checked_add(len)? > memory.len() {
         return None;
@@ -279,7 +277,6 @@ impl Door {
             mail: VecDeque::with_capacity(MAX_REQUESTS),
             answers: Answers::new(MOST),
             peer_is_soft: false,
-            leaving: false,
         };
         let place = board.place;
         let door =
@@ -305,8 +302,7 @@ impl Door {
         }
     }
 
-    /// Keeps messages out of a window: after this none of them writes there, and no get of it begins. What UCX still
-    /// sends of it, [`Door::uses`] tells.
+    /// Keeps messages out of a window: after this none of them writes there or reads of it, whatever the peer does.
     pub fn close(&self, id: WindowId) {
         let mut inner = lock(&self.inner);
         if let Some(place) = inner.openings.get_mut(usize::from(id.index()))
@@ -315,15 +311,8 @@ impl Door {
             *place = None;
         }
         inner.answers.refuse(id);
-        inner.leaving |= inner.answers.uses(id);
         drop(inner);
         self.call();
-    }
-
-    /// Whether bytes of a window are being sent.
-    #[must_use]
-    pub fn uses(&self, id: WindowId) -> bool {
-        lock(&self.inner).answers.uses(id)
     }
 
     /// Whether the peer reaches memory here by messages alone, so that closing a window keeps it out.
@@ -347,8 +336,7 @@ impl Door {
     }
 
     /// Whether nothing of it is being sent.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub(in crate::ucx) fn is_quiet(&self) -> bool {
         lock(&self.inner).answers.is_quiet()
     }
 
@@ -406,18 +394,12 @@ impl Door {
     pub(super) fn answer(&self, crank: &Crank<'_>) -> bool {
         let mut inner = lock(&self.inner);
         let mut freed = false;
-        self.replies.take(|send, _| {
-            inner.answers.returned(send);
+        self.replies.take(|number, _| {
+            inner.answers.returned(number);
             freed = true;
         });
-        let told = freed && inner.leaving;
-        inner.leaving &= !inner.answers.is_quiet();
         let sent = inner.answers.send(crank, &self.replies);
         drop(inner);
-        if told {
-            self.board.mail.store(true, Ordering::Release);
-            self.board.mark();
-        }
         match sent {
             Ok(any) => any || freed,
             Err(status) => {

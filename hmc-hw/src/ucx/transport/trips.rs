@@ -10,7 +10,7 @@ use super::state::{State, failure_of};
 use super::{FIRST_SEND, MAX_REQUESTS, SENDS};
 use crate::ucx::endpoint::told;
 use crate::ucx::result::{Answer, Status};
-use crate::ucx::soft::{HEAD_BYTES, Landing, PIECE, Way, head, send};
+use crate::ucx::soft::{Landing, PIECE, Parcel, Way, view};
 use crate::ucx::worker::Crank;
 
 /// The number of the greeting: no operation's, whose highest bit is 0.
@@ -22,19 +22,6 @@ struct Trip {
     /// Its number: the record, and above it a count of the record's uses.
     seq: u32,
     sent: u64,
-    /// Messages of it that UCX has not given back.
-    busy: u32,
-    /// The peer has said how it ended, or never will.
-    answered: bool,
-}
-
-/// A message that may be under way.
-#[derive(Debug)]
-struct Send {
-    head: Box<[u8; HEAD_BYTES]>,
-    busy: bool,
-    /// The operation that it is a piece of.
-    record: Option<u16>,
 }
 
 #[derive(Debug)]
@@ -43,29 +30,28 @@ pub(super) struct Trips {
     /// Operations with something to be sent.
     queue: VecDeque<u16>,
     trips: Box<[Trip]>,
-    sends: Box<[Send]>,
+    parcels: Box<[Parcel]>,
 }
 
 impl Trips {
     /// To the peer's door of that number.
     pub(super) fn new(door: u64) -> Self {
-        let send = || Send { head: Box::new([0; HEAD_BYTES]), busy: false, record: None };
         Self {
             door,
             queue: VecDeque::with_capacity(MAX_REQUESTS),
             trips: vec![Trip::default(); MAX_REQUESTS].into(),
-            sends: (0..SENDS).map(|_| send()).collect(),
+            parcels: (0..SENDS).map(|_| Parcel::new()).collect(),
         }
     }
 
     /// Whether UCX has given all messages back.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.sends.iter().any(|s| s.busy)
+        !self.parcels.iter().any(Parcel::is_busy)
     }
 
     /// Whether a message could be sent now.
     pub(super) fn can_send(&self) -> bool {
-        !self.queue.is_empty() && self.sends.iter().any(|s| !s.busy)
+        !self.queue.is_empty() && self.parcels.iter().any(|p| !p.is_busy())
     }
 
     fn trip(&mut self, record: u16) -> Option<&mut Trip> {
@@ -86,19 +72,12 @@ impl State {
         let Some(trips) = &mut self.trips else { return };
         let way = Way { endpoint: endpoint.handle(), door: trips.door };
         self.door.set_way(way);
-        let Some(place) = trips.sends.first_mut() else { return };
-        *place.head = head(way.door, &DataFrame::new(DataKind::Write, GREETING));
-        place.busy = true;
+        let Some(parcel) = trips.parcels.first_mut() else { return };
+        parcel.clear();
         let param = told(&self.board, u32::from(FIRST_SEND));
-        let nothing = (std::ptr::null(), 0);
-        // SAFETY: the head lies in a box that nobody writes while the send is busy.
-        match unsafe { send(crank, way.endpoint, &place.head, nothing, param) } {
-            Ok(Answer::Request(_)) => {}
-            Ok(Answer::Done) => place.busy = false,
-            Err(status) => {
-                place.busy = false;
-                self.board.fail(status);
-            }
+        let greeting = DataFrame::new(DataKind::Write, GREETING);
+        if let Err(status) = parcel.send(crank, way, &greeting, param) {
+            self.board.fail(status);
         }
     }
 
@@ -119,52 +98,53 @@ impl State {
 
     /// Sends pieces as long as messages are free.
     pub(super) fn pump(&mut self, crank: &Crank<'_>) {
-        while let Some((at, status)) = self.send_piece(crank) {
-            match status {
-                Ok(Answer::Request(_)) => {}
-                Ok(Answer::Done) => self.message_returned(at, Status::OK),
-                Err(status) => self.message_returned(at, status),
+        while let Some((record, sent)) = self.send_piece(crank) {
+            if let Err(status) = sent {
+                // The peer cannot tell of bytes that it did not get.
+                self.give_up(record, failure_of(status));
             }
         }
     }
 
     /// Sends the next piece, if there is one and a message for it.
-    fn send_piece(&mut self, crank: &Crank<'_>) -> Option<(usize, Result<Answer, Status>)> {
+    fn send_piece(&mut self, crank: &Crank<'_>) -> Option<(u16, Result<Answer, Status>)> {
         let (record, work) = self.next_to_send()?;
-        let (start, ..) = self.here(work.local).ok()?;
+        let memory = Arc::clone(&self.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
         let trips = self.trips.as_mut()?;
-        let at = trips.sends.iter().position(|s| !s.busy)?;
-        let (put, total) = (work.opcode != Opcode::Get, work.local.span.len());
+        let at = trips.parcels.iter().position(|p| !p.is_busy())?;
+        let parcel = trips.parcels.get_mut(at)?;
         let trip = trips.trips.get_mut(usize::from(record))?;
-        let from = trip.sent;
-        let len = if put { total.saturating_sub(from).min(PIECE) } else { 0 };
-        trip.sent = if put { from.saturating_add(len) } else { total };
-        trip.busy = trip.busy.saturating_add(1);
-        let whole = trip.sent >= total;
-        let mut frame =
-            DataFrame::new(if put { DataKind::Write } else { DataKind::Read }, trip.seq);
+        let (put, total, from) = (work.opcode != Opcode::Get, work.local.span.len(), trip.sent);
+        let kind = if put { DataKind::Write } else { DataKind::Read };
+        let mut frame = DataFrame::new(kind, trip.seq);
         (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
         (frame.offset, frame.total) = (work.remote.span.offset().saturating_add(from), total);
-        // At most a piece.
-        frame.len = u32::try_from(len).unwrap_or(0);
-        if put && whole {
-            frame.flags = DataFlags::LAST;
+        let mut loaded = true;
+        trip.sent = total;
+        if put {
+            let len = total.saturating_sub(from).min(PIECE);
+            trip.sent = from.saturating_add(len);
+            // At most a piece.
+            frame.len = u32::try_from(len).unwrap_or(0);
+            let bytes = view(&memory, work.local.span.offset().saturating_add(from), len);
+            loaded = bytes.is_some_and(|b| parcel.load(&b, b.extent().whole()).is_some());
+        } else {
+            parcel.clear();
         }
-        if whole {
+        if trip.sent >= total {
             trips.queue.pop_front();
+            if put {
+                frame.flags = DataFlags::LAST;
+            }
         }
-        let place = trips.sends.get_mut(at)?;
-        *place.head = head(trips.door, &frame);
-        (place.busy, place.record) = (true, Some(record));
-        // Both are lengths within that memory.
-        let (skip, len) = (usize::try_from(from).unwrap_or(0), usize::try_from(len).unwrap_or(0));
-        let payload = if put { start.wrapping_add(skip).cast_const() } else { std::ptr::null() };
+        if !loaded {
+            return Some((record, Err(Status::INVALID_PARAM)));
+        }
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
-        let param = told(&self.board, u32::from(number));
-        // SAFETY: the head lies in a box that nobody writes while the send is busy. The payload's range was proven against
-        // registered memory, which `locals` holds until nothing is under way; it is only read.
-        Some((at, unsafe { send(crank, endpoint, &place.head, (payload, len), param) }))
+        let (way, param) =
+            (Way { endpoint, door: trips.door }, told(&self.board, u32::from(number)));
+        Some((record, parcel.send(crank, way, &frame, param)))
     }
 
     /// The first operation of which something is to be sent. Those that have failed meanwhile are passed over.
@@ -182,39 +162,33 @@ impl State {
 
     /// UCX gave a message back.
     pub(super) fn message_returned(&mut self, at: usize, status: Status) {
-        let Some(trips) = &mut self.trips else { return };
-        let Some(place) = trips.sends.get_mut(at) else { return };
-        place.busy = false;
-        let Some(record) = place.record.take() else {
-            if status != Status::OK {
-                self.board.fail(status);
-            }
-            return;
-        };
-        let Some(trip) = trips.trip(record) else { return };
-        trip.busy = trip.busy.saturating_sub(1);
-        if status != Status::OK {
-            // The peer cannot tell of bytes that it did not get.
-            trip.answered = true;
-            self.note_failure(record, failure_of(status));
+        let parcel = self.trips.as_mut().and_then(|t| t.parcels.get_mut(at));
+        if let Some(parcel) = parcel {
+            parcel.returned();
         }
-        self.settle_trip(record);
+        if status != Status::OK {
+            // One that is lost means that all after it are: whoever waits for an answer waits in vain.
+            self.board.fail(status);
+        }
     }
 
-    fn note_failure(&mut self, record: u16, why: Failure) {
+    /// Ends an operation without the peer's answer.
+    fn give_up(&mut self, record: u16, why: Failure) {
         if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
             flight.failure = flight.failure.or(Some(why));
         }
+        self.answered(record);
     }
 
-    /// Ends an operation that waits for nothing any more.
-    fn settle_trip(&mut self, record: u16) {
-        let Some(trips) = &mut self.trips else { return };
-        let Some(trip) = trips.trip(record).filter(|t| t.answered && t.busy == 0) else { return };
-        let seq = trip.seq;
+    /// Ends an operation.
+    fn answered(&mut self, record: u16) {
+        let seq = self.trips.as_mut().and_then(|t| t.trip(record)).map(|trip| trip.seq);
         let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) else { return };
         flight.returned = true;
-        if flight.failure.is_some() && flight.work.opcode == Opcode::Get {
+        if let Some(seq) = seq
+            && flight.failure.is_some()
+            && flight.work.opcode == Opcode::Get
+        {
             self.door.expect_no_more(seq);
         }
         self.settle(record);
@@ -229,13 +203,10 @@ impl State {
             }
             let Some(trips) = &mut self.trips else { continue };
             let Some(record) = trips.record_of(seq) else { continue };
-            if let Some(trip) = trips.trip(record) {
-                trip.answered = true;
+            match result {
+                Ok(()) => self.answered(record),
+                Err(why) => self.give_up(record, why),
             }
-            if let Err(why) = result {
-                self.note_failure(record, why);
-            }
-            self.settle_trip(record);
         }
     }
 
@@ -249,11 +220,7 @@ impl State {
             if !flies {
                 continue;
             }
-            if let Some(trip) = self.trips.as_mut().and_then(|t| t.trip(record)) {
-                trip.answered = true;
-            }
-            self.note_failure(record, Failure::PeerDead);
-            self.settle_trip(record);
+            self.give_up(record, Failure::PeerDead);
         }
     }
 }
