@@ -62,6 +62,8 @@ pub(crate) struct Ucx {
     pub(crate) library: Option<PathBuf>,
     pub(crate) prefixes: Vec<PathBuf>,
     pub(crate) user_tls: Option<String>,
+    /// `UCX_ZCOPY_THRESH` is set.
+    pub(crate) user_threshold: bool,
     /// UCX's messages go to `tracing`.
     pub(crate) log: bool,
 }
@@ -83,6 +85,8 @@ pub struct Environment {
     pub ucx_lib: Option<PathBuf>,
     /// `UCX_TLS`, UCX's own list of transports.
     pub ucx_tls: Option<String>,
+    /// Whether `UCX_ZCOPY_THRESH` is set, which then holds.
+    pub ucx_zcopy: bool,
     /// Folders under which Python packages may be: `VIRTUAL_ENV`, `CONDA_PREFIX`, `$HOME/.local`.
     pub prefixes: Vec<PathBuf>,
 }
@@ -109,6 +113,7 @@ impl Environment {
             ucx: get("HMC_UCX").is_some_and(|v| v == "1"),
             ucx_lib: path("HMC_UCX_LIB"),
             ucx_tls: get("UCX_TLS").and_then(|v| v.into_string().ok()),
+            ucx_zcopy: get("UCX_ZCOPY_THRESH").is_some(),
             prefixes: [
                 path("VIRTUAL_ENV"),
                 path("CONDA_PREFIX"),
@@ -162,6 +167,7 @@ impl Config {
                 library: env.ucx_lib.clone(),
                 prefixes: env.prefixes.clone(),
                 user_tls: env.ucx_tls.clone(),
+                user_threshold: env.ucx_zcopy,
                 ..Ucx::default()
             },
         }

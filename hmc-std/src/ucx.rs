@@ -98,6 +98,12 @@ fn is_hardware(transport: &str) -> bool {
     ["rc_", "dc_", "ugni", "gga"].iter().any(|name| transport.starts_with(name))
 }
 
+/// Whether this machine has RDMA devices: the kernel shows a folder for each.
+fn has_hardware() -> bool {
+    let devices = std::fs::read_dir("/sys/class/infiniband");
+    devices.is_ok_and(|mut devices| devices.next().is_some())
+}
+
 /// One of UCX's own messages.
 fn note(m: &log::Message<'_>) {
     let (file, line, text) = (m.file, m.line, m.text);
@@ -118,7 +124,12 @@ fn open(config: &Config) -> Result<Arc<Context>> {
     if config.log && !log::hand_to(library, note) {
         tracing::warn!("this UCX keeps its messages to itself");
     }
-    let settings = Settings { keys: config.keys.clone(), user_tls: config.user_tls.clone() };
+    let settings = Settings {
+        keys: config.keys.clone(),
+        user_tls: config.user_tls.clone(),
+        user_threshold: config.user_threshold,
+        without_hardware: !has_hardware(),
+    };
     Ok(Context::new(library, &settings)?)
 }
 

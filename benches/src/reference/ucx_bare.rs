@@ -49,7 +49,8 @@ impl End {
         let library = Library::load(&search).map_err(text)?;
         // The passive end sleeps between its turns, and a look after it, every 20 s, would hold up a flush until it wakes.
         let keys = vec![("KEEPALIVE_INTERVAL".to_owned(), "inf".to_owned())];
-        let settings = Settings { keys, user_tls: std::env::var("UCX_TLS").ok() };
+        let user_tls = std::env::var("UCX_TLS").ok();
+        let settings = Settings { keys, user_tls, ..Settings::default() };
         let bare = Bare::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
         Ok(Self { bare, bytes, driven: only_tcp(), driven_gets: true, stops: 0 })
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::library::{Library, OLDEST};
+use super::library::{Library, OLDEST, Version};
 use super::printed::{printed, resources};
 use super::result::Status;
 use super::sys;
@@ -14,6 +14,12 @@ use super::sys;
 /// unless told so. The keys of the single transports inherit this one, and 1.13 heeds only this one. It also complains,
 /// on standard output and for each worker, about keys that nothing uses: see [`has_memory_lanes`].
 const MEMORY_LANES: (&CStr, &CStr) = (c"MM_ERROR_HANDLING", c"y");
+
+/// Messages over TCP are sent from where they lie, whatever their length: by itself UCX 1.22 copies those of more than 16 KiB
+/// twice, and in pieces of 8 KiB. With hardware the choice is UCX's.
+const NO_COPIES: (&CStr, &CStr) = (c"ZCOPY_THRESH", c"0");
+/// The release that began to choose so.
+const COPIES: Version = Version { major: 1, minor: 14, release: 0 };
 
 /// Whether a value of `UCX_TLS` allows lanes of shared memory.
 fn has_memory_lanes(tls: &str) -> bool {
@@ -34,6 +40,10 @@ pub struct Settings {
     pub keys: Vec<(String, String)>,
     /// The user's `UCX_TLS`, if there is one.
     pub user_tls: Option<String>,
+    /// The user has set `UCX_ZCOPY_THRESH`.
+    pub user_threshold: bool,
+    /// This machine has no RDMA hardware.
+    pub without_hardware: bool,
 }
 
 impl Settings {
@@ -139,6 +149,9 @@ impl Context {
         if has_memory_lanes(settings.tls()) {
             // A release without the key does not need it; what the lanes are is asked of the endpoint.
             let _ = config.set(MEMORY_LANES.0, MEMORY_LANES.1);
+        }
+        if settings.without_hardware && !settings.user_threshold && library.version() >= COPIES {
+            let _ = config.set(NO_COPIES.0, NO_COPIES.1);
         }
         for (key, value) in &settings.keys {
             let text = |s: &str| {
