@@ -10,7 +10,7 @@
 //!
 //! | kind | bytes that follow |
 //! |---|---|
-//! | `Write` | payload for `offset` of the window; `total` is the operation's. With `total` 0: a greeting |
+//! | `Write` | payload for `offset` of the window; `total` is the operation's. With `total` 0: a greeting. Then more such frames, each with its payload |
 //! | `Read` | none |
 //! | `ReadData` | payload for `offset` of the operation |
 //! | `Ack`, `Nack` | more such frames |
@@ -40,6 +40,9 @@ const MESSAGE: u32 = 0;
 const HEAD_BYTES: usize = 8 + DATA_FRAME_BYTES;
 /// Payload of one message. With its heads it fits a segment that a TCP lane receives (`UCX_TCP_RX_SEG_SIZE`, 64 KiB).
 pub(super) const PIECE: u64 = 60 << 10;
+
+/// Bytes of a message in which small puts share.
+const TOGETHER: usize = 8 << 10;
 
 /// The head of a message: to which door, and what.
 fn head(door: u64, frame: &DataFrame) -> [u8; HEAD_BYTES] {
@@ -92,6 +95,29 @@ impl Parcel {
     /// Puts a frame behind those that are in it. Not while it is busy.
     pub(super) fn add(&mut self, frame: &DataFrame) {
         self.bytes.extend_from_slice(&frame.emit());
+    }
+
+    /// Whether one more frame with that many bytes belongs in: together they are as long as what TCP takes at once
+    /// (`UCX_TCP_TX_SEG_SIZE`, 8 KiB).
+    pub(super) fn has_room(&self, more: u64) -> bool {
+        let used = self.bytes.len().saturating_add(2 * HEAD_BYTES);
+        usize::try_from(more).is_ok_and(|more| used.saturating_add(more) <= TOGETHER)
+    }
+
+    /// Puts a frame with all bytes of a view behind what is in it. Not while it is busy.
+    pub(super) fn add_with(&mut self, frame: &DataFrame, from: &SharedBytes<'_>) -> Option<()> {
+        let whole = from.extent().whole();
+        let len = usize::try_from(whole.len()).ok()?;
+        let before = self.bytes.len();
+        self.add(frame);
+        let start = self.bytes.len();
+        self.bytes.resize(start.saturating_add(len), 0);
+        let read = self.bytes.get_mut(start..).map(|to| from.read_at(whole, to));
+        if !matches!(read, Some(Ok(()))) {
+            self.bytes.truncate(before);
+            return None;
+        }
+        Some(())
     }
 
     /// Takes everything out.

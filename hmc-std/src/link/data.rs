@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::{OpId, Outcome, Slot, Stale};
 use hmc_core::time::Instant;
@@ -251,6 +252,25 @@ impl DataState {
             Port::Ucx(p) => p.transfer_now(opcode, local, remote),
             Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
         }
+    }
+
+    /// A list of small copies into memory that can be reached directly, done here and now; `None` when it must be posted, all
+    /// of it: some copies may have been done, and are done again.
+    pub(crate) fn transfer_list_now(
+        &mut self,
+        region: &Region,
+        list: &[Transfer],
+    ) -> Option<Result<(), Failure>> {
+        let bytes = list.iter().fold(0u64, |sum, t| sum.saturating_add(t.local.span.len()));
+        if bytes > MAX_CHUNK_BYTES {
+            return None;
+        }
+        for t in list {
+            if let Err(why) = self.transfer_now(region, t.opcode, t.local, t.remote)? {
+                return Some(Err(why));
+            }
+        }
+        Some(Ok(()))
     }
 
     /// Posts a list of transfers as one operation.

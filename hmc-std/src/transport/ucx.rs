@@ -461,6 +461,12 @@ impl Transport for UcxPort {
         let mut n = 0;
         if let Some(ucx) = &mut self.ucx {
             n = ucx.poll(out);
+            for c in out.iter_mut().take(n) {
+                // UCX may find the memory of a process that has just been killed gone before the connection shows its end.
+                if matches!(c.result, Err(Failure::Transport(_))) && self.stream.peer_has_ended() {
+                    c.result = Err(Failure::PeerDead);
+                }
+            }
             while let Some(work) = ucx.take_notice() {
                 self.late.push_back(work);
             }

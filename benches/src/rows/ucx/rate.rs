@@ -97,14 +97,11 @@ impl Row for UcxRate {
             .collect();
         let list = peer.prepare(Direction::Put, &copies).map_err(text)?;
         let batches = || {
-            let ns = context.delay.timed(PUTS / DEPTH, || {
-                let op = peer.post_batch(&list).map_err(text)?;
-                peer.wait(op).map(drop).map_err(text)
-            })?;
+            let ns = context.delay.timed(PUTS / DEPTH, || peer.run_batch(&list).map_err(text))?;
             Ok(ns / f64::from(DEPTH))
         };
         let name = format!("{} puts of 8 B, as prepared batches of 64", rig.lanes());
-        lines.push(Line::rate(name, &interleave(count, batches, bare)?, None));
+        lines.push(Line::rate(name, &interleave(count, batches, bare)?, Some(0.9)));
         if !rig.tcp {
             let one = || context.delay.timed(PUTS, || peer.put(0, 0, LEN).map_err(text));
             let name = format!("{} puts of 8 B, each waited for", rig.lanes());

@@ -169,6 +169,26 @@ impl Inner {
         self.answers.say(answer)
     }
 
+    /// Pieces of puts, one behind the other.
+    fn take_writes(&mut self, first: &DataFrame, data: &[u8]) -> bool {
+        let (mut frame, mut rest) = (*first, data);
+        loop {
+            let len = usize::try_from(frame.len).unwrap_or(usize::MAX);
+            let Some((payload, more)) = rest.split_at_checked(len) else { return false };
+            if frame.kind != DataKind::Write || !self.take_write(&frame, payload) {
+                return false;
+            }
+            if more.is_empty() {
+                return true;
+            }
+            let Some((next, after)) = more.split_first_chunk::<DATA_FRAME_BYTES>() else {
+                return false;
+            };
+            let Ok(next) = DataFrame::parse(next) else { return false };
+            (frame, rest) = (next, after);
+        }
+    }
+
     fn take_read(&mut self, frame: &DataFrame) -> bool {
         match self.judge(frame, frame.total, Access::READ) {
             Err(why) => self.answers.say(DataFrame::nack(frame.seq, why)),
@@ -370,7 +390,7 @@ impl Door {
         let mut inner = lock(&self.inner);
         let fits = |frame: &DataFrame| usize::try_from(frame.len) == Ok(data.len());
         let honest = match frame.kind {
-            DataKind::Write => fits(frame) && inner.take_write(frame, data),
+            DataKind::Write => inner.take_writes(frame, data),
             DataKind::Read => data.is_empty() && frame.total != 0 && inner.take_read(frame),
             DataKind::ReadData => fits(frame) && inner.take_data(frame, data),
             DataKind::Ack | DataKind::Nack => inner.take_answers(frame, data),

@@ -13,6 +13,9 @@ use crate::ucx::result::{Answer, Status};
 use crate::ucx::soft::{Landing, PIECE, Parcel, Way, view};
 use crate::ucx::worker::Crank;
 
+/// The longest put that shares its message with others.
+const PACKED: u64 = 1024;
+
 /// The number of the greeting: no operation's, whose highest bit is 0.
 const GREETING: u32 = u32::MAX;
 
@@ -88,12 +91,15 @@ impl State {
         let Some(trip) = trips.trip(record) else { return };
         let uses = (trip.seq >> 8).wrapping_add(1) & 0x7F_FFFF;
         *trip = Trip { seq: uses << 8 | u32::from(record), ..Trip::default() };
-        let seq = trip.seq;
+        let (seq, total) = (trip.seq, work.local.span.len());
         trips.queue.push_back(record);
         if work.opcode == Opcode::Get {
             self.door.expect(Landing { seq, memory, span: work.local.span, come: 0 });
         }
-        self.pump(crank);
+        // Small ones that come while others are under way wait for company: until the next poll, or the next answer.
+        if self.free.len().saturating_add(1) >= MAX_REQUESTS || total > PACKED {
+            self.pump(crank);
+        }
     }
 
     /// Sends pieces as long as messages are free.
@@ -141,10 +147,38 @@ impl State {
         if !loaded {
             return Some((record, Err(Status::INVALID_PARAM)));
         }
+        if put && total <= PACKED {
+            self.pack(at);
+        }
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
+        let trips = self.trips.as_mut()?;
         let (way, param) =
             (Way { endpoint, door: trips.door }, told(&self.board, u32::from(number)));
-        Some((record, parcel.send(crank, way, &frame, param)))
+        Some((record, trips.parcels.get_mut(at)?.send(crank, way, &frame, param)))
+    }
+
+    /// Puts small puts that wait behind the one that is in a parcel already.
+    fn pack(&mut self, at: usize) {
+        while let Some((record, work)) = self.next_to_send() {
+            let len = work.local.span.len();
+            let memory = self.local(work.local.key).map(|l| Arc::clone(&l.memory));
+            let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
+            let Some(parcel) = trips.parcels.get_mut(at) else { return };
+            let Some(trip) = trips.trips.get_mut(usize::from(record)) else { return };
+            if work.opcode == Opcode::Get || len > PACKED || !parcel.has_room(len) {
+                return;
+            }
+            let mut frame = DataFrame::new(DataKind::Write, trip.seq);
+            (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
+            (frame.offset, frame.total) = (work.remote.span.offset(), len);
+            (frame.len, frame.flags) = (u32::try_from(len).unwrap_or(0), DataFlags::LAST);
+            let Some(bytes) = view(&memory, work.local.span.offset(), len) else { return };
+            if parcel.add_with(&frame, &bytes).is_none() {
+                return;
+            }
+            trip.sent = len;
+            trips.queue.pop_front();
+        }
     }
 
     /// The first operation of which something is to be sent. Those that have failed meanwhile are passed over.
