@@ -8,6 +8,7 @@
 //!
 //! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
 
+mod ends;
 mod mapped;
 mod state;
 mod trips;

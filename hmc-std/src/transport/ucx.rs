@@ -5,15 +5,16 @@
 //! has come. The window's range, rights and epoch are checked here, in the initiator's process; where bytes go as messages
 //! ([`hmc_hw::ucx::soft`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
 
+mod bell;
+
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Caps;
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{Life, WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
@@ -22,6 +23,7 @@ use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::soft::Door;
 use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
+use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::memory::Region;
@@ -29,65 +31,13 @@ use crate::transport::regions::RegionCache;
 use crate::transport::stream::{Down, Interest, StreamPort};
 use crate::ucx::{Plane, Seat};
 
+pub(crate) use bell::Bell;
+use bell::Rope;
+
 /// Bytes of a key that is told to the peer, at the most.
 const KEY_BYTES: usize = 4096;
-
-/// Wakes whoever waits on a link when another thread's progress has ended one of its operations.
-#[derive(Debug)]
-pub(crate) struct Bell {
-    serial: u32,
-    driver: Arc<Driver>,
-    /// A waiter sleeps on `fd`, or is about to.
-    parked: AtomicBool,
-    fd: OwnedFd,
-}
-
-impl Bell {
-    fn new(serial: u32, driver: Arc<Driver>) -> Result<Arc<Self>> {
-        use rustix::event::EventfdFlags;
-        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| Error::io("cannot create an eventfd", e))?;
-        Ok(Arc::new(Self { serial, driver, parked: AtomicBool::new(false), fd }))
-    }
-
-    /// A waiter is about to sleep: look once more after this.
-    pub(crate) fn park(&self) {
-        self.parked.store(true, Ordering::SeqCst);
-    }
-
-    /// Wakes the waiter, if there is one that sleeps. Whether there is.
-    pub(crate) fn wake(&self) -> bool {
-        let parked = self.parked.load(Ordering::SeqCst);
-        if parked {
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
-        parked
-    }
-
-    /// It is awake.
-    pub(crate) fn unpark(&self) {
-        self.parked.store(false, Ordering::SeqCst);
-        let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// The bell as UCX's boards know it.
-struct Rope(Arc<Bell>);
-
-impl hmc_hw::ucx::Bell for Rope {
-    fn ring(&self) {
-        if !self.0.wake() {
-            self.0.driver.enqueue(self.0.serial);
-        }
-    }
-}
+/// How long a link waits for the greeting of a peer that may send none, having other lanes.
+const GREETING: Duration = Duration::from_millis(1000);
 
 #[derive(Debug)]
 pub(crate) struct UcxPort {
@@ -113,6 +63,8 @@ pub(crate) struct UcxPort {
     left: Vec<(WindowId, Epoch)>,
     /// Why the last post was refused, where a kind says too little.
     refusal: Option<Error>,
+    /// Since when our own way is open.
+    wired: Option<Instant>,
     down: bool,
 }
 
@@ -140,6 +92,7 @@ impl UcxPort {
             late: VecDeque::with_capacity(MAX_REQUESTS),
             leaving: Vec::new(),
             left: Vec::new(),
+            wired: None,
             refusal: None,
             down: false,
         })
@@ -241,7 +194,9 @@ impl UcxPort {
 
     /// Whether the way to the peer is open.
     pub(crate) fn is_ready(&self) -> bool {
-        self.ucx.as_ref().is_some_and(UcxTransport::is_wired)
+        let (Some(ucx), Some(since)) = (&self.ucx, self.wired) else { return false };
+        // The peer's greeting tells that it works by messages, too. It comes about when ours is answered, if at all.
+        !ucx.is_soft() || self.door.peer_is_soft() || clock::now().since(since) >= GREETING
     }
 
     /// Registers what is exposed and notes its key for the peer.
@@ -390,6 +345,9 @@ impl UcxPort {
             busy |= ucx.take_stirred();
             if !ucx.is_wired() {
                 ucx.advance();
+            }
+            if ucx.is_wired() && self.wired.is_none() {
+                self.wired = Some(clock::now());
             }
             if let Some(status) = ucx.failure() {
                 self.bring_down(Down::Ucx(status));

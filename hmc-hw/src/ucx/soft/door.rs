@@ -76,6 +76,8 @@ pub(super) struct Inner {
     pub(super) answers: Answers,
     /// The peer works by messages alone: closing a window keeps it out.
     peer_is_soft: bool,
+    /// A greeting came since the last look.
+    greeted: bool,
 }
 
 /// Where one peer's messages come in.
@@ -147,6 +149,8 @@ impl Inner {
     /// A piece of a put. `false`: the peer does not keep to the rules.
     fn take_write(&mut self, frame: &DataFrame, data: &[u8]) -> bool {
         if frame.total == 0 {
+            // Whoever waits for the way to be open looks again.
+            self.greeted = true;
             self.peer_is_soft = true;
             return self.answers.say(DataFrame::ack(frame.seq, 1));
         }
@@ -297,6 +301,7 @@ impl Door {
             mail: VecDeque::with_capacity(MAX_REQUESTS),
             answers: Answers::new(MOST),
             peer_is_soft: false,
+            greeted: false,
         };
         let place = board.place;
         let door =
@@ -396,7 +401,8 @@ impl Door {
             DataKind::Ack | DataKind::Nack => inner.take_answers(frame, data),
             DataKind::WriteRef | DataKind::ReadRef | DataKind::Region => false,
         };
-        let (mail, answers) = (!inner.mail.is_empty(), inner.answers.is_wanted());
+        let mail = !inner.mail.is_empty() || std::mem::take(&mut inner.greeted);
+        let answers = inner.answers.is_wanted();
         drop(inner);
         if !honest {
             self.board.fail(Status::INVALID_PARAM);

@@ -18,7 +18,7 @@ use crate::ucx::board::Board;
 use crate::ucx::endpoint::{Endpoint, Key, told};
 use crate::ucx::memory::Memory;
 use crate::ucx::result::{Answer, Kind, Status};
-use crate::ucx::soft::{Door, Way};
+use crate::ucx::soft::Door;
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
@@ -187,40 +187,6 @@ impl State {
 
     pub(super) fn finish(&mut self, op: OpId, result: Result<u64, Failure>) {
         self.done.push_back(Completion { op, result });
-    }
-
-    /// The peer's messages can be answered.
-    pub(super) fn tell_way(&self, door: u64) {
-        if let Some(endpoint) = &self.endpoint {
-            self.door.set_way(Way { endpoint: endpoint.handle(), door });
-        }
-    }
-
-    /// Puts a word onto the peer's porch. The flush after it shows that the way is open; without any operation UCX would
-    /// not open it, and 1.13 ends the process of one whose peer goes while it does.
-    pub(super) fn greet(&mut self, crank: &Crank<'_>, ours: &Memory, theirs: u64, key: Key) {
-        let Some(endpoint) = &self.endpoint else { return };
-        let mut param = told(&self.board, u32::from(GREETING));
-        param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        let word = ours.start().as_ptr().wrapping_add(8);
-        // SAFETY: the second word of our own porch, which the worker keeps and nobody writes; the crank is held.
-        let answer = unsafe {
-            (crank.api().ucp_put_nbx)(
-                endpoint.handle(),
-                word.cast(),
-                8,
-                theirs,
-                key.handle(),
-                &param,
-            )
-        };
-        self.porch = Some(key);
-        match Answer::of(answer) {
-            Ok(Answer::Done) => {}
-            Ok(Answer::Request(_)) => self.greeting = true,
-            Err(status) => self.board.fail(status),
-        }
     }
 
     /// Hands a request to UCX.
@@ -449,38 +415,6 @@ impl State {
         });
         self.pump(crank);
         self.part(crank);
-    }
-
-    /// Closes the endpoint of a peer that is gone, by force. Not while messages to it are under way and UCX has not given
-    /// it up: where the path is cut UCX then calls what it has freed (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0).
-    /// The peer may be gone for long before the kernel says so; what is under way keeps what it uses.
-    pub(super) fn part(&mut self, crank: &Crank<'_>) {
-        let sends = self.trips.as_ref().is_some_and(|t| !t.is_quiet() || !self.door.is_quiet());
-        if !self.down || (sends && self.board.failure().is_none()) {
-            return;
-        }
-        if let Some(endpoint) = self.endpoint.take() {
-            endpoint.close(crank, &self.board, u32::from(CLOSE));
-        }
-    }
-
-    pub(super) fn bring_down(&mut self, crank: &Crank<'_>) {
-        self.down = true;
-        for work in std::mem::take(&mut self.queue) {
-            self.finish(work.op, Err(Failure::PeerDead));
-        }
-        self.give_up_trips();
-        self.part(crank);
-        // No flush will be begun for these.
-        for record in std::mem::take(&mut self.unflushed) {
-            if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
-                flight.flush = Flush::Passed;
-                flight.failure = Some(Failure::PeerDead);
-            }
-            self.settle(record);
-        }
-        crank.progress();
-        self.collect(crank);
     }
 
     pub(super) fn forget_keys(&mut self, crank: &Crank<'_>) {

@@ -195,6 +195,10 @@ pub(crate) unsafe extern "C" fn ucp_worker_progress(worker: ucp_worker_h) -> c_u
         return 0;
     }
     for news in outcome.news.drain(..) {
+        // Nobody is told of an endpoint that was closed meanwhile.
+        if world().endpoints.get(news.endpoint).is_none_or(|e| e.closed) {
+            continue;
+        }
         if let Some(callback) = news.handler.cb {
             // SAFETY: the handler and its argument are what the endpoint was made with.
             unsafe { callback(news.handler.arg, news.endpoint.pointer(), news.status) };
