@@ -49,6 +49,9 @@ const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 8);
 /// The release whose requests name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
 
+/// Transports between processes of one host, by the beginnings of their names.
+const LOCAL: [&str; 6] = ["posix", "sysv", "xpmem", "cma", "knem", "self"];
+
 /// Moves bytes to and from the windows of one peer over UCX.
 #[derive(Debug)]
 pub struct UcxTransport {
@@ -279,7 +282,16 @@ impl UcxTransport {
     /// Whether no operation is under way and nothing of its memory is in use. A message that UCX still has is a copy.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        if self.is_soft() { self.state.free.len() == MAX_REQUESTS } else { self.state.is_quiet() }
+        let all_back = self.state.free.len() == MAX_REQUESTS;
+        all_back && (self.is_soft() || !self.state.is_flushing())
+    }
+
+    /// Whether all lanes are between processes of one host: what a process that has ended left there has come once the
+    /// worker finds nothing more.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let local = |lane: &String| LOCAL.iter().any(|name| lane.starts_with(name));
+        !self.lanes.is_empty() && self.lanes.iter().all(local)
     }
 
     /// Moves on what is under way, without taking completions: posts what waited for the crank, begins a flush, lets UCX

@@ -322,9 +322,11 @@ impl UcxPort {
         if !self.stream.peer_has_ended() {
             return false;
         }
-        // What its connections still hold lands now.
-        self.seat.crank();
-        self.is_harmless() && self.ucx.as_ref().is_none_or(UcxTransport::is_closed)
+        // What its lanes still hold lands now. UCX may never be done with closing the way to a process that was killed with
+        // its queue full (1.13.1); between processes of one host that is no matter.
+        let drained = self.seat.drain();
+        let over = self.ucx.as_ref().is_none_or(|ucx| ucx.is_closed() || ucx.is_local());
+        drained && over && self.is_harmless()
     }
 
     pub(crate) fn interest(&mut self) -> Interest {
@@ -427,6 +429,10 @@ impl Transport for UcxPort {
             }
             while let Some(work) = ucx.take_notice() {
                 self.late.push_back(work);
+            }
+            // Whoever hears of an operation's end by a failed endpoint finds the link over.
+            if let Some(status) = ucx.failure().filter(|_| !self.down) {
+                self.bring_down(Down::Ucx(status));
             }
         }
         while let Some(work) = self.late.front().copied() {

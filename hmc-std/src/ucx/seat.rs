@@ -136,6 +136,12 @@ impl Seat {
         self.worker.try_crank().is_some_and(|crank| crank.progress())
     }
 
+    /// Lets the worker work until it finds nothing, whoever watches it. Whether it came to that.
+    pub(crate) fn drain(&self) -> bool {
+        let crank = self.worker.crank();
+        (0..TURNS).any(|_| !crank.progress())
+    }
+
     /// Whether the worker's descriptor can be slept on.
     pub(crate) fn can_sleep(&self) -> bool {
         let Some(crank) = self.worker.try_crank() else { return false };

@@ -133,13 +133,17 @@ impl State {
         !self.unflushed.is_empty() && self.groups.iter().any(|g| !g.flying)
     }
 
-    /// Whether nothing is under way.
+    /// Whether a flush or the first put is under way.
+    pub(super) fn is_flushing(&self) -> bool {
+        self.greeting || self.groups.iter().any(|g| g.flying)
+    }
+
+    /// Whether nothing is under way, and the endpoint is either open or closed for good.
     pub(super) fn is_quiet(&self) -> bool {
-        let flushing = self.groups.iter().any(|g| g.flying);
         let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
         let closing = self.down && !closed;
         let sending = self.trips.as_ref().is_some_and(|t| !t.is_quiet()) || !self.door.is_quiet();
-        self.free.len() == MAX_REQUESTS && !flushing && !closing && !sending && !self.greeting
+        self.free.len() == MAX_REQUESTS && !self.is_flushing() && !closing && !sending
     }
 
     pub(super) fn here(&self, local: LocalSlice) -> Result<(*mut u8, usize, &Memory), Failure> {
