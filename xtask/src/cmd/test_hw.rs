@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Kill no process in the soaks
     #[arg(long)]
     no_kills: bool,
+    /// Kill processes in the soaks over lanes of shared memory, too: UCX itself may not stand it (docs/UCX.md)
+    #[arg(long, conflicts_with = "no_kills")]
+    kill_everywhere: bool,
 }
 
 /// Lane sets over which UCX is soaked; see `tests/tests/soak.rs`.
@@ -182,7 +185,12 @@ fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> Answer {
     command.args(["--ignored", "--nocapture"]);
     command.env("HMC_SOAK_SECS", seconds.to_string());
     command.env("HMC_TEST_SEED", options.seed.to_string());
-    command.env("HMC_SOAK_KILLS", if options.no_kills { "0" } else { "1" });
+    let kills = match (options.no_kills, options.kill_everywhere) {
+        (true, _) => "0",
+        (_, true) => "all",
+        _ => "1",
+    };
+    command.env("HMC_SOAK_KILLS", kills);
     let all = Duration::from_secs(seconds.saturating_mul(SOAKS));
     tests(&mut command, LIMIT.saturating_add(all))
 }
