@@ -194,9 +194,10 @@ impl UcxPort {
 
     /// Whether the way to the peer is open.
     pub(crate) fn is_ready(&self) -> bool {
-        let (Some(ucx), Some(since)) = (&self.ucx, self.wired) else { return false };
+        let Some(ucx) = self.ucx.as_ref().filter(|ucx| ucx.is_wired()) else { return false };
         // The peer's greeting tells that it works by messages, too. It comes about when ours is answered, if at all.
-        !ucx.is_soft() || self.door.peer_is_soft() || clock::now().since(since) >= GREETING
+        let waited = self.wired.is_some_and(|since| clock::now().since(since) >= GREETING);
+        !ucx.is_soft() || self.door.peer_is_soft() || waited
     }
 
     /// Registers what is exposed and notes its key for the peer.
