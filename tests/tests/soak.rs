@@ -34,8 +34,8 @@ fn over_tcp() {
     soak(&["--via", "tcp"], SHORT_SECS);
 }
 
-/// Over lanes of shared memory nobody is killed unless that is asked for: a peer that is killed while it enters a message leaves
-/// the queue of a worker stuck, in UCX itself (docs/UCX.md, "Known limits").
+/// Over lanes of shared memory nobody is killed unless that is asked for: such soaks do not always pass, and why is not known
+/// (docs/UCX.md, "Known limits").
 fn over_shared_memory(lanes: &str) {
     let asked = std::env::var("HMC_SOAK_SECS").ok().and_then(|s| s.parse().ok());
     let mut arguments = vec!["--via", "ucx", "--lanes", lanes];

@@ -16,8 +16,8 @@ use crate::error::Result;
 const TURNS: usize = 16;
 /// Turns in a row in which nothing happened and UCX would not be slept on, after which it is looked at now and then only.
 ///
-/// A peer that is killed while it enters a message leaves the queue of a lane of shared memory as if one were about to
-/// come, for ever (`uct_mm_iface_fifo_has_new_data`, mm_iface.h).
+/// Seen after peers were killed over lanes of shared memory (1.13.1): perhaps one of them had begun to enter a message,
+/// which UCX then waits for.
 const FUTILE: u32 = 2000;
 
 /// The pause between two looks at a worker that cannot be slept on.
@@ -120,7 +120,7 @@ impl Seat {
             && !self.restless.swap(true, Ordering::AcqRel)
         {
             tracing::warn!(
-                "a queue of UCX's is stuck, perhaps since a peer was killed: it is looked at each millisecond"
+                "a worker of UCX's cannot be slept on, perhaps since a peer was killed: it is looked at each millisecond"
             );
             self.driver.unwatch(&self.worker);
         }

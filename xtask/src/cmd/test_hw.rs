@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Kill no process in the soaks
     #[arg(long)]
     no_kills: bool,
-    /// Kill processes in the soaks over lanes of shared memory, too: UCX itself may not stand it (docs/UCX.md)
+    /// Kill processes in the soaks over lanes of shared memory, too: such soaks do not always pass yet (docs/UCX.md)
     #[arg(long, conflicts_with = "no_kills")]
     kill_everywhere: bool,
 }
