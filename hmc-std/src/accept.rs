@@ -72,6 +72,8 @@ pub(crate) struct Way {
     pub(crate) peer: Rank,
     /// The peer's process, when it is one of this host.
     pub(crate) pid: Option<u32>,
+    /// The peer says that it runs on this system.
+    pub(crate) near: bool,
     pub(crate) features: Features,
     pub(crate) inbox: SharedInbox,
 }
@@ -282,10 +284,9 @@ impl Shared {
         } else {
             lock(&self.routes).remove(&rank);
         }
-        let inbox = self.new_inbox();
         // The data plane comes with the second connection.
         let data = DataState::new(Port::None, self.config.slots, false, true);
-        self.open(p, serial, rank, incarnation, inbox, data);
+        self.open(p, serial, rank, incarnation, host == self.host, data);
         Ok(())
     }
 
@@ -296,7 +297,7 @@ impl Shared {
         p.control.accept_upstream().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(Port::None, 1, true, false);
         let serial = self.next_serial();
-        self.open(p, serial, rank, incarnation, self.new_inbox(), data);
+        self.open(p, serial, rank, incarnation, false, data);
         if let Some(link) = self.link_by_serial(serial) {
             link.check_ready();
         }
@@ -314,7 +315,7 @@ impl Shared {
         serial: u32,
         peer: Rank,
         incarnation: Incarnation,
-        inbox: SharedInbox,
+        near: bool,
         data: DataState,
     ) {
         self.driver.unwatch_socket(&p.socket);
@@ -327,6 +328,7 @@ impl Shared {
             serial,
             peer,
             incarnation,
+            near,
             choices: Vec::new(),
             spin: self.config.spin,
             driver: Arc::clone(&self.driver),
@@ -334,7 +336,7 @@ impl Shared {
             ctrl: CtrlState::new(Arc::clone(&p.socket), control, framer),
             data,
             data_socket: None,
-            inbox,
+            inbox: self.new_inbox(),
         });
         self.publish(&link);
         link.ctrl().send_pending(clock::now());
@@ -360,9 +362,6 @@ impl Shared {
             (ENDPOINT_UCX, _) if self.ucx_begun().is_some() => ConnType::Ucx,
             _ => return Err(RejectReason::NotAuthorised),
         };
-        p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
-        self.driver.unwatch_socket(&p.socket);
-        say_last_words(p);
         let pid = match p.source {
             Source::Uds { pid } => Some(pid),
             Source::Tcp(_) => None,
@@ -375,10 +374,17 @@ impl Shared {
                 socket: Arc::clone(&p.socket),
                 peer: rank,
                 pid,
+                near: link.near,
                 features,
                 inbox: link.inbox_handle(),
             })
-            .map_err(|_| RejectReason::Busy)?;
+            .map_err(|e| {
+                tracing::warn!(peer = rank.0, error = %e, "no data plane for a peer that asked for one");
+                RejectReason::Busy
+            })?;
+        p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
+        self.driver.unwatch_socket(&p.socket);
+        say_last_words(p);
         link.choose(conn, "the peer dialed it".into());
         if let Some(route) = lock(&self.routes).get_mut(&rank) {
             // Should it be lost: as the peer wanted it.
@@ -398,7 +404,7 @@ impl Shared {
 
     /// The data plane on a connected socket.
     pub(crate) fn new_port(&self, way: Way) -> crate::error::Result<Port> {
-        let Way { serial, conn, socket, peer, pid, features, inbox } = way;
+        let Way { serial, conn, socket, peer, pid, near, features, inbox } = way;
         let stream = StreamPort::new(StreamSetup {
             socket,
             peer,
@@ -412,7 +418,7 @@ impl Shared {
         Ok(match conn {
             ConnType::Shm => Port::Shm(Box::new(ShmPort::new(stream)?)),
             ConnType::Ucx => {
-                let port = UcxPort::new(stream, self.ucx()?, serial, &self.driver)?;
+                let port = UcxPort::new(stream, self.ucx()?, serial, near, &self.driver)?;
                 Port::Ucx(Box::new(port))
             }
             _ => Port::Tcp(Box::new(stream)),

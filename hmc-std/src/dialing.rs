@@ -358,6 +358,7 @@ impl Dialing {
             return Err(other_question());
         };
         let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
+        let near = met.host == shared.host;
         let features = met.features;
         let pid = second.fd().filter(|_| kind != ConnType::Tcp).and_then(local_peer);
         let inbox = shared.new_inbox();
@@ -368,6 +369,7 @@ impl Dialing {
             socket: Arc::clone(&second),
             peer: self.rank,
             pid,
+            near,
             features,
             inbox: Arc::clone(&inbox),
         })?;
@@ -379,6 +381,7 @@ impl Dialing {
             serial,
             peer: self.rank,
             incarnation,
+            near,
             choices: std::mem::take(&mut self.choices),
             spin: shared.config.spin,
             driver: Arc::clone(&shared.driver),

@@ -203,8 +203,9 @@ impl SessionBuilder {
         self
     }
 
-    /// Workers of UCX that links are spread over: 1 to 16, default 1. Links of one worker share a lock; each worker takes
-    /// some 15 ms to start, 4 MB and ten descriptors.
+    /// Workers of UCX that links to other hosts are spread over: 1 to 16, default 1. Links of one worker share a lock; each
+    /// worker takes some 15 ms to start, 4 MB and ten descriptors. A link to a process of this host has one of its own
+    /// where UCX has lanes of shared memory.
     pub fn num_channels(mut self, workers: u32) -> Self {
         self.config.ucx.workers = Some(workers);
         self

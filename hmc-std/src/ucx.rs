@@ -1,10 +1,10 @@
 //! UCX of one session: its context, its workers, and the memory that is registered there.
 //!
-//! A worker serves many peers ([`seat`]). Its crank is the one lock that these share, and nobody sleeps with it: who finds
-//! it taken leaves its work to be posted later. With several workers (`SessionBuilder::num_channels`) links are spread
-//! over them.
+//! A worker ([`seat`]) serves one peer of this system, or many of other hosts ([`seats`]). Its crank is the one lock that
+//! these share, and nobody sleeps with it: who finds it taken leaves its work to be posted later.
 
 mod seat;
+mod seats;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,18 +19,19 @@ use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
 
 use crate::config::{Progress, Ucx as Config};
-use crate::driver::{Driver, Token};
+use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Region, StableBytes};
 use crate::probe::UcxFacts;
 use crate::shared::{Shared, lock};
 
 pub(crate) use seat::{RESTLESS, Seat};
+use seats::Seats;
 
 /// The session's part in UCX.
 pub(crate) struct Plane {
     context: Arc<Context>,
-    seats: Box<[Arc<Seat>]>,
+    seats: Seats,
     /// Whether it has lanes of hardware.
     nic: bool,
     /// What was registered, as long as somebody uses it.
@@ -98,6 +99,11 @@ fn is_hardware(transport: &str) -> bool {
     ["rc_", "dc_", "ugni", "gga"].iter().any(|name| transport.starts_with(name))
 }
 
+/// Transports that enter messages into a queue in the memory of another process, by the beginnings of their names.
+fn is_shared_memory(transport: &str) -> bool {
+    ["posix/", "sysv/", "xpmem/"].iter().any(|name| transport.starts_with(name))
+}
+
 /// Whether this machine has RDMA devices: the kernel shows a folder for each.
 fn has_hardware() -> bool {
     let devices = std::fs::read_dir("/sys/class/infiniband");
@@ -151,7 +157,7 @@ pub(crate) fn facts(config: &Config) -> Result<UcxFacts> {
 }
 
 impl Plane {
-    /// Loads UCX, opens its devices and makes the worker: some 30 ms.
+    /// Loads UCX and opens its devices: some 15 ms.
     ///
     /// # Errors
     /// `Unavailable` when there is no UCX, or none that can be used; it says how to get one.
@@ -162,42 +168,44 @@ impl Plane {
     ) -> Result<Arc<Self>> {
         let context = open(config)?;
         let library = context.library();
-        let seats = (0..config.workers.unwrap_or(1))
-            .map(|n| Seat::new(&context, Token::Ucx(n), progress, driver))
-            .collect::<Result<_>>()?;
-        let nic = context.transports().iter().any(|t| is_hardware(t));
+        let transports = context.transports();
+        let nic = transports.iter().any(|t| is_hardware(t));
+        let apart = transports.iter().any(|t| is_shared_memory(t));
+        let seats = Seats::new(&context, progress, driver, config.workers.unwrap_or(1), apart);
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
         let registrations = AtomicU64::new(0);
         Ok(Arc::new(Self { context, seats, nic, memories: Mutex::default(), registrations }))
     }
 
-    /// The worker for the link of that number, or the worker of that number. There is one at least.
-    pub(crate) fn seat(&self, serial: u32) -> Option<&Arc<Seat>> {
-        let count = u32::try_from(self.seats.len()).unwrap_or(1).max(1);
-        let at = usize::try_from(serial.checked_rem(count)?).ok()?;
-        self.seats.get(at)
+    /// The worker for the link of that number: one of its own if the peer is a process of this system (`near`).
+    ///
+    /// # Errors
+    /// What UCX answers; `SystemLimit`.
+    pub(crate) fn seat(&self, serial: u32, near: bool) -> Result<Arc<Seat>> {
+        self.seats.of_link(serial, near)
     }
 
     /// Something came for the worker of that number: see [`Seat::serve`].
     pub(crate) fn serve(&self, worker: u32) -> bool {
-        self.seat(worker).is_some_and(|seat| seat.serve())
+        self.seats.find(worker).is_some_and(|seat| seat.serve())
     }
 
-    /// Lets all workers look after what has a time of its own.
+    /// Lets all workers look after what has a time of its own, and those go that nobody needs any more.
     pub(crate) fn serve_all(&self) {
-        for seat in &self.seats {
+        for seat in self.seats.all().iter() {
             seat.serve();
         }
+        self.seats.retire();
     }
 
     /// Lets all workers work, whoever watches them. Whether anything happened.
     pub(crate) fn crank_all(&self) -> bool {
-        self.seats.iter().fold(false, |busy, seat| seat.crank() | busy)
+        self.seats.all().iter().fold(false, |busy, seat| seat.crank() | busy)
     }
 
     /// Whether some worker cannot be slept on: see [`Seat::serve`].
     pub(crate) fn is_restless(&self) -> bool {
-        self.seats.iter().any(|seat| seat.is_restless())
+        self.seats.all().iter().any(|seat| seat.is_restless())
     }
 
     /// Whether it has lanes of hardware, which check memory keys and take no part of a processor.

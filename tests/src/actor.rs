@@ -116,6 +116,22 @@ impl Actor {
         self.try_ask(line).unwrap_or_else(|e| panic!("`{line}` failed: {e}"))
     }
 
+    /// Tells it to do something in which it may be killed. Whether it was not.
+    ///
+    /// # Panics
+    /// When it says nothing, and does not end either.
+    pub fn survives(&mut self, line: &str) -> bool {
+        let stdin = self.stdin.as_mut().expect("not dismissed");
+        if writeln!(stdin, "{line}").and_then(|()| stdin.flush()).is_err() {
+            return false;
+        }
+        match self.lines.recv_timeout(ANSWER) {
+            Ok(_) => true,
+            Err(RecvTimeoutError::Disconnected) => false,
+            Err(RecvTimeoutError::Timeout) => panic!("the actor said nothing for {ANSWER:?}"),
+        }
+    }
+
     fn signal(&self, signal: libc::c_int) {
         let pid = libc::pid_t::try_from(self.child.id()).expect("a process number");
         // SAFETY: kill(2) takes numbers only. The child was not waited for (only `kill` and `drop`

@@ -159,9 +159,10 @@ fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
     let (ends, took, cpu) = std::thread::scope(|threads| {
         let pumping = threads.spawn(|| pump(&s.peer, &done));
         until("puts are moving", LONG, || (done.load(Ordering::Acquire) > 1).then_some(()));
-        let op = s.peer.put_span(region.take_all().unwrap(), &remote, 0).expect("posted");
         s.net.cut();
         let cut = Instant::now();
+        // After the cut: before it, this one could end well.
+        let op = s.peer.put_span(region.take_all().unwrap(), &remote, 0).expect("posted");
         let busy = || cpu_of(std::process::id()) + cpu_of(s.actor.pid());
         let before = busy();
         // One with a deadline of its own, sooner than the death.

@@ -34,17 +34,6 @@ fn over_tcp() {
     soak(&["--via", "tcp"], SHORT_SECS);
 }
 
-/// Over lanes of shared memory nobody is killed unless that is asked for: such soaks do not always pass, and why is not known
-/// (docs/UCX.md, "Known limits").
-fn over_shared_memory(lanes: &str) {
-    let asked = std::env::var("HMC_SOAK_SECS").ok().and_then(|s| s.parse().ok());
-    let mut arguments = vec!["--via", "ucx", "--lanes", lanes];
-    if kills().is_none_or(|k| k == "1") {
-        arguments.push("--no-kills");
-    }
-    soak(&arguments, asked.unwrap_or(SECS));
-}
-
 fn over_ucx(lanes: &str) {
     let asked = std::env::var("HMC_SOAK_SECS").ok().and_then(|s| s.parse().ok());
     soak(&["--via", "ucx", "--lanes", lanes], asked.unwrap_or(SECS));
@@ -59,11 +48,11 @@ fn over_ucx_tcp_lanes() {
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn over_ucx_posix_and_cma_lanes() {
-    over_shared_memory("posix,cma,self");
+    over_ucx("posix,cma,self");
 }
 
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn over_ucx_sysv_and_cma_lanes() {
-    over_shared_memory("sysv,cma,self");
+    over_ucx("sysv,cma,self");
 }

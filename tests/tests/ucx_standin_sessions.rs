@@ -104,10 +104,8 @@ fn a_session_that_cannot_begin_says_why() {
     let stand_in = StandIn::take();
     let calls = [
         ("ucp_init_version", 1),
-        ("ucp_worker_create", 1),
-        // The worker's porch, then the session's buffer.
+        // The session's buffer.
         ("ucp_mem_map", 1),
-        ("ucp_mem_map", 2),
     ];
     for (function, nth) in calls {
         stand_in.rule(function, nth, Fate::Refused(NO_MEMORY));
@@ -115,6 +113,52 @@ fn a_session_that_cannot_begin_says_why() {
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{function}: {e}");
         assert!(e.to_string().contains("ulimit -l"), "{function}: {e}");
         stand_in.assert_clean();
+        stand_in.restart();
+    }
+}
+
+/// A link has a worker of its own, which has memory of its own. Where either end cannot have them the dialer's call says why,
+/// the next one works, and nobody else is harmed.
+#[test]
+fn a_link_that_cannot_begin_says_why() {
+    let stand_in = StandIn::take();
+    let two = Two::new(true);
+    for function in ["ucp_worker_create", "ucp_mem_map"] {
+        let third = Session::builder(2).buffer(MIB).ucx().start().unwrap();
+        let connect = || third.connect_with(1, &two.dir.address(), ConnType::Ucx, LONG);
+        // The end that is asked comes first.
+        stand_in.rule(function, 2, Fate::Refused(NO_MEMORY));
+        let e = connect().expect_err("scripted");
+        assert_eq!(e.kind(), ErrorKind::NoSpace, "{function}: {e}");
+        assert!(e.to_string().contains("ulimit -l"), "{function}: {e}");
+        two.put_and_compare(6);
+        stand_in.rule(function, 1, Fate::Refused(NO_MEMORY));
+        let e = connect().expect_err("scripted");
+        assert_eq!(e.kind(), ErrorKind::Refused, "{function}: {e}");
+        assert!(e.to_string().contains("cannot take another peer now"), "{function}: {e}");
+        connect().expect("the next one").put(0, 0, MIB).unwrap();
+    }
+    two.end(&stand_in);
+}
+
+/// Peers of one system share no worker where they share memory: one that is killed can stop a worker's queues. Over other
+/// lanes they do. A worker goes with its link.
+#[test]
+fn peers_that_could_stop_each_other_share_no_worker() {
+    let stand_in = StandIn::take();
+    for (lane, workers) in [("posix/memory", 6), ("tcp/lo", 4)] {
+        stand_in.lane(lane);
+        let two = Two::new(true);
+        let others = [2, 3].map(|rank| Session::builder(rank).buffer(MIB).ucx().start().unwrap());
+        let peers = others
+            .each_ref()
+            .map(|other| other.connect_with(1, &two.dir.address(), ConnType::Ucx, LONG).unwrap());
+        assert_eq!(stand_in.count("workers"), workers, "{lane}");
+        drop((peers, others));
+        let left = || (stand_in.count("workers") == 2).then_some(());
+        until("their workers are gone", LONG, left);
+        two.put_and_compare(7);
+        two.end(&stand_in);
         stand_in.restart();
     }
 }

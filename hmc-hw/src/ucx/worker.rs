@@ -221,6 +221,12 @@ impl Worker {
         lock(&self.orphans).push(orphan);
     }
 
+    /// Whether nothing that peers which are gone have left is under way.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        lock(&self.orphans).is_empty()
+    }
+
     /// Tells those whose operations have ended. Without the crank.
     #[cold]
     fn ring(&self) {

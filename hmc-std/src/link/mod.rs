@@ -43,6 +43,8 @@ pub(crate) struct Link {
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
     pub(crate) incarnation: Incarnation,
+    /// The peer says that it runs on this system.
+    pub(crate) near: bool,
     conn: OnceLock<ConnType>,
     choices: Mutex<Vec<Choice>>,
     leaving: AtomicBool,
@@ -92,6 +94,7 @@ impl Link {
             serial: parts.serial,
             peer: parts.peer,
             incarnation: parts.incarnation,
+            near: parts.near,
             conn: OnceLock::new(),
             choices: Mutex::new(parts.choices),
             leaving: AtomicBool::new(false),

@@ -62,6 +62,8 @@ pub(crate) struct LinkParts {
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
     pub(crate) incarnation: Incarnation,
+    /// The peer says that it runs on this system.
+    pub(crate) near: bool,
     pub(crate) choices: Vec<Choice>,
     pub(crate) spin: std::time::Duration,
     pub(crate) driver: Arc<Driver>,

@@ -73,11 +73,11 @@ impl UcxPort {
         stream: StreamPort,
         plane: Arc<Plane>,
         serial: u32,
+        near: bool,
         driver: &Arc<Driver>,
     ) -> Result<Self> {
         let bell = Bell::new(serial, Arc::clone(driver))?;
-        let none = || Error::new(crate::error::ErrorKind::Unavailable, "no UCX worker");
-        let seat = Arc::clone(plane.seat(serial).ok_or_else(none)?);
+        let seat = plane.seat(serial, near)?;
         Ok(Self {
             exposed: Vec::new(),
             ucx: None,

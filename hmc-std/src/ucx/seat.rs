@@ -16,8 +16,7 @@ use crate::error::Result;
 const TURNS: usize = 16;
 /// Turns in a row in which nothing happened and UCX would not be slept on, after which it is looked at now and then only.
 ///
-/// Seen after peers were killed over lanes of shared memory (1.13.1): perhaps one of them had begun to enter a message,
-/// which UCX then waits for.
+/// So it is when the peer was stopped or killed while it entered a message ([`super::seats`]): UCX waits for that one.
 const FUTILE: u32 = 2000;
 
 /// The pause between two looks at a worker that cannot be slept on.
@@ -75,6 +74,11 @@ impl Seat {
         Ok(seat)
     }
 
+    /// By which the background thread knows it.
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
     pub(crate) fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
@@ -120,7 +124,7 @@ impl Seat {
             && !self.restless.swap(true, Ordering::AcqRel)
         {
             tracing::warn!(
-                "a worker of UCX's cannot be slept on, perhaps since a peer was killed: it is looked at each millisecond"
+                "a worker of UCX's cannot be slept on: its peer stopped in the middle of a message; it is looked at each millisecond"
             );
             self.driver.unwatch(&self.worker);
         }

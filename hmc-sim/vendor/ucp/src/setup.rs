@@ -1,7 +1,7 @@
 //! The library itself, its configuration and its contexts.
 
 use core::ffi::{c_char, c_uint};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use crate::handle::Handle;
 use crate::rules::{Action, Call};
@@ -165,8 +165,14 @@ pub(crate) unsafe fn print(stream: *mut FILE, text: &CStr) {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_context_print_info(_context: ucp_context_h, stream: *mut FILE) {
+    let lane = world().lane_name();
+    // As UCX 1.13.1 and 1.22.0 print it.
+    let text = format!(
+        "#\n# UCP context\n#\n#            md 0  :  posix\n#\n#      resource 0  :  md 0  dev 0  flags -- {lane}\n#\n"
+    );
+    let text = CString::new(text).unwrap_or_default();
     // SAFETY: the caller's stream.
-    unsafe { print(stream, c"#\n# UCP context\n#\n#            md 0  :  posix\n#\n") };
+    unsafe { print(stream, &text) };
 }
 
 // SAFETY: as above; the name is UCS's own.
