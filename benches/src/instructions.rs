@@ -25,6 +25,8 @@ pub(crate) enum Over {
     UcxTransport,
     /// The same, with a library that answers each flush at once, as lanes of shared memory do.
     UcxAtOnce,
+    /// The same, with memory that is mapped, as sessions' buffers are over lanes of shared memory.
+    UcxMapped,
     /// The same as the first, sixteen puts before a flush.
     UcxMany,
     /// A lane over that.
@@ -37,6 +39,7 @@ impl Over {
             Self::Sim => "sim",
             Self::UcxTransport => "ucx-transport",
             Self::UcxAtOnce => "ucx-at-once",
+            Self::UcxMapped => "ucx-mapped",
             Self::UcxMany => "ucx-many",
             Self::UcxLane => "ucx-lane",
         }

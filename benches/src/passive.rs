@@ -146,18 +146,25 @@ impl Passive {
         Ok(address)
     }
 
-    /// `flags RANK PEER SIZE FIRST ROUNDS`: answers each put of SIZE bytes at 0 with one to 8192.
+    /// `flags RANK PEER SIZE FIRST ROUNDS both|last`: answers each put of SIZE bytes at 0 with one to 8192. It is there when
+    /// its first and last word are, or when the last is, as `ucp_put_lat` has it.
     fn flags(&self, w: &mut Words<'_>) -> Res<()> {
         let session = self.of(w.number()?)?;
         let peer = session.peer(w.number()?).map_err(text)?;
         let size: u64 = w.number()?;
         let first: u64 = w.number()?;
         let rounds: u64 = w.number()?;
+        let both = match w.word()? {
+            "both" => size > 8,
+            _ => false,
+        };
         let buffer = session.buffer();
         let seen = |at: u64, seq: u64| buffer.load_flag(at).is_ok_and(|v| v == seq);
         for seq in first..first + rounds {
-            spin(|| seen(size - 8, seq) && seen(0, seq))?;
-            buffer.store_flag(16384, seq).map_err(text)?;
+            spin(|| seen(size - 8, seq) && (!both || seen(0, seq)))?;
+            if both || size == 8 {
+                buffer.store_flag(16384, seq).map_err(text)?;
+            }
             if size > 8 {
                 buffer.store_flag(16384 + size - 8, seq).map_err(text)?;
             }

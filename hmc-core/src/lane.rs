@@ -189,6 +189,15 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         }
     }
 
+    /// Names a transfer that was done without the transport and moved `bytes`: its outcome can be taken at once.
+    ///
+    /// # Errors
+    /// `Full`.
+    #[inline]
+    pub fn record(&mut self, bytes: u64) -> Result<OpId, LaneError<T::Error>> {
+        self.slots.record(bytes).map_err(|Full { limit }| LaneError::Full { limit })
+    }
+
     /// Begins an operation of `parts` transfers, to be handed over by [`Lane::feed`]. It is done when
     /// all of them are; with no parts it is done at once.
     ///

@@ -240,6 +240,19 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         self.begin(deadline, 0, parts)
     }
 
+    /// An operation that has moved `bytes` and is over already: only its outcome is to be taken.
+    ///
+    /// # Errors
+    /// [`Full`] when no slot is free.
+    #[inline]
+    pub fn record(&mut self, bytes: u64) -> Result<OpId, Full> {
+        let op = self.begin(Instant::NEVER, 0, 0)?;
+        if let Ok(slot) = self.slot_mut(op) {
+            slot.result = Ok(bytes);
+        }
+        Ok(op)
+    }
+
     #[inline]
     fn begin(&mut self, deadline: Instant, posted: u32, unposted: u32) -> Result<OpId, Full> {
         let Some((index, slot)) = self.pop_free() else {

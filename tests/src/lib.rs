@@ -10,6 +10,7 @@
 pub mod actor;
 pub mod cluster;
 pub mod counting;
+pub mod many;
 #[cfg(hmc_mutants)]
 pub mod mutants;
 pub mod net;

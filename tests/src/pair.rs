@@ -29,13 +29,16 @@ impl Pair {
     #[must_use]
     pub fn new(conn: ConnType, buffer: u64) -> Self {
         let dir = TempDir::new();
-        let first = Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(buffer);
-        let first = first.start().expect("two sessions");
+        let part = |rank| {
+            let part = Session::builder(rank).buffer(buffer);
+            if conn == ConnType::Ucx { part.ucx() } else { part }
+        };
+        let first = part(1).uds(dir.path()).tcp("127.0.0.1:0").start().expect("two sessions");
         if conn == ConnType::Loopback {
             let me = first.loopback().expect("two sessions");
             return Self { sessions: vec![first], a: me.clone(), b: me, dir };
         }
-        let second = Session::builder(0).buffer(buffer).start().expect("two sessions");
+        let second = part(0).start().expect("two sessions");
         let a = second.connect_with(1, &dir.address(), conn, LONG).expect("two sessions");
         let b = first.wait_peer(0, LONG).expect("two sessions");
         Self { sessions: vec![first, second], a, b, dir }

@@ -13,7 +13,7 @@ const MESSAGES: &str = "tcp/eth0";
 type Weather = &'static [(&'static str, u64)];
 
 /// Kinds of UCX: what it does at once, what later, in which order callbacks come, when bytes can be read.
-const WEATHERS: [(&str, Weather); 6] = [
+const WEATHERS: [(&str, Weather); 7] = [
     ("as a rule", &[]),
     (
         "everything at once",
@@ -25,6 +25,7 @@ const WEATHERS: [(&str, Weather); 6] = [
     ),
     ("reversed", &[("put_delay", 2), ("get_delay", 2), ("flush_delay", 1), ("order", 1)]),
     ("by chance", &[("jitter", 9), ("seed", 42), ("order", 2), ("immediate_bytes", 1000)]),
+    ("mapped", &[("maps", 1), ("jitter", 3), ("seed", 5)]),
     ("bytes at once", &[("staged", 0), ("jitter", 3), ("seed", 7), ("put_delay", 1)]),
 ];
 

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hmc_std::{Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, Want};
+use hmc_tests::many;
 use hmc_tests::pair::pattern;
 use hmc_tests::scene::{TempDir, until};
 use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
@@ -139,6 +140,25 @@ fn a_link_that_cannot_begin_says_why() {
         connect().expect("the next one").put(0, 0, MIB).unwrap();
     }
     two.end(&stand_in);
+}
+
+/// Many small transfers, over memory that is mapped, memory that lanes reach, and messages.
+#[test]
+fn many_at_once() {
+    let stand_in = StandIn::take();
+    for (lane, maps) in [("posix/memory", 1), ("posix/memory", 0), ("tcp/lo", 0)] {
+        for test in [
+            many::lists_are_run_whole,
+            many::lists_of_another_life_are_refused,
+            many::names_are_given_and_taken,
+        ] {
+            stand_in.lane(lane);
+            stand_in.set("maps", maps);
+            test(ConnType::Ucx);
+            stand_in.await_clean();
+            stand_in.restart();
+        }
+    }
 }
 
 /// Peers of one system share no worker where they share memory: one that is killed can stop a worker's queues. Over other

@@ -76,7 +76,7 @@ impl Row for ShmLatency {
 fn ours(context: &Context, duo: &mut Duo, seq: &mut u64, len: u64) -> Res<f64> {
     let first = *seq;
     *seq += WARM_ROUNDS + ROUNDS;
-    duo.helper.tell(&format!("flags 1 0 {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    duo.helper.tell(&format!("flags 1 0 {len} {first} {} both", WARM_ROUNDS + ROUNDS))?;
     let buffer = duo.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
     let mut n = first;

@@ -99,6 +99,8 @@ impl Pair {
     /// Posts and polls, `many` at a time.
     fn rounds(&mut self, count: u32, many: u32) -> Res<()> {
         let work = self.work();
+        let mut out = [NOBODY; AT_ONCE as usize];
+        let out = out.get_mut(..many as usize).ok_or("too many at once")?;
         for _ in 0..count / many {
             for _ in 0..many {
                 let posted = self.near.post(std::hint::black_box(&work));
@@ -106,8 +108,7 @@ impl Pair {
             }
             let mut done = 0;
             while done < many as usize {
-                let mut out = [NOBODY; AT_ONCE as usize];
-                let n = self.near.poll(&mut out);
+                let n = self.near.poll(out);
                 if n == 0 || out[..n].iter().any(|c| c.result != Ok(8)) {
                     return Err("a put failed".to_owned());
                 }
@@ -146,15 +147,17 @@ impl Laned {
     }
 }
 
-/// Lets the stand-in answer flushes in their call.
-fn flush_at_once() -> Res<()> {
-    // SAFETY: the stand-in is ours: it runs nothing when it is loaded. hmc-hw has it already, and it stays.
+/// Sets a number of the stand-in's script.
+fn set_knob(name: &core::ffi::CStr, value: u64) -> Res<()> {
+    // SAFETY: the stand-in is ours: it runs nothing when it is loaded.
     let library = unsafe { libloading::Library::new(beside("hmc_vendor_ucp")?) }.map_err(text)?;
+    // It stays, and its script with it.
+    let library = std::mem::ManuallyDrop::new(library);
     type Set = unsafe extern "C" fn(*const core::ffi::c_char, u64) -> i32;
     // SAFETY: `hmc-sim/vendor/ucp/src/script.rs` declares it with this type.
     let set = unsafe { library.get::<Set>("hmc_standin_set") }.map_err(text)?;
     // SAFETY: a C string.
-    match unsafe { set(c"flush_delay".as_ptr(), 0) } {
+    match unsafe { set(name.as_ptr(), value) } {
         0 => Ok(()),
         _ => Err("the stand-in has no such knob".to_owned()),
     }
@@ -165,8 +168,12 @@ pub(crate) fn run_ops(over: Over, count: u32) -> Res<()> {
     match over {
         Over::UcxAtOnce => {
             let mut pair = Pair::new()?;
-            flush_at_once()?;
+            set_knob(c"flush_delay", 0)?;
             pair.rounds(count, 1)
+        }
+        Over::UcxMapped => {
+            set_knob(c"maps", 1)?;
+            Pair::new()?.rounds(count, 1)
         }
         Over::UcxLane => Laned::new()?.rounds(count),
         Over::UcxMany => Pair::new()?.rounds(count, AT_ONCE),
@@ -197,6 +204,7 @@ impl Row for UcxOps {
     fn run(&self, _: &Context) -> Res<Vec<Line>> {
         let mut lines = Vec::new();
         for (over, name) in [
+            (Over::UcxMapped, "put + poll into mapped memory"),
             (Over::UcxTransport, "put + poll"),
             (Over::UcxAtOnce, "put + poll, flush answered at once"),
             (Over::UcxLane, "put + progress + wait by a lane"),
@@ -210,11 +218,16 @@ impl Row for UcxOps {
             });
         }
         let (mut pair, mut laned) = (Pair::new()?, Laned::new()?);
+        set_knob(c"maps", 1)?;
+        let mut mapped = Pair::new()?;
+        set_knob(c"maps", 0)?;
+        mapped.rounds(OPS, 1)?;
         pair.rounds(OPS, 1)?;
         laned.rounds(OPS)?;
         let before = allocations::so_far();
         pair.rounds(OPS, 1)?;
         pair.rounds(OPS, AT_ONCE)?;
+        mapped.rounds(OPS, 1)?;
         laned.rounds(OPS)?;
         let name = "UCX stand-in: allocations in all of these";
         lines.push(Line::value(name, (allocations::so_far() - before) as f64, "", Some(0.0)));

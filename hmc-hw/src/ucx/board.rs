@@ -137,6 +137,11 @@ impl Board {
         self.rung.mark(self.place);
     }
 
+    /// Takes the mark back: its owner takes the news now. With the crank.
+    pub(super) fn unmark(&self) {
+        self.rung.unmark(self.place);
+    }
+
     fn end(&self, record: &Record, status: Status) {
         record.status.store(i32::from(status.0), Ordering::Relaxed);
         let mut last = self.ended.load(Ordering::Relaxed);
@@ -210,6 +215,15 @@ impl Rung {
         if let Some(w) = usize::try_from(word).ok().and_then(|at| self.words.get(at)) {
             w.fetch_or(1 << bit, Ordering::AcqRel);
             self.some.fetch_or(1 << word, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes one mark.
+    fn unmark(&self, place: u32) {
+        let (word, bit) = (place >> 6, place & 63);
+        let Some(w) = usize::try_from(word).ok().and_then(|at| self.words.get(at)) else { return };
+        if w.fetch_and(!(1 << bit), Ordering::AcqRel) == 1 << bit {
+            self.some.fetch_and(!(1 << word), Ordering::AcqRel);
         }
     }
 

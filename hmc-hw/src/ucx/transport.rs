@@ -126,6 +126,7 @@ impl UcxTransport {
             free: (0..FIRST_FLUSH).rev().collect(),
             unflushed: Vec::with_capacity(MAX_REQUESTS),
             groups: [group(), group(), group(), group()],
+            flying: 0,
             done: VecDeque::with_capacity(MAX_REQUESTS),
             notices: VecDeque::with_capacity(MAX_REQUESTS),
             sends_tags,
@@ -133,6 +134,7 @@ impl UcxTransport {
             wired: false,
             down: false,
             bytes: 0,
+            begun: true,
         };
         // From here on `Drop`, which takes the crank, closes the endpoint.
         let worker = Arc::clone(worker);
@@ -317,6 +319,21 @@ impl UcxTransport {
         std::mem::take(&mut self.stirred)
     }
 
+    /// Whether something was begun with UCX since the last question: it tells a sleeper of nothing that was begun after he
+    /// asked to be told.
+    pub fn take_begun(&mut self) -> bool {
+        std::mem::take(&mut self.state.begun)
+    }
+
+    /// Whether what was posted can wait for the next turn, and share a message with what comes until then. A first one is
+    /// on its way already.
+    #[must_use]
+    pub fn can_wait(&self) -> bool {
+        let state = &self.state;
+        let ended = !state.done.is_empty() || !state.notices.is_empty();
+        self.is_soft() && !ended && !state.board.has_news()
+    }
+
     /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead` when UCX gives its request back,
     /// which [`UcxTransport::is_idle`] tells; until then its memory may still be read and written.
     pub fn bring_down(&mut self) {
@@ -350,9 +367,6 @@ impl Transport for UcxTransport {
         if matches!(work.opcode, Opcode::PutNotify { .. }) && !state.sends_tags {
             return Err(ErrorKind::Unsupported);
         }
-        if state.local(work.local.key).is_none() {
-            return Err(ErrorKind::UnknownRegion);
-        }
         let waiting = state.queue.len().saturating_add(state.done.len());
         if waiting.saturating_add(state.notices.len()) >= state.free.len() {
             return Err(ErrorKind::Busy);
@@ -366,6 +380,9 @@ impl Transport for UcxTransport {
             }
             return Ok(());
         }
+        if state.local(work.local.key).is_none() {
+            return Err(ErrorKind::UnknownRegion);
+        }
         match self.worker.try_crank() {
             Some(crank) if state.queue.is_empty() => state.launch(&crank, work),
             _ => state.queue.push_back(*work),
@@ -374,7 +391,9 @@ impl Transport for UcxTransport {
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        self.advance();
+        if !self.state.is_resting() {
+            self.advance();
+        }
         let mut n: usize = 0;
         for place in out {
             let Some(c) = self.state.done.pop_front() else { break };
@@ -418,6 +437,7 @@ impl Drop for UcxTransport {
             free: Vec::new(),
             unflushed: Vec::new(),
             groups: Default::default(),
+            flying: 0,
             done: VecDeque::new(),
             notices: VecDeque::new(),
             sends_tags: false,
@@ -425,6 +445,7 @@ impl Drop for UcxTransport {
             wired: false,
             down: true,
             bytes: 0,
+            begun: false,
         };
         let state = std::mem::replace(&mut self.state, fresh);
         drop(crank);

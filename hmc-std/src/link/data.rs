@@ -254,6 +254,29 @@ impl DataState {
         }
     }
 
+    /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted, be it to fail.
+    #[inline]
+    pub(crate) fn begin_now(
+        &mut self,
+        region: &Region,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: RemoteSlice,
+    ) -> Option<OpId> {
+        let slots = self.lane.slots();
+        if slots.in_use() >= slots.capacity() {
+            return None;
+        }
+        let bytes = self.transfer_now(region, opcode, local, remote)?.ok()?;
+        let op = self.lane.record(bytes).ok()?;
+        self.arm(op);
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            let _ = word.finish(op.generation, true);
+        }
+        self.count(opcode);
+        Some(op)
+    }
+
     /// A list of small copies into memory that can be reached directly, done here and now; `None` when it must be posted, all
     /// of it: some copies may have been done, and are done again.
     pub(crate) fn transfer_list_now(
@@ -323,6 +346,11 @@ impl DataState {
                 }
             }
         }
+    }
+
+    /// Whether what was just posted needs no progress now, and gains by waiting for the next turn.
+    pub(crate) fn can_wait(&mut self) -> bool {
+        self.feeding.is_empty() && matches!(self.port(), Port::Ucx(port) if port.can_wait())
     }
 
     /// Progress without receiving: copies, sends, completions.

@@ -49,10 +49,12 @@ impl Link {
             return;
         }
         let seat = match self.data().port() {
-            Port::Ucx(port) if !port.is_idle() => Arc::clone(port.seat()),
-            _ => return,
+            Port::Ucx(port) => port.take_begun().then(|| Arc::clone(port.seat())),
+            _ => None,
         };
-        seat.serve();
+        if let Some(seat) = seat {
+            seat.serve();
+        }
     }
 
     /// Tells the peer how to come here, if the link's transport needs it.

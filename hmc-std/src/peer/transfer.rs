@@ -167,7 +167,9 @@ impl Peer {
                 let mut why = None;
                 if r.is_ok() {
                     data.count(code);
-                    data.pump(&mut after);
+                    if !data.can_wait() {
+                        data.pump(&mut after);
+                    }
                     link.settle_data(&mut data);
                 } else if let Port::Ucx(port) = data.port() {
                     why = port.take_refusal();
@@ -222,18 +224,8 @@ impl Peer {
 
     /// Waits for an operation of this link to end, at `deadline` at the latest.
     pub(crate) fn finish(&self, op: slots::OpId, deadline: Instant) -> Result<(Outcome, Hold)> {
-        let stale = || {
-            Error::new(ErrorKind::Stale, "the operation was already waited for")
-                .with_op(self.name(op))
-        };
-        let mut take = |link: &Link| {
-            if link.is_running(op) {
-                return None;
-            }
-            link.data().take(op).transpose()
-        };
-        if let Some(r) = self.link.drive(Watch::Data, deadline, &mut take) {
-            return r.map_err(|_| stale());
+        if let Some(r) = self.link.drive(Watch::Data, deadline, |_| self.taken(op)) {
+            return r;
         }
         // The deadline passed: end it, if it is its own deadline too.
         let mut after = Aftermath::default();
@@ -248,8 +240,21 @@ impl Peer {
             Ok(None) => {
                 Err(Error::deadline("waiting").with_op(self.name(op)).with_peer(self.rank()))
             }
-            Err(_) => Err(stale()),
+            Err(_) => Err(self.stale(op)),
         }
+    }
+
+    fn stale(&self, op: slots::OpId) -> Error {
+        Error::new(ErrorKind::Stale, "the operation was already waited for").with_op(self.name(op))
+    }
+
+    /// The outcome of an operation and what it still holds, once it has ended.
+    #[inline]
+    fn taken(&self, op: slots::OpId) -> Option<Result<(Outcome, Hold)>> {
+        if self.link.is_running(op) {
+            return None;
+        }
+        self.link.data().take(op).transpose().map(|r| r.map_err(|_| self.stale(op)))
     }
 
     /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
@@ -284,8 +289,23 @@ impl Peer {
     }
 
     fn begin(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpId> {
+        self.shared.check_process()?;
         let region = self.shared.buffer.region();
-        let t = self.describe(code, region.slice(lo, len)?, ro, len)?;
+        let local = region.slice(lo, len)?;
+        let mut data = self.link.data();
+        let Some(remote) = data.default_remote() else {
+            drop(data);
+            return Err(self.no_buffer());
+        };
+        let remote = remote.slice(ro, len)?;
+        // A small copy into mapped memory is over at once.
+        if self.link.life() == Life::Ready
+            && let Some(op) = data.begin_now(region, code, local, remote)
+        {
+            return Ok(self.name(op));
+        }
+        drop(data);
+        let t = Transfer { opcode: code, when: CompleteWhen::Visible, local, remote };
         let hold = Hold { region: Some(region.clone()), ..Hold::default() };
         let op = self.post(&t, self.deadline(), hold)?;
         // Nobody waits yet: what this thread did not finish goes on in the background.
@@ -308,7 +328,11 @@ impl Peer {
     /// As [`Peer::wait`].
     pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
         self.check_name(op)?;
-        let (outcome, _) = self.finish(op.op, clock::deadline_in(timeout))?;
+        let (outcome, _) = match self.taken(op.op) {
+            // It is over: no need of the clock.
+            Some(taken) => taken?,
+            None => self.finish(op.op, clock::deadline_in(timeout))?,
+        };
         outcome.result.map_err(|e| self.failed(Error::from(e).with_op(op)))
     }
 

@@ -305,6 +305,16 @@ impl UcxPort {
         self.ucx.as_ref().is_none_or(UcxTransport::is_idle)
     }
 
+    /// Whether something was begun with UCX that nobody who sleeps on the worker would be told of.
+    pub(crate) fn take_begun(&mut self) -> bool {
+        self.ucx.as_mut().is_some_and(UcxTransport::take_begun)
+    }
+
+    /// Whether what was posted can wait for company.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.late.is_empty() && self.ucx.as_ref().is_some_and(UcxTransport::can_wait)
+    }
+
     /// Whether nothing of ours is read or written by UCX, nor by the peer through the stream.
     pub(crate) fn is_harmless(&mut self) -> bool {
         let idle = self.ucx.as_mut().is_none_or(|ucx| {

@@ -91,6 +91,8 @@ pub(super) struct State {
     pub(super) free: Vec<u16>,
     pub(super) unflushed: Vec<u16>,
     pub(super) groups: [Group; FLUSHES],
+    /// How many of them are under way.
+    pub(super) flying: usize,
     pub(super) done: VecDeque<Completion>,
     /// Tags of puts whose bytes are there, to be sent by the owner; only if it wanted them.
     pub(super) notices: VecDeque<WorkRequest>,
@@ -102,6 +104,8 @@ pub(super) struct State {
     /// The peer is gone.
     pub(super) down: bool,
     pub(super) bytes: u64,
+    /// Something was begun with UCX: whoever sleeps on the worker has to ask anew to be told.
+    pub(super) begun: bool,
 }
 
 /// What a request needs to be told.
@@ -130,12 +134,20 @@ impl State {
 
     /// Whether a flush could be begun now, and puts want it.
     pub(super) fn can_flush(&self) -> bool {
-        !self.unflushed.is_empty() && self.groups.iter().any(|g| !g.flying)
+        !self.unflushed.is_empty() && self.flying < FLUSHES
     }
 
     /// Whether a flush or the first put is under way.
     pub(super) fn is_flushing(&self) -> bool {
-        self.greeting || self.groups.iter().any(|g| g.flying)
+        self.greeting || self.flying != 0
+    }
+
+    /// Whether there is nothing that progress could end, and nothing to be told: where lanes reach memory by themselves.
+    #[inline]
+    pub(super) fn is_resting(&self) -> bool {
+        let settled = self.wired && !self.down && self.trips.is_none();
+        let all_back = self.free.len() == MAX_REQUESTS && self.queue.is_empty();
+        settled && all_back && !self.is_flushing() && !self.board.has_news()
     }
 
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
@@ -146,6 +158,7 @@ impl State {
         self.free.len() == MAX_REQUESTS && !self.is_flushing() && !closing && !sending
     }
 
+    #[inline]
     pub(super) fn here(&self, local: LocalSlice) -> Result<(*mut u8, usize, &Memory), Failure> {
         let place = self.local(local.key).ok_or(Failure::UnknownRegion)?;
         let (offset, end) = (to_usize(local.span.offset())?, to_usize(local.span.end())?);
@@ -225,6 +238,7 @@ impl State {
             param.memh = order.memory;
         }
         let (api, to) = (crank.api(), endpoint.handle());
+        self.begun = true;
         let answer = if work.opcode == Opcode::Get {
             // SAFETY: the range was proven against registered memory, which `locals` holds until nothing is under way;
             // the caller of the operation keeps others away from it. The crank is held.
@@ -276,7 +290,7 @@ impl State {
     /// when both ends know each other.
     pub(super) fn flush(&mut self, crank: &Crank<'_>) {
         let nothing = self.unflushed.is_empty() && self.greeted;
-        if self.trips.is_some() || nothing || self.board.failure().is_some() {
+        if nothing || self.trips.is_some() || self.board.failure().is_some() {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
@@ -285,7 +299,7 @@ impl State {
         let param = told(&self.board, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the crank is held, the endpoint lives.
         let answer = unsafe { (crank.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
-        self.greeted = true;
+        (self.greeted, self.begun) = (true, true);
         let Some(group) = self.groups.get_mut(at) else { return };
         std::mem::swap(&mut group.members, &mut self.unflushed);
         for member in &group.members {
@@ -295,7 +309,11 @@ impl State {
         }
         let answer = Answer::of(answer);
         match answer {
-            Ok(Answer::Request(_)) => group.flying = true,
+            Ok(Answer::Request(_)) => {
+                group.flying = true;
+                // As many as groups at the most.
+                self.flying = self.flying.saturating_add(1);
+            }
             Ok(Answer::Done) => self.flushed(at, Status::OK),
             Err(status) => self.flushed(at, status),
         }
@@ -308,7 +326,7 @@ impl State {
         }
         self.wired |= status == Status::OK;
         let Some(group) = self.groups.get_mut(at) else { return };
-        group.flying = false;
+        self.flying = self.flying.saturating_sub(usize::from(std::mem::take(&mut group.flying)));
         let mut members = std::mem::take(&mut group.members);
         for member in members.drain(..) {
             if let Some(Some(flight)) = self.flights.get_mut(usize::from(member)) {
@@ -329,7 +347,7 @@ impl State {
     fn unflush(&mut self, at: usize, status: Status) {
         self.board.fail(status);
         let Some(group) = self.groups.get_mut(at) else { return };
-        group.flying = false;
+        self.flying = self.flying.saturating_sub(usize::from(std::mem::take(&mut group.flying)));
         let mut members = std::mem::take(&mut group.members);
         for member in members.drain(..) {
             if let Some(Some(flight)) = self.flights.get_mut(usize::from(member)) {
@@ -374,6 +392,7 @@ impl State {
     }
 
     /// The bytes of a request are in place.
+    #[inline]
     pub(super) fn arrived(&mut self, work: &WorkRequest) {
         let len = work.local.span.len();
         self.bytes = self.bytes.saturating_add(len);
@@ -394,6 +413,10 @@ impl State {
             self.read_mail();
         }
         let board = Arc::clone(&self.board);
+        // The crank is held: nobody marks it between this and the taking. Of a failure others have to hear, too.
+        if board.failure().is_none() {
+            board.unmark();
+        }
         board.take(|record, status| {
             let record = u16::try_from(record).unwrap_or(CLOSE);
             if let Some(at) = record.checked_sub(FIRST_SEND) {

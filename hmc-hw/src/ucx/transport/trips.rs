@@ -151,6 +151,7 @@ impl State {
             self.pack(at);
         }
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
+        self.begun = true;
         let trips = self.trips.as_mut()?;
         let (way, param) =
             (Way { endpoint, door: trips.door }, told(&self.board, u32::from(number)));

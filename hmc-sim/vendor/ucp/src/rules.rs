@@ -95,6 +95,8 @@ pub(crate) struct Knobs {
     pub(crate) staged: bool,
     pub(crate) landing: u64,
     pub(crate) order: Order,
+    /// Whether `ucp_rkey_ptr` tells where memory lies, as lanes of shared memory do.
+    pub(crate) maps: bool,
     pub(crate) version: [u32; 3],
     /// Times that a call yields inside a worker, so that a second thread can be caught there.
     pub(crate) linger: u64,
@@ -111,6 +113,7 @@ const KNOBS: Knobs = Knobs {
     staged: true,
     landing: 64,
     order: Order::Posted,
+    maps: false,
     version: [1, 22, 0],
     linger: 0,
 };
@@ -142,6 +145,7 @@ impl Script {
             "jitter" => k.jitter = value,
             "immediate_bytes" => k.immediate_bytes = value,
             "landing" => k.landing = value,
+            "maps" => k.maps = value != 0,
             "staged" => k.staged = value != 0,
             "linger" => k.linger = value,
             "seed" => self.chance = value,
