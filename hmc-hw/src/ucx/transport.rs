@@ -367,8 +367,9 @@ impl Transport for UcxTransport {
         if matches!(work.opcode, Opcode::PutNotify { .. }) && !state.sends_tags {
             return Err(ErrorKind::Unsupported);
         }
-        let waiting = state.queue.len().saturating_add(state.done.len());
-        if waiting.saturating_add(state.notices.len()) >= state.free.len() {
+        // Room for what has ended.
+        let waiting = state.done.len().saturating_add(state.notices.len());
+        if waiting.saturating_add(state.queue.len()) >= state.free.len() {
             return Err(ErrorKind::Busy);
         }
         if state.queue.is_empty()
@@ -390,6 +391,7 @@ impl Transport for UcxTransport {
         Ok(())
     }
 
+    #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         if !self.state.is_resting() {
             self.advance();

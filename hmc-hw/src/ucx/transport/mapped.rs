@@ -61,9 +61,10 @@ impl State {
         local: LocalSlice,
         remote: RemoteSlice,
     ) -> Option<Result<u64, Failure>> {
-        let Mapped(base) = self.remote(remote.window)?.mapped?;
-        let span = match self.judged(opcode, remote) {
-            Ok((_, span)) => span,
+        let window = self.remote(remote.window)?;
+        let Mapped(base) = window.mapped?;
+        let span = match window.judged(opcode, remote) {
+            Ok(span) => span,
             Err(why) => return Some(Err(why)),
         };
         let (here, len, memory) = match self.here(local) {

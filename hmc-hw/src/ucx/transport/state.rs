@@ -42,6 +42,28 @@ pub(super) struct Remote {
     pub(super) users: u32,
 }
 
+impl Remote {
+    /// Judges an access to this window.
+    #[inline]
+    pub(super) fn judged(&self, opcode: Opcode, r: RemoteSlice) -> Result<Span, Failure> {
+        let fault = |f| Err(Failure::Window(f));
+        if self.region.epoch != r.epoch {
+            return fault(WindowFault::StaleEpoch);
+        }
+        if self.leaving {
+            return fault(WindowFault::Revoked);
+        }
+        let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+        if !self.region.access.contains(needed) {
+            return fault(WindowFault::Access);
+        }
+        match self.region.extent.span(Side::Remote, r.span.offset(), r.span.len()) {
+            Ok(span) => Ok(span),
+            Err(e) => fault(WindowFault::OutOfWindow(e)),
+        }
+    }
+}
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
@@ -152,10 +174,10 @@ impl State {
 
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
     pub(super) fn is_quiet(&self) -> bool {
-        let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
-        let closing = self.down && !closed;
-        let sending = self.trips.as_ref().is_some_and(|t| !t.is_quiet()) || !self.door.is_quiet();
-        self.free.len() == MAX_REQUESTS && !self.is_flushing() && !closing && !sending
+        let closed = || self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
+        let sends = || self.trips.as_ref().is_some_and(|t| !t.is_quiet());
+        let all_back = self.free.len() == MAX_REQUESTS && !self.is_flushing();
+        all_back && (!self.down || closed()) && !sends() && self.door.is_quiet()
     }
 
     #[inline]
@@ -176,22 +198,9 @@ impl State {
         opcode: Opcode,
         r: RemoteSlice,
     ) -> Result<(&Remote, Span), Failure> {
-        let fault = |f| Err(Failure::Window(f));
-        let Some(remote) = self.remote(r.window) else { return fault(WindowFault::Unknown) };
-        if remote.region.epoch != r.epoch {
-            return fault(WindowFault::StaleEpoch);
-        }
-        if remote.leaving {
-            return fault(WindowFault::Revoked);
-        }
-        let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-        if !remote.region.access.contains(needed) {
-            return fault(WindowFault::Access);
-        }
-        match remote.region.extent.span(Side::Remote, r.span.offset(), r.span.len()) {
-            Ok(span) => Ok((remote, span)),
-            Err(e) => fault(WindowFault::OutOfWindow(e)),
-        }
+        let unknown = Failure::Window(WindowFault::Unknown);
+        let remote = self.remote(r.window).ok_or(unknown)?;
+        Ok((remote, remote.judged(opcode, r)?))
     }
 
     pub(super) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
@@ -202,6 +211,7 @@ impl State {
         Ok(Order { here, len, there, memory: memory.handle(), memory_type, key })
     }
 
+    #[inline]
     pub(super) fn finish(&mut self, op: OpId, result: Result<u64, Failure>) {
         self.done.push_back(Completion { op, result });
     }
