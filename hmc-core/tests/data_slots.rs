@@ -113,6 +113,33 @@ fn the_parts_of_an_operation_are_summed_and_the_first_failure_stays() {
     assert_eq!(slots.take(op), Ok(Some(failed)));
 }
 
+/// What was done before it got a name is over from its first moment: named once, told once, taken once.
+#[test]
+fn a_recorded_operation_is_over_at_once() {
+    let mut slots = Slots::new([Slot::FREE; 2]);
+    let first = slots.record(77).unwrap();
+    let second = slots.record(0).unwrap();
+    assert_eq!(slots.record(5), Err(Full { limit: 2 }));
+    assert_eq!((slots.in_use(), slots.in_flight()), (2, 0));
+    let outcome = |bytes| Some(Outcome { result: Ok(bytes), fenced: true });
+    assert_eq!(slots.outcome(first), Ok(outcome(77)));
+    // Nothing can come for it.
+    assert_eq!(slots.complete(first, Ok(1)), Err(Stale { op: first }));
+    assert_eq!(slots.outcome(first), Ok(outcome(77)));
+    // The one that stands behind in the news is taken before it was told.
+    assert_eq!(slots.take(second), Ok(outcome(0)));
+    assert_eq!(slots.take(second), Err(Stale { op: second }));
+    let third = slots.record(3).unwrap();
+    assert_eq!(third.index, second.index);
+    assert_eq!(slots.next_event(), Some(SlotEvent { op: first, done: true, fenced: true }));
+    assert_eq!(slots.next_event(), Some(SlotEvent { op: third, done: true, fenced: true }));
+    assert_eq!(slots.next_event(), None);
+    assert_eq!(slots.take(first), Ok(outcome(77)));
+    slots.abandon(third).unwrap();
+    assert_eq!(slots.next_event(), None);
+    assert_eq!((slots.in_use(), slots.in_flight()), (0, 0));
+}
+
 #[test]
 fn parts_can_be_struck_but_not_more_than_there_are() {
     let mut slots = Slots::new([Slot::FREE; 1]);

@@ -224,6 +224,30 @@ impl Calls<'_> {
         Self::answer("ucp_ep_flush_nbx", answer)
     }
 
+    /// `ucp_am_send_nbx` of message 0, which is that of [`super::soft`]: what anyone can send who reaches a worker. Both
+    /// ranges must stay as they are until it has been waited for, which this does.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn message(&self, header: &[u8], data: &[u8]) -> Result<(), Failed> {
+        let mut param = self.param;
+        param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
+        // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the crank is held.
+        let answer = unsafe {
+            (self.crank.api().ucp_am_send_nbx)(
+                self.way.endpoint.handle(),
+                0,
+                header.as_ptr().cast(),
+                header.len(),
+                data.as_ptr().cast(),
+                data.len(),
+                &param,
+            )
+        };
+        Self::answer("ucp_am_send_nbx", answer).and_then(|pending| self.wait(pending))
+    }
+
     /// Makes progress until the request has ended.
     ///
     /// # Errors

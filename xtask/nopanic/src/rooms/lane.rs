@@ -1,7 +1,7 @@
 //! `hmc_core::lane`.
 
 use crate::values::{
-    Opaque, any, done, failure, local, now, op, opcode, remote, show, small, when,
+    Opaque, any, done, failure, local, now, number, op, opcode, remote, show, small, when,
 };
 use hmc_core::lane::{Lane, LaneError, Transfer};
 use hmc_core::slots::Slot;
@@ -25,6 +25,8 @@ fn lane<T: Transport<Error = ErrorKind>, S: AsRef<[Slot]> + AsMut<[Slot]>>(mut l
     done(Lane::post(&mut l, &transfer, now()));
     done(&mut l);
     done(Lane::begin_batch(&mut l, small(), now()));
+    done(Lane::record(&mut l, number()));
+    done(&mut l);
     done(&mut l);
     done(Lane::feed(&mut l, op(), any(&[transfer; 4][..])));
     done(&mut l);

@@ -1,6 +1,6 @@
 //! `hmc_core::slots`.
 
-use crate::values::{any, done, now, op, result, show, size, small};
+use crate::values::{any, done, now, number, op, result, show, size, small};
 use hmc_core::slots::{Full, Slot, Slots, Stale};
 
 pub(crate) fn call() {
@@ -19,6 +19,8 @@ fn table<S: AsRef<[Slot]> + AsMut<[Slot]>>(mut s: Slots<S>) {
     done(Slots::acquire(&mut s, now(), small()));
     done(&mut s);
     done(Slots::acquire_unposted(&mut s, now(), small()));
+    done(&mut s);
+    done(Slots::record(&mut s, number()));
     done(&mut s);
     done(Slots::give_back(&mut s, op()));
     done(&mut s);
