@@ -14,6 +14,7 @@
 #[doc(hidden)]
 pub mod bare;
 mod board;
+mod card;
 pub mod context;
 mod endpoint;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub mod library;
 pub mod log;
 pub mod memory;
 mod printed;
+mod process;
 pub mod result;
 pub mod soft;
 mod sys;

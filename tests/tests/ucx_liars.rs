@@ -1,7 +1,12 @@
 //! What a stranger or a peer of another make sends to a door, over the stand-in for libucp: it reaches open windows within
 //! their ranges and rights, and nothing else; who breaks the rules of the messages loses the link.
 
-#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
 
 use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, WindowId};

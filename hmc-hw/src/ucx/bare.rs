@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::board::{Bell, Board};
+use super::card::Card;
 use super::context::{Context, Failed, Settings, check};
 use super::endpoint::{Endpoint, Key, plain};
 use super::library::Library;
 use super::memory::Memory;
+use super::process::Process;
 use super::result::{Answer, Status};
 use super::sys;
-use super::worker::{Card, Crank, Worker, address_of};
+use super::worker::{Crank, Worker, address_of};
 
 /// The record of the endpoint's close, the only one that tells the board.
 const CLOSE: u32 = 0;
@@ -72,7 +74,8 @@ impl Bare {
     /// [`Failed`].
     pub fn card(&self) -> Result<Vec<u8>, Failed> {
         let (address, porch) = (self.worker.address(), address_of(&self.memory));
-        Ok(Card { door: 0, address, porch, key: &self.memory.pack()? }.to_bytes())
+        let (owner, key) = (Process::own(), &self.memory.pack()?);
+        Ok(Card { door: 0, porch, owner, address, key }.to_bytes())
     }
 
     /// Makes the way to the peer of that card, which has as many bytes. It opens with the first calls that follow, while
@@ -83,7 +86,7 @@ impl Bare {
     pub fn connect(&mut self, card: &[u8]) -> Result<(), Failed> {
         let card = Card::read(card).ok_or_else(|| misuse("a card"))?;
         let crank = self.worker.crank();
-        let endpoint = Endpoint::new(&crank, card.address, &self.board)?;
+        let endpoint = Endpoint::new(&crank, &card, &self.board)?;
         let key = endpoint.unpack(&crank, card.key)?;
         self.way = Some(Way { endpoint, key, base: card.porch });
         Ok(())

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::board::{Board, ended, failed};
+use super::card::Card;
 use super::context::{Failed, check};
 use super::printed::{lanes, printed};
+use super::process::Process;
 use super::result::{Answer, Status};
 use super::sys;
 use super::worker::Crank;
@@ -15,6 +17,8 @@ use super::worker::Crank;
 /// The way to a peer. It is closed by [`Endpoint::close`] alone, which needs the crank.
 pub(super) struct Endpoint {
     handle: NonNull<sys::ucp_ep>,
+    /// Whose worker it leads to.
+    owner: Process,
 }
 
 // SAFETY: a name that is only used under the crank of its worker.
@@ -71,12 +75,12 @@ pub(super) fn told(board: &Board, record: u32) -> sys::ucp_request_param_t {
 }
 
 impl Endpoint {
-    /// The way to the worker of that address. It wants to know of the peer's death; what goes wrong is told to `board`.
+    /// The way to the worker of that card. It wants to know of the peer's death; what goes wrong is told to `board`.
     ///
-    /// The address comes from the peer, and UCX does not check it: it must come through an authenticated channel.
+    /// The card comes from the peer, and UCX does not check it: it must come through an authenticated channel.
     pub(super) fn new(
         crank: &Crank<'_>,
-        address: &[u8],
+        card: &Card<'_>,
         board: &Arc<Board>,
     ) -> Result<Self, Failed> {
         // SAFETY: numbers and pointers that may be null.
@@ -84,7 +88,7 @@ impl Endpoint {
         params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLER;
-        params.address = address.as_ptr().cast();
+        params.address = card.address.as_ptr().cast();
         params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
         params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg: board.itself() };
         let mut handle = ptr::null_mut();
@@ -96,7 +100,7 @@ impl Endpoint {
             status: Status::NO_MEMORY,
             what: String::new(),
         };
-        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)? })
+        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)?, owner: card.owner })
     }
 
     pub(super) fn handle(&self) -> sys::ucp_ep_h {
@@ -126,7 +130,17 @@ impl Endpoint {
     }
 
     /// Reads a key that the peer packed.
+    ///
+    /// Not of one that has ended: where a lane of shared memory does not find the peer's memory any more, 1.13.1 ends this
+    /// process (`ucp_ep_rkey_unpack_internal` destroys the key with parts that it has not filled).
     pub(super) fn unpack(&self, crank: &Crank<'_>, packed: &[u8]) -> Result<Key, Failed> {
+        if self.owner.has_ended() {
+            return Err(Failed {
+                call: "reading a memory key",
+                status: Status::CONNECTION_RESET,
+                what: "the peer's process has ended".to_owned(),
+            });
+        }
         let mut handle = ptr::null_mut();
         // SAFETY: the caller has the worker's crank; the bytes are the peer's, through an authenticated channel.
         let status = unsafe {

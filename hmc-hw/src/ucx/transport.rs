@@ -22,13 +22,14 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
+use super::card::Card;
 use super::context::Failed;
 use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::result::Status;
 use super::soft::{self, Door};
-use super::worker::{Card, Crank, Worker};
+use super::worker::{Crank, Worker};
 use state::{Group, Local, Remote, State};
 use trips::Trips;
 
@@ -106,7 +107,7 @@ impl UcxTransport {
         let ours = worker.porch()?;
         let board = Arc::clone(&door.board);
         let crank = worker.crank();
-        let endpoint = Endpoint::new(&crank, card.address, &board)?;
+        let endpoint = Endpoint::new(&crank, &card, &board)?;
         let lanes = endpoint.lanes(&crank);
         let trips = soft::is_wanted(&lanes).then(|| Trips::new(card.door));
         let porch = endpoint.unpack(&crank, card.key);

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use hmc_core::limits::MAX_PEERS;
 
 use super::board::{Bell, Board, Rung};
+use super::card::Card;
 use super::context::{Context, Failed, check};
 use super::memory::Memory;
+use super::process::Process;
 use super::result::Status;
 use super::soft::{Door, Hall};
 use super::sys;
@@ -142,7 +144,8 @@ impl Worker {
     pub fn card(&self, door: &Door) -> Result<Vec<u8>, Failed> {
         let (porch, door) = (self.porch()?, door.number());
         let key = &porch.pack()?;
-        Ok(Card { door, address: &self.address, porch: address_of(porch), key }.to_bytes())
+        let (owner, porch) = (Process::own(), address_of(porch));
+        Ok(Card { door, porch, owner, address: &self.address, key }.to_bytes())
     }
 
     /// What UCX calls the worker's address.
@@ -245,48 +248,6 @@ pub(super) fn address_of(memory: &Memory) -> u64 {
     u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0)
 }
 
-/// What one worker tells another so that it can come: two lengths (u16, little-endian), the number of the door for it
-/// (u64), the address of the porch (u64), the worker's address, the key to the porch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Card<'a> {
-    pub(super) door: u64,
-    pub(super) address: &'a [u8],
-    pub(super) porch: u64,
-    pub(super) key: &'a [u8],
-}
-
-impl<'a> Card<'a> {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
-        let len = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
-        let mut bytes = Vec::new();
-        for part in [
-            &len(self.address)[..],
-            &len(self.key),
-            &self.door.to_le_bytes(),
-            &self.porch.to_le_bytes(),
-            self.address,
-            self.key,
-        ] {
-            bytes.extend_from_slice(part);
-        }
-        bytes
-    }
-
-    /// Reads a card; `None` when its lengths do not fit it.
-    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (address_len, rest) = bytes.split_first_chunk::<2>()?;
-        let (key_len, rest) = rest.split_first_chunk::<2>()?;
-        let (door, rest) = rest.split_first_chunk::<8>()?;
-        let (porch, rest) = rest.split_first_chunk::<8>()?;
-        let (address, key) =
-            rest.split_at_checked(usize::from(u16::from_le_bytes(*address_len)))?;
-        let fits = key.len() == usize::from(u16::from_le_bytes(*key_len));
-        let filled = !address.is_empty() && !key.is_empty();
-        let (door, porch) = (u64::from_le_bytes(*door), u64::from_le_bytes(*porch));
-        (fits && filled).then_some(Self { door, address, porch, key })
-    }
-}
-
 impl AsFd for Worker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: UCX keeps the descriptor open as long as the worker, which the result borrows.
@@ -387,23 +348,4 @@ impl Drop for Crank<'_> {
 fn zeroed() -> sys::ucp_worker_params_t {
     // SAFETY: numbers and pointers that may be null.
     unsafe { std::mem::zeroed() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Card;
-
-    #[test]
-    fn a_card_is_read_whole_or_not_at_all() {
-        let card = Card { door: 0x55, address: b"worker", porch: 0x1122_3344, key: b"key" };
-        let bytes = card.to_bytes();
-        assert_eq!(bytes[..4], [6, 0, 3, 0]);
-        assert_eq!(Card::read(&bytes), Some(card));
-        for len in 0..bytes.len() {
-            assert_eq!(Card::read(&bytes[..len]), None, "{len} bytes");
-        }
-        let longer = [&bytes[..], b"x"].concat();
-        assert_eq!(Card::read(&longer), None);
-        assert_eq!(Card::read(&Card { key: b"", ..card }.to_bytes()), None);
-    }
 }

@@ -1,0 +1,77 @@
+//! What one worker tells another so that it can come.
+
+use super::process::Process;
+
+/// Bytes of a card before the address and the key.
+const HEAD_BYTES: usize = 32;
+
+/// Two lengths (u16, little-endian), the number of the door for the other end (u64), the address of the porch (u64), the
+/// process (namespace u64, number u32), the worker's address, the key to the porch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Card<'a> {
+    pub(super) door: u64,
+    pub(super) porch: u64,
+    pub(super) owner: Process,
+    pub(super) address: &'a [u8],
+    pub(super) key: &'a [u8],
+}
+
+impl<'a> Card<'a> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let len = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
+        let mut bytes = Vec::with_capacity(HEAD_BYTES);
+        for part in [
+            &len(self.address)[..],
+            &len(self.key),
+            &self.door.to_le_bytes(),
+            &self.porch.to_le_bytes(),
+            &self.owner.namespace.to_le_bytes(),
+            &self.owner.number.to_le_bytes(),
+            self.address,
+            self.key,
+        ] {
+            bytes.extend_from_slice(part);
+        }
+        bytes
+    }
+
+    /// Reads a card; `None` when its lengths do not fit it.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (address_len, rest) = bytes.split_first_chunk::<2>()?;
+        let (key_len, rest) = rest.split_first_chunk::<2>()?;
+        let (door, rest) = rest.split_first_chunk::<8>()?;
+        let (porch, rest) = rest.split_first_chunk::<8>()?;
+        let (namespace, rest) = rest.split_first_chunk::<8>()?;
+        let (number, rest) = rest.split_first_chunk::<4>()?;
+        let (address, key) =
+            rest.split_at_checked(usize::from(u16::from_le_bytes(*address_len)))?;
+        let fits = key.len() == usize::from(u16::from_le_bytes(*key_len));
+        let filled = !address.is_empty() && !key.is_empty();
+        let owner = Process {
+            namespace: u64::from_le_bytes(*namespace),
+            number: u32::from_le_bytes(*number),
+        };
+        let (door, porch) = (u64::from_le_bytes(*door), u64::from_le_bytes(*porch));
+        (fits && filled).then_some(Self { door, porch, owner, address, key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Card, Process};
+
+    #[test]
+    fn a_card_is_read_whole_or_not_at_all() {
+        let owner = Process { namespace: 0x66, number: 0x77 };
+        let card = Card { door: 0x55, porch: 0x1122_3344, owner, address: b"worker", key: b"key" };
+        let bytes = card.to_bytes();
+        assert_eq!(bytes[..4], [6, 0, 3, 0]);
+        assert_eq!(Card::read(&bytes), Some(card));
+        for len in 0..bytes.len() {
+            assert_eq!(Card::read(&bytes[..len]), None, "{len} bytes");
+        }
+        let longer = [&bytes[..], b"x"].concat();
+        assert_eq!(Card::read(&longer), None);
+        assert_eq!(Card::read(&Card { key: b"", ..card }.to_bytes()), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! A process of this system, by what it says of itself: whether it has ended.
+
+use std::fs;
+use std::sync::OnceLock;
+
+/// A process, by its number within its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// The namespace of numbers, by its inode; 0 when it is not known.
+    pub(super) namespace: u64,
+    pub(super) number: u32,
+}
+
+impl Process {
+    /// This one.
+    pub(super) fn own() -> Self {
+        static NAMESPACE: OnceLock<u64> = OnceLock::new();
+        let namespace = *NAMESPACE.get_or_init(|| {
+            use std::os::unix::fs::MetadataExt as _;
+            fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
+        });
+        Self { namespace, number: std::process::id() }
+    }
+
+    /// Whether it has surely ended, or is about to and has let go of its memory already. Never of one whose number means
+    /// nothing here.
+    pub(super) fn has_ended(self) -> bool {
+        if self.namespace == 0 || self.namespace != Self::own().namespace {
+            return false;
+        }
+        match fs::read_to_string(format!("/proc/{}/statm", self.number)) {
+            // proc(5): the first number is its size in pages, 0 without an address space.
+            Ok(pages) => pages.starts_with("0 "),
+            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Process;
+
+    #[test]
+    fn who_lives_has_not_ended_and_who_was_killed_has() {
+        let own = Process::own();
+        assert!(own.namespace != 0 && !own.has_ended());
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
+        let it = Process { number: child.id(), ..own };
+        assert!(!it.has_ended());
+        child.kill().expect("it lives");
+        // A zombie has no memory, before and after it is waited for.
+        while !it.has_ended() {
+            std::thread::yield_now();
+        }
+        child.wait().expect("it was killed");
+        assert!(it.has_ended());
+        for stranger in [Process { namespace: 0, ..it }, Process { namespace: 7, ..it }] {
+            assert!(!stranger.has_ended(), "its number means nothing here");
+        }
+    }
+}
