@@ -30,6 +30,9 @@ pub struct PeerStats {
     pub messages_out: u64,
     /// Control messages and notifications received.
     pub messages_in: u64,
+    /// Waits that nothing woke: their nap of 50 ms was over, and what they waited for was there. A lost wake-up, unless another
+    /// thread cancelled the operation; a few on a loaded machine mean nothing, many are a defect.
+    pub overslept: u64,
     /// Operations whose memory is still in use.
     pub in_flight: usize,
     /// Messages that nobody took yet.
@@ -76,6 +79,7 @@ impl PeerStats {
             bytes_in,
             messages_out: c.messages_out.load(Ordering::Relaxed),
             messages_in: c.messages_in.load(Ordering::Relaxed),
+            overslept: c.overslept.load(Ordering::Relaxed),
             in_flight,
             inbox: link.inbox().len(),
             exposed_bytes: exposed,

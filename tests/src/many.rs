@@ -1,8 +1,10 @@
 //! Many small transfers at once, over any transport: prepared lists that are run, and operations that are named.
 
-use std::time::Duration;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, Copy, Direction, ErrorKind};
+use hmc_std::{ConnType, Copy, Direction, ErrorKind, Message, SessionBuilder, Want};
 
 use crate::pair::{Pair, pattern};
 
@@ -69,6 +71,82 @@ pub fn lists_are_run_whole(conn: ConnType) {
     let outside = Copy { local_offset: 0, remote_offset: ROOM - 4, len: 8 };
     let e = pair.a.prepare(Direction::Put, &[outside]).expect_err("outside");
     assert_eq!(e.kind(), ErrorKind::Range, "{e}");
+}
+
+/// Waits that nothing woke in a session.
+fn overslept(session: &hmc_std::Session) -> u64 {
+    session.stats().peers.iter().map(|p| p.overslept).sum()
+}
+
+/// Whoever sleeps until an operation ends, or a message comes, is woken by it: nobody relies on naps, which are there for
+/// what no socket tells of.
+///
+/// # Panics
+/// When many do.
+pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> SessionBuilder) {
+    const TIME: Duration = Duration::from_secs(1);
+    let pair = Pair::with(conn, ROOM, |builder| more(builder.spin(Duration::ZERO)));
+    let (a, b) = (&pair.a, &pair.b);
+    // One who waits, and one who looks instead and so ends what the other waits for. Both then let go of the link: nothing
+    // else comes that would wake a sleeper.
+    let (gate, over) = (Barrier::new(2), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for n in 0.. {
+                gate.wait();
+                if over.load(Ordering::Acquire) {
+                    return;
+                }
+                let len = [8, 4 * KIB, 100 * KIB][n % 3];
+                a.put(MIB, MIB, len).expect("a living peer");
+                gate.wait();
+            }
+        });
+        let begun = Instant::now();
+        loop {
+            over.store(begun.elapsed() >= TIME, Ordering::Release);
+            gate.wait();
+            if over.load(Ordering::Acquire) {
+                return;
+            }
+            let op = a.put_nb(2 * MIB, 2 * MIB, 64).expect("a living peer");
+            while !a.test(op).expect("not waited for") {
+                std::hint::spin_loop();
+            }
+            a.wait(op).expect("a living peer");
+            gate.wait();
+        }
+    });
+    // Messages, beside puts of another thread.
+    std::thread::scope(|threads| {
+        let begun = Instant::now();
+        threads.spawn(move || {
+            while begun.elapsed() < TIME {
+                a.put(MIB, MIB, 4 * KIB).expect("a living peer");
+            }
+        });
+        threads.spawn(|| {
+            loop {
+                match b.recv(Want::Any, LONG).expect("a tag") {
+                    Message::Tag(u64::MAX) => break,
+                    Message::Tag(n) => b.send_tag(n).expect("a living peer"),
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        for n in 0.. {
+            a.send_tag(n).expect("a living peer");
+            assert_eq!(a.recv(Want::Any, LONG).expect("a tag"), Message::Tag(n));
+            if begun.elapsed() >= TIME {
+                break;
+            }
+        }
+        a.send_tag(u64::MAX).expect("a living peer");
+    });
+    let slept = pair.sessions.iter().map(overslept).sum::<u64>();
+    println!("{conn:?}: {slept} waits were woken by nothing");
+    // On a loaded machine somebody is not run for 50 ms now and then.
+    assert!(slept <= 3, "{conn:?}: {slept} waits were woken by nothing");
 }
 
 /// The places of `len` bytes from `at`.

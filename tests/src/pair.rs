@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{ConnType, Peer, Session};
+use hmc_std::{ConnType, Peer, Session, SessionBuilder};
 
 use crate::scene::TempDir;
 
@@ -28,9 +28,22 @@ impl Pair {
     /// When they cannot be.
     #[must_use]
     pub fn new(conn: ConnType, buffer: u64) -> Self {
+        Self::with(conn, buffer, |builder| builder)
+    }
+
+    /// The same, of sessions that are set up by `more`.
+    ///
+    /// # Panics
+    /// When they cannot be.
+    #[must_use]
+    pub fn with(
+        conn: ConnType,
+        buffer: u64,
+        more: impl Fn(SessionBuilder) -> SessionBuilder,
+    ) -> Self {
         let dir = TempDir::new();
         let part = |rank| {
-            let part = Session::builder(rank).buffer(buffer);
+            let part = more(Session::builder(rank).buffer(buffer));
             if conn == ConnType::Ucx { part.ucx() } else { part }
         };
         let first = part(1).uds(dir.path()).tcp("127.0.0.1:0").start().expect("two sessions");

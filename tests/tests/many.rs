@@ -19,3 +19,10 @@ fn lists_of_another_life_are_refused() {
 fn names_are_given_and_taken() {
     ALL.into_iter().for_each(many::names_are_given_and_taken);
 }
+
+#[test]
+fn nobody_oversleeps() {
+    for conn in [hmc_std::ConnType::Shm, hmc_std::ConnType::Tcp] {
+        many::nobody_oversleeps(conn, |builder| builder);
+    }
+}

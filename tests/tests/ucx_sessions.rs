@@ -81,6 +81,15 @@ fn a_number_of_channels_that_makes_no_sense_is_refused() {
     }
 }
 
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn nobody_oversleeps() {
+    for lanes in ["tcp", "posix,cma", "sysv", "all"] {
+        println!("{lanes}:");
+        hmc_tests::many::nobody_oversleeps(ConnType::Ucx, |part| part.ucx_key("TLS", lanes));
+    }
+}
+
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// UCX's messages come to whoever asks for them, instead of to standard output.

@@ -51,6 +51,8 @@ pub(crate) struct Counters {
     pub(crate) failures: AtomicU64,
     pub(crate) messages_out: AtomicU64,
     pub(crate) messages_in: AtomicU64,
+    /// Naps that ended by their time and found what they waited for.
+    pub(crate) overslept: AtomicU64,
 }
 
 pub(crate) fn bump(counter: &AtomicU64) {

@@ -13,7 +13,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_mem::baton::Handed;
 use rustix::event::{PollFd, PollFlags};
 
-use super::Link;
+use super::{Link, bump};
 use crate::clock;
 use crate::transport::ucx::Bell;
 use crate::ucx::{RESTLESS, Seat};
@@ -154,15 +154,20 @@ impl Link {
         let spin_for = clock::from_std(spin);
         let mut spin_until = clock::now().after(spin_for);
         let mut tale = Tale::Found;
+        let mut slept_out = false;
         loop {
             let mut busy = self.turn_data(true);
             if watch == Watch::Both {
                 busy |= self.turn_ctrl(true);
             }
             if let Some(r) = look(self) {
+                if slept_out {
+                    bump(&self.counters.overslept);
+                }
                 self.patience.learn(tale, self.spin);
                 return Some(r);
             }
+            slept_out = false;
             let now = clock::now();
             if now >= deadline {
                 self.patience.learn(tale, self.spin);
@@ -191,7 +196,7 @@ impl Link {
                     continue;
                 }
             }
-            self.park(watch, deadline, ucx);
+            slept_out = self.park(watch, deadline, ucx);
             if let Some((_, bell)) = ucx {
                 bell.unpark();
             }
@@ -200,8 +205,8 @@ impl Link {
     }
 
     /// Sleeps until a socket is ready, the link dies (its sockets are shut down then), an operation's
-    /// deadline comes or ours does. No lock is held.
-    fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>) {
+    /// deadline comes or ours does. No lock is held. Whether a whole nap passed without anything.
+    fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>) -> bool {
         let flags = |read: bool, write: bool| {
             let mut f = PollFlags::empty();
             f.set(PollFlags::IN, read);
@@ -233,7 +238,8 @@ impl Link {
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();
         fds.extend([ctrl, data, worker, bell].into_iter().flatten());
         // EINTR is one more reason to look again.
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
+        nothing && !restless && soon <= deadline.min(earlier)
     }
 
     /// Takes the sockets from the background thread, or gives them back.
