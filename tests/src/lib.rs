@@ -19,4 +19,4 @@ pub mod raw;
 pub mod scene;
 pub mod soak;
 pub mod standin;
-pub mod standin_pair;
+pub mod ucx_pair;

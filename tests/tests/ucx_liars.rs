@@ -16,7 +16,7 @@ use hmc_hw::ucx::bare::Bare;
 use hmc_hw::ucx::context::Settings;
 use hmc_tests::scene::seed;
 use hmc_tests::standin::StandIn;
-use hmc_tests::standin_pair::Built;
+use hmc_tests::ucx_pair::Built;
 
 const WINDOW: u64 = 4096;
 const LIE: u8 = 0xBD;

@@ -3,7 +3,7 @@
 
 use hmc_sim::conformance::transport::run;
 use hmc_tests::standin::StandIn;
-use hmc_tests::standin_pair::Pair;
+use hmc_tests::ucx_pair::{Over, Pair};
 
 /// A lane that reaches memory, and one that only sends messages.
 const DIRECT: &str = "posix/memory";
@@ -37,7 +37,7 @@ fn the_suite_passes_over_every_kind_of_ucx() {
         for (knob, value) in *weather {
             stand_in.set(knob, *value);
         }
-        let report = run(|| Pair::new(stand_in.library()));
+        let report = run(|| Pair::new(Over::stand_in(stand_in.library())));
         println!("{name}, {lane}:\n{report}");
         assert_eq!(report.failed().count(), 0, "{name}, {lane}: {report}");
         assert!(stand_in.count("flushes_max") <= 4, "{name}");

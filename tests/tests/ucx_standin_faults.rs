@@ -21,7 +21,7 @@ use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::worker::Worker;
 use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
-use hmc_tests::standin_pair::{Built, Rings, meet};
+use hmc_tests::ucx_pair::{Built, Rings, meet};
 
 const LEN: u64 = 1 << 16;
 

@@ -20,7 +20,7 @@ use hmc_core::work::{Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_sim::rng::Rng;
 use hmc_tests::standin::{CONNECTION_RESET, ENDPOINT_TIMEOUT, Fate, IO_ERROR, StandIn};
-use hmc_tests::standin_pair::{Built, Rings, meet};
+use hmc_tests::ucx_pair::{Built, Rings, meet};
 
 /// Ranges of which each belongs to one operation at a time.
 const PLACES: u16 = 48;

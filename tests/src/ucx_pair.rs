@@ -1,9 +1,10 @@
-//! Two workers of this process over the stand-in for libucp, one with a window for the other: the subject of the
+//! Two workers of this process over UCX or the stand-in for it, one with a window for the other: the subject of the
 //! conformance suite, and of tests that script faults.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
@@ -27,6 +28,8 @@ const MARGIN_BYTE: u8 = 0xA7;
 const KEY: RegionKey = RegionKey { index: 3, generation: 1 };
 /// Turns in which something that is due must have happened.
 const TURNS: u32 = 100_000;
+/// Time within which two ends have surely met, or parted.
+const LONG: Duration = Duration::from_secs(20);
 
 /// Counts how often it is rung.
 #[derive(Clone, Debug, Default)]
@@ -164,8 +167,34 @@ pub fn meet(
     Ok((transport, theirs, back.transpose()?))
 }
 
+/// Over which UCX two workers meet, and how.
+#[derive(Clone, Debug)]
+pub struct Over {
+    library: &'static Library,
+    settings: Settings,
+    /// The target's memory comes from UCX, whose lanes of shared memory map it.
+    mapped: bool,
+    patience: Patience,
+}
+
+impl Over {
+    /// The stand-in.
+    #[must_use]
+    pub fn stand_in(library: &'static Library) -> Self {
+        Self { library, settings: Settings::default(), mapped: false, patience: Patience::VIRTUAL }
+    }
+
+    /// A real one with those lanes.
+    #[must_use]
+    pub fn lanes(library: &'static Library, tls: &str, mapped: bool) -> Self {
+        let keys = vec![("TLS".to_owned(), tls.to_owned())];
+        let settings = Settings { keys, ..Settings::default() };
+        Self { library, settings, mapped, patience: Patience::REAL }
+    }
+}
+
 impl Built {
-    /// Two workers, connected.
+    /// Two workers over the stand-in, connected.
     ///
     /// # Errors
     /// What UCX said.
@@ -176,12 +205,31 @@ impl Built {
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
+        Self::over(&Over::stand_in(library), local_len, window_len, access, life)
+    }
+
+    /// Two workers, connected.
+    ///
+    /// # Errors
+    /// What UCX said.
+    pub fn over(
+        over: &Over,
+        local_len: u64,
+        window_len: u64,
+        access: Access,
+        life: u32,
+    ) -> Result<Self, String> {
         let text = |e: hmc_hw::ucx::context::Failed| e.to_string();
-        let context = Context::new(library, &Settings::default()).map_err(text)?;
+        let context = Context::new(over.library, &over.settings).map_err(text)?;
         let (near, far) =
             (Worker::new(&context).map_err(text)?, Worker::new(&context).map_err(text)?);
         let here = owned(&context, size(local_len).max(1))?;
-        let there = owned(&context, size(window_len) + 2 * MARGIN)?;
+        let whole = size(window_len) + 2 * MARGIN;
+        let there = if over.mapped {
+            Memory::allocate(&context, whole).map(Arc::new).map_err(text)?
+        } else {
+            owned(&context, whole)?
+        };
         let paint = [MARGIN_BYTE; MARGIN];
         write(&there, 0, &paint);
         write(&there, MARGIN + size(window_len), &paint);
@@ -194,15 +242,13 @@ impl Built {
         };
         let rings = Rings::default();
         let (mut transport, door, back) = meet(&near, &far, &rings).map_err(text)?;
-        for _ in 0..TURNS {
-            if transport.is_wired() {
-                break;
+        let limit = Instant::now() + LONG;
+        while !transport.is_wired() {
+            if Instant::now() >= limit {
+                return Err("the two ends do not meet".to_owned());
             }
             transport.advance();
             far.crank().progress();
-        }
-        if !transport.is_wired() {
-            return Err("the two ends do not meet".to_owned());
         }
         transport.learn_local(KEY, Arc::clone(&here));
         let base = number(there.start().as_ptr().expose_provenance() + MARGIN);
@@ -303,7 +349,7 @@ impl Built {
 /// A pair as the conformance suite wants it.
 #[derive(Debug)]
 pub struct Pair {
-    library: &'static Library,
+    over: Over,
     built: Option<Built>,
     lives: u32,
 }
@@ -311,8 +357,8 @@ pub struct Pair {
 impl Pair {
     /// None yet.
     #[must_use]
-    pub const fn new(library: &'static Library) -> Self {
-        Self { library, built: None, lives: 0 }
+    pub const fn new(over: Over) -> Self {
+        Self { over, built: None, lives: 0 }
     }
 
     fn built(&self) -> &Built {
@@ -330,7 +376,7 @@ impl Subject for Pair {
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
         self.built = None;
         self.lives += 1;
-        self.built = Some(Built::new(self.library, local_len, window_len, access, self.lives)?);
+        self.built = Some(Built::over(&self.over, local_len, window_len, access, self.lives)?);
         Ok(())
     }
 
@@ -376,16 +422,15 @@ impl Subject for Pair {
         let built = self.built_mut();
         let window = built.window.window;
         built.door.close(window);
+        let limit = Instant::now() + LONG;
         let mut left = built.near.0.leave_remote(window);
-        for _ in 0..TURNS {
-            if left {
-                return Support::Done;
-            }
+        while !left {
+            assert!(Instant::now() < limit, "the initiator does not leave the window");
             built.far.crank().progress();
             built.near.0.advance();
             left = built.near.0.has_left(window);
         }
-        panic!("the initiator does not leave the window");
+        Support::Done
     }
 
     fn kill_peer(&mut self) -> Support {
@@ -399,6 +444,6 @@ impl Subject for Pair {
     }
 
     fn patience(&self) -> Patience {
-        Patience::VIRTUAL
+        self.over.patience
     }
 }
