@@ -15,7 +15,7 @@ use crate::{Res, text};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Bytes that one sample moves at least over shared memory, and over TCP.
-const SAMPLE_BYTES: (u64, u64) = (8 * MIB, 32 * MIB);
+const SAMPLE_BYTES: (u64, u64) = (32 * MIB, 32 * MIB);
 /// Bytes on their way at a time over TCP, at the least two operations, and no more than so many.
 const IN_FLIGHT_BYTES: u64 = 16 * MIB;
 const IN_FLIGHT: u64 = 32;
