@@ -34,6 +34,8 @@ pub struct Batch {
     pub(crate) region: Region,
     pub(crate) direction: Direction,
     pub(crate) link: u32,
+    /// In all of its copies; saturating.
+    pub(crate) bytes: u64,
 }
 
 impl Batch {

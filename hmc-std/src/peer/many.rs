@@ -59,6 +59,7 @@ impl Peer {
     pub fn prepare(&self, direction: Direction, copies: &[Copy]) -> Result<Batch> {
         let region = self.shared.buffer.region();
         let remote = self.default_remote()?;
+        let bytes = copies.iter().fold(0u64, |sum, c| sum.saturating_add(c.len));
         let list: Result<Vec<Transfer>> = copies
             .iter()
             .map(|c| {
@@ -70,7 +71,8 @@ impl Peer {
                 })
             })
             .collect();
-        Ok(Batch { list: list?.into(), region: region.clone(), direction, link: self.link.serial })
+        let (link, region) = (self.link.serial, region.clone());
+        Ok(Batch { list: list?.into(), region, direction, link, bytes })
     }
 
     /// Begins a prepared batch. Allocates nothing.
@@ -103,7 +105,7 @@ impl Peer {
         self.shared.check_process()?;
         if batch.link == self.link.serial && self.link.life() == Life::Ready {
             let mut data = self.link.data();
-            let done = data.transfer_list_now(&batch.region, &batch.list);
+            let done = data.transfer_list_now(&batch.region, &batch.list, batch.bytes);
             if done.is_some() {
                 data.count(opcode(batch.direction));
             }

@@ -50,14 +50,14 @@ impl DataState {
         Some(op)
     }
 
-    /// A list of small copies into memory that can be reached directly, done here and now; `None` when it must be posted, all
-    /// of it: some copies may have been done, and are done again.
+    /// A list of small copies, of so many bytes in all, into memory that can be reached directly, done here and now; `None`
+    /// when it must be posted, all of it: some copies may have been done, and are done again.
     pub(crate) fn transfer_list_now(
         &mut self,
         region: &Region,
         list: &[Transfer],
+        bytes: u64,
     ) -> Option<Result<(), Failure>> {
-        let bytes = list.iter().fold(0u64, |sum, t| sum.saturating_add(t.local.span.len()));
         if bytes > MAX_CHUNK_BYTES {
             return None;
         }
