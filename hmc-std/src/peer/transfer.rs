@@ -5,15 +5,17 @@ use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::{Aftermath, Hold};
+use crate::link::data::DataState;
 use crate::link::{Life, Link, Watch, bump};
 use crate::op::OpId;
 use crate::transport::Port;
 use hmc_core::lane::{LaneError, Transfer};
-use hmc_core::region::LocalSlice;
+use hmc_core::region::{LocalSlice, RemoteSlice};
 use hmc_core::slots::{self, Outcome};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::work::{CompleteWhen, Opcode};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 pub(super) fn opcode(direction: Direction) -> Opcode {
@@ -73,26 +75,36 @@ impl Peer {
     }
 
     fn transfer(&self, code: Opcode, lo: u64, ro: u64, len: u64, timeout: Duration) -> Result<()> {
-        self.shared.check_process()?;
+        let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         let region = self.shared.buffer.region();
-        let local = region.slice(lo, len)?;
+        // A small copy into mapped memory needs neither clock nor operation.
+        if self.link.life() == Life::Ready
+            && let Some(done) = data.transfer_now(region, code, local, remote)
         {
-            let mut data = self.link.data();
-            let Some(remote) = data.default_remote() else {
-                drop(data);
-                return Err(self.no_buffer());
-            };
-            let remote = remote.slice(ro, len)?;
-            // A small copy into mapped memory needs neither clock nor operation.
-            if self.link.life() == Life::Ready
-                && let Some(done) = data.transfer_now(region, code, local, remote)
-            {
-                data.count(code);
-                drop(data);
-                return done.map(drop).map_err(|e| self.failed(e.into()));
-            }
+            data.count(code);
+            drop(data);
+            return done.map(drop).map_err(|e| self.failed(e.into()));
         }
+        drop(data);
         self.transfer_posted(code, local, ro, len, timeout)
+    }
+
+    /// Both ranges of a transfer between the buffers, and the data half of the link.
+    #[inline]
+    fn ranges(
+        &self,
+        lo: u64,
+        ro: u64,
+        len: u64,
+    ) -> Result<(MutexGuard<'_, DataState>, LocalSlice, RemoteSlice)> {
+        self.shared.check_process()?;
+        let local = self.shared.buffer.region().slice(lo, len)?;
+        let data = self.link.data();
+        let Some(remote) = data.default_remote() else {
+            drop(data);
+            return Err(self.no_buffer());
+        };
+        Ok((data, local, remote.slice(ro, len)?))
     }
 
     /// The long way: an operation, its slot, its deadline.
@@ -150,7 +162,7 @@ impl Peer {
         deadline: Instant,
         hold: Hold,
         mut attempt: impl FnMut(
-            &mut crate::link::data::DataState,
+            &mut DataState,
             Hold,
         )
             -> std::result::Result<slots::OpId, (LaneError<PostError>, Hold)>,
@@ -289,15 +301,8 @@ impl Peer {
     }
 
     fn begin(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpId> {
-        self.shared.check_process()?;
+        let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         let region = self.shared.buffer.region();
-        let local = region.slice(lo, len)?;
-        let mut data = self.link.data();
-        let Some(remote) = data.default_remote() else {
-            drop(data);
-            return Err(self.no_buffer());
-        };
-        let remote = remote.slice(ro, len)?;
         // A small copy into mapped memory is over at once.
         if self.link.life() == Life::Ready
             && let Some(op) = data.begin_now(region, code, local, remote)
