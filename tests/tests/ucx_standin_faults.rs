@@ -397,3 +397,45 @@ fn registrations_are_used_again() {
     assert_eq!(stand_in.calls("ucp_request_free"), stand_in.count("ended"));
     end(&stand_in, pair);
 }
+
+/// A first small put over messages goes at once; those that come before its answer share the next message, and nothing is
+/// begun with UCX for them until then: nobody has to be woken.
+#[test]
+fn small_puts_over_messages_share_the_next_one() {
+    let stand_in = StandIn::take();
+    stand_in.lane("tcp/eth0");
+    let mut pair = built(&stand_in);
+    assert!(pair.near.0.is_soft());
+    let _ = pair.near.0.take_begun();
+    let before = stand_in.calls("ucp_am_send_nbx");
+    let sent = || stand_in.calls("ucp_am_send_nbx") - before;
+    pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 8)).unwrap();
+    assert_eq!((sent(), pair.near.0.take_begun()), (1, true), "the first goes at once");
+    for index in 1..40 {
+        let at = u64::from(index) * 8;
+        pair.near.post(&pair.request(index, Opcode::Put, at, at, 8)).unwrap();
+        assert!(pair.near.0.can_wait());
+    }
+    assert_eq!((sent(), pair.near.0.take_begun()), (1, false), "the others wait for company");
+    let all = outcomes(&pair.wait(40));
+    assert!(all.len() == 40 && all.values().all(|r| *r == Ok(8)));
+    // Each of ours is answered by one.
+    assert!(sent() <= 6, "{} messages for forty puts", sent());
+    end(&stand_in, pair);
+}
+
+/// One flush serves all puts that were posted before it, and no more than four are under way.
+#[test]
+fn one_flush_serves_many_puts() {
+    let stand_in = StandIn::take();
+    let mut pair = built(&stand_in);
+    let before = stand_in.calls("ucp_ep_flush_nbx");
+    for index in 0..64 {
+        let at = u64::from(index) * 8;
+        pair.near.post(&pair.request(index, Opcode::Put, at, at, 8)).unwrap();
+    }
+    assert_eq!(outcomes(&pair.wait(64)).len(), 64);
+    assert_eq!(stand_in.calls("ucp_ep_flush_nbx") - before, 1);
+    assert_eq!(stand_in.calls("ucp_put_nbx"), 65, "with the greeting");
+    end(&stand_in, pair);
+}

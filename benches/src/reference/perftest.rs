@@ -54,17 +54,42 @@ impl Perftest {
         Ok(Self { program, libraries: libraries.to_path_buf() })
     }
 
-    /// One run of a test with messages of `len` bytes.
+    /// One run of a test with messages of `len` bytes, over endpoints without error handling: UCX never tells them that
+    /// the peer is gone.
     pub(crate) fn run(&self, context: &Context, test: &str, len: u64, times: u64) -> Res<Said> {
+        self.run_with(context, test, len, times, &[])
+    }
+
+    /// The same over endpoints with error handling, as sessions need them.
+    pub(crate) fn run_safe(
+        &self,
+        context: &Context,
+        test: &str,
+        len: u64,
+        times: u64,
+    ) -> Res<Said> {
+        self.run_with(context, test, len, times, &["-e"])
+    }
+
+    fn run_with(
+        &self,
+        context: &Context,
+        test: &str,
+        len: u64,
+        times: u64,
+        options: &[&str],
+    ) -> Res<Said> {
         let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
         let port = door.local_addr().map_err(text)?.port();
         drop(door);
         let (home, away) = context.processors();
         let mut server = self.command(port, away);
+        server.args(options);
         let mut server = Running(server.stdout(Stdio::null()).spawn().map_err(text)?);
         spin(|| listens(port) || server.0.try_wait().is_ok_and(|end| end.is_some()))?;
         let mut client = self.command(port, home);
-        client.arg("127.0.0.1").args(["-t", test, "-f", "-v"]).stdout(Stdio::piped());
+        client.arg("127.0.0.1").args(["-t", test, "-f", "-v"]).args(options);
+        client.stdout(Stdio::piped());
         // A tenth of the messages is warmth.
         for (option, value) in [("-s", len), ("-n", times), ("-w", times / 10 + 1)] {
             client.args([option, &value.to_string()]);

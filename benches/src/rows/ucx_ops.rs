@@ -1,8 +1,8 @@
 //! put + poll over UCX's transport: what our own logic costs, with a stand-in in libucp's place that does almost nothing.
 //!
-//! Each put is done when a flush after it has passed, so one operation is a put, a flush, and calls of progress until the
-//! flush has ended, unless the library answers that at once. The instructions of the library are counted apart (see
-//! [`instructions`]).
+//! Each put is done when a flush after it has passed, and one flush serves all that are posted before it: what a put costs
+//! is measured in rounds of sixteen. One alone has a flush alone, which is a second request with a call-back of its own:
+//! shown, too. The instructions of the library are counted apart (see [`instructions`]).
 
 use std::sync::Arc;
 
@@ -203,16 +203,16 @@ impl Row for UcxOps {
 
     fn run(&self, _: &Context) -> Res<Vec<Line>> {
         let mut lines = Vec::new();
-        for (over, name) in [
-            (Over::UcxMapped, "put + poll into mapped memory"),
-            (Over::UcxTransport, "put + poll"),
-            (Over::UcxAtOnce, "put + poll, flush answered at once"),
-            (Over::UcxLane, "put + progress + wait by a lane"),
-            (Over::UcxMany, "put + poll, 16 before one flush"),
+        for (over, name, bound) in [
+            (Over::UcxMapped, "put + poll into mapped memory", Some(BOUND)),
+            (Over::UcxMany, "put + poll, 16 before one flush", Some(BOUND)),
+            (Over::UcxAtOnce, "put + its own flush + poll, answered at once", None),
+            (Over::UcxTransport, "put + its own flush + poll", None),
+            (Over::UcxLane, "put + its own flush + progress + wait by a lane", None),
         ] {
             let name = format!("UCX stand-in: our instructions for one {name}");
             lines.push(match instructions::ours(over) {
-                Ok((ours, library)) => Line::value(name, ours, "", Some(BOUND))
+                Ok((ours, library)) => Line::value(name, ours, "", bound)
                     .noted(format!("the stand-in: {library:.0} more")),
                 Err(why) => Line::missing(name, "", why),
             });

@@ -114,7 +114,10 @@ impl Drop for Bare {
         let deadline = Instant::now().checked_add(FAREWELL);
         while !self.board.closed.load(Ordering::Acquire) {
             crank.progress();
-            self.board.take(|_, _| self.board.closed.store(true, Ordering::Release));
+            let mut news = self.board.take(&crank);
+            if self.board.next(&mut news).is_some() {
+                self.board.closed.store(true, Ordering::Release);
+            }
             if deadline.is_none_or(|at| Instant::now() >= at) {
                 // A worker that goes before its endpoints ends the process.
                 std::mem::forget(Arc::clone(&self.worker));

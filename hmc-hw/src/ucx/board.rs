@@ -13,6 +13,7 @@ use hmc_core::limits::MAX_PEERS;
 use super::library::Library;
 use super::result::Status;
 use super::sys;
+use super::worker::Crank;
 
 /// Wakes whoever waits for an operation of one peer: some other thread's progress has ended it. Called without locks of
 /// this crate held, often, from any thread.
@@ -32,10 +33,14 @@ struct Record {
     next: AtomicU32,
 }
 
+/// Records that were taken, by the first of them.
+pub(super) struct News(u32);
+
 /// The news of one peer.
 pub(super) struct Board {
     records: Box<[Record]>,
-    /// The record that ended last, and through `next` those before it.
+    /// The record that ended last, and through `next` those before it. Written with the worker's crank alone, by the
+    /// callbacks and by whoever takes them; others look whether there are any.
     ended: AtomicU32,
     /// The status with which the endpoint failed; 0 while it has not.
     failed: AtomicI32,
@@ -100,6 +105,7 @@ impl Board {
     }
 
     /// The status with which the endpoint failed.
+    #[inline]
     pub(super) fn failure(&self) -> Option<Status> {
         match self.failed.load(Ordering::Acquire) {
             0 => None,
@@ -114,22 +120,31 @@ impl Board {
     }
 
     /// Whether there is something to take.
+    #[inline]
     pub(super) fn has_news(&self) -> bool {
         self.ended.load(Ordering::Acquire) != NONE
             || self.failed.load(Ordering::Acquire) != 0
             || self.mail.load(Ordering::Acquire)
     }
 
-    /// Takes the records whose requests have ended, in no order.
-    pub(super) fn take(&self, mut each: impl FnMut(u32, Status)) {
-        let mut at = self.ended.swap(NONE, Ordering::Acquire);
-        while let Some(record) = usize::try_from(at).ok().and_then(|at| self.records.get(at)) {
-            // Before `each`, which may give the record to another request.
-            let next = record.next.load(Ordering::Relaxed);
-            let status = record.status.load(Ordering::Relaxed);
-            each(at, Status(i8::try_from(status).unwrap_or(i8::MIN)));
-            at = next;
+    /// Takes the records whose requests have ended, the last one first: [`Board::next`] reads them.
+    #[inline]
+    pub(super) fn take(&self, _: &Crank<'_>) -> News {
+        let news = self.ended.load(Ordering::Acquire);
+        if news != NONE {
+            self.ended.store(NONE, Ordering::Relaxed);
         }
+        News(news)
+    }
+
+    /// The next of the records that were taken. After this it may be given to another request.
+    #[inline]
+    pub(super) fn next(&self, news: &mut News) -> Option<(u32, Status)> {
+        let at = news.0;
+        let record = usize::try_from(at).ok().and_then(|at| self.records.get(at))?;
+        news.0 = record.next.load(Ordering::Relaxed);
+        let status = record.status.load(Ordering::Relaxed);
+        Some((at, Status(i8::try_from(status).unwrap_or(i8::MIN))))
     }
 
     /// Says that there is news.
@@ -138,26 +153,20 @@ impl Board {
     }
 
     /// Takes the mark back: its owner takes the news now. With the crank.
+    #[inline]
     pub(super) fn unmark(&self) {
         self.rung.unmark(self.place);
     }
 
+    #[inline]
     fn end(&self, record: &Record, status: Status) {
         record.status.store(i32::from(status.0), Ordering::Relaxed);
-        let mut last = self.ended.load(Ordering::Relaxed);
-        loop {
-            record.next.store(last, Ordering::Relaxed);
-            match self.ended.compare_exchange_weak(
-                last,
-                record.index,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => break,
-                Err(now) => last = now,
-            }
+        record.next.store(self.ended.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.ended.store(record.index, Ordering::Release);
+        // Whoever makes progress for this board takes the news right after; others are told.
+        if self.rung.attended.load(Ordering::Relaxed) != self.place {
+            self.rung.mark(self.place);
         }
-        self.rung.mark(self.place);
     }
 }
 
@@ -201,13 +210,25 @@ const WORDS: usize = 64;
 pub(super) struct Rung {
     some: AtomicU64,
     words: [AtomicU64; WORDS],
+    /// Whose news the thread with the crank takes by itself, as soon as its call of progress is over.
+    attended: AtomicU32,
 }
 
 const _: () = assert!(MAX_PEERS <= 64 * 64, "a bit for each peer, and a word for all words");
 
 impl Rung {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { some: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] })
+        let words = [const { AtomicU64::new(0) }; WORDS];
+        Arc::new(Self { some: AtomicU64::new(0), words, attended: AtomicU32::new(NONE) })
+    }
+
+    /// Makes progress by `turn`, with the crank: callbacks mark all boards but that one, whose news the caller takes.
+    #[inline]
+    pub(super) fn attending<R>(&self, board: &Board, turn: impl FnOnce() -> R) -> R {
+        self.attended.store(board.place, Ordering::Relaxed);
+        let result = turn();
+        self.attended.store(NONE, Ordering::Relaxed);
+        result
     }
 
     fn mark(&self, place: u32) {
@@ -219,9 +240,13 @@ impl Rung {
     }
 
     /// Takes one mark.
+    #[inline]
     fn unmark(&self, place: u32) {
         let (word, bit) = (place >> 6, place & 63);
         let Some(w) = usize::try_from(word).ok().and_then(|at| self.words.get(at)) else { return };
+        if w.load(Ordering::Acquire) & 1 << bit == 0 {
+            return;
+        }
         if w.fetch_and(!(1 << bit), Ordering::AcqRel) == 1 << bit {
             self.some.fetch_and(!(1 << word), Ordering::AcqRel);
         }

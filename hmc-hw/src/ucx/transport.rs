@@ -6,14 +6,14 @@
 //!
 //! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`mapped`). Where no lane reaches memory by itself, the same operations go as messages ([`super::soft`]).
 //!
-//! Calls need the worker's crank. Who finds it taken leaves the work in a queue, and whoever polls next posts it.
+//! Calls need the worker's crank. What is posted waits for it, and whoever polls next gives it to UCX.
 
 mod ends;
+mod flights;
 mod mapped;
 mod state;
 mod trips;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::kinds::Caps;
@@ -30,7 +30,8 @@ use super::memory::Memory;
 use super::result::Status;
 use super::soft::{self, Door};
 use super::worker::{Crank, Worker};
-use state::{Group, Local, Remote, State};
+use flights::Flights;
+use state::{Known, Local, Remote, State};
 use trips::Trips;
 
 /// Requests that may be under way to one peer, with those that wait for the crank.
@@ -74,7 +75,6 @@ impl Orphan {
     pub(super) fn is_over(&mut self, crank: &Crank<'_>) -> bool {
         self.state.collect(crank);
         self.state.part(crank);
-        self.state.done.clear();
         let over = self.state.is_quiet();
         if over {
             self.state.forget_keys(crank);
@@ -111,7 +111,6 @@ impl UcxTransport {
         let lanes = endpoint.lanes(&crank);
         let trips = soft::is_wanted(&lanes).then(|| Trips::new(card.door));
         let porch = endpoint.unpack(&crank, card.key);
-        let group = || Group { members: Vec::with_capacity(MAX_REQUESTS), flying: false };
         let state = State {
             board,
             door: Arc::clone(door),
@@ -120,21 +119,12 @@ impl UcxTransport {
             porch: None,
             greeting: false,
             names_memory: worker.context().library().version() >= NAMES_MEMORY,
-            locals: Vec::new(),
-            remotes: Vec::new(),
-            queue: VecDeque::with_capacity(MAX_REQUESTS),
-            flights: vec![None; MAX_REQUESTS].into(),
-            free: (0..FIRST_FLUSH).rev().collect(),
-            unflushed: Vec::with_capacity(MAX_REQUESTS),
-            groups: [group(), group(), group(), group()],
-            flying: 0,
-            done: VecDeque::with_capacity(MAX_REQUESTS),
-            notices: VecDeque::with_capacity(MAX_REQUESTS),
+            known: Known::default(),
+            flights: Flights::new(),
             sends_tags,
             greeted: false,
             wired: false,
             down: false,
-            bytes: 0,
             begun: true,
         };
         // From here on `Drop`, which takes the crank, closes the endpoint.
@@ -175,13 +165,13 @@ impl UcxTransport {
 
     /// Makes memory of this process known under its key. Allocates when a new index appears.
     pub fn learn_local(&mut self, key: RegionKey, memory: Arc<Memory>) {
-        put_at(&mut self.state.locals, key.index, Local { key, memory });
+        put_at(&mut self.state.known.locals, key.index, Local::new(key, memory));
     }
 
     /// Whether the memory of that key is known.
     #[must_use]
     pub fn knows_local(&self, key: RegionKey) -> bool {
-        self.state.local(key).is_some()
+        self.state.known.local(key).is_some()
     }
 
     /// Lets go of memory that nothing uses any more, by the judgement of `keep`. What is under way is not looked at:
@@ -190,7 +180,7 @@ impl UcxTransport {
         if !self.state.is_quiet() {
             return;
         }
-        for place in &mut self.state.locals {
+        for place in &mut self.state.known.locals {
             if place.as_ref().is_some_and(|l| !keep(l.key)) {
                 *place = None;
             }
@@ -210,7 +200,8 @@ impl UcxTransport {
         let crank = self.worker.crank();
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
-        if self.state.remotes.get(at).and_then(Option::as_ref).is_some_and(|r| r.users != 0) {
+        let old = self.state.known.remotes.get(at).and_then(Option::as_ref);
+        if old.is_some_and(|r| self.state.uses(r.region.window)) {
             return Err(Failed {
                 call: "reading a memory key",
                 status: Status::BUSY,
@@ -219,8 +210,8 @@ impl UcxTransport {
         }
         let key = endpoint.unpack(&crank, key)?;
         let mapped = mapped::mapped(&crank, &key, base);
-        let remote = Remote { region, base, key, mapped, leaving: false, users: 0 };
-        if let Some(old) = put_at(&mut self.state.remotes, region.window.index(), remote) {
+        let remote = Remote { region, base, key, mapped, leaving: false };
+        if let Some(old) = put_at(&mut self.state.known.remotes, region.window.index(), remote) {
             // Its owner gave the place to another window, so the fence of the old one has passed.
             old.key.destroy(&crank);
         }
@@ -230,7 +221,7 @@ impl UcxTransport {
     /// The peer takes a window back. Returns whether nothing of ours uses it any more; if not, ask
     /// [`UcxTransport::has_left`] after some progress.
     pub fn leave_remote(&mut self, window: WindowId) -> bool {
-        let place = self.state.remotes.get_mut(usize::from(window.index()));
+        let place = self.state.known.remotes.get_mut(usize::from(window.index()));
         if let Some(remote) = place.and_then(Option::as_mut).filter(|r| r.region.window == window) {
             remote.leaving = true;
         }
@@ -240,8 +231,7 @@ impl UcxTransport {
     /// Whether no operation uses that window any more.
     #[must_use]
     pub fn has_left(&self, window: WindowId) -> bool {
-        let waits = self.state.queue.iter().any(|w| w.remote.window == window);
-        !waits && self.state.remote(window).is_none_or(|r| r.users == 0)
+        !self.state.uses(window)
     }
 
     /// Why the endpoint failed, if it did: bring it down then.
@@ -253,7 +243,7 @@ impl UcxTransport {
     /// Bytes of payload that operations of this end have moved.
     #[must_use]
     pub fn bytes_moved(&self) -> u64 {
-        self.state.bytes
+        self.state.flights.bytes()
     }
 
     /// Whether some work waits for the crank, or for a flush.
@@ -261,12 +251,12 @@ impl UcxTransport {
     pub fn has_work(&self) -> bool {
         let state = &self.state;
         let sends = state.trips.as_ref().is_some_and(Trips::can_send);
-        !state.queue.is_empty() || state.can_flush() || sends || state.board.has_news()
+        state.flights.has_queued() || state.can_flush() || sends || state.board.has_news()
     }
 
     /// A put whose bytes are there and whose tag is to be sent now.
     pub fn take_notice(&mut self) -> Option<WorkRequest> {
-        self.state.notices.pop_front()
+        self.state.flights.take_notice()
     }
 
     /// Whether both ends know each other: before that nothing moves, and with UCX 1.13 a peer that goes may take this
@@ -285,7 +275,7 @@ impl UcxTransport {
     /// Whether no operation is under way and nothing of its memory is in use. A message that UCX still has is a copy.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let all_back = self.state.free.len() == MAX_REQUESTS;
+        let all_back = self.state.flights.len() == 0;
         all_back && (self.is_soft() || !self.state.is_flushing())
     }
 
@@ -303,13 +293,12 @@ impl UcxTransport {
     pub fn advance(&mut self) {
         let state = &mut self.state;
         let Some(crank) = self.worker.try_crank() else { return };
-        while let Some(work) = state.queue.pop_front() {
-            state.launch(&crank, &work);
-        }
+        state.launch(&crank);
         state.flush(&crank);
         state.pump(&crank);
-        if !state.is_quiet() || !state.wired {
-            self.stirred |= crank.progress();
+        let plain = state.trips.is_none() && state.wired && !state.down;
+        if if plain { state.has_requests() } else { !state.is_quiet() || !state.wired } {
+            self.stirred |= crank.progress_for(&state.board);
             state.collect(&crank);
         }
         state.part(&crank);
@@ -331,7 +320,7 @@ impl UcxTransport {
     #[must_use]
     pub fn can_wait(&self) -> bool {
         let state = &self.state;
-        let ended = !state.done.is_empty() || !state.notices.is_empty();
+        let ended = state.flights.has_ended();
         self.is_soft() && !ended && !state.board.has_news()
     }
 
@@ -368,50 +357,38 @@ impl Transport for UcxTransport {
         if matches!(work.opcode, Opcode::PutNotify { .. }) && !state.sends_tags {
             return Err(ErrorKind::Unsupported);
         }
-        // Room for what has ended.
-        let waiting = state.done.len().saturating_add(state.notices.len());
-        if waiting.saturating_add(state.queue.len()) >= state.free.len() {
-            return Err(ErrorKind::Busy);
-        }
-        if state.queue.is_empty()
-            && let Some(moved) = state.copy_mapped(work.opcode, work.local, work.remote)
+        if !state.flights.has_queued()
+            && state.flights.has_room()
+            && state.copy_mapped(work.opcode, work.local, work.remote)
         {
-            match moved {
-                Ok(_) => state.arrived(work),
-                Err(why) => state.finish(work.op, Err(why)),
-            }
+            state.flights.enter_ended(work, Ok(work.local.span.len()));
             return Ok(());
         }
-        if state.local(work.local.key).is_none() {
-            return Err(ErrorKind::UnknownRegion);
+        if !state.flights.enter(work) {
+            return Err(ErrorKind::Busy);
         }
-        match self.worker.try_crank() {
-            Some(crank) if state.queue.is_empty() => state.launch(&crank, work),
-            _ => state.queue.push_back(*work),
+        if state.trips.is_some()
+            && let Some(crank) = self.worker.try_crank()
+        {
+            // The first goes at once; those after it may wait for company.
+            state.launch(&crank);
         }
         Ok(())
     }
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        if !self.state.is_resting() {
+        if self.state.is_stirring() {
             self.advance();
         }
-        let mut n: usize = 0;
-        for place in out {
-            let Some(c) = self.state.done.pop_front() else { break };
-            *place = c;
-            n = n.saturating_add(1);
-        }
-        n
+        self.state.flights.take_done(out)
     }
 
     fn cancel(&mut self, op: OpId) -> CancelOutcome {
         let state = &mut self.state;
-        state.queue.retain(|w| w.op != op);
-        let ended = state.done.iter().any(|c| c.op == op);
-        let ended = ended || state.notices.iter().any(|w| w.op == op);
-        let runs = state.flights.iter().flatten().any(|f| f.work.op == op);
+        state.flights.withdraw(op);
+        let ended = state.flights.keeps(op);
+        let runs = state.flights.iter().any(|f| f.work.op == op);
         if runs || ended { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
     }
 }
@@ -433,21 +410,12 @@ impl Drop for UcxTransport {
             porch: None,
             greeting: false,
             names_memory: false,
-            locals: Vec::new(),
-            remotes: Vec::new(),
-            queue: VecDeque::new(),
-            flights: Box::default(),
-            free: Vec::new(),
-            unflushed: Vec::new(),
-            groups: Default::default(),
-            flying: 0,
-            done: VecDeque::new(),
-            notices: VecDeque::new(),
+            known: Known::default(),
+            flights: Flights::none(),
             sends_tags: false,
             greeted: true,
             wired: false,
             down: true,
-            bytes: 0,
             begun: false,
         };
         let state = std::mem::replace(&mut self.state, fresh);

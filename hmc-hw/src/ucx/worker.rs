@@ -59,9 +59,13 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
 pub struct Crank<'a> {
-    worker: &'a Worker,
-    guard: Option<MutexGuard<'a, ()>>,
+    // The lock is let go before the others hear: fields are dropped in this order.
+    _guard: MutexGuard<'a, ()>,
+    of: Rings<'a>,
 }
+
+/// The worker, whose peers hear of their news when this goes.
+struct Rings<'a>(&'a Worker);
 
 impl fmt::Debug for Crank<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,12 +179,12 @@ impl Worker {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Crank { worker: self, guard: Some(guard) })
+        Some(Crank { _guard: guard, of: Rings(self) })
     }
 
     /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps.
     pub fn crank(&self) -> Crank<'_> {
-        Crank { worker: self, guard: Some(lock(&self.crank)) }
+        Crank { _guard: lock(&self.crank), of: Rings(self) }
     }
 
     /// Makes progress and says whether the descriptor can be slept on. `None`: another thread is at it.
@@ -284,11 +288,11 @@ impl Drop for Worker {
 
 impl Crank<'_> {
     pub(super) fn api(&self) -> &'static sys::Ucp {
-        &self.worker.context.library().api
+        &self.of.0.context.library().api
     }
 
     pub(super) fn worker(&self) -> sys::ucp_worker_h {
-        self.worker.handle.as_ptr()
+        self.of.0.handle.as_ptr()
     }
 
     /// Lets UCX work: receives, sends, ends requests; then answers what came as messages. Says whether anything happened; bounded.
@@ -303,10 +307,16 @@ impl Crank<'_> {
             }
             any = true;
         }
-        if self.worker.hall.calls.is_marked() {
-            any |= self.worker.hall.answer(self);
+        if self.of.0.hall.calls.is_marked() {
+            any |= self.of.0.hall.answer(self);
         }
         any
+    }
+
+    /// As [`Crank::progress`], for one who takes the news of `board` as soon as it is over.
+    #[inline]
+    pub(super) fn progress_for(&self, board: &Board) -> bool {
+        self.of.0.rung.attending(board, || self.progress())
     }
 
     /// Asks the descriptor to tell of the next event. Only after a call of [`Crank::progress`] that found nothing.
@@ -328,19 +338,18 @@ impl Crank<'_> {
 
     /// Lets go of what orphans no longer use.
     pub fn tend(&self) {
-        let mut orphans = lock(&self.worker.orphans);
+        let mut orphans = lock(&self.of.0.orphans);
         if !orphans.is_empty() {
             orphans.retain_mut(|orphan| !orphan.is_over(self));
         }
     }
 }
 
-impl Drop for Crank<'_> {
+impl Drop for Rings<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.guard = None;
-        if self.worker.rung.is_marked() {
-            self.worker.ring();
+        if self.0.rung.is_marked() {
+            self.0.ring();
         }
     }
 }

@@ -105,13 +105,9 @@ impl Peer {
         self.shared.check_process()?;
         if batch.link == self.link.serial && self.link.life() == Life::Ready {
             let mut data = self.link.data();
-            let done = data.transfer_list_now(&batch.region, &batch.list, batch.bytes);
-            if done.is_some() {
+            if data.transfer_list_now(&batch.region, &batch.list, batch.bytes) {
                 data.count(opcode(batch.direction));
-            }
-            drop(data);
-            if let Some(done) = done {
-                return done.map_err(|e| self.failed(e.into()));
+                return Ok(());
             }
         }
         let op = self.post_batch(batch)?;

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::kinds::Caps;
+use hmc_core::lane::Transfer;
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
@@ -177,19 +178,22 @@ impl UcxPort {
         self.ucx.as_ref().is_some_and(UcxTransport::is_soft) && self.door.peer_is_soft()
     }
 
-    /// Does a whole small transfer at once, without an operation, where UCX can. `None` when it must be posted.
+    /// Does a whole small transfer at once, without an operation, where UCX can. `false` when it must be posted.
     #[inline]
     pub(crate) fn transfer_now(
         &mut self,
         opcode: Opcode,
         local: LocalSlice,
         remote: RemoteSlice,
-    ) -> Option<std::result::Result<u64, Failure>> {
+    ) -> bool {
         let len = local.span.len();
-        if len == 0 || len > MAX_CHUNK_BYTES || self.down {
-            return None;
-        }
-        self.ucx.as_mut()?.transfer_now(opcode, local, remote)
+        let small = len != 0 && len <= MAX_CHUNK_BYTES && !self.down;
+        small && self.ucx.as_mut().is_some_and(|ucx| ucx.transfer_now(opcode, local, remote))
+    }
+
+    /// Does all small transfers of a list at once, where UCX can. `false` when they must be posted, all of them.
+    pub(crate) fn transfer_list_now(&mut self, list: &[Transfer]) -> bool {
+        !self.down && self.ucx.as_mut().is_some_and(|ucx| ucx.transfer_list_now(list))
     }
 
     /// Whether the way to the peer is open.

@@ -79,24 +79,37 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
         Way::Get => ("get", "ucp_get"),
     };
     let name = format!("{} {verb} {}", rig.lanes(), size(len));
-    let mut lines = vec![Line::bandwidth(name, len, &pairs, Some(BOUND)).noted("bare calls")];
-    let name = format!("{} {verb} {}, {test}", rig.lanes(), size(len));
-    let beside = rig.perftest.clone().and_then(|perftest| {
-        // Over TCP fewer: on a busy machine each takes milliseconds.
-        let most = if rig.tcp { 1_000 } else { 10_000 };
-        let count = (8 * sample / len).clamp(8, most);
+    let mut lines = vec![Line::bandwidth(name, len, &pairs, None).noted("bare calls")];
+    // Over TCP fewer: on a busy machine each takes milliseconds.
+    let most = if rig.tcp { 1_000 } else { 10_000 };
+    let count = (8 * sample / len).clamp(8, most);
+    let beside = |safe: bool| {
+        let perftest = rig.perftest.clone()?;
         // It warms itself up; after its two processes our caches are cold.
         let warm = || ours().and_then(|_| ours());
-        interleave(RUNS, warm, || Ok(perftest.run(context, test, len, count)?.ns))
-    });
-    lines.push(match beside {
-        Ok(pairs) => {
-            let line = Line::bandwidth(name, len, &pairs, Some(BOUND));
-            // Its passive end looks at a socket once a millisecond; see docs/PERFORMANCE.md.
-            line.noted("ucx_perftest")
-        }
-        Err(why) => Line::missing(name, "GB/s", why),
-    });
+        interleave(RUNS, warm, || {
+            let said = if safe {
+                perftest.run_safe(context, test, len, count)
+            } else {
+                perftest.run(context, test, len, count)
+            };
+            Ok(said?.ns)
+        })
+    };
+    let name = format!("{} {verb} {}, {test}", rig.lanes(), size(len));
+    // Its passive end looks at a socket once a millisecond; see docs/PERFORMANCE.md.
+    if rig.tcp {
+        // Without error handling UCX has lanes and protocols that it takes from those who want to hear of a dead peer.
+        let line =
+            |pairs| Line::bandwidth(&name, len, &pairs, Some(BOUND)).noted("ucx_perftest -e");
+        lines.push(beside(true).map_or_else(|why| Line::missing(&name, "GB/s", why), line));
+        let name = format!("{name} without error handling");
+        let line = |pairs| Line::bandwidth(&name, len, &pairs, None).noted("ucx_perftest");
+        lines.push(beside(false).map_or_else(|why| Line::missing(&name, "GB/s", why), line));
+    } else {
+        let line = |pairs| Line::bandwidth(&name, len, &pairs, Some(BOUND)).noted("ucx_perftest");
+        lines.push(beside(false).map_or_else(|why| Line::missing(&name, "GB/s", why), line));
+    }
     Ok(lines)
 }
 

@@ -63,18 +63,19 @@ fn seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<Vec<Line
     let ours = || Ok(ours_seen(context, rig, seq, len)? / 2.0);
     let pairs = interleave(context.pick(9, 31), ours, || Ok(bare_seen(rig, seq, len)? / 2.0))?;
     let name = format!("{} put {} until seen", rig.lanes(), size(len));
-    let line = Line::latency(name, 1.0, &pairs, Some(BOUND));
+    let line = Line::latency(name, 1.0, &pairs, None);
     let mut lines = vec![line.noted("bare put and flush")];
     lines.push(beside_perftest(context, rig, len, "until seen", ours)?);
     let name = format!("{} put {}, the call alone", rig.lanes(), size(len));
-    lines.push(Line::latency(name, 1.0, &calls(context, rig, len)?, None).noted("nobody reads"));
+    let line = Line::latency(name, 1.0, &calls(context, rig, len)?, None);
+    lines.push(line.noted("bare put and flush; nobody reads"));
     Ok(lines)
 }
 
 /// The call, which returns when the bytes are there.
 fn acknowledged(context: &Context, rig: &Rig, len: u64) -> Res<Vec<Line>> {
     let name = format!("{} put {}, acknowledged", rig.lanes(), size(len));
-    let line = Line::latency(name, 1.0, &calls(context, rig, len)?, Some(BOUND));
+    let line = Line::latency(name, 1.0, &calls(context, rig, len)?, None);
     let mut lines = vec![line.noted("bare ends that never sleep")];
     let ours = || ours_alone(context, rig, len, TCP_ROUNDS);
     lines.push(beside_perftest(context, rig, len, "acknowledged", ours)?);

@@ -420,10 +420,11 @@ impl Door {
     pub(super) fn answer(&self, crank: &Crank<'_>) -> bool {
         let mut inner = lock(&self.inner);
         let mut freed = false;
-        self.replies.take(|number, _| {
+        let mut news = self.replies.take(crank);
+        while let Some((number, _)) = self.replies.next(&mut news) {
             inner.answers.returned(number);
             freed = true;
-        });
+        }
         let sent = inner.answers.send(crank, &self.replies);
         drop(inner);
         match sent {

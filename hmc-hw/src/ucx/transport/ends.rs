@@ -2,7 +2,7 @@
 
 use hmc_core::work::Failure;
 
-use super::state::{Flush, State};
+use super::state::State;
 use super::{CLOSE, GREETING};
 use crate::ucx::endpoint::{Key, told};
 use crate::ucx::memory::Memory;
@@ -49,9 +49,13 @@ impl State {
     /// Closes the endpoint of a peer that is gone, by force. Not while messages to it are under way and UCX has not given
     /// it up: where the path is cut UCX then calls what it has freed (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0).
     /// The peer may be gone for long before the kernel says so; what is under way keeps what it uses.
+    #[inline]
     pub(super) fn part(&mut self, crank: &Crank<'_>) {
+        if !self.down {
+            return;
+        }
         let sends = self.trips.as_ref().is_some_and(|t| !t.is_quiet() || !self.door.is_quiet());
-        if !self.down || (sends && self.board.failure().is_none()) {
+        if sends && self.board.failure().is_none() {
             return;
         }
         if let Some(endpoint) = self.endpoint.take() {
@@ -61,18 +65,13 @@ impl State {
 
     pub(super) fn bring_down(&mut self, crank: &Crank<'_>) {
         self.down = true;
-        for work in std::mem::take(&mut self.queue) {
-            self.finish(work.op, Err(Failure::PeerDead));
-        }
+        self.refuse_queued();
         self.give_up_trips();
         self.part(crank);
         // No flush will be begun for these.
-        for record in std::mem::take(&mut self.unflushed) {
-            if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
-                flight.flush = Flush::Passed;
-                flight.failure = Some(Failure::PeerDead);
-            }
-            self.settle(record);
+        let mut unflushed = self.flights.take_unflushed();
+        while let Some(record) = self.flights.pop(&mut unflushed) {
+            self.release(record, Failure::PeerDead);
         }
         crank.progress();
         self.collect(crank);

@@ -7,12 +7,14 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::region::{LocalSlice, RemoteSlice};
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::lane::Transfer;
+use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+use hmc_core::span::{Extent, Span};
+use hmc_core::work::Opcode;
 use hmc_mem::copy;
 
 use super::UcxTransport;
-use super::state::State;
+use super::state::{Known, State};
 use crate::ucx::endpoint::Key;
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
@@ -33,56 +35,137 @@ pub(super) fn mapped(crank: &Crank<'_>, key: &Key, base: u64) -> Option<Mapped> 
     if status == sys::UCS_OK { NonNull::new(at.cast()).map(Mapped) } else { None }
 }
 
-impl UcxTransport {
-    /// Puts or gets here and now, where the window is mapped: when it answers `Some`, the transfer is over, and a put is
-    /// visible to the peer. `None` when it must be posted.
+impl Mapped {
+    /// Where a range of the window lies.
     #[inline]
-    pub fn transfer_now(
-        &mut self,
-        opcode: Opcode,
-        local: LocalSlice,
-        remote: RemoteSlice,
-    ) -> Option<Result<u64, Failure>> {
-        if self.state.down || matches!(opcode, Opcode::PutNotify { .. }) {
-            return None;
-        }
-        let moved = self.state.copy_mapped(opcode, local, remote)?;
-        self.state.bytes = self.state.bytes.saturating_add(moved.unwrap_or(0));
-        Some(moved)
+    pub(super) fn at(self, span: Span) -> Option<*mut u8> {
+        Some(self.0.as_ptr().wrapping_add(usize::try_from(span.offset()).ok()?))
     }
 }
 
+/// Copies between two places of this process.
+#[inline(always)]
+fn copy_at(opcode: Opcode, here: *mut u8, there: *mut u8, len: usize) {
+    let (to, from) = if opcode == Opcode::Get { (here, there) } else { (there, here) };
+    // SAFETY: the callers proved the local range against registered memory, which `locals` holds. The other lies in the
+    // mapping of the peer's memory, which lives as long as the key, if the peer told the truth of its window (see the module
+    // `ucx` on trust). Neither is reached through references.
+    unsafe { copy::copy_overlapping(to, from, len) };
+}
+
 impl State {
-    /// Copies, if the window is mapped.
-    #[inline]
+    /// Does a transfer here and now, if its window is mapped. `false`: the long way finds out why.
+    #[inline(always)]
     pub(super) fn copy_mapped(
         &self,
         opcode: Opcode,
         local: LocalSlice,
         remote: RemoteSlice,
-    ) -> Option<Result<u64, Failure>> {
-        let window = self.remote(remote.window)?;
-        let Mapped(base) = window.mapped?;
-        let span = match window.judged(opcode, remote) {
-            Ok(span) => span,
-            Err(why) => return Some(Err(why)),
-        };
-        let (here, len, memory) = match self.here(local) {
-            Ok(here) => here,
-            // Memory that is not known yet is registered on the long way.
-            Err(_) => return None,
-        };
-        if memory.memory_type() != sys::UCS_MEMORY_TYPE_HOST {
-            return None;
-        }
-        let there = base.as_ptr().wrapping_add(usize::try_from(span.offset()).ok()?);
-        let (to, from) = if opcode == Opcode::Get { (here, there) } else { (there, here) };
-        // SAFETY: the local range was proven against registered memory, which `locals` holds. The other lies in the mapping
-        // of the peer's memory, which lives as long as the key, if the peer told the truth of its window (see the module
-        // `ucx` on trust). Neither is reached through references.
-        unsafe { copy::copy_overlapping(to, from, len) };
+    ) -> bool {
+        let window = self.known.remote(remote.window);
+        let Some((window, there)) = window.and_then(|w| Some((w, w.mapped?))) else { return false };
+        let judged = window.judged(opcode, remote).ok().and_then(|span| there.at(span));
+        // Memory that is not known yet is registered on the long way.
+        let known = self.known.local(local.key).filter(|l| l.is_host());
+        let here = known.and_then(|l| l.at(local.span));
+        let len = usize::try_from(local.span.len());
+        let (Some(there), Some(here), Ok(len)) = (judged, here, len) else { return false };
+        copy_at(opcode, here, there, len);
         // What the peer is told after this comes after the bytes.
         fence(Ordering::Release);
-        Some(Ok(local.span.len()))
+        true
+    }
+}
+
+/// Both ends of the transfers of a list that lie in the same memory and the same window.
+struct Course {
+    key: RegionKey,
+    window: WindowId,
+    epoch: Epoch,
+    get: bool,
+    here: *mut u8,
+    here_bytes: u64,
+    there: Mapped,
+    extent: Extent,
+}
+
+impl Course {
+    #[inline]
+    fn serves(&self, t: &Transfer) -> bool {
+        let same = self.key == t.local.key && self.window == t.remote.window;
+        same && self.epoch == t.remote.epoch && self.get == (t.opcode == Opcode::Get)
+    }
+
+    /// Copies, if both ranges lie within.
+    #[inline]
+    fn copy(&self, t: &Transfer) -> Option<()> {
+        let (here, there) = (t.local.span, t.remote.span);
+        if here.end() > self.here_bytes || !self.extent.contains(there) || here.len() != there.len()
+        {
+            return None;
+        }
+        let at = self.here.wrapping_add(usize::try_from(here.offset()).ok()?);
+        copy_at(t.opcode, at, self.there.at(there)?, usize::try_from(here.len()).ok()?);
+        Some(())
+    }
+}
+
+impl UcxTransport {
+    /// Puts or gets here and now, where the window is mapped: when it answers `true`, the transfer is over, and a put is
+    /// visible to the peer. `false` when it must be posted, be it to fail.
+    #[inline]
+    pub fn transfer_now(&mut self, opcode: Opcode, local: LocalSlice, remote: RemoteSlice) -> bool {
+        let silent = !self.state.down && !matches!(opcode, Opcode::PutNotify { .. });
+        let done = silent && self.state.copy_mapped(opcode, local, remote);
+        if done {
+            self.state.flights.count_bytes(local.span.len());
+        }
+        done
+    }
+
+    /// As [`UcxTransport::transfer_now`], for all transfers of a list. `false` when it must be posted, all of it: some may
+    /// have been done, and are done again.
+    pub fn transfer_list_now(&mut self, list: &[Transfer]) -> bool {
+        let state = &mut self.state;
+        let (mut course, mut bytes): (Option<Course>, u64) = (None, 0);
+        if state.down {
+            return false;
+        }
+        for t in list {
+            if !course.as_ref().is_some_and(|c| c.serves(t)) {
+                course = state.known.course_of(t);
+            }
+            let Some(course) = &course else { return false };
+            if course.copy(t).is_none() {
+                return false;
+            }
+            bytes = bytes.saturating_add(t.local.span.len());
+        }
+        fence(Ordering::Release);
+        state.flights.count_bytes(bytes);
+        true
+    }
+}
+
+impl Known {
+    /// Where the two ends of a transfer lie, if it may be done and the window is mapped.
+    fn course_of(&self, t: &Transfer) -> Option<Course> {
+        let remote = self.remote(t.remote.window)?;
+        let there = remote.mapped?;
+        remote.judged(t.opcode, t.remote).ok()?;
+        let local = self.local(t.local.key)?;
+        if !local.is_host() || matches!(t.opcode, Opcode::PutNotify { .. }) {
+            return None;
+        }
+        Some(Course {
+            key: t.local.key,
+            window: t.remote.window,
+            epoch: t.remote.epoch,
+            get: t.opcode == Opcode::Get,
+            here: local.start.as_ptr(),
+            here_bytes: local.bytes,
+            there,
+            extent: remote.region.extent,
+        })
     }
 }

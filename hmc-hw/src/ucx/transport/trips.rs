@@ -11,6 +11,7 @@ use super::{FIRST_SEND, MAX_REQUESTS, SENDS};
 use crate::ucx::endpoint::told;
 use crate::ucx::result::{Answer, Status};
 use crate::ucx::soft::{Landing, PIECE, Parcel, Way, view};
+use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
 /// The longest put that shares its message with others.
@@ -84,9 +85,28 @@ impl State {
         }
     }
 
-    /// Begins an operation whose flight is entered already.
-    pub(super) fn depart(&mut self, crank: &Crank<'_>, record: u16, work: &WorkRequest) {
-        let memory = self.local(work.local.key).map(|l| Arc::clone(&l.memory));
+    /// Begins what was accepted.
+    #[cold]
+    pub(super) fn depart(&mut self, crank: &Crank<'_>) {
+        while let Some((record, flight)) = self.flights.next_queued() {
+            let work = flight.work;
+            match self.known.order(&work) {
+                // A message is written and read by processors.
+                Ok(order) if order.memory_type != sys::UCS_MEMORY_TYPE_HOST => {
+                    self.refuse(record, Failure::Unsupported);
+                }
+                Ok(order) if order.len == 0 => {
+                    flight.returned = true;
+                    self.settle(record);
+                }
+                Ok(_) => self.depart_one(crank, record, &work),
+                Err(why) => self.refuse(record, why),
+            }
+        }
+    }
+
+    fn depart_one(&mut self, crank: &Crank<'_>, record: u16, work: &WorkRequest) {
+        let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
         let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
         let Some(trip) = trips.trip(record) else { return };
         let uses = (trip.seq >> 8).wrapping_add(1) & 0x7F_FFFF;
@@ -97,13 +117,20 @@ impl State {
             self.door.expect(Landing { seq, memory, span: work.local.span, come: 0 });
         }
         // Small ones that come while others are under way wait for company: until the next poll, or the next answer.
-        if self.free.len().saturating_add(1) >= MAX_REQUESTS || total > PACKED {
+        if self.flights.len() <= 1 || total > PACKED {
             self.pump(crank);
         }
     }
 
     /// Sends pieces as long as messages are free.
+    #[inline]
     pub(super) fn pump(&mut self, crank: &Crank<'_>) {
+        if self.trips.is_some() {
+            self.send_pieces(crank);
+        }
+    }
+
+    fn send_pieces(&mut self, crank: &Crank<'_>) {
         while let Some((record, sent)) = self.send_piece(crank) {
             if let Err(status) = sent {
                 // The peer cannot tell of bytes that it did not get.
@@ -115,7 +142,7 @@ impl State {
     /// Sends the next piece, if there is one and a message for it.
     fn send_piece(&mut self, crank: &Crank<'_>) -> Option<(u16, Result<Answer, Status>)> {
         let (record, work) = self.next_to_send()?;
-        let memory = Arc::clone(&self.local(work.local.key)?.memory);
+        let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
         let trips = self.trips.as_mut()?;
         let at = trips.parcels.iter().position(|p| !p.is_busy())?;
@@ -162,7 +189,7 @@ impl State {
     fn pack(&mut self, at: usize) {
         while let Some((record, work)) = self.next_to_send() {
             let len = work.local.span.len();
-            let memory = self.local(work.local.key).map(|l| Arc::clone(&l.memory));
+            let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
             let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
             let Some(parcel) = trips.parcels.get_mut(at) else { return };
             let Some(trip) = trips.trips.get_mut(usize::from(record)) else { return };
@@ -186,8 +213,7 @@ impl State {
     fn next_to_send(&mut self) -> Option<(u16, WorkRequest)> {
         let trips = self.trips.as_mut()?;
         while let Some(record) = trips.queue.front().copied() {
-            let flight = self.flights.get(usize::from(record)).copied().flatten();
-            if let Some(flight) = flight.filter(|f| f.failure.is_none()) {
+            if let Some(flight) = self.flights.get(record).filter(|f| f.result.is_ok()) {
                 return Some((record, flight.work));
             }
             trips.queue.pop_front();
@@ -209,8 +235,8 @@ impl State {
 
     /// Ends an operation without the peer's answer.
     fn give_up(&mut self, record: u16, why: Failure) {
-        if let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) {
-            flight.failure = flight.failure.or(Some(why));
+        if let Some(flight) = self.flights.get(record) {
+            flight.fail(why);
         }
         self.answered(record);
     }
@@ -218,10 +244,10 @@ impl State {
     /// Ends an operation.
     fn answered(&mut self, record: u16) {
         let seq = self.trips.as_mut().and_then(|t| t.trip(record)).map(|trip| trip.seq);
-        let Some(Some(flight)) = self.flights.get_mut(usize::from(record)) else { return };
+        let Some(flight) = self.flights.get(record) else { return };
         flight.returned = true;
         if let Some(seq) = seq
-            && flight.failure.is_some()
+            && flight.result.is_err()
             && flight.work.opcode == Opcode::Get
         {
             self.door.expect_no_more(seq);
@@ -251,10 +277,6 @@ impl State {
         let Some(trips) = &mut self.trips else { return };
         trips.queue.clear();
         for record in 0..FIRST_SEND {
-            let flies = matches!(self.flights.get(usize::from(record)), Some(Some(_)));
-            if !flies {
-                continue;
-            }
             self.give_up(record, Failure::PeerDead);
         }
     }

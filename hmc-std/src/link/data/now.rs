@@ -4,14 +4,15 @@ use hmc_core::lane::Transfer;
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::region::{LocalSlice, RemoteSlice};
 use hmc_core::slots::OpId;
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::work::Opcode;
 
 use super::DataState;
 use crate::memory::Region;
 use crate::transport::Port;
 
 impl DataState {
-    /// A small copy into memory that can be reached directly, done here and now; `None` when it must be posted.
+    /// A small copy into memory that can be reached directly, done here and now; `false` when it must be posted, be it to
+    /// fail.
     #[inline]
     pub(crate) fn transfer_now(
         &mut self,
@@ -19,15 +20,15 @@ impl DataState {
         opcode: Opcode,
         local: LocalSlice,
         remote: RemoteSlice,
-    ) -> Option<Result<u64, Failure>> {
+    ) -> bool {
         match self.lane.transport_mut() {
             Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
             Port::Ucx(p) => p.transfer_now(opcode, local, remote),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => None,
+            Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
         }
     }
 
-    /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted, be it to fail.
+    /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted.
     #[inline]
     pub(crate) fn begin_now(
         &mut self,
@@ -37,11 +38,11 @@ impl DataState {
         remote: RemoteSlice,
     ) -> Option<OpId> {
         let slots = self.lane.slots();
-        if slots.in_use() >= slots.capacity() {
+        let has_room = slots.in_use() < slots.capacity();
+        if !has_room || !self.transfer_now(region, opcode, local, remote) {
             return None;
         }
-        let bytes = self.transfer_now(region, opcode, local, remote)?.ok()?;
-        let op = self.lane.record(bytes).ok()?;
+        let op = self.lane.record(local.span.len()).ok()?;
         self.arm(op);
         if let Some(word) = self.words.get(usize::from(op.index)) {
             let _ = word.finish(op.generation, true);
@@ -50,22 +51,20 @@ impl DataState {
         Some(op)
     }
 
-    /// A list of small copies, of so many bytes in all, into memory that can be reached directly, done here and now; `None`
+    /// A list of small copies, of so many bytes in all, into memory that can be reached directly, done here and now; `false`
     /// when it must be posted, all of it: some copies may have been done, and are done again.
     pub(crate) fn transfer_list_now(
         &mut self,
         region: &Region,
         list: &[Transfer],
         bytes: u64,
-    ) -> Option<Result<(), Failure>> {
+    ) -> bool {
         if bytes > MAX_CHUNK_BYTES {
-            return None;
+            return false;
         }
-        for t in list {
-            if let Err(why) = self.transfer_now(region, t.opcode, t.local, t.remote)? {
-                return Some(Err(why));
-            }
+        if let Port::Ucx(p) = self.lane.transport_mut() {
+            return p.transfer_list_now(list);
         }
-        Some(Ok(()))
+        list.iter().all(|t| self.transfer_now(region, t.opcode, t.local, t.remote))
     }
 }

@@ -289,7 +289,7 @@ impl ShmPort {
         Some(copy_mapped(m, words, region, opcode, local.span, remote, whole))
     }
 
-    /// Does a whole small transfer at once, without an operation. `None` when it must be posted.
+    /// Does a whole small transfer at once, without an operation. `false` when it must be posted, be it to fail.
     #[inline]
     pub(crate) fn transfer_now(
         &mut self,
@@ -297,16 +297,17 @@ impl ShmPort {
         opcode: Opcode,
         local: Range,
         remote: RemoteSlice,
-    ) -> Option<Result<u64, Failure>> {
+    ) -> bool {
         let len = local.len();
         if len > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
-            return None;
+            return false;
         }
-        let m = self.mapped(remote.window)?;
-        let words = self.peer_page.as_ref()?;
-        let result = copy_mapped(m, words, region, opcode, local, remote, len).map(|()| len);
-        self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
-        Some(result)
+        let (Some(m), Some(words)) = (self.mapped(remote.window), self.peer_page.as_ref()) else {
+            return false;
+        };
+        let done = copy_mapped(m, words, region, opcode, local, remote, len).is_ok();
+        self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
+        done
     }
 
     /// The bytes of a transfer are in place: report it, or let the tag follow.

@@ -1,0 +1,508 @@
+//! The operations of one peer, from the post until their completion is taken.
+//!
+//! A record is a place of this table; its number is what UCX's callbacks name. Free records, requests that wait for the
+//! crank, puts that no flush covers yet, the puts of each flush, and what has ended are lists through the records: nothing
+//! is copied from one queue to the next, and a flush of any number of puts begins in a few instructions.
+
+use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+use hmc_core::slots::OpId;
+use hmc_core::span::Extent;
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+
+use super::{FLUSHES, MAX_REQUESTS};
+
+/// No record.
+const NONE: u16 = u16::MAX;
+/// Flushes under way, all of them: a bit each.
+const ALL: u8 = (1 << FLUSHES) - 1;
+
+/// What stands in a record that was never used.
+const NO_WORK: WorkRequest = WorkRequest {
+    op: OpId { index: 0, generation: 0 },
+    opcode: Opcode::Put,
+    when: CompleteWhen::Local,
+    local: LocalSlice { key: RegionKey { index: 0, generation: 0 }, span: Extent::new(0).whole() },
+    remote: RemoteSlice { window: WindowId(0), epoch: Epoch(0), span: Extent::new(0).whole() },
+};
+
+/// A request under way, or about to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) work: WorkRequest,
+    /// What became of it, or will if nothing fails: all bytes moved.
+    pub(super) result: Result<u64, Failure>,
+    /// UCX gave the request back.
+    pub(super) returned: bool,
+    /// A flush that covers it has to pass first.
+    pub(super) waits: bool,
+    flies: bool,
+    /// The record after it on its list.
+    next: u16,
+}
+
+impl Flight {
+    /// It will end with that, unless it has failed already.
+    pub(super) fn fail(&mut self, why: Failure) {
+        if self.result.is_ok() {
+            self.result = Err(why);
+        }
+    }
+}
+
+/// Some records, the oldest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    head: u16,
+    tail: u16,
+}
+
+const EMPTY: List = List { head: NONE, tail: NONE };
+
+/// Puts a record at the end of a list. Its own `next` is `NONE`.
+#[inline]
+fn append(records: &mut [Flight], list: &mut List, record: u16) {
+    match records.get_mut(usize::from(list.tail)) {
+        Some(last) => last.next = record,
+        None => list.head = record,
+    }
+    list.tail = record;
+}
+
+/// Frees the first record of a list. What it was can still be read.
+#[inline]
+fn take<'a>(records: &'a mut [Flight], list: &mut List, free: &mut u16) -> Option<&'a Flight> {
+    let record = list.head;
+    let flight = records.get_mut(usize::from(record))?;
+    list.head = std::mem::replace(&mut flight.next, *free);
+    if list.head == NONE {
+        list.tail = NONE;
+    }
+    *free = record;
+    Some(flight)
+}
+
+impl Default for List {
+    fn default() -> Self {
+        EMPTY
+    }
+}
+
+/// The records.
+#[derive(Debug)]
+pub(super) struct Flights {
+    records: Box<[Flight]>,
+    free: u16,
+    /// Records of operations that have not ended.
+    count: usize,
+    /// Requests that UCX was not given yet.
+    queued: List,
+    /// Puts that want a flush which was not begun.
+    unflushed: List,
+    flushes: [List; FLUSHES],
+    /// Which of them are under way.
+    flying: u8,
+    /// What has ended.
+    done: List,
+    /// Puts whose bytes are there and whose tags are to be sent, by the owner.
+    notices: List,
+    /// Bytes of payload that have moved.
+    bytes: u64,
+}
+
+impl Flights {
+    /// A table of [`MAX_REQUESTS`] records.
+    pub(super) fn new() -> Self {
+        let record = |next| Flight {
+            work: NO_WORK,
+            result: Ok(0),
+            returned: false,
+            waits: false,
+            flies: false,
+            next,
+        };
+        let count = u16::try_from(MAX_REQUESTS).unwrap_or(NONE);
+        let after =
+            |at: u16| if at.saturating_add(1) < count { at.saturating_add(1) } else { NONE };
+        Self { records: (0..count).map(|at| record(after(at))).collect(), free: 0, ..Self::none() }
+    }
+
+    /// A table without records.
+    pub(super) fn none() -> Self {
+        Self {
+            records: Box::default(),
+            free: NONE,
+            count: 0,
+            queued: EMPTY,
+            unflushed: EMPTY,
+            flushes: [EMPTY; FLUSHES],
+            flying: 0,
+            done: EMPTY,
+            notices: EMPTY,
+            bytes: 0,
+        }
+    }
+
+    /// How many operations have not ended.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of payload that have moved.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts bytes that have moved without an operation.
+    #[inline]
+    pub(super) fn count_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
+
+    /// Whether something that has ended was not taken yet.
+    pub(super) fn has_ended(&self) -> bool {
+        self.done.head != NONE || self.notices.head != NONE
+    }
+
+    /// Whether an operation has ended, and was not taken yet.
+    pub(super) fn keeps(&self, op: OpId) -> bool {
+        [self.done, self.notices].into_iter().any(|mut list| {
+            std::iter::from_fn(|| self.pop(&mut list))
+                .any(|r| self.records.get(usize::from(r)).is_some_and(|f| f.work.op == op))
+        })
+    }
+
+    /// Whether a flush is under way.
+    #[inline]
+    pub(super) fn is_flushing(&self) -> bool {
+        self.flying != 0
+    }
+
+    /// Whether puts want a flush that was not begun.
+    #[inline]
+    pub(super) fn wants_flush(&self) -> bool {
+        self.unflushed.head != NONE
+    }
+
+    /// Whether one more flush may be begun.
+    #[inline]
+    pub(super) fn may_flush(&self) -> bool {
+        self.flying != ALL
+    }
+
+    /// All that have not ended.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Flight> {
+        self.records.iter().filter(|f| f.flies)
+    }
+
+    /// The operation of that record, if it has not ended.
+    #[inline]
+    pub(super) fn get(&mut self, record: u16) -> Option<&mut Flight> {
+        self.records.get_mut(usize::from(record)).filter(|f| f.flies)
+    }
+
+    /// Whether one more operation would find room.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.free != NONE
+    }
+
+    /// An operation that is over already. `false`: there is no room.
+    #[inline]
+    pub(super) fn enter_ended(&mut self, work: &WorkRequest, result: Result<u64, Failure>) -> bool {
+        let Some(record) = self.occupy(work, result) else { return false };
+        self.end(record);
+        true
+    }
+
+    #[inline]
+    fn occupy(&mut self, work: &WorkRequest, result: Result<u64, Failure>) -> Option<u16> {
+        let record = self.free;
+        let flight = self.records.get_mut(usize::from(record))?;
+        self.free = flight.next;
+        let (returned, waits, flies) = (false, false, true);
+        *flight = Flight { work: *work, result, returned, waits, flies, next: NONE };
+        // As many as there are records at the most.
+        self.count = self.count.wrapping_add(1);
+        Some(record)
+    }
+
+    /// A request is to be given to UCX. `false`: there is no room.
+    #[inline]
+    pub(super) fn enter(&mut self, work: &WorkRequest) -> bool {
+        let all = Ok(work.local.span.len());
+        let Some(record) = self.occupy(work, all) else { return false };
+        append(&mut self.records, &mut self.queued, record);
+        true
+    }
+
+    /// Whether some wait for the crank.
+    #[inline]
+    pub(super) fn has_queued(&self) -> bool {
+        self.queued.head != NONE
+    }
+
+    /// The oldest of those, which is UCX's from now on, with its record.
+    #[inline]
+    pub(super) fn next_queued(&mut self) -> Option<(u16, &mut Flight)> {
+        let record = self.queued.head;
+        let flight = self.records.get_mut(usize::from(record))?;
+        self.queued.head = std::mem::replace(&mut flight.next, NONE);
+        if self.queued.head == NONE {
+            self.queued.tail = NONE;
+        }
+        Some((record, flight))
+    }
+
+    /// Takes those of an operation out that wait for the crank. How many there were.
+    pub(super) fn withdraw(&mut self, op: OpId) -> usize {
+        let before = self.count;
+        let mut rest = EMPTY;
+        while let Some((record, flight)) = self.next_queued() {
+            if flight.work.op == op {
+                flight.flies = false;
+                self.count = self.count.wrapping_sub(1);
+                self.give_back(record);
+            } else {
+                append(&mut self.records, &mut rest, record);
+            }
+        }
+        self.queued = rest;
+        before.saturating_sub(self.count)
+    }
+
+    /// A put wants a flush.
+    #[inline]
+    pub(super) fn want_flush(&mut self, record: u16) {
+        append(&mut self.records, &mut self.unflushed, record);
+    }
+
+    /// The operation is over: it waits to be taken.
+    #[inline]
+    pub(super) fn end(&mut self, record: u16) {
+        let Some(flight) = self.get(record) else { return };
+        (flight.flies, flight.next) = (false, NONE);
+        let (result, opcode) = (flight.result, flight.work.opcode);
+        self.count = self.count.wrapping_sub(1);
+        self.bytes = self.bytes.wrapping_add(result.unwrap_or(0));
+        // The tag of what has arrived follows, by the owner's way.
+        let tagged = matches!(opcode, Opcode::PutNotify { .. }) && result.is_ok();
+        let list = if tagged { &mut self.notices } else { &mut self.done };
+        append(&mut self.records, list, record);
+    }
+
+    /// A flush has passed: what it covered waits for it no more, and what has come back, too, is over.
+    #[inline]
+    pub(super) fn pass(&mut self, number: u16) {
+        let mut list = self.end_flush(number);
+        while let Some(record) = self.pop(&mut list) {
+            if let Some(flight) = self.get(record) {
+                flight.waits = false;
+                if flight.returned {
+                    self.end(record);
+                }
+            }
+        }
+    }
+
+    /// The record is free again.
+    #[inline]
+    fn give_back(&mut self, record: u16) {
+        if let Some(flight) = self.records.get_mut(usize::from(record)) {
+            flight.next = std::mem::replace(&mut self.free, record);
+        }
+    }
+
+    /// What became of operations, each once, the oldest first. How many were written.
+    #[inline]
+    pub(super) fn take_done(&mut self, out: &mut [Completion]) -> usize {
+        let mut n: usize = 0;
+        for place in out {
+            let Some(flight) = take(&mut self.records, &mut self.done, &mut self.free) else {
+                break;
+            };
+            place.op = flight.work.op;
+            place.result = flight.result;
+            n = n.wrapping_add(1);
+        }
+        n
+    }
+
+    /// A put whose bytes are there and whose tag is to be sent now.
+    pub(super) fn take_notice(&mut self) -> Option<WorkRequest> {
+        let flight = take(&mut self.records, &mut self.notices, &mut self.free)?;
+        Some(flight.work)
+    }
+
+    /// The oldest of a list, which may go on another one then.
+    #[inline]
+    pub(super) fn pop(&self, list: &mut List) -> Option<u16> {
+        let record = list.head;
+        list.head = self.records.get(usize::from(record))?.next;
+        Some(record)
+    }
+
+    /// A flush of all that want one is begun: its number. `None` when too many are under way.
+    #[inline]
+    pub(super) fn begin_flush(&mut self) -> Option<u16> {
+        let at = (!self.flying).trailing_zeros();
+        let place = self.flushes.get_mut(usize::try_from(at).ok()?)?;
+        *place = std::mem::take(&mut self.unflushed);
+        self.flying |= 1 << at;
+        u16::try_from(at).ok()
+    }
+
+    /// That flush is over: what it covers.
+    #[inline]
+    pub(super) fn end_flush(&mut self, number: u16) -> List {
+        let Some(place) = self.flushes.get_mut(usize::from(number)) else { return EMPTY };
+        self.flying &= !(1 << number);
+        std::mem::take(place)
+    }
+
+    /// What that flush would have covered wants one anew.
+    pub(super) fn fail_flush(&mut self, number: u16) {
+        let mut list = self.end_flush(number);
+        while let Some(record) = self.pop(&mut list) {
+            if let Some(flight) = self.get(record) {
+                flight.next = NONE;
+            }
+            self.want_flush(record);
+        }
+    }
+
+    /// No flush will be begun any more: what wanted one.
+    pub(super) fn take_unflushed(&mut self) -> List {
+        std::mem::take(&mut self.unflushed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::slots::OpId;
+    use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+
+    use super::{Flights, List, NO_WORK};
+    use crate::ucx::transport::{FLUSHES, MAX_REQUESTS};
+
+    fn enter(flights: &mut Flights, waits: bool) -> u16 {
+        assert!(flights.enter(&NO_WORK));
+        let (record, flight) = flights.next_queued().unwrap();
+        (flight.returned, flight.waits) = (true, waits);
+        if waits {
+            flights.want_flush(record);
+        }
+        record
+    }
+
+    fn all(flights: &Flights, mut list: List) -> Vec<u16> {
+        std::iter::from_fn(|| flights.pop(&mut list)).collect()
+    }
+
+    fn done(flights: &mut Flights) -> Vec<Result<u64, Failure>> {
+        let nothing = Completion { op: NO_WORK.op, result: Ok(0) };
+        let mut out = [nothing; MAX_REQUESTS + 1];
+        let n = flights.take_done(&mut out);
+        out[..n].iter().map(|c| c.result).collect()
+    }
+
+    #[test]
+    fn a_flush_covers_what_came_before_it_in_order() {
+        let mut flights = Flights::new();
+        let first: Vec<u16> = (0..3).map(|_| enter(&mut flights, true)).collect();
+        let get = enter(&mut flights, false);
+        let one = flights.begin_flush().unwrap();
+        assert!(!flights.wants_flush() && flights.is_flushing());
+        let second: Vec<u16> = (0..2).map(|_| enter(&mut flights, true)).collect();
+        let two = flights.begin_flush().unwrap();
+        let list = flights.end_flush(two);
+        assert_eq!(all(&flights, list), second, "flushes may end in any order");
+        let list = flights.end_flush(one);
+        assert_eq!(all(&flights, list), first);
+        assert!(!flights.is_flushing());
+        for record in first.into_iter().chain(second).chain([get]) {
+            flights.end(record);
+        }
+        assert_eq!(flights.len(), 0);
+        assert_eq!(done(&mut flights).len(), 6);
+    }
+
+    #[test]
+    fn what_waits_for_the_crank_keeps_its_order_and_can_be_withdrawn() {
+        let mut flights = Flights::new();
+        let work = |index| WorkRequest { op: OpId { index, generation: 0 }, ..NO_WORK };
+        for index in [1, 2, 1, 3, 1] {
+            assert!(flights.enter(&work(index)));
+        }
+        assert_eq!((flights.withdraw(work(1).op), flights.len()), (3, 2));
+        assert!(flights.enter(&work(4)));
+        let mut order = Vec::new();
+        while let Some((_, flight)) = flights.next_queued() {
+            order.push(flight.work.op.index);
+        }
+        assert_eq!(order, [2, 3, 4]);
+        assert!(!flights.has_queued());
+    }
+
+    #[test]
+    fn what_has_come_back_is_over_with_its_flush() {
+        let mut flights = Flights::new();
+        let back = enter(&mut flights, true);
+        let late = enter(&mut flights, true);
+        flights.get(late).unwrap().returned = false;
+        let number = flights.begin_flush().unwrap();
+        flights.pass(number);
+        assert_eq!((flights.len(), flights.has_ended()), (1, true));
+        assert!(flights.get(back).is_none());
+        assert!(!flights.get(late).unwrap().waits);
+        assert_eq!(done(&mut flights), [Ok(0)]);
+        assert!(done(&mut flights).is_empty());
+        assert_eq!(enter(&mut flights, false), back, "its record is given out again");
+    }
+
+    #[test]
+    fn a_tag_is_to_be_sent_only_when_its_bytes_are_there() {
+        let mut flights = Flights::new();
+        let work = WorkRequest { opcode: Opcode::PutNotify { tag: 7 }, ..NO_WORK };
+        assert!(flights.enter_ended(&work, Ok(0)));
+        assert!(flights.enter_ended(&work, Err(Failure::PeerDead)));
+        assert!(flights.keeps(work.op));
+        assert_eq!(flights.take_notice(), Some(work));
+        assert_eq!(flights.take_notice(), None);
+        assert_eq!(done(&mut flights), [Err(Failure::PeerDead)]);
+        assert!(!flights.keeps(work.op) && !flights.has_ended());
+    }
+
+    #[test]
+    fn what_a_failed_flush_covered_wants_one_anew() {
+        let mut flights = Flights::new();
+        let a = enter(&mut flights, true);
+        let b = enter(&mut flights, true);
+        let failed = flights.begin_flush().unwrap();
+        let c = enter(&mut flights, true);
+        flights.fail_flush(failed);
+        let list = flights.take_unflushed();
+        assert_eq!(all(&flights, list), [c, a, b]);
+    }
+
+    #[test]
+    fn records_and_flushes_are_bounded_and_come_back() {
+        let mut flights = Flights::new();
+        for round in 0..3 {
+            let mut records: Vec<u16> =
+                (0..MAX_REQUESTS).map(|_| enter(&mut flights, true)).collect();
+            assert!(!flights.enter(&NO_WORK), "{round}");
+            assert_eq!(flights.len(), MAX_REQUESTS);
+            records.sort_unstable();
+            records.dedup();
+            assert_eq!(records.len(), MAX_REQUESTS);
+            let begun: Vec<u16> = std::iter::from_fn(|| flights.begin_flush()).collect();
+            assert_eq!((begun.len(), flights.may_flush()), (FLUSHES, false));
+            begun.into_iter().for_each(|number| flights.pass(number));
+            assert!(!flights.has_room(), "what has ended keeps its record until it is taken");
+            assert_eq!(done(&mut flights).len(), MAX_REQUESTS);
+            assert!(flights.has_room());
+            assert_eq!((flights.len(), flights.is_flushing()), (0, false));
+        }
+    }
+}
