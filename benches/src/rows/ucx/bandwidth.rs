@@ -66,7 +66,7 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
     let sample = if rig.tcp { SAMPLE_BYTES.1 } else { SAMPLE_BYTES.0 };
     let times = (sample / len).clamp(if rig.tcp { 2 } else { 1 }, 512);
     let depth = if rig.tcp { (IN_FLIGHT_BYTES / len).clamp(2, IN_FLIGHT) } else { 1 };
-    let ours = || ours(context, rig, way, len, times, depth);
+    let ours = || timed_ours(context, rig, way, len, times, depth);
     let bare = || {
         let duo = &mut *rig.duo.borrow_mut();
         rig.bare
@@ -85,9 +85,12 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
     let count = (8 * sample / len).clamp(8, most);
     let beside = |safe: bool| {
         let perftest = rig.perftest.clone()?;
-        // It warms itself up; after its two processes our caches are cold.
-        let warm = || ours().and_then(|_| ours());
-        interleave(RUNS, warm, || {
+        // It warms itself up; after its two processes our caches are cold. Then both move as many bytes.
+        let long = || {
+            ours()?;
+            timed_ours(context, rig, way, len, count, depth)
+        };
+        interleave(RUNS, long, || {
             let said = if safe {
                 perftest.run_safe(context, test, len, count)
             } else {
@@ -114,7 +117,14 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
 }
 
 /// Nanoseconds for one of ours.
-fn ours(context: &Context, rig: &Rig, way: Way, len: u64, times: u64, depth: u64) -> Res<f64> {
+fn timed_ours(
+    context: &Context,
+    rig: &Rig,
+    way: Way,
+    len: u64,
+    times: u64,
+    depth: u64,
+) -> Res<f64> {
     let peer = &rig.peer;
     debug_assert_eq!(peer.conn(), Some(ConnType::Ucx));
     let count = u32::try_from(times).map_err(text)?;
