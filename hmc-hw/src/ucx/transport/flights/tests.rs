@@ -1,3 +1,5 @@
+//! Flushes cover what came before them, in order; records are bounded and come back; what failed sends no tag.
+
 use hmc_core::slots::OpId;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
