@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Res, text};
 
@@ -63,14 +63,28 @@ impl Helper {
 
     /// Its next line: `ok ...`, without the `ok`.
     pub(crate) fn hear(&mut self) -> Res<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        self.hear_within(PATIENCE)?.ok_or_else(silent)
+    }
+
+    /// Its next line, while `turn` is called again and again.
+    pub(crate) fn hear_while(&mut self, mut turn: impl FnMut()) -> Res<String> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            turn();
+            if let Some(line) = self.hear_within(Duration::ZERO)? {
+                return Ok(line);
+            }
+        }
+        Err(silent())
+    }
+
+    fn hear_within(&mut self, patience: Duration) -> Res<Option<String>> {
+        match self.lines.recv_timeout(patience) {
             Ok(line) => match line.strip_prefix("ok") {
-                Some(rest) => Ok(rest.trim().to_owned()),
+                Some(rest) => Ok(Some(rest.trim().to_owned())),
                 None => Err(format!("the helper process says: {line}")),
             },
-            Err(RecvTimeoutError::Timeout) => {
-                Err(format!("the helper process was silent for {} s", PATIENCE.as_secs()))
-            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err("the helper process ended".to_owned()),
         }
     }
@@ -89,6 +103,10 @@ impl Helper {
             Err(RecvTimeoutError::Disconnected) => Err("the helper process ended".to_owned()),
         }
     }
+}
+
+fn silent() -> String {
+    format!("the helper process was silent for {} s", PATIENCE.as_secs())
 }
 
 impl Drop for Helper {

@@ -91,8 +91,7 @@ impl End {
         calls.wait(get).map_err(text)?;
         drop(calls);
         here.driven_gets = driven_gets;
-        here.stop()?;
-        helper.hear()?;
+        here.stop(helper)?;
         Ok(here)
     }
 
@@ -122,18 +121,20 @@ impl End {
         }
         let result = job(&self.calls()?)?;
         if serves {
-            self.stop()?;
-            helper.hear()?;
+            self.stop(helper)?;
         }
         Ok(result)
     }
 
-    /// Tells the passive end to stop.
-    fn stop(&mut self) -> Res<()> {
+    /// Tells the passive end to stop, and waits until it has. Without a flush: its answer could come to the passive end's
+    /// worker after the last turn that it takes.
+    fn stop(&mut self, helper: &mut Helper) -> Res<()> {
         self.stops += 1;
         let calls = self.calls()?;
         self.store(&calls, self.bytes + SCRATCH, self.stops)?;
-        put_now(&calls, self.bytes + SCRATCH, self.bytes + STOP, 8)
+        let put = calls.put(self.bytes + SCRATCH, self.bytes + STOP, 8).map_err(text)?;
+        calls.wait(put).map_err(text)?;
+        helper.hear_while(|| calls.progress()).map(drop)
     }
 
     /// The passive end: makes progress until it was told to stop for the `n`th time.
