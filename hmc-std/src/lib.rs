@@ -59,6 +59,7 @@ mod news;
 mod node;
 pub mod op;
 pub mod peer;
+mod prepared;
 pub mod probe;
 mod redial;
 pub mod session;
@@ -86,6 +87,7 @@ pub use memory::{ConnBuffer, Region, Span};
 pub use node::inbox::{Message, Want};
 pub use op::{OpError, OpId};
 pub use peer::{Explanation, Peer};
+pub use prepared::Prepared;
 pub use session::{Session, SessionBuilder};
 pub use window::{RemoteWindow, Window};
 

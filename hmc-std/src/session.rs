@@ -3,25 +3,22 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::kinds::Rank;
 use hmc_core::wire::hello::HostId;
-use hmc_mem::os::fork::ForkGuard;
 use hmc_mem::os::limits;
 
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::{Config, Environment, Progress};
-use crate::driver::{Driver, Token};
-use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::link::{Life, Link};
 use crate::listen::Listener;
-use crate::memory::{ConnBuffer, RegionTable};
-use crate::shared::{Parts, Shared};
-use crate::ucx::Plane;
+use crate::memory::ConnBuffer;
+use crate::prepared::Prepared;
+use crate::shared::Shared;
 
 /// A process's part in a job: its rank, its buffer, its listeners, its peers.
 ///
@@ -44,9 +41,9 @@ impl Deref for Session {
 #[derive(Clone, Debug)]
 #[must_use = "call start()"]
 pub struct SessionBuilder {
-    config: Config,
+    pub(crate) config: Config,
     environment: Environment,
-    tcp: Option<String>,
+    pub(crate) tcp: Option<String>,
 }
 
 impl Session {
@@ -55,6 +52,10 @@ impl Session {
     pub fn builder(rank: u32) -> SessionBuilder {
         let environment = Environment::read();
         SessionBuilder { config: Config::new(Rank(rank), &environment), environment, tcp: None }
+    }
+
+    pub(crate) fn of(communicator: Communicator) -> Self {
+        Self { communicator }
     }
 
     /// The buffer that offsets of `put` and `get` address.
@@ -229,71 +230,21 @@ impl SessionBuilder {
     /// # Errors
     /// `InvalidConfig` names the setting; `NoCredentials` for an address beyond loopback;
     /// `DuplicateRank` when a live process has the rank; `NoSpace` for the buffer; `SystemLimit`.
-    pub fn start(mut self) -> Result<Session> {
-        if let Some(text) = &self.tcp {
-            let addr = text.parse().map_err(|_| {
-                Error::config(format!("`{text}` is no listening address: write IP:PORT"))
-            })?;
-            self.config.tcp = Some(addr);
-        }
-        self.config.check()?;
-        let config = self.config;
-        let regions = Arc::new(RegionTable::default());
-        let driver = Arc::new(Driver::new(config.progress)?);
-        let plane = if config.ucx.wanted {
-            Some(Plane::start(&config.ucx, config.progress, &driver)?)
-        } else {
-            None
-        };
-        let region = match &plane {
-            Some(plane) if config.buffer_bytes > 0 => {
-                plane.allocate(&regions, config.buffer_bytes)?
-            }
-            _ => regions.allocate(config.buffer_bytes)?,
-        };
-        let buffer = ConnBuffer::new(region)?;
-        let mut listeners = Vec::new();
-        if let Some(addr) = config.tcp {
-            listeners.push(Listener::tcp(addr)?);
-        }
-        if let Some(dir) = &config.uds_dir {
-            listeners.push(Listener::uds(dir, config.rank)?);
-        }
-        for (i, l) in (0u32..).zip(&listeners) {
-            if let Some(fd) = l.fd() {
-                driver.watch(fd, Token::Listener(i))?;
-            }
-        }
-        let shared = Shared::new(Parts {
-            config,
-            driver: Arc::clone(&driver),
-            regions,
-            buffer,
-            listeners,
-            host: host_id(),
-            incarnation: Incarnation(clock::wall_nanos()),
-            fork: ForkGuard::new()?,
-            plane,
-        });
-        let weak = Arc::downgrade(&shared);
-        let limit = |what: String| Error::new(ErrorKind::SystemLimit, what);
-        let (tell, begun) = mpsc::sync_channel(1);
-        let engine = std::thread::Builder::new()
-            .name(format!("hmc-{}", shared.config.rank))
-            .spawn(move || {
-                let engine = Engine::new();
-                let _ = tell.send(());
-                engine.run(&weak, &driver);
-            })
-            .map_err(|e| limit(format!("cannot start a thread: {e}")))?;
-        // What it allocates at its beginning is behind us: transfers allocate nothing.
-        begun.recv().map_err(|_| limit("the session's thread ended at once".to_owned()))?;
-        Ok(Session { communicator: Communicator::new(shared, engine) })
+    pub fn start(self) -> Result<Session> {
+        self.prepare()?.start()
+    }
+
+    /// Makes the buffer and nothing else: its bytes can be written before rank and addresses are known.
+    ///
+    /// # Errors
+    /// `NoSpace` for the buffer; `Unavailable` with [`SessionBuilder::ucx`] and no UCX; `SystemLimit`.
+    pub fn prepare(self) -> Result<Prepared> {
+        Prepared::new(self)
     }
 }
 
 /// A hash of the boot id: equal for processes of one running system.
-fn host_id() -> HostId {
+pub(crate) fn host_id() -> HostId {
     let text = limits::boot_id().unwrap_or_default();
     let hash = blake3::hash(text.as_bytes());
     let mut id = [0; 16];

@@ -347,3 +347,27 @@ fn client_of(dir: &TempDir) -> (Session, Peer) {
     let peer = s.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
     (s, peer)
 }
+
+/// A buffer can be filled before rank and addresses are known; a start that fails can be tried again, and it happens once.
+#[test]
+fn a_prepared_session_keeps_what_was_written_until_it_starts() {
+    for via in Via::all() {
+        let dir = TempDir::new();
+        let target = server(&dir, MIB);
+        let mut prepared = Session::builder(0).buffer(MIB).prepare().unwrap();
+        prepared.buffer().fill(0, 4096, 0x5A).unwrap();
+        prepared.listen_uds(dir.path());
+        prepared.set_rank(1);
+        let e = prepared.start().expect_err("that rank lives");
+        assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{via:?}: {e}");
+        prepared.set_rank(3);
+        let source = prepared.start().unwrap();
+        assert_eq!(source.rank().0, 3, "{via:?}");
+        assert_eq!(prepared.start().expect_err("once").kind(), ErrorKind::InvalidConfig);
+        let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        peer.put(0, 8192, 4096).unwrap();
+        let mut got = [0; 4096];
+        target.buffer().read_at(8192, &mut got).unwrap();
+        assert_eq!(got, [0x5A; 4096], "{via:?}");
+    }
+}
