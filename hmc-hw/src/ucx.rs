@@ -1,7 +1,7 @@
 //! UCX: one library over InfiniBand, RoCE, shared memory, TCP and the memory of devices.
 //!
 //! From the ground up: `sys` is what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
-//! it, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
+//! it, [`settings`] is what it is set up with, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
 //! the peers of a session, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
 //! [`soft`] moves bytes by messages where no lane reaches memory by itself, and [`transport`] joins them to the core's
 //! border. [`bare`] is the reference of measurements: UCX without all that.
@@ -25,6 +25,7 @@ pub mod memory;
 mod printed;
 mod process;
 pub mod result;
+pub mod settings;
 pub mod soft;
 mod sys;
 pub mod transport;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hmc_core::kinds::Rank;
 use hmc_core::limits;
+use hmc_hw::ucx::settings::USER_KEYS;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -62,8 +63,8 @@ pub(crate) struct Ucx {
     pub(crate) library: Option<PathBuf>,
     pub(crate) prefixes: Vec<PathBuf>,
     pub(crate) user_tls: Option<String>,
-    /// `UCX_ZCOPY_THRESH` is set.
-    pub(crate) user_threshold: bool,
+    /// Keys of `UCX_*` variables that are set, of those that would be set by themselves.
+    pub(crate) user_keys: Vec<&'static str>,
     /// UCX's messages go to `tracing`.
     pub(crate) log: bool,
 }
@@ -85,8 +86,8 @@ pub struct Environment {
     pub ucx_lib: Option<PathBuf>,
     /// `UCX_TLS`, UCX's own list of transports.
     pub ucx_tls: Option<String>,
-    /// Whether `UCX_ZCOPY_THRESH` is set, which then holds.
-    pub ucx_zcopy: bool,
+    /// Those of [`USER_KEYS`] that are set as `UCX_*` variables, which then hold.
+    pub ucx_keys: Vec<&'static str>,
     /// Folders under which Python packages may be: `VIRTUAL_ENV`, `CONDA_PREFIX`, `$HOME/.local`.
     pub prefixes: Vec<PathBuf>,
 }
@@ -113,7 +114,10 @@ impl Environment {
             ucx: get("HMC_UCX").is_some_and(|v| v == "1"),
             ucx_lib: path("HMC_UCX_LIB"),
             ucx_tls: get("UCX_TLS").and_then(|v| v.into_string().ok()),
-            ucx_zcopy: get("UCX_ZCOPY_THRESH").is_some(),
+            ucx_keys: USER_KEYS
+                .into_iter()
+                .filter(|key| get(&format!("UCX_{key}")).is_some())
+                .collect(),
             prefixes: [
                 path("VIRTUAL_ENV"),
                 path("CONDA_PREFIX"),
@@ -167,7 +171,7 @@ impl Config {
                 library: env.ucx_lib.clone(),
                 prefixes: env.prefixes.clone(),
                 user_tls: env.ucx_tls.clone(),
-                user_threshold: env.ucx_zcopy,
+                user_keys: env.ucx_keys.clone(),
                 ..Ucx::default()
             },
         }

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::region::{LocalSlice, RegionKey};
-use hmc_hw::ucx::context::{Context, Failed, Settings};
+use hmc_hw::ucx::context::{Context, Failed};
 use hmc_hw::ucx::library::{Library, Search, Unavailable};
 use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::settings::Settings;
 
 use crate::config::{Progress, Ucx as Config};
 use crate::driver::Driver;
@@ -104,12 +105,6 @@ fn is_shared_memory(transport: &str) -> bool {
     ["posix/", "sysv/", "xpmem/"].iter().any(|name| transport.starts_with(name))
 }
 
-/// Whether this machine has RDMA devices: the kernel shows a folder for each.
-fn has_hardware() -> bool {
-    let devices = std::fs::read_dir("/sys/class/infiniband");
-    devices.is_ok_and(|mut devices| devices.next().is_some())
-}
-
 /// One of UCX's own messages.
 fn note(m: &log::Message<'_>) {
     let (file, line, text) = (m.file, m.line, m.text);
@@ -133,8 +128,7 @@ fn open(config: &Config) -> Result<Arc<Context>> {
     let settings = Settings {
         keys: config.keys.clone(),
         user_tls: config.user_tls.clone(),
-        user_threshold: config.user_threshold,
-        without_hardware: !has_hardware(),
+        user_keys: config.user_keys.clone(),
     };
     Ok(Context::new(library, &settings)?)
 }

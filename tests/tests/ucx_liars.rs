@@ -13,7 +13,7 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::work::Opcode;
 use hmc_hw::ucx::bare::Bare;
-use hmc_hw::ucx::context::Settings;
+use hmc_hw::ucx::settings::Settings;
 use hmc_tests::scene::seed;
 use hmc_tests::standin::StandIn;
 use hmc_tests::ucx_pair::Built;

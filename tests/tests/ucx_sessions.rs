@@ -96,9 +96,10 @@ static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn ucx_speaks_to_who_asks() {
-    use hmc_hw::ucx::context::{Context, Settings};
+    use hmc_hw::ucx::context::Context;
     use hmc_hw::ucx::library::{Library, Search};
     use hmc_hw::ucx::log::{Level, hand_to};
+    use hmc_hw::ucx::settings::Settings;
     let named = std::env::var_os("HMC_UCX_LIB").map(Into::into);
     let library = Library::load(&Search { named, ..Search::default() }).unwrap();
     assert!(hand_to(library, |m| {

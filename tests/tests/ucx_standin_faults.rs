@@ -16,9 +16,10 @@ use hmc_core::kinds::Access;
 use hmc_core::slots::OpId;
 use hmc_core::transport::{ErrorKind, Transport as _};
 use hmc_core::work::{Completion, Failure, Opcode};
-use hmc_hw::ucx::context::{Context, Settings};
+use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
+use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
 use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
 use hmc_tests::ucx_pair::{Built, Rings, meet};
@@ -346,7 +347,7 @@ fn a_set_up_that_fails_half_way_gives_everything_back() {
                 break;
             }
         }
-        // The one setting that an older release may not know is passed over when it cannot be made.
+        // Settings that an older release may not know are passed over when they cannot be made.
         let harmless = function == "ucp_config_modify";
         assert_eq!(failed > 0, !harmless, "{function}");
     }

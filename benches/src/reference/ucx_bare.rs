@@ -6,8 +6,8 @@
 use std::sync::atomic::Ordering;
 
 use hmc_hw::ucx::bare::{Bare, Calls};
-use hmc_hw::ucx::context::Settings;
 use hmc_hw::ucx::library::{Library, Search};
+use hmc_hw::ucx::settings::{Settings, USER_KEYS};
 
 use super::pages::spin;
 use crate::helper::Helper;
@@ -50,7 +50,8 @@ impl End {
         // The passive end sleeps between its turns, and a look after it, every 20 s, would hold up a flush until it wakes.
         let keys = vec![("KEEPALIVE_INTERVAL".to_owned(), "inf".to_owned())];
         let user_tls = std::env::var("UCX_TLS").ok();
-        let settings = Settings { keys, user_tls, ..Settings::default() };
+        // UCX as it is by itself.
+        let settings = Settings { keys, user_tls, user_keys: USER_KEYS.to_vec() };
         let bare = Bare::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
         Ok(Self { bare, bytes, driven: only_tcp(), driven_gets: true, stops: 0 })
     }

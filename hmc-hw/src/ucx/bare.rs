@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use super::board::{Bell, Board};
 use super::card::Card;
-use super::context::{Context, Failed, Settings, check};
+use super::context::{Context, Failed, check};
 use super::endpoint::{Endpoint, Key, plain};
 use super::library::Library;
 use super::memory::Memory;
 use super::process::Process;
 use super::result::{Answer, Status};
+use super::settings::Settings;
 use super::sys;
 use super::worker::{Crank, Worker, address_of};
 

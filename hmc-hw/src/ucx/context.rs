@@ -5,54 +5,11 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::library::{Library, OLDEST, Version};
+use super::library::{Library, OLDEST};
 use super::printed::{printed, resources};
 use super::result::Status;
+use super::settings::Settings;
 use super::sys;
-
-/// Lanes of shared memory do not advertise that they notice a peer's death and are left out of endpoints that want it,
-/// unless told so. The keys of the single transports inherit this one, and 1.13 heeds only this one. It also complains,
-/// on standard output and for each worker, about keys that nothing uses: see [`has_memory_lanes`].
-const MEMORY_LANES: (&CStr, &CStr) = (c"MM_ERROR_HANDLING", c"y");
-
-/// Messages over TCP are sent from where they lie, whatever their length: by itself UCX 1.22 copies those of more than 16 KiB
-/// twice, and in pieces of 8 KiB. With hardware the choice is UCX's.
-const NO_COPIES: (&CStr, &CStr) = (c"ZCOPY_THRESH", c"0");
-/// The release that began to choose so.
-const COPIES: Version = Version { major: 1, minor: 14, release: 0 };
-
-/// Whether a value of `UCX_TLS` allows lanes of shared memory.
-fn has_memory_lanes(tls: &str) -> bool {
-    let is_one = |name: &str| {
-        matches!(name.trim(), "all" | "sm" | "shm" | "mm" | "posix" | "sysv" | "xpmem")
-    };
-    match tls.strip_prefix('^') {
-        // Without one of them there still is the other.
-        Some(without) => !without.split(',').any(|name| matches!(name.trim(), "sm" | "shm" | "mm")),
-        None => tls.split(',').any(is_one),
-    }
-}
-
-/// What a context is made with. The user's `UCX_*` variables hold, unless a setting here says otherwise.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Keys of UCX's configuration without `UCX_`, with values: `("TLS", "tcp,self")`.
-    pub keys: Vec<(String, String)>,
-    /// The user's `UCX_TLS`, if there is one.
-    pub user_tls: Option<String>,
-    /// The user has set `UCX_ZCOPY_THRESH`.
-    pub user_threshold: bool,
-    /// This machine has no RDMA hardware.
-    pub without_hardware: bool,
-}
-
-impl Settings {
-    /// The transports that may be used.
-    fn tls(&self) -> &str {
-        let own = self.keys.iter().rev().find(|(key, _)| key == "TLS").map(|(_, value)| value);
-        own.or(self.user_tls.as_ref()).map_or("all", String::as_str)
-    }
-}
 
 /// A call of UCX failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,12 +103,9 @@ impl Context {
     /// [`Failed`]: a setting that UCX does not know, or no device for what `TLS` asks.
     pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, Failed> {
         let mut config = Config::read(library)?;
-        if has_memory_lanes(settings.tls()) {
-            // A release without the key does not need it; what the lanes are is asked of the endpoint.
-            let _ = config.set(MEMORY_LANES.0, MEMORY_LANES.1);
-        }
-        if settings.without_hardware && !settings.user_threshold && library.version() >= COPIES {
-            let _ = config.set(NO_COPIES.0, NO_COPIES.1);
+        for (key, value) in settings.own(library.version()) {
+            // A release without a key has nothing that it is for.
+            let _ = config.set(key, value);
         }
         for (key, value) in &settings.keys {
             let text = |s: &str| {
@@ -261,30 +215,5 @@ const fn zeroed_params() -> sys::ucp_params_t {
         estimated_num_ppn: 0,
         name: ptr::null(),
         node_local_id: 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Settings, has_memory_lanes};
-
-    #[test]
-    fn lanes_of_shared_memory_are_told_from_others() {
-        for tls in ["all", "sm", "tcp,posix", "sysv,cma,self", "rc, shm", "^tcp", "^posix"] {
-            assert!(has_memory_lanes(tls), "{tls}");
-        }
-        for tls in ["tcp", "tcp,self", "rc,ud", "cma", "", "^sm", "^tcp,shm"] {
-            assert!(!has_memory_lanes(tls), "{tls}");
-        }
-    }
-
-    #[test]
-    fn what_was_asked_for_here_comes_before_the_user_s_variable() {
-        let mut settings = Settings::default();
-        assert_eq!(settings.tls(), "all");
-        settings.user_tls = Some("tcp".into());
-        assert_eq!(settings.tls(), "tcp");
-        settings.keys.push(("TLS".into(), "sm".into()));
-        assert_eq!(settings.tls(), "sm");
     }
 }

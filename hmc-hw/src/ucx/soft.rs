@@ -38,7 +38,8 @@ use super::worker::Crank;
 const MESSAGE: u32 = 0;
 /// Bytes of a message before what follows.
 const HEAD_BYTES: usize = 8 + DATA_FRAME_BYTES;
-/// Payload of one message. With its heads it fits a segment that a TCP lane receives (`UCX_TCP_RX_SEG_SIZE`, 64 KiB).
+/// Payload of one message. With its heads it fits a segment that a TCP lane sends (`settings`) and receives
+/// (`UCX_TCP_RX_SEG_SIZE`), 64 KiB.
 pub(super) const PIECE: u64 = 60 << 10;
 
 /// Bytes of a message in which small puts share.
@@ -97,8 +98,8 @@ impl Parcel {
         self.bytes.extend_from_slice(&frame.emit());
     }
 
-    /// Whether one more frame with that many bytes belongs in: together they are as long as what TCP takes at once
-    /// (`UCX_TCP_TX_SEG_SIZE`, 8 KiB).
+    /// Whether one more frame with that many bytes belongs in: together they are one segment of TCP, even one of the length
+    /// that UCX gives it by itself (`UCX_TCP_TX_SEG_SIZE`, 8 KiB).
     pub(super) fn has_room(&self, more: u64) -> bool {
         let used = self.bytes.len().saturating_add(2 * HEAD_BYTES);
         usize::try_from(more).is_ok_and(|more| used.saturating_add(more) <= TOGETHER)

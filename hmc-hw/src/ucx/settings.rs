@@ -1,0 +1,187 @@
+//! What UCX is set up with: keys of its configuration that the user gives, and those that are set here by themselves.
+//!
+//! UCX reads the user's `UCX_*` variables first; then come the keys of [`Settings::own`], then [`Settings::keys`].
+
+use std::ffi::CStr;
+
+use super::library::Version;
+
+/// A key of UCX's configuration, without `UCX_`, and its value.
+type Setting = (&'static CStr, &'static CStr);
+
+/// Lanes of shared memory do not advertise that they notice a peer's death and are left out of endpoints that want it,
+/// unless told so. The keys of the single transports inherit this one, and 1.13 heeds only this one.
+const MEMORY_LANES: Setting = (c"MM_ERROR_HANDLING", c"y");
+
+/// A key of TCP's.
+struct TcpKey {
+    name: &'static CStr,
+    /// For releases before [`WHOLE_NAMES`].
+    short: &'static CStr,
+    value: &'static CStr,
+}
+
+/// From this release on a call of `ucp_config_modify` finds a transport's key by its whole name; those before it want it
+/// without the transport's, and give it to all transports that know such a key.
+const WHOLE_NAMES: Version = Version { major: 1, minor: 17, release: 0 };
+
+/// Nothing is sent over TCP from where it lies: where the rest of such a message is refused by its socket, UCX ends the
+/// message twice (`uct_tcp_ep_handle_disconnected` and `uct_tcp_ep_sendv`, tcp_ep.c, in all releases up to 1.22.0 at
+/// least). With assertions, as Debian builds it, that ends the process; without, it counts in memory that may be another
+/// request's by then. What we send has a head and a body, and a lane that takes one piece has to copy two. It must
+/// not be none: the short messages of 1.13 are three pieces, of which the lane allows two more than this says. (CMA has
+/// such a key, too, and uses one piece for what lies in one.)
+const NOTHING_IN_PLACE: TcpKey = TcpKey { name: c"TCP_MAX_IOV", short: c"MAX_IOV", value: c"1" };
+
+/// What is copied is one segment, as long as what a peer receives by itself ([`TCP_RX`]): UCX's own 8 KiB make eight of it.
+const ONE_SEGMENT: TcpKey =
+    TcpKey { name: c"TCP_TX_SEG_SIZE", short: c"TX_SEG_SIZE", value: c"64k" };
+
+impl TcpKey {
+    fn of(&self, version: Version) -> Setting {
+        (if version < WHOLE_NAMES { self.short } else { self.name }, self.value)
+    }
+}
+
+const TCP_IOV: &str = "TCP_MAX_IOV";
+const TCP_TX: &str = "TCP_TX_SEG_SIZE";
+/// Never less than a segment that is sent: a lane with less than [`ONE_SEGMENT`] could not be opened.
+const TCP_RX: &str = "TCP_RX_SEG_SIZE";
+
+/// Keys that a user may have set for reasons of his own: they are not touched then. See [`Settings::user_keys`].
+pub const USER_KEYS: [&str; 3] = [TCP_IOV, TCP_TX, TCP_RX];
+
+/// What a context is made with. The user's `UCX_*` variables hold, unless a setting here says otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Keys of UCX's configuration without `UCX_`, with values: `("TLS", "tcp,self")`.
+    pub keys: Vec<(String, String)>,
+    /// The user's `UCX_TLS`, if there is one.
+    pub user_tls: Option<String>,
+    /// Those of [`USER_KEYS`] that the user has set by variables.
+    pub user_keys: Vec<&'static str>,
+}
+
+impl Settings {
+    /// The transports that may be used.
+    fn tls(&self) -> &str {
+        let own = self.keys.iter().rev().find(|(key, _)| key == "TLS").map(|(_, value)| value);
+        own.or(self.user_tls.as_ref()).map_or("all", String::as_str)
+    }
+
+    /// Whether the user has set that key, in one way or the other.
+    fn has(&self, key: &str) -> bool {
+        self.user_keys.contains(&key) || self.keys.iter().any(|(name, _)| name == key)
+    }
+
+    /// What is set here by itself, for that release. Only for lanes that there may be: UCX complains, on standard output
+    /// and for each worker, about keys that nothing uses.
+    pub(super) fn own(&self, version: Version) -> impl Iterator<Item = Setting> {
+        let tls = self.tls();
+        let tcp = has_lanes(tls, &TCP);
+        let segment = tcp && !self.has(TCP_TX) && !self.has(TCP_RX);
+        let settings = [
+            has_lanes(tls, &MEMORY).then_some(MEMORY_LANES),
+            (tcp && !self.has(TCP_IOV)).then(|| NOTHING_IN_PLACE.of(version)),
+            segment.then(|| ONE_SEGMENT.of(version)),
+        ];
+        settings.into_iter().flatten()
+    }
+}
+
+/// Names in `UCX_TLS` for some lanes.
+struct Names {
+    /// Any of them allows such lanes.
+    with: &'static [&'static str],
+    /// Any of them behind `^` leaves none.
+    without: &'static [&'static str],
+}
+
+const TCP: Names = Names { with: &["all", "tcp"], without: &["tcp"] };
+
+/// Without one kind of shared memory there still is the other.
+const MEMORY: Names = Names {
+    with: &["all", "sm", "shm", "mm", "posix", "sysv", "xpmem"],
+    without: &["sm", "shm", "mm"],
+};
+
+/// Whether a value of `UCX_TLS` allows lanes of those names.
+fn has_lanes(tls: &str, names: &Names) -> bool {
+    match tls.strip_prefix('^') {
+        Some(without) => !without.split(',').any(|name| names.without.contains(&name.trim())),
+        None => tls.split(',').any(|name| names.with.contains(&name.trim())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MEMORY, Settings, TCP, WHOLE_NAMES, has_lanes};
+    use crate::ucx::library::OLDEST;
+
+    #[test]
+    fn lanes_of_shared_memory_are_told_from_others() {
+        for tls in ["all", "sm", "tcp,posix", "sysv,cma,self", "rc, shm", "^tcp", "^posix"] {
+            assert!(has_lanes(tls, &MEMORY), "{tls}");
+        }
+        for tls in ["tcp", "tcp,self", "rc,ud", "cma", "", "^sm", "^tcp,shm"] {
+            assert!(!has_lanes(tls, &MEMORY), "{tls}");
+        }
+    }
+
+    #[test]
+    fn lanes_of_tcp_are_told_from_others() {
+        for tls in ["all", "tcp", "sm, tcp", "^sm", "^ud,posix"] {
+            assert!(has_lanes(tls, &TCP), "{tls}");
+        }
+        for tls in ["sm", "rc,ud,self", "", "^tcp", "^sm, tcp"] {
+            assert!(!has_lanes(tls, &TCP), "{tls}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_here_comes_before_the_user_s_variable() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.tls(), "all");
+        settings.user_tls = Some("tcp".into());
+        assert_eq!(settings.tls(), "tcp");
+        settings.keys.push(("TLS".into(), "sm".into()));
+        assert_eq!(settings.tls(), "sm");
+    }
+
+    fn own(settings: &Settings) -> Vec<&'static str> {
+        settings.own(WHOLE_NAMES).map(|(key, _)| key.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_lanes_that_there_may_be_are_set_up() {
+        let over = |tls: &str| own(&Settings { user_tls: Some(tls.into()), ..Settings::default() });
+        assert_eq!(over("tcp,self"), ["TCP_MAX_IOV", "TCP_TX_SEG_SIZE"]);
+        assert_eq!(over("sm,self"), ["MM_ERROR_HANDLING"]);
+        assert_eq!(over("all"), ["MM_ERROR_HANDLING", "TCP_MAX_IOV", "TCP_TX_SEG_SIZE"]);
+        assert_eq!(over("rc"), [""; 0]);
+    }
+
+    #[test]
+    fn older_releases_are_told_keys_without_the_transport() {
+        let settings = Settings { user_tls: Some("tcp".into()), ..Settings::default() };
+        let said: Vec<_> = settings.own(OLDEST).collect();
+        assert_eq!(said, [(c"MAX_IOV", c"1"), (c"TX_SEG_SIZE", c"64k")]);
+    }
+
+    #[test]
+    fn what_the_user_has_set_is_not_touched() {
+        for (key, left) in [
+            ("TCP_MAX_IOV", "TCP_TX_SEG_SIZE"),
+            ("TCP_TX_SEG_SIZE", "TCP_MAX_IOV"),
+            ("TCP_RX_SEG_SIZE", "TCP_MAX_IOV"),
+        ] {
+            let tls = ("TLS".to_owned(), "tcp".to_owned());
+            let by_variable =
+                Settings { keys: vec![tls.clone()], user_keys: vec![key], ..Settings::default() };
+            assert_eq!(own(&by_variable), [left], "{key}");
+            let by_call =
+                Settings { keys: vec![tls, (key.into(), "1".into())], ..Settings::default() };
+            assert_eq!(own(&by_call), [left], "{key}");
+        }
+    }
+}
