@@ -25,7 +25,13 @@ impl Actor {
     /// When it cannot be started.
     #[must_use]
     pub fn spawn(program: &str) -> Self {
+        Self::spawn_with(program, &[])
+    }
+
+    /// The same, with variables of its own.
+    fn spawn_with(program: &str, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(program)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -49,7 +55,16 @@ impl Actor {
     /// When it cannot be started.
     #[must_use]
     pub fn session(program: &str, settings: &str) -> Self {
-        let mut actor = Self::spawn(program);
+        Self::session_with(program, settings, &[])
+    }
+
+    /// The same, with variables of its own.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn session_with(program: &str, settings: &str, variables: &[(&str, &str)]) -> Self {
+        let mut actor = Self::spawn_with(program, variables);
         let answer = actor.ask(&format!("start {settings}"));
         actor.tcp = answer.split_whitespace().next().and_then(|a| a.parse().ok());
         actor

@@ -19,4 +19,5 @@ pub mod raw;
 pub mod scene;
 pub mod soak;
 pub mod standin;
+pub mod strace;
 pub mod ucx_pair;

@@ -6,13 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hmc_std::{Access, ConnType, Peer, Session, Span, Window};
 use hmc_tests::actor::Actor;
 use hmc_tests::scene::{skipped, until};
+use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -22,20 +21,9 @@ const KIB: u64 = 1 << 10;
 const MOST: u32 = 12;
 
 /// Somebody who kills an actor at the `nth` attachment that one of its threads makes from now.
-fn killer(actor: &Actor, nth: u32) -> Result<Child, String> {
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-o", "/dev/null", "-e", "trace=shmat"]);
-    strace.arg(format!("--inject=shmat:signal=KILL:when={nth}"));
-    strace.arg("-p").arg(actor.pid().to_string()).stderr(Stdio::piped());
-    let mut strace = strace.spawn().map_err(|e| format!("no strace: {e}"))?;
-    let mut said = String::new();
-    let mut words = BufReader::new(strace.stderr.take().unwrap());
-    words.read_line(&mut said).map_err(|e| e.to_string())?;
-    if said.contains("attached") {
-        return Ok(strace);
-    }
-    let _ = strace.wait();
-    Err(format!("strace may not attach: {said}"))
+fn killer(actor: &Actor, nth: u32) -> Result<Strace, String> {
+    let inject = format!("--inject=shmat:signal=KILL:when={nth}");
+    Strace::attach(actor.pid(), &["-f", "-o", "/dev/null", "-e", "trace=shmat", &inject])
 }
 
 /// The session, a window of plain memory for one of its peers, and that peer's process.
@@ -102,7 +90,7 @@ fn victim(hub: &Session, address: &str, rank: u32, from: From, nth: u32) -> Resu
         drop(window);
     }
     drop(actor);
-    let _ = strace.wait();
+    strace.wait();
     Ok(!lives)
 }
 

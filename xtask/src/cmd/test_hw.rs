@@ -16,8 +16,8 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// Time to install something.
 const INSTALL: Duration = Duration::from_secs(600);
 
-/// Debian's package and what kills a process in the middle of a call; and the wheel from the Python package index, with
-/// the version that is supported and tested.
+/// Debian's package, and what kills a process in the middle of a call or lets the call fail; and the wheel from the Python
+/// package index, with the version that is supported and tested.
 const DEBIAN: [&str; 2] = ["libucx0", "strace"];
 const WHEEL: &str = "libucx-cu12==1.22.0";
 
@@ -110,7 +110,7 @@ fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
                 command.args(DEBIAN);
             }
             let done = shell::stream(&mut command, INSTALL).map_err(Verdict::Failed)?;
-            // Without strace one test says that it is missing.
+            // Without strace two tests say that it is missing.
             if !done.success && !is_there() {
                 let why = format!("`{}`: {}", shell::shown(&command), done.why());
                 return Err(Verdict::skipped(why, "`apt install libucx0` as root"));
@@ -162,11 +162,12 @@ fn library_in(home: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("libucp.so.0").exists())
 }
 
-/// The conformance suite over single lanes, the partitions and the death in the middle of a message, then the process tests over all lanes of this machine and over
-/// TCP alone.
+/// The conformance suite over single lanes, the partitions, the death in the middle of a message and sends that fail, then
+/// the process tests over all lanes of this machine and over TCP alone.
 fn suites(root: &Path, ucx: &Ucx) -> Answer {
     println!("with {} library", ucx.name);
-    let mut lanes = test(root, ucx, &["ucx_lanes", "ucx_sessions", "ucx_killed", "partition"]);
+    let lanes = ["ucx_lanes", "ucx_sessions", "ucx_killed", "ucx_failed_sends", "partition"];
+    let mut lanes = test(root, ucx, &lanes);
     let mut all = test(root, ucx, &PROCESS_TESTS);
     let mut tcp = test(root, ucx, &PROCESS_TESTS);
     lanes.args(["--ignored", "--nocapture"]);
