@@ -63,6 +63,7 @@ pub(crate) struct Ucx {
     pub(crate) library: Option<PathBuf>,
     pub(crate) prefixes: Vec<PathBuf>,
     pub(crate) user_tls: Option<String>,
+    pub(crate) user_devices: Option<String>,
     /// Keys of `UCX_*` variables that are set, of those that would be set by themselves.
     pub(crate) user_keys: Vec<&'static str>,
     /// UCX's messages go to `tracing`.
@@ -86,6 +87,8 @@ pub struct Environment {
     pub ucx_lib: Option<PathBuf>,
     /// `UCX_TLS`, UCX's own list of transports.
     pub ucx_tls: Option<String>,
+    /// `UCX_NET_DEVICES`, UCX's own list of devices.
+    pub ucx_devices: Option<String>,
     /// Those of [`USER_KEYS`] that are set as `UCX_*` variables, which then hold.
     pub ucx_keys: Vec<&'static str>,
     /// Folders under which Python packages may be: `VIRTUAL_ENV`, `CONDA_PREFIX`, `$HOME/.local`.
@@ -114,6 +117,7 @@ impl Environment {
             ucx: get("HMC_UCX").is_some_and(|v| v == "1"),
             ucx_lib: path("HMC_UCX_LIB"),
             ucx_tls: get("UCX_TLS").and_then(|v| v.into_string().ok()),
+            ucx_devices: get("UCX_NET_DEVICES").and_then(|v| v.into_string().ok()),
             ucx_keys: USER_KEYS
                 .into_iter()
                 .filter(|key| get(&format!("UCX_{key}")).is_some())
@@ -171,6 +175,7 @@ impl Config {
                 library: env.ucx_lib.clone(),
                 prefixes: env.prefixes.clone(),
                 user_tls: env.ucx_tls.clone(),
+                user_devices: env.ucx_devices.clone(),
                 user_keys: env.ucx_keys.clone(),
                 ..Ucx::default()
             },

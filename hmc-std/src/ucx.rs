@@ -128,6 +128,7 @@ fn open(config: &Config) -> Result<Arc<Context>> {
     let settings = Settings {
         keys: config.keys.clone(),
         user_tls: config.user_tls.clone(),
+        user_devices: config.user_devices.clone(),
         user_keys: config.user_keys.clone(),
     };
     Ok(Context::new(library, &settings)?)

@@ -51,7 +51,8 @@ impl End {
         let keys = vec![("KEEPALIVE_INTERVAL".to_owned(), "inf".to_owned())];
         let user_tls = std::env::var("UCX_TLS").ok();
         // UCX as it is by itself.
-        let settings = Settings { keys, user_tls, user_keys: USER_KEYS.to_vec() };
+        let user_keys = USER_KEYS.to_vec();
+        let settings = Settings { keys, user_tls, user_keys, ..Settings::default() };
         let bare = Bare::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
         Ok(Self { bare, bytes, driven: only_tcp(), driven_gets: true, stops: 0 })
     }

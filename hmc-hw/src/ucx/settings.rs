@@ -1,6 +1,6 @@
 //! What UCX is set up with: keys of its configuration that the user gives, and those that are set here by themselves.
 //!
-//! UCX reads the user's `UCX_*` variables first; then come the keys of [`Settings::own`], then [`Settings::keys`].
+//! UCX reads the user's `UCX_*` variables first; then come the keys that are set here, then [`Settings::keys`].
 
 use std::ffi::CStr;
 
@@ -58,27 +58,44 @@ pub struct Settings {
     pub keys: Vec<(String, String)>,
     /// The user's `UCX_TLS`, if there is one.
     pub user_tls: Option<String>,
+    /// The user's `UCX_NET_DEVICES`, if it is set.
+    pub user_devices: Option<String>,
     /// Those of [`USER_KEYS`] that the user has set by variables.
     pub user_keys: Vec<&'static str>,
 }
 
 impl Settings {
-    /// The transports that may be used.
-    fn tls(&self) -> &str {
-        let own = self.keys.iter().rev().find(|(key, _)| key == "TLS").map(|(_, value)| value);
-        own.or(self.user_tls.as_ref()).map_or("all", String::as_str)
+    /// The value of a key that a user has set by a call, else by a variable.
+    fn value<'a>(&'a self, key: &str, variable: Option<&'a String>) -> &'a str {
+        let own = self.keys.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value);
+        own.or(variable).map_or("all", String::as_str)
     }
 
-    /// Whether the user has set that key, in one way or the other.
+    /// The transports that may be used.
+    fn tls(&self) -> &str {
+        self.value("TLS", self.user_tls.as_ref())
+    }
+
+    /// Whether there may be lanes of TCP. Its devices are the kernel's network interfaces, whose names have no colon;
+    /// those of RDMA end with a port: `mlx5_0:1`.
+    fn has_tcp(&self) -> bool {
+        let devices = self.value("NET_DEVICES", self.user_devices.as_ref());
+        let all_but = devices.starts_with('^');
+        has_lanes(self.tls(), &TCP)
+            && (all_but || !devices.split(',').all(|name| name.contains(':')))
+    }
+
+    /// Whether the user has set that key of TCP's: by a variable, or by a call, by its whole name or without `TCP_`.
     fn has(&self, key: &str) -> bool {
-        self.user_keys.contains(&key) || self.keys.iter().any(|(name, _)| name == key)
+        let short = |name: &str| name.trim_start_matches("TCP_").to_owned();
+        self.user_keys.contains(&key) || self.keys.iter().any(|(name, _)| short(name) == short(key))
     }
 
     /// What is set here by itself, for that release. Only for lanes that there may be: UCX complains, on standard output
     /// and for each worker, about keys that nothing uses.
     pub(super) fn own(&self, version: Version) -> impl Iterator<Item = Setting> {
         let tls = self.tls();
-        let tcp = has_lanes(tls, &TCP);
+        let tcp = self.has_tcp();
         let segment = tcp && !self.has(TCP_TX) && !self.has(TCP_RX);
         let settings = [
             has_lanes(tls, &MEMORY).then_some(MEMORY_LANES),
@@ -153,12 +170,39 @@ mod tests {
     }
 
     #[test]
+    fn tcp_lanes_send_nothing_from_where_it_lies() {
+        for tls in ["all", "tcp", "tcp,self", "rc,tcp", "^sm"] {
+            let settings = Settings { user_tls: Some(tls.into()), ..Settings::default() };
+            assert!(settings.own(WHOLE_NAMES).any(|s| s == (c"TCP_MAX_IOV", c"1")), "{tls}");
+            assert!(settings.own(OLDEST).any(|s| s == (c"MAX_IOV", c"1")), "{tls}");
+        }
+    }
+
+    #[test]
     fn only_lanes_that_there_may_be_are_set_up() {
         let over = |tls: &str| own(&Settings { user_tls: Some(tls.into()), ..Settings::default() });
         assert_eq!(over("tcp,self"), ["TCP_MAX_IOV", "TCP_TX_SEG_SIZE"]);
         assert_eq!(over("sm,self"), ["MM_ERROR_HANDLING"]);
         assert_eq!(over("all"), ["MM_ERROR_HANDLING", "TCP_MAX_IOV", "TCP_TX_SEG_SIZE"]);
         assert_eq!(over("rc"), [""; 0]);
+    }
+
+    #[test]
+    fn ports_of_rdma_are_no_devices_of_tcp() {
+        for (devices, tcp) in [
+            ("all", true),
+            ("eth0", true),
+            ("mlx5_0:1,eth0", true),
+            ("^mlx5_0:1", true),
+            ("mlx5_0:1", false),
+            ("mlx5_0:1,mlx5_1:1", false),
+        ] {
+            let by_variable =
+                Settings { user_devices: Some(devices.into()), ..Settings::default() };
+            assert_eq!(by_variable.has_tcp(), tcp, "{devices}");
+            let keys = vec![("NET_DEVICES".to_owned(), devices.to_owned())];
+            assert_eq!(Settings { keys, ..Settings::default() }.has_tcp(), tcp, "{devices}");
+        }
     }
 
     #[test]
@@ -179,9 +223,11 @@ mod tests {
             let by_variable =
                 Settings { keys: vec![tls.clone()], user_keys: vec![key], ..Settings::default() };
             assert_eq!(own(&by_variable), [left], "{key}");
-            let by_call =
-                Settings { keys: vec![tls, (key.into(), "1".into())], ..Settings::default() };
-            assert_eq!(own(&by_call), [left], "{key}");
+            for name in [key, key.trim_start_matches("TCP_")] {
+                let keys = vec![tls.clone(), (name.to_owned(), "1".to_owned())];
+                let by_call = Settings { keys, ..Settings::default() };
+                assert_eq!(own(&by_call), [left], "{name}");
+            }
         }
     }
 }
