@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::clock;
 use crate::communicator::Communicator;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::op::OpId;
 use crate::peer::Peer;
 
@@ -109,15 +109,17 @@ impl Communicator {
     /// Waits for all operations, whatever becomes of each. Gives the bytes moved by all.
     ///
     /// # Errors
-    /// The first failure, in the order of the list, after all have ended.
+    /// The first failure, in the order of the list, after all have ended. `Interrupted` at once: this one and those after
+    /// it can be waited for again.
     pub fn wait_all(&self, ops: &[OpId]) -> Result<u64> {
-        let deadline = clock::deadline_in(self.shared.config.deadline);
+        let until = self.shared.until(self.shared.config.deadline);
         let mut total: u64 = 0;
         let mut failure = None;
         for op in ops {
-            let left = Duration::from_nanos(clock::left(deadline).as_nanos());
+            let left = Duration::from_nanos(clock::left(until.at).as_nanos());
             match self.peer_of(*op).and_then(|p| p.wait_within(*op, left)) {
                 Ok(n) => total = total.saturating_add(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 Err(e) => failure = failure.or(Some(e)),
             }
         }
@@ -128,13 +130,13 @@ impl Communicator {
     /// peers.
     ///
     /// # Errors
-    /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Stale` for a name that is none.
+    /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Interrupted`; `Stale` for a name that is none.
     /// The failure of an operation that ended is the second half of the pair.
     pub fn wait_any(&self, ops: &[OpId], timeout: Duration) -> Result<(usize, Result<u64>)> {
         if ops.is_empty() {
             return Err(Error::config("wait_any needs at least one operation"));
         }
-        let deadline = clock::deadline_in(timeout);
+        let mut vigil = self.shared.until(timeout).vigil();
         let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
         let mut peers = Vec::with_capacity(ops.len());
         for (i, op) in ops.iter().enumerate() {
@@ -150,11 +152,9 @@ impl Communicator {
                     return Ok((i, peer.wait(*op)));
                 }
             }
-            let now = clock::now();
-            if now >= deadline {
-                return Err(Error::deadline("waiting for any of several operations"));
-            }
-            if now < spin_until {
+            let what = "waiting for any of several operations";
+            vigil.check().map_err(|stop| stop.error(what))?;
+            if clock::now() < spin_until {
                 std::hint::spin_loop();
                 continue;
             }
@@ -166,7 +166,7 @@ impl Communicator {
                 }
             };
             if let Some(armed) = Armed::put(&peers, waker) {
-                sleep(&peers, bell, deadline);
+                sleep(&peers, bell, vigil.nap_until());
                 drop(armed);
                 bell.hush();
             }

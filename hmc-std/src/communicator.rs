@@ -18,6 +18,7 @@ use crate::metrics::{PeerStats, Stats};
 use crate::op::OpId;
 use crate::peer::{Explanation, Peer};
 use crate::shared::{Shared, lock};
+use crate::until::Until;
 
 /// Everything of a session but its buffer's own bytes: peers, transfers, messages.
 ///
@@ -45,7 +46,7 @@ impl Communicator {
     ///
     /// # Errors
     /// `Unavailable` when nobody answers there, `DuplicateRank`, `Version`, `NoCredentials` (not
-    /// loopback and not `insecure`), `DeadlineExceeded`, `Protocol`.
+    /// loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`.
     pub fn connect(&self, rank: u32, address: &Address) -> Result<Peer> {
         self.connect_with(rank, address, ConnType::Auto, self.shared.config.deadline)
     }
@@ -65,7 +66,7 @@ impl Communicator {
         if conn == ConnType::Loopback {
             return self.loopback();
         }
-        let link = self.shared.dial(Rank(rank), address, conn, clock::deadline_in(timeout))?;
+        let link = self.shared.dial(Rank(rank), address, conn, self.shared.until(timeout))?;
         Ok(self.wrap(link))
     }
 
@@ -76,8 +77,8 @@ impl Communicator {
     /// with the first message.
     pub fn connect_upstream(&self, rank: u32, address: &Address) -> Result<Peer> {
         self.shared.check_process()?;
-        let deadline = clock::deadline_in(self.shared.config.deadline);
-        Ok(self.wrap(self.shared.dial_upstream(Rank(rank), address, deadline)?))
+        let until = self.shared.until(self.shared.config.deadline);
+        Ok(self.wrap(self.shared.dial_upstream(Rank(rank), address, until)?))
     }
 
     /// This session as a peer of itself: transfers within its own buffer.
@@ -104,28 +105,27 @@ impl Communicator {
     /// Waits until `rank` has connected (or came back) and can be used.
     ///
     /// # Errors
-    /// `DeadlineExceeded`.
+    /// `DeadlineExceeded`; `Interrupted`.
     pub fn wait_peer(&self, rank: u32, timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
-        let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
+        let found = self.shared.wait_news(self.shared.until(timeout), |s| {
             s.link(Rank(rank)).filter(|l| l.life() == Life::Ready)
         });
-        found.map(|l| self.wrap(l)).ok_or_else(|| {
-            Error::deadline(format_args!("waiting for rank {rank} to connect"))
-                .with_peer(Rank(rank))
+        found.map(|l| self.wrap(l)).map_err(|stop| {
+            stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
         })
     }
 
     /// Waits until any peer whose rank is not in `known` has connected.
     ///
     /// # Errors
-    /// `DeadlineExceeded`.
+    /// `DeadlineExceeded`; `Interrupted`.
     pub fn wait_any_peer(&self, known: &[u32], timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
-        let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
+        let found = self.shared.wait_news(self.shared.until(timeout), |s| {
             s.links().into_iter().find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
         });
-        found.map(|l| self.wrap(l)).ok_or_else(|| Error::deadline("waiting for a peer to connect"))
+        found.map(|l| self.wrap(l)).map_err(|stop| stop.error("waiting for a peer to connect"))
     }
 
     /// The peers that are connected now.
@@ -387,13 +387,18 @@ impl Communicator {
     /// peers, closes. Dropping the session does the same within 200 ms.
     ///
     /// # Errors
-    /// `DeadlineExceeded` when some peer did not agree in time; everything is closed all the same.
+    /// `DeadlineExceeded` when some peer did not agree in time, `Interrupted`; everything is closed all the same.
     pub fn shutdown(&mut self, timeout: Duration) -> Result<()> {
+        let until = self.shared.until(timeout);
+        self.end(until)
+    }
+
+    fn end(&mut self, until: Until) -> Result<()> {
         let Some(engine) = self.engine.take() else {
             return Ok(());
         };
         self.shared.stopping_links.store(true, Ordering::Release);
-        let result = crate::session::leave(&self.shared, &self.shared.links(), timeout);
+        let result = crate::session::leave(&self.shared, &self.shared.links(), until);
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.driver.ring();
         if engine.join().is_err() {
@@ -413,6 +418,6 @@ impl Drop for Communicator {
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }
-        let _ = self.shutdown(Duration::from_millis(200));
+        let _ = self.end(Until::time(clock::deadline_in(Duration::from_millis(200))));
     }
 }

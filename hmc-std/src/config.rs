@@ -39,6 +39,8 @@ pub struct Config {
     pub(crate) deadline: Duration,
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) spin: Duration,
+    /// Asked between the naps of blocking calls whether they shall end.
+    pub(crate) interrupt: Option<fn() -> bool>,
     pub(crate) progress: Progress,
     pub(crate) redial: bool,
     pub(crate) inbox_messages: usize,
@@ -164,6 +166,7 @@ impl Config {
             deadline: Duration::from_nanos(limits::DEFAULT_DEADLINE_NS),
             heartbeat: Some(Duration::from_nanos(limits::HEARTBEAT_NS)),
             spin: env.spin.unwrap_or(Duration::from_micros(20)),
+            interrupt: None,
             progress: Progress::Thread,
             redial: true,
             inbox_messages: 4096,

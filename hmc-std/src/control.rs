@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::kinds::Rank;
-use hmc_core::time::Instant;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,6 +11,7 @@ use crate::link::Life;
 use crate::node::inbox::{Message, Want};
 use crate::peer::{Peer, take_message};
 use crate::shared::Shared;
+use crate::until::Until;
 
 /// Small messages between ranks. Per peer they arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +26,14 @@ impl Control<'_> {
     }
 
     /// The peer, waiting for it to appear.
-    fn peer_by(&self, rank: u32, deadline: Instant) -> Result<Peer> {
+    fn peer_by(&self, rank: u32, until: Until) -> Result<Peer> {
         self.shared.check_process()?;
         if let Some(link) = self.shared.link(Rank(rank)) {
             return Ok(Peer { link, shared: Arc::clone(self.shared) });
         }
-        let link = self.shared.wait_news(deadline, |s| s.link(Rank(rank)));
-        link.map(|link| Peer { link, shared: Arc::clone(self.shared) }).ok_or_else(|| {
-            Error::deadline(format_args!("waiting for rank {rank} to connect"))
-                .with_peer(Rank(rank))
+        let link = self.shared.wait_news(until, |s| s.link(Rank(rank)));
+        link.map(|link| Peer { link, shared: Arc::clone(self.shared) }).map_err(|stop| {
+            stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
         })
     }
 
@@ -68,9 +67,9 @@ impl Control<'_> {
     /// # Errors
     /// As [`Peer::recv`].
     pub fn recv(&self, rank: u32, want: Want, timeout: Duration) -> Result<Message> {
-        let deadline = clock::deadline_in(timeout);
-        let peer = self.peer_by(rank, deadline)?;
-        peer.recv(want, Duration::from_nanos(clock::left(deadline).as_nanos()))
+        let until = self.shared.until(timeout);
+        let peer = self.peer_by(rank, until)?;
+        peer.recv(want, Duration::from_nanos(clock::left(until.at).as_nanos()))
     }
 
     /// Receives the oldest tag of `rank`.
@@ -87,13 +86,13 @@ impl Control<'_> {
     /// Receives a wanted message of whichever peer has one, and says whose it is.
     ///
     /// # Errors
-    /// `DeadlineExceeded`.
+    /// `DeadlineExceeded`; `Interrupted`.
     pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
         self.shared.check_process()?;
-        let found = self.shared.wait_news(clock::deadline_in(timeout), |s| {
+        let found = self.shared.wait_news(self.shared.until(timeout), |s| {
             s.links().iter().find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
         });
-        found.ok_or_else(|| Error::deadline("waiting for a message from anyone"))
+        found.map_err(|stop| stop.error("waiting for a message from anyone"))
     }
 
     /// Whether `rank` is connected.

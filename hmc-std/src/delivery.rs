@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use hmc_core::relay::Why;
 
-use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::link::relay::ticket::{Found, Ticket};
 use crate::memory::Span;
@@ -44,16 +43,17 @@ impl Delivery {
         Self { peer, ticket: Some(ticket) }
     }
 
-    /// Waits for the end, up to `timeout`; a message that has not ended by then is ended.
+    /// Waits for the end, up to `timeout`; a message that has not ended by then, or when the wait is
+    /// interrupted, is ended.
     ///
     /// # Errors
     /// How it failed. The span is with the error, unless something may still touch it: then it
     /// returns to its region later.
     pub fn wait(mut self, timeout: Duration) -> Delivered {
         let ticket = self.ticket.take().ok_or_else(stale)?;
-        let deadline = clock::deadline_in(timeout);
+        let until = self.peer.shared.until(timeout);
         let what = "waiting for a message";
-        conclude(self.peer.wait_relay(&ticket, deadline, what, || ticket.take()))
+        conclude(self.peer.wait_relay(&ticket, until, what, || ticket.take()))
     }
 
     /// Takes the result if it is known. Drives nothing.

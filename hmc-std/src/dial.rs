@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::{ConnType, Rank};
-use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
 use hmc_core::wire::reject::RejectReason;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -24,6 +23,7 @@ use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::transport::Port;
 use crate::transport::loopback::LoopbackPort;
+use crate::until::{Stop, Until};
 
 impl Shared {
     /// Connects to `rank` at `address`. Returns when the link is ready.
@@ -32,9 +32,9 @@ impl Shared {
         rank: Rank,
         address: &Address,
         conn: ConnType,
-        deadline: Instant,
+        until: Until,
     ) -> Result<Arc<Link>> {
-        let mut connecting = Connecting::new(rank, address, conn, deadline);
+        let mut connecting = Connecting::new(rank, address, conn, until.at);
         loop {
             let need = match connecting.advance(self)? {
                 Ok(link) => return Ok(link),
@@ -43,13 +43,20 @@ impl Shared {
             match need {
                 Need::Open(target) => {
                     let opened = match &target {
-                        Target::Address(address) => open(address, rank, deadline),
-                        Target::Path(path) => open_path(path, deadline),
+                        Target::Address(address) => open(address, rank, until),
+                        Target::Path(path) => open_path(path, until),
                     };
-                    connecting.opened(self, opened.map(Socket::from))?;
+                    match opened {
+                        // Nothing else is tried then.
+                        Err(e) if e.kind() == ErrorKind::Interrupted => {
+                            connecting.abandon(self);
+                            return Err(e.with_peer(rank));
+                        }
+                        opened => connecting.opened(self, opened.map(Socket::from))?,
+                    }
                 }
                 Need::Hear => {
-                    let heard = connecting.socket().map(|s| wait_for_answer(s, deadline));
+                    let heard = connecting.socket().map(|s| wait_for_answer(s, until));
                     if let Some(Err(e)) = heard {
                         connecting.abandon(self);
                         return Err(e.with_peer(rank));
@@ -57,15 +64,24 @@ impl Shared {
                 }
                 Need::Drive(link) => {
                     let open = |l: &Link| (l.life() != Life::Opening).then_some(());
-                    link.drive(Watch::Both, deadline, open);
+                    // When the time has come, the next step says so.
+                    if let Err(stop @ Stop::Interrupted) = link.drive(Watch::Both, until, open) {
+                        link.bye(clock::now());
+                        link.die(false, "its dial was interrupted");
+                        return Err(stop.error("connecting").with_peer(rank));
+                    }
                 }
-                Need::News(until) => {
+                Need::News(at) => {
                     let taken = |s: &Self| lock(&s.registry).is_taken(rank);
                     let before = taken(self);
-                    self.wait_news(until.min(deadline), |s| {
+                    let news = self.wait_news(until.moved_to(at.min(until.at)), |s| {
                         let ready = s.link(rank).is_some_and(|l| l.life() == Life::Ready);
                         (ready || taken(s) != before).then_some(())
                     });
+                    if let Err(stop @ Stop::Interrupted) = news {
+                        connecting.abandon(self);
+                        return Err(stop.error("connecting").with_peer(rank));
+                    }
                 }
             }
         }
@@ -77,7 +93,7 @@ impl Shared {
         &self,
         rank: Rank,
         address: &Address,
-        deadline: Instant,
+        until: Until,
     ) -> Result<Arc<Link>> {
         if let Address::Tcp(addr) = address {
             check_exposure(addr.ip(), self.config.insecure)?;
@@ -85,7 +101,7 @@ impl Shared {
         if self.decide(Input::Dial { rank }) == Decision::No {
             return Err(refusal(rank, self.config.rank, RejectReason::Duplicate));
         }
-        let made = open(address, rank, deadline).and_then(|fd| {
+        let made = open(address, rank, until).and_then(|fd| {
             let control = Control::dial_upstream(self.config.rank, rank, clock::now())
                 .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
             let mut talk = Handshake::new(fd.into(), control);

@@ -16,6 +16,7 @@ use crate::link::Link;
 use crate::node::registry::Input;
 use crate::shared::{Shared, lock};
 use crate::ucx::RESTLESS;
+use crate::until::Until;
 
 /// How long a door stays shut when descriptors are used up, in milliseconds.
 const DOOR_PAUSE_MS: u64 = 100;
@@ -153,8 +154,9 @@ fn redial(s: &Arc<Shared>, rank: Rank) {
         let Some(s) = shared.upgrade() else { return };
         let route = lock(&s.routes).get(&rank).cloned();
         let result = route.map(|r| {
-            let deadline = clock::now().after(Duration::from_millis(2000));
-            s.dial(rank, &r.address, r.conn, deadline)
+            // No call of the application: its hook is not asked.
+            let until = Until::time(clock::now().after(Duration::from_millis(2000)));
+            s.dial(rank, &r.address, r.conn, until)
         });
         match result {
             Some(Ok(_)) => tracing::info!(peer = rank.0, "peer is back"),

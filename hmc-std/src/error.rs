@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Stale,
     /// A deadline passed. The operation may still hold its memory; see [`crate::op::OpError`].
     DeadlineExceeded,
+    /// The caller asked, by its interrupt hook ([`crate::session::SessionBuilder::interrupt`]).
+    Interrupted,
     /// The caller withdrew the operation.
     Cancelled,
     /// The peer died, hung up or fell silent.
@@ -81,7 +83,8 @@ impl ErrorKind {
             Self::NotFound | Self::Stale => Status::NotFound,
             Self::DeadlineExceeded => Status::Timeout,
             Self::Unavailable | Self::Unsupported => Status::Unsupport,
-            Self::Cancelled
+            Self::Interrupted
+            | Self::Cancelled
             | Self::PeerDead
             | Self::Closed
             | Self::DuplicateRank
@@ -212,6 +215,12 @@ impl Error {
             ErrorKind::DeadlineExceeded,
             format!("{what}: the deadline passed; wait longer or look at the peer"),
         )
+    }
+
+    /// The caller's interrupt hook ended a wait for `what`.
+    #[cold]
+    pub(crate) fn interrupted(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Interrupted, format!("{what}: the interrupt hook ended the wait"))
     }
 
     /// The peer is gone, because of `why`.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use hmc_core::slots;
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::Hold;
 use crate::memory::Span;
@@ -107,7 +106,7 @@ impl Op {
     /// Waits for the end, up to `timeout`.
     ///
     /// # Errors
-    /// The operation itself when it has not ended in time (`Err(Ok(op))`), or how it failed.
+    /// The operation itself when it has not ended in time or the wait was interrupted, or how it failed.
     pub fn wait(mut self, timeout: Duration) -> std::result::Result<(u64, Span), WaitError> {
         let Some(op) = self.op else {
             return Err(WaitError::Failed(OpError {
@@ -115,12 +114,13 @@ impl Op {
                 span: None,
             }));
         };
-        match self.peer.finish(op, clock::deadline_in(timeout)) {
+        match self.peer.finish(op, self.peer.shared.until(timeout)) {
             Ok((outcome, hold)) => {
                 self.op = None;
                 Self::conclude(&self.peer, outcome, hold).map_err(WaitError::Failed)
             }
             Err(e) if e.kind() == ErrorKind::DeadlineExceeded => Err(WaitError::Running(self)),
+            Err(e) if e.kind() == ErrorKind::Interrupted => Err(WaitError::Interrupted(self)),
             Err(error) => {
                 self.op = None;
                 Err(WaitError::Failed(OpError { error, span: None }))
@@ -142,6 +142,8 @@ impl Op {
 pub enum WaitError {
     /// It has not ended yet; wait again, cancel it, or drop it.
     Running(Op),
+    /// It has not ended yet, and the caller's interrupt hook ended the wait.
+    Interrupted(Op),
     /// It failed.
     Failed(OpError),
 }
@@ -150,6 +152,7 @@ impl std::fmt::Display for WaitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Running(_) => f.write_str("the operation has not ended yet"),
+            Self::Interrupted(_) => f.write_str("the interrupt hook ended the wait"),
             Self::Failed(e) => write!(f, "{e}"),
         }
     }

@@ -8,7 +8,6 @@ use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::{CloseReason, Event, Output};
 use hmc_core::kinds::{Incarnation, Rank};
-use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::advert::Endpoint;
 use hmc_core::wire::hello::{Features, HostId, LinkToken, Welcome};
 use hmc_core::wire::reject::RejectReason;
@@ -23,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::ctrl::CtrlState;
 use crate::listen::{local_peer, new_socket, tune_tcp};
 use crate::socket::Socket;
+use crate::until::Until;
 
 /// What a WELCOME said, kept.
 pub(crate) struct Met {
@@ -154,17 +154,20 @@ fn closed(why: CloseReason) -> Error {
 }
 
 /// Waits until an answer can be read.
-pub(crate) fn wait_for_answer(socket: &Socket, deadline: Instant) -> Result<()> {
-    socket.fd().map_or(Ok(()), |fd| wait_for(fd, PollFlags::IN, deadline))
+pub(crate) fn wait_for_answer(socket: &Socket, until: Until) -> Result<()> {
+    socket.fd().map_or(Ok(()), |fd| wait_for(fd, PollFlags::IN, until, &"connecting"))
 }
 
-fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Instant) -> Result<()> {
+fn wait_for(
+    fd: BorrowedFd<'_>,
+    flags: PollFlags,
+    until: Until,
+    what: &dyn std::fmt::Display,
+) -> Result<()> {
+    let mut vigil = until.vigil();
     loop {
-        let left = clock::left(deadline);
-        if left == Duration::ZERO {
-            return Err(Error::deadline("connecting"));
-        }
-        let timeout = clock::timespec(left);
+        vigil.check().map_err(|stop| stop.error(what))?;
+        let timeout = clock::timespec(clock::left(vigil.nap_until()));
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
@@ -177,7 +180,7 @@ fn finish_connect(
     fd: OwnedFd,
     begun: std::result::Result<(), Errno>,
     what: &dyn std::fmt::Display,
-    deadline: Instant,
+    until: Until,
 ) -> Result<OwnedFd> {
     let fail = |e| Error::io(format_args!("cannot connect to {what}"), e);
     match begun {
@@ -185,8 +188,7 @@ fn finish_connect(
         Err(Errno::INPROGRESS) => {}
         Err(e) => return Err(fail(e)),
     }
-    wait_for(fd.as_fd(), PollFlags::OUT, deadline)
-        .map_err(|_| Error::deadline(format_args!("connecting to {what}")))?;
+    wait_for(fd.as_fd(), PollFlags::OUT, until, &format_args!("connecting to {what}"))?;
     match rustix::net::sockopt::socket_error(&fd) {
         Ok(Ok(())) => Ok(fd),
         Ok(Err(e)) | Err(e) => Err(fail(e)),
@@ -194,30 +196,33 @@ fn finish_connect(
 }
 
 /// A connected socket to an address.
-pub(crate) fn open(address: &Address, rank: Rank, deadline: Instant) -> Result<OwnedFd> {
+pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedFd> {
     match address {
         Address::Tcp(addr) => {
             let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
             let fd = new_socket(family)?;
             tune_tcp(fd.as_fd());
             let begun = rustix::net::connect(&fd, addr);
-            finish_connect(fd, begun, address, deadline)
+            finish_connect(fd, begun, address, until)
         }
-        Address::Uds(dir) => open_path(&uds_path(dir, rank)?, deadline),
+        Address::Uds(dir) => open_path(&uds_path(dir, rank)?, until),
     }
 }
 
-pub(crate) fn open_path(path: &std::path::Path, deadline: Instant) -> Result<OwnedFd> {
+pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd> {
     let fd = new_socket(AddressFamily::UNIX)?;
     let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;
+    let mut vigil = until.vigil();
     loop {
         match rustix::net::connect(&fd, &to) {
             // connect(2): the listener's queue is full.
-            Err(Errno::AGAIN) if clock::left(deadline) != Duration::ZERO => {
+            Err(Errno::AGAIN) => {
+                let what = format_args!("connecting to {}", path.display());
+                vigil.check().map_err(|stop| stop.error(what))?;
                 std::thread::yield_now();
             }
             begun => {
-                let fd = finish_connect(fd, begun, &path.display(), deadline)?;
+                let fd = finish_connect(fd, begun, &path.display(), until)?;
                 if local_peer(fd.as_fd()).is_none() {
                     return Err(Error::new(
                         ErrorKind::Refused,

@@ -71,6 +71,7 @@ pub mod testing;
 mod tokens;
 mod transport;
 mod ucx;
+mod until;
 pub mod window;
 
 // The facade: what an application names most. Everything else is reached through its room.

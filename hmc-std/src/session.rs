@@ -13,12 +13,13 @@ use hmc_mem::os::limits;
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::{Config, Environment, Progress};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::link::{Life, Link};
 use crate::listen::Listener;
 use crate::memory::ConnBuffer;
 use crate::prepared::Prepared;
 use crate::shared::Shared;
+use crate::until::Until;
 
 /// A process's part in a job: its rank, its buffer, its listeners, its peers.
 ///
@@ -163,6 +164,21 @@ impl SessionBuilder {
         self
     }
 
+    /// Has `hook` asked whether blocking calls shall end early: when it answers true, they end with
+    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted). For programs whose signals only leave a note,
+    /// as Python's do.
+    ///
+    /// It is asked on the thread of the call, every 50 ms (transports' copies of at most 8 MiB permitting) and never by
+    /// a call that ends sooner; it may use the session. What is interrupted: a blocking put or get runs on, unnamed,
+    /// and holds its memory until it has ended; an operation that was waited for can be waited for again; a message of
+    /// any size is withdrawn; a dial is given up; a window that is being revoked stays closed and its span in
+    /// quarantine; [`Communicator::shutdown`] and [`Peer::disconnect`](crate::peer::Peer::disconnect) close at once.
+    /// Dropping a session asks nobody.
+    pub fn interrupt(mut self, hook: fn() -> bool) -> Self {
+        self.config.interrupt = Some(hook);
+        self
+    }
+
     /// Who drives the session when nobody waits.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.config.progress = progress;
@@ -255,8 +271,7 @@ pub(crate) fn host_id() -> HostId {
 }
 
 /// Ends links in order: waits for what was posted, says BYE, waits for the peers' BYE.
-pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], timeout: Duration) -> Result<()> {
-    let deadline = clock::deadline_in(timeout);
+pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> Result<()> {
     for link in links {
         link.advance(Life::Leaving);
         link.relay_leave();
@@ -268,20 +283,23 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], timeout: Duration) -> 
         // Messages end by notes on the control connection.
         let busy = !link.is_relay_quiet();
         let watch = if busy { crate::link::Watch::Both } else { crate::link::Watch::Data };
-        if link.drive(watch, deadline, quiet).is_none() {
-            late = late.or(Some(link.peer));
+        if let Err(stop) = link.drive(watch, until, quiet) {
+            late = late.or(Some((link.peer, stop)));
+            // No more waiting: the rest is closed as it is.
+            until = Until::time(clock::now());
         }
-        link.bye(deadline);
+        link.bye(until.at);
     }
     for link in links {
-        let over = shared.wait_news(deadline, |_| (link.life() == Life::Dead).then_some(()));
-        if over.is_none() {
-            late = late.or(Some(link.peer));
+        let over = shared.wait_news(until, |_| (link.life() == Life::Dead).then_some(()));
+        if let Err(stop) = over {
+            late = late.or(Some((link.peer, stop)));
+            until = Until::time(clock::now());
         }
         link.die(false, "this session left");
     }
     match late {
-        Some(rank) => Err(Error::deadline("saying goodbye").with_peer(rank)),
+        Some((rank, stop)) => Err(stop.error("saying goodbye").with_peer(rank)),
         None => Ok(()),
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
-use hmc_core::time::Instant;
 use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
 use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
@@ -27,6 +26,7 @@ use crate::node::registry::{Input, Registry};
 use crate::redial::Route;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
+use crate::until::{Stop, Until};
 use crate::window::Quarantine;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
@@ -351,21 +351,27 @@ impl Shared {
         Ok(RegionAdvert { region: exposed, backing, role })
     }
 
+    /// How long a call of the application waits that takes up to `timeout`.
+    pub(crate) fn until(&self, timeout: std::time::Duration) -> Until {
+        Until::new(clock::deadline_in(timeout), self.config.interrupt)
+    }
+
     /// Sleeps until `look` finds something. Drives the session itself where no thread does.
     pub(crate) fn wait_news<R>(
         &self,
-        deadline: Instant,
+        until: Until,
         mut look: impl FnMut(&Self) -> Option<R>,
-    ) -> Option<R> {
+    ) -> std::result::Result<R, Stop> {
         let manual = self.config.progress == Progress::Manual;
+        let mut vigil = until.vigil();
         self.news.wait(|| {
             if let Some(r) = look(self) {
-                return Next::Done(Some(r));
+                return Next::Done(Ok(r));
             }
-            let left = clock::left(deadline).as_nanos();
-            if left == 0 {
-                return Next::Done(None);
+            if let Err(stop) = vigil.check() {
+                return Next::Done(Err(stop));
             }
+            let left = clock::left(vigil.nap_until()).as_nanos();
             let nap = std::time::Duration::from_nanos(left);
             if !manual {
                 return Next::Sleep(nap);

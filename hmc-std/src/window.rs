@@ -5,13 +5,13 @@ use std::time::Duration;
 use hmc_core::region::RemoteRegion;
 use hmc_core::wire::message::Message as Wire;
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Link, Watch};
 use crate::memory::Span;
 use crate::peer::Peer;
 use crate::shared::{Shared, lock};
 use crate::transport::Fence;
+use crate::until::{Stop, Until};
 
 /// A window of a peer, found by its label.
 #[derive(Clone, Copy, Debug)]
@@ -105,38 +105,32 @@ impl Window {
     ///
     /// # Errors
     /// `Quarantined` when the peer did not get out by `timeout` and the pages cannot be replaced. The range
-    /// stays `Busy` in its region until the peer is out or its process has ended.
+    /// stays `Busy` in its region until the peer is out or its process has ended. `Interrupted`: the same, without
+    /// fresh pages.
     pub fn revoke(mut self, timeout: Duration) -> Result<Span> {
-        let deadline = clock::deadline_in(timeout);
+        let until = self.peer.shared.until(timeout);
         let fence = self.begin()?;
         let Some(span) = self.span.take() else {
             return Err(Error::new(ErrorKind::Revoked, "the window was revoked before"));
         };
         let (window, epoch) = (self.region.window, self.region.epoch);
         let link = &self.peer.link;
-        let passed = match &fence {
-            Fence::Passed => true,
-            Fence::Shm(fence) => fence.wait(Duration::from_nanos(clock::left(deadline).as_nanos())),
-            Fence::Word => {
-                let over = |link: &Link| {
-                    let mut data = link.data();
-                    let over = fence.has_passed(data.port(), window, epoch);
-                    (over || data.port().peer_has_ended()).then_some(())
-                };
-                link.drive(Watch::Both, deadline, over).is_some()
-            }
-        };
-        if passed {
+        let Err(stop) = self.wait_for(&fence, until) else {
             link.data().port().fenced(window, epoch);
             return Ok(span);
-        }
+        };
         link.data().port().quarantine(window, epoch);
-        if span.renew_pages() {
+        if stop == Stop::Deadline && span.renew_pages() {
             self.lock_away(None, fence);
             return Ok(span);
         }
         let len = span.len();
         self.lock_away(Some(span), fence);
+        if stop == Stop::Interrupted {
+            let what =
+                format_args!("taking back a window ({len} bytes return when the peer is out)");
+            return Err(stop.error(what).with_peer(self.peer.rank()));
+        }
         Err(Error::new(
             ErrorKind::Quarantined,
             format!(
@@ -145,6 +139,19 @@ impl Window {
             ),
         )
         .with_peer(self.peer.rank()))
+    }
+
+    fn wait_for(&self, fence: &Fence, until: Until) -> std::result::Result<(), Stop> {
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        match fence {
+            Fence::Passed => Ok(()),
+            Fence::Shm(fence) => fence.wait_until(until),
+            Fence::Word => self.peer.link.drive(Watch::Both, until, |link: &Link| {
+                let mut data = link.data();
+                let over = fence.has_passed(data.port(), window, epoch);
+                (over || data.port().peer_has_ended()).then_some(())
+            }),
+        }
     }
 
     fn begin(&self) -> Result<Fence> {

@@ -217,7 +217,7 @@ impl<'a> Sender<'a> {
                 self.flying.push_front(Flying { seq, op, rest });
                 Ok(false)
             }
-            Err(WaitError::Running(op)) => {
+            Err(WaitError::Running(op) | WaitError::Interrupted(op)) => {
                 op.cancel();
                 let text =
                     "a put was not done in time; wait longer (--timeout) or look at the peer";

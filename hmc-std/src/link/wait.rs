@@ -17,6 +17,7 @@ use super::{Link, bump};
 use crate::clock;
 use crate::transport::ucx::Bell;
 use crate::ucx::{RESTLESS, Seat};
+use crate::until::{Stop, Until};
 
 /// The longest sleep of a leader between two looks at what it waits for.
 const LONGEST_NAP_NS: u64 = 50_000_000;
@@ -99,17 +100,18 @@ pub(crate) enum Watch {
 }
 
 impl Link {
-    /// Drives the link until `look` finds something or the deadline passes. `look` is called without
+    /// Drives the link until `look` finds something or the wait is over. `look` is called without
     /// locks held, often, and must be cheap.
     pub(crate) fn drive<R>(
         &self,
         watch: Watch,
-        deadline: Instant,
+        until: Until,
         mut look: impl FnMut(&Self) -> Option<R>,
-    ) -> Option<R> {
+    ) -> Result<R, Stop> {
+        let mut vigil = until.vigil();
         loop {
             if let Some(r) = look(self) {
-                return Some(r);
+                return Ok(r);
             }
             if let Some(lead) = self.baton.try_lead() {
                 let ucx = self.ucx();
@@ -120,7 +122,7 @@ impl Link {
                 if let Some((seat, _)) = drives {
                     seat.attend(true);
                 }
-                let r = self.lead(watch, deadline, ucx.as_ref(), &mut look);
+                let found = self.lead(watch, vigil.nap_until(), ucx.as_ref(), &mut look);
                 self.attend(watch, false);
                 if let Some((seat, _)) = drives {
                     seat.attend(false);
@@ -128,21 +130,27 @@ impl Link {
                 if lead.leave() == Handed::Nobody {
                     self.hand_over();
                 }
-                return r;
+                if let Some(r) = found {
+                    return Ok(r);
+                }
+            } else {
+                let follow = self.baton.follow();
+                let ticket = follow.ticket();
+                if let Some(r) = look(self) {
+                    return Ok(r);
+                }
+                let left = clock::left(vigil.nap_until()).as_nanos();
+                if left != 0 {
+                    follow.wait_for(ticket, Some(StdDuration::from_nanos(left)));
+                    continue;
+                }
             }
-            let follow = self.baton.follow();
-            let ticket = follow.ticket();
-            if let Some(r) = look(self) {
-                return Some(r);
-            }
-            let left = clock::left(deadline).as_nanos();
-            if left == 0 {
-                return None;
-            }
-            follow.wait_for(ticket, Some(StdDuration::from_nanos(left)));
+            // Neither lead nor follow: the hook may use this link.
+            vigil.check()?;
         }
     }
 
+    /// Drives until `look` finds something or the deadline passes.
     fn lead<R>(
         &self,
         watch: Watch,

@@ -87,10 +87,10 @@ impl Peer {
             )
             .with_peer(self.rank()));
         }
-        let deadline = self.deadline();
+        let until = self.until();
         let hold = Hold { region: Some(batch.region.clone()), ..Hold::default() };
-        let op = self.submit(opcode(batch.direction), deadline, hold, |data, hold| {
-            data.post_list(&batch.list, deadline, hold)
+        let op = self.submit(opcode(batch.direction), until, hold, |data, hold| {
+            data.post_list(&batch.list, until.at, hold)
         })?;
         self.link.hand_over();
         Ok(self.name(op))
@@ -111,7 +111,8 @@ impl Peer {
             }
         }
         let op = self.post_batch(batch)?;
-        self.wait(op).map(drop)
+        // Nobody knows its name: what is not over runs on by itself.
+        self.wait(op).map(drop).inspect_err(|_| self.abandon(op.op))
     }
 
     /// Puts a long range in chunks of `chunk` bytes with at most `max_inflight` of them under way.
@@ -138,10 +139,10 @@ impl Peer {
             ));
         };
         let region = self.shared.buffer.region();
-        let deadline = self.deadline();
+        let until = self.until();
         let local = region.slice(copy.local_offset, copy.len)?;
         let whole = self.describe(code, local, copy.remote_offset, copy.len)?;
-        let mut pipe = Pipeline::new(&whole, chunk, max_inflight, deadline)
+        let mut pipe = Pipeline::new(&whole, chunk, max_inflight, until.at)
             .map_err(|e| Error::new(ErrorKind::Length, e.to_string()))?;
         self.link.check_open()?;
         self.link.data().learn(region);
@@ -162,14 +163,14 @@ impl Peer {
             }
         };
         // A little longer than the pieces' own deadline, for their fences.
-        let patience = deadline.after(Duration::from_millis(FENCE_MS));
+        let patience = until.moved_to(until.at.after(Duration::from_millis(FENCE_MS)));
         match self.link.drive(Watch::Data, patience, &mut step) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(failure)) => Err(self.failed(failure.into())),
-            None => {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failure)) => Err(self.failed(failure.into())),
+            Err(stop) => {
                 // The buffer's pages live as long as the session; what still runs is harmless.
                 pipe.abandon(self.link.data().lane());
-                Err(Error::deadline("a pipeline").with_peer(self.rank()))
+                Err(stop.error("a pipeline").with_peer(self.rank()))
             }
         }
     }

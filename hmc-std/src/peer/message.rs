@@ -1,7 +1,6 @@
 //! Small messages to and from one peer.
 
 use super::Peer;
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link, Watch};
 use crate::node::inbox::{Message, Want};
@@ -15,7 +14,7 @@ impl Peer {
     /// before can be read by whoever receives it.
     ///
     /// # Errors
-    /// `PeerDead`, `Closed`, `Full` when the peer does not receive.
+    /// `PeerDead`, `Closed`; `DeadlineExceeded` or `Interrupted` when the peer does not receive.
     pub fn send_tag(&self, tag: u64) -> Result<()> {
         self.send(&Wire::Tag(tag))
     }
@@ -47,8 +46,8 @@ impl Peer {
             r => Some(r),
         };
         attempt(&self.link).unwrap_or_else(|| {
-            self.link.drive(Watch::Both, self.deadline(), attempt).unwrap_or_else(|| {
-                Err(Error::deadline("sending: the peer does not receive").with_peer(self.rank()))
+            self.link.drive(Watch::Both, self.until(), attempt).unwrap_or_else(|stop| {
+                Err(stop.error("sending: the peer does not receive").with_peer(self.rank()))
             })
         })
     }
@@ -56,10 +55,10 @@ impl Peer {
     /// Receives the oldest message that is wanted, waiting for it up to `timeout`. Others stay.
     ///
     /// # Errors
-    /// `DeadlineExceeded`; `PeerDead` or `Closed` when the peer is gone and nothing is left.
+    /// `DeadlineExceeded`; `Interrupted`; `PeerDead` or `Closed` when the peer is gone and nothing is left.
     pub fn recv(&self, want: Want, timeout: Duration) -> Result<Message> {
         self.shared.check_process()?;
-        let deadline = clock::deadline_in(timeout);
+        let until = self.shared.until(timeout);
         let look = |link: &Link| {
             if let Some(m) = take_message(link, want) {
                 return Some(Ok(m));
@@ -68,13 +67,12 @@ impl Peer {
         };
         // What a session sends to itself comes through no socket.
         let found = if self.link.conn() == Some(ConnType::Loopback) {
-            self.shared.wait_news(deadline, |_| look(&self.link))
+            self.shared.wait_news(until, |_| look(&self.link))
         } else {
-            self.link.drive(Watch::Both, deadline, look)
+            self.link.drive(Watch::Both, until, look)
         };
-        found.unwrap_or_else(|| {
-            Err(Error::deadline(format_args!("waiting for a message ({want:?})"))
-                .with_peer(self.rank()))
+        found.unwrap_or_else(|stop| {
+            Err(stop.error(format_args!("waiting for a message ({want:?})")).with_peer(self.rank()))
         })
     }
 

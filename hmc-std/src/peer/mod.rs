@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::region::RemoteRegion;
-use hmc_core::time::Instant;
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Choice, Life, Link};
 use crate::shared::Shared;
+use crate::until::Until;
 
 /// A connected peer. Cheap to clone; all methods may be called from any thread.
 ///
@@ -129,16 +128,18 @@ impl Peer {
         Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())
     }
 
-    fn deadline(&self) -> Instant {
-        clock::deadline_in(self.shared.config.deadline)
+    /// How long a call waits that takes no time of its own.
+    fn until(&self) -> Until {
+        self.shared.until(self.shared.config.deadline)
     }
 
     /// Ends the link in order: says BYE, lets both ends finish what was posted, closes.
     ///
     /// # Errors
-    /// `DeadlineExceeded` when the peer did not agree in time; the link is over all the same.
+    /// `DeadlineExceeded` when the peer did not agree in time, `Interrupted`; the link is over all the same.
     pub fn disconnect(&self, timeout: Duration) -> Result<()> {
-        crate::session::leave(&self.shared, std::slice::from_ref(&self.link), timeout)
+        let until = self.shared.until(timeout);
+        crate::session::leave(&self.shared, std::slice::from_ref(&self.link), until)
     }
 }
 

@@ -8,7 +8,6 @@ use hmc_core::limits::RELAY_HALF_BYTES;
 use hmc_core::region::RemoteRegion;
 use hmc_core::relay::Why;
 use hmc_core::span::Span as Range;
-use hmc_core::time::Instant;
 use hmc_core::wire::advert::Role;
 
 use super::Peer;
@@ -20,6 +19,7 @@ use crate::link::relay::ticket::{Found, Ticket};
 use crate::link::{Link, Watch};
 use crate::memory::{HeapBytes, Region, Span};
 use crate::op::OpError;
+use crate::until::{Stop, Until};
 
 impl Peer {
     /// Sends `bytes` to the peer's next unmatched `recv_data`, of any form, and returns when the peer
@@ -28,8 +28,8 @@ impl Peer {
     ///
     /// # Errors
     /// `Length` when the receiver has room for less (both ends are told, nothing is written),
-    /// `DeadlineExceeded` after the session's deadline (default 30 s), `PeerDead`, `Cancelled` when
-    /// the receiver withdrew, `Full` with 64 messages under way. After a failure the receiver's bytes
+    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `PeerDead`,
+    /// `Cancelled` when the receiver withdrew, `Full` with 64 messages under way. After a failure the receiver's bytes
     /// are old, new or mixed.
     pub fn send_data(&self, bytes: &[u8]) -> Result<()> {
         self.send_data_within(bytes, self.shared.config.deadline)
@@ -40,7 +40,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_data`].
     pub fn send_data_within(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
-        let deadline = clock::deadline_in(timeout);
+        let until = self.shared.until(timeout);
         self.check_relay()?;
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let half = half_for(len);
@@ -49,9 +49,9 @@ impl Peer {
             None => self.shared.regions.allocate(half.saturating_mul(2))?,
         };
         let lent = Bytes::Lent(Some(bounce));
-        let ticket = self.link.at_relay(|desk| desk.send(lent, len, deadline));
+        let ticket = self.link.at_relay(|desk| desk.send(lent, len, until.at));
         let ticket = ticket.map_err(|(e, _)| e.with_peer(self.rank()))?;
-        let found = self.wait_relay(&ticket, deadline, "sending a message", || {
+        let found = self.wait_relay(&ticket, until, "sending a message", || {
             self.link.relay_lend(&ticket, bytes);
             ticket.take()
         });
@@ -71,13 +71,13 @@ impl Peer {
     /// # Errors
     /// As [`Peer::recv_data`].
     pub fn recv_data_within(&self, out: &mut [u8], timeout: Duration) -> Result<u64> {
-        let deadline = clock::deadline_in(timeout);
+        let until = self.shared.until(timeout);
         self.check_relay()?;
         let room = u64::try_from(out.len()).unwrap_or(u64::MAX);
-        let want = Want::new(Bytes::Lent(None), room, Ok(self.staging(room)?), deadline);
+        let want = Want::new(Bytes::Lent(None), room, Ok(self.staging(room)?), until.at);
         let ticket = self.link.at_relay(|desk| desk.receive(want));
         let mut broken = None;
-        let found = self.wait_relay(&ticket, deadline, "receiving a message", || {
+        let found = self.wait_relay(&ticket, until, "receiving a message", || {
             broken = broken.take().or(self.link.relay_borrow(&ticket, out).err());
             ticket.take()
         });
@@ -229,31 +229,46 @@ impl Peer {
         Err(Error::new(ErrorKind::Unsupported, what).with_peer(self.rank()))
     }
 
-    /// Drives the link until `look` finds a result, and no longer than until `deadline`: then the
-    /// message is ended, and nothing of what was lent is touched any more.
+    /// Drives the link until `look` finds a result, or the wait is over: then the message is ended, and
+    /// nothing of what was lent is touched any more.
     pub(crate) fn wait_relay(
         &self,
         ticket: &Arc<Ticket>,
-        deadline: Instant,
+        until: Until,
         what: &str,
         mut look: impl FnMut() -> Option<Found>,
     ) -> Found {
-        if let Some(found) = self.drive_relay(deadline, &mut look) {
-            return found;
+        let stop = match self.drive_relay(until, &mut look) {
+            Ok(found) => return found,
+            Err(stop) => stop,
+        };
+        let why = match stop {
+            Stop::Deadline => Why::DeadlineExceeded,
+            Stop::Interrupted => Why::Cancelled,
+        };
+        self.link.end_relay(ticket, why);
+        let stopped = || Err(stop.error(what).with_peer(self.rank()));
+        match ticket.take() {
+            // Its owner withdrew it by the hook.
+            Some((Err(e), span))
+                if stop == Stop::Interrupted && e.kind() == ErrorKind::Cancelled =>
+            {
+                (stopped(), span)
+            }
+            Some(found) => found,
+            None => (stopped(), None),
         }
-        self.link.end_relay(ticket, Why::DeadlineExceeded);
-        ticket.take().unwrap_or_else(|| (Err(Error::deadline(what).with_peer(self.rank())), None))
     }
 
     pub(crate) fn drive_relay<R>(
         &self,
-        deadline: Instant,
+        until: Until,
         look: &mut impl FnMut() -> Option<R>,
-    ) -> Option<R> {
+    ) -> std::result::Result<R, Stop> {
         // What a session says to itself comes through no socket.
         if self.link.conn() == Some(ConnType::Loopback) {
-            return self.shared.wait_news(deadline, |_| look());
+            return self.shared.wait_news(until, |_| look());
         }
-        self.link.drive(Watch::Both, deadline, |_: &Link| look())
+        self.link.drive(Watch::Both, until, |_: &Link| look())
     }
 }

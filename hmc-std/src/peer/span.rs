@@ -1,7 +1,6 @@
 //! Transfers that own their memory, and windows.
 
 use super::Peer;
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::Op;
 use crate::link::aftermath::Hold;
@@ -65,13 +64,12 @@ impl Peer {
         let region = Some(span.region().clone());
         // The span stays in `kept` until the operation is posted, and goes into its slot then.
         let mut kept = Some(span);
-        let deadline = self.deadline();
-        let posted =
-            self.submit(code, deadline, Hold { region, ..Hold::default() }, |data, hold| {
-                let op = data.post(&t, deadline, hold)?;
-                data.keep_span(op, kept.take());
-                Ok(op)
-            });
+        let until = self.until();
+        let posted = self.submit(code, until, Hold { region, ..Hold::default() }, |data, hold| {
+            let op = data.post(&t, until.at, hold)?;
+            data.keep_span(op, kept.take());
+            Ok(op)
+        });
         match posted {
             Ok(op) => {
                 self.link.hand_over();
@@ -128,19 +126,20 @@ impl Peer {
     /// The peer's window of that label, waiting for it up to `timeout`.
     ///
     /// # Errors
-    /// `DeadlineExceeded`, `PeerDead`.
+    /// `DeadlineExceeded`, `Interrupted`, `PeerDead`.
     pub fn remote_window(&self, label: u64, timeout: Duration) -> Result<RemoteWindow> {
         self.shared.check_process()?;
-        let found = self.link.drive(Watch::Both, clock::deadline_in(timeout), |link| {
+        let found = self.link.drive(Watch::Both, self.shared.until(timeout), |link| {
             if let Some(region) = link.data().named_remote(label) {
                 return Some(Ok(region));
             }
             (link.life() == Life::Dead).then(|| Err(link.gone()))
         });
         match found {
-            Some(Ok(region)) => Ok(RemoteWindow { region, link: self.link.serial }),
-            Some(Err(e)) => Err(e),
-            None => Err(Error::deadline(format_args!("waiting for the window labelled {label}"))
+            Ok(Ok(region)) => Ok(RemoteWindow { region, link: self.link.serial }),
+            Ok(Err(e)) => Err(e),
+            Err(stop) => Err(stop
+                .error(format_args!("waiting for the window labelled {label}"))
                 .with_peer(self.rank())),
         }
     }

@@ -9,10 +9,10 @@ use crate::link::data::DataState;
 use crate::link::{Life, Link, Watch, bump};
 use crate::op::OpId;
 use crate::transport::Port;
+use crate::until::Until;
 use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::region::{LocalSlice, RemoteSlice};
 use hmc_core::slots::{self, Outcome};
-use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::work::{CompleteWhen, Opcode};
 use std::sync::MutexGuard;
@@ -31,8 +31,8 @@ impl Peer {
     ///
     /// # Errors
     /// `Range` when either range exceeds its buffer (nothing is written), `PeerDead`,
-    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Revoked`. After a failure
-    /// the peer's bytes are old, new or mixed.
+    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `Revoked`. After a
+    /// failure the peer's bytes are old, new or mixed.
     pub fn put(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
         self.transfer(Opcode::Put, local_offset, remote_offset, len, self.shared.config.deadline)
     }
@@ -117,15 +117,16 @@ impl Peer {
         timeout: Duration,
     ) -> Result<()> {
         let region = self.shared.buffer.region();
-        let deadline = clock::deadline_in(timeout);
+        let until = self.shared.until(timeout);
         let t = self.describe(code, local, ro, len)?;
         let hold = Hold { region: Some(region.clone()), ..Hold::default() };
-        let op = self.post(&t, deadline, hold)?;
+        let op = self.post(&t, until, hold)?;
         if self.link.is_led() {
             // Its leader may be parked on the sockets and not see this.
             self.link.hand_over();
         }
-        let (outcome, _) = self.finish(op, deadline)?;
+        // Nobody knows its name: should the wait be interrupted, it runs on by itself.
+        let (outcome, _) = self.finish(op, until).inspect_err(|_| self.abandon(op))?;
         outcome.result.map(drop).map_err(|e| self.failed(e.into()))
     }
 
@@ -150,14 +151,14 @@ impl Peer {
     }
 
     /// Posts one transfer, waiting for room if there is none.
-    pub(crate) fn post(&self, t: &Transfer, deadline: Instant, hold: Hold) -> Result<slots::OpId> {
-        self.submit(t.opcode, deadline, hold, |data, hold| data.post(t, deadline, hold))
+    pub(crate) fn post(&self, t: &Transfer, until: Until, hold: Hold) -> Result<slots::OpId> {
+        self.submit(t.opcode, until, hold, |data, hold| data.post(t, until.at, hold))
     }
 
     pub(super) fn submit(
         &self,
         code: Opcode,
-        deadline: Instant,
+        until: Until,
         hold: Hold,
         mut attempt: impl FnMut(
             &mut DataState,
@@ -198,8 +199,8 @@ impl Peer {
         };
         let op = self
             .link
-            .drive(Watch::Data, deadline, &mut once)
-            .unwrap_or_else(|| Err(Error::deadline("waiting for room to post")))
+            .drive(Watch::Data, until, &mut once)
+            .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
     }
@@ -232,12 +233,13 @@ impl Peer {
         OpId { peer: self.link.peer, link: self.link.serial, op }
     }
 
-    /// Waits for an operation of this link to end, at `deadline` at the latest.
-    pub(crate) fn finish(&self, op: slots::OpId, deadline: Instant) -> Result<(Outcome, Hold)> {
-        if let Some(r) = self.link.drive(Watch::Data, deadline, |_| self.taken(op)) {
-            return r;
-        }
-        // The deadline passed: end it, if it is its own deadline too.
+    /// Waits for an operation of this link to end.
+    pub(crate) fn finish(&self, op: slots::OpId, until: Until) -> Result<(Outcome, Hold)> {
+        let stop = match self.link.drive(Watch::Data, until, |_| self.taken(op)) {
+            Ok(r) => return r,
+            Err(stop) => stop,
+        };
+        // If the deadline passed: end it, if it is its own deadline too.
         let mut after = Aftermath::default();
         let ended = {
             let mut data = self.link.data();
@@ -247,9 +249,7 @@ impl Peer {
         self.link.follow_up(&mut after);
         match ended {
             Ok(Some(r)) => Ok(r),
-            Ok(None) => {
-                Err(Error::deadline("waiting").with_op(self.name(op)).with_peer(self.rank()))
-            }
+            Ok(None) => Err(stop.error("waiting").with_op(self.name(op)).with_peer(self.rank())),
             Err(_) => Err(self.stale(op)),
         }
     }
@@ -310,7 +310,7 @@ impl Peer {
         drop(data);
         let t = Transfer { opcode: code, when: CompleteWhen::Visible, local, remote };
         let hold = Hold { region: Some(region.clone()), ..Hold::default() };
-        let op = self.post(&t, self.deadline(), hold)?;
+        let op = self.post(&t, self.until(), hold)?;
         // Nobody waits yet: what this thread did not finish goes on in the background.
         self.link.hand_over();
         Ok(self.name(op))
@@ -319,8 +319,8 @@ impl Peer {
     /// Waits until an operation ended, within the session's deadline. Gives the bytes moved.
     ///
     /// # Errors
-    /// The operation's own failure; `Stale` for one that was waited for before; `DeadlineExceeded`
-    /// when it has not ended yet: it can be waited for again.
+    /// The operation's own failure; `Stale` for one that was waited for before; `DeadlineExceeded` or
+    /// `Interrupted` when it has not ended yet: it can be waited for again.
     pub fn wait(&self, op: OpId) -> Result<u64> {
         self.wait_within(op, self.shared.config.deadline)
     }
@@ -334,7 +334,7 @@ impl Peer {
         let (outcome, _) = match self.taken(op.op) {
             // It is over: no need of the clock.
             Some(taken) => taken?,
-            None => self.finish(op.op, clock::deadline_in(timeout))?,
+            None => self.finish(op.op, self.shared.until(timeout))?,
         };
         outcome.result.map_err(|e| self.failed(Error::from(e).with_op(op)))
     }

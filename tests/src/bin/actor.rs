@@ -264,7 +264,7 @@ impl Actor {
                     span = match op.wait(Duration::from_secs(20)) {
                         Ok((_, back)) => back,
                         Err(hmc_std::future::WaitError::Failed(e)) => return Err(e.error),
-                        Err(hmc_std::future::WaitError::Running(_)) => {
+                        Err(_) => {
                             return Err(bad("it runs for ever"));
                         }
                     };

@@ -159,7 +159,9 @@ impl Drive<'_> {
                 let what = if put { "a put into" } else { "a get from" };
                 Err(e.error).of(&format!("{what} a window, {len} bytes"))
             }
-            Err(WaitError::Running(_)) => Err(End::Wrong("a window's operation hangs".to_owned())),
+            Err(WaitError::Running(_) | WaitError::Interrupted(_)) => {
+                Err(End::Wrong("a window's operation hangs".to_owned()))
+            }
         }
     }
 

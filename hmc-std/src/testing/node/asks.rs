@@ -303,7 +303,7 @@ impl Node {
             remote: window.slice(copy.remote_offset, copy.len)?,
         };
         let hold = Hold { region: Some(region.clone()), ..Hold::default() };
-        let op = peer.post(&t, clock::deadline_in(self.shared.config.deadline), hold)?;
+        let op = peer.post(&t, self.shared.until(self.shared.config.deadline), hold)?;
         Ok(peer.name(op))
     }
 

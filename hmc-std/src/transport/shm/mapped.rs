@@ -11,8 +11,10 @@ use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::Region;
+use crate::until::{Stop, Until};
 
 /// One window of the peer, mapped.
 #[derive(Debug)]
@@ -62,6 +64,18 @@ impl ShmFence {
             Err(_) => true,
         }
     }
+
+    /// Sleeps until nobody is inside any more, or the wait is over.
+    pub(crate) fn wait_until(&self, until: Until) -> std::result::Result<(), Stop> {
+        let mut vigil = until.vigil();
+        loop {
+            let nap = clock::left(vigil.nap_until()).as_nanos();
+            if self.wait(std::time::Duration::from_nanos(nap)) {
+                return Ok(());
+            }
+            vigil.check()?;
+        }
+    }
 }
 
 pub(super) fn word_at(index: u16) -> u64 {
@@ -104,4 +118,30 @@ pub(super) fn copy_mapped(
     };
     word.leave();
     copied.map_err(|_| Failure::UnknownRegion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ShmFence;
+    use crate::clock;
+    use crate::until::{Stop, Until};
+    use hmc_core::time::{Duration, Instant};
+    use hmc_mem::os::memfd::Mapping;
+    use hmc_mem::word::WindowWord;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_wait_for_a_peer_that_stays_inside_can_be_interrupted() {
+        let page = Arc::new(Mapping::create(4096).expect("memory"));
+        let word = WindowWord::new(page.bytes().word(0).expect("aligned"));
+        word.open(1).expect("closed before");
+        word.enter(1).expect("open");
+        let fence = ShmFence { page: Arc::clone(&page), index: 0 };
+        let interrupted = Until::new(Instant::NEVER, Some(|| true));
+        assert_eq!(fence.wait_until(interrupted), Err(Stop::Interrupted));
+        let soon = clock::now().after(Duration::from_millis(1));
+        assert_eq!(fence.wait_until(Until::new(soon, Some(|| true))), Err(Stop::Deadline));
+        word.leave();
+        assert_eq!(fence.wait_until(interrupted), Ok(()));
+    }
 }
