@@ -70,6 +70,31 @@ impl Communicator {
         Ok(self.wrap(link))
     }
 
+    /// Connects to whoever listens at `address`, whatever its rank is ([`Peer::rank`] tells it), over a transport chosen by
+    /// name or [`ConnType::Auto`], within `timeout`. If a peer of that rank is connected already, that is it.
+    ///
+    /// It is asked for its rank first, which it counts as a stranger that it refused. In a folder of control sockets one
+    /// process but this may listen.
+    ///
+    /// # Errors
+    /// As [`Communicator::connect_with`]; `InvalidConfig` when this session itself listens there, for
+    /// [`ConnType::Loopback`], and when several processes listen in a folder; `DuplicateRank` when it has this session's
+    /// rank.
+    pub fn connect_any(
+        &self,
+        address: &Address,
+        conn: ConnType,
+        timeout: Duration,
+    ) -> Result<Peer> {
+        self.shared.check_process()?;
+        if conn == ConnType::Loopback {
+            return Err(Error::config("loopback needs no address; use `loopback()`"));
+        }
+        let until = self.shared.until(timeout);
+        let rank = self.shared.rank_at(address, until)?;
+        Ok(self.wrap(self.shared.dial(rank, address, conn, until)?))
+    }
+
     /// Connects to a node of the C++ HMC: control messages only.
     ///
     /// # Errors

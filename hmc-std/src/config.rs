@@ -235,12 +235,22 @@ pub(crate) fn check_exposure(ip: IpAddr, insecure: bool) -> Result<()> {
     ))
 }
 
+const SOCKET_PREFIX: &str = "hmc_ctrl_rank_";
+const SOCKET_SUFFIX: &str = ".sock";
+
+/// The rank whose control socket bears that name, if it is the name of one.
+pub(crate) fn rank_of_socket(name: &str) -> Option<Rank> {
+    let rank = name.strip_prefix(SOCKET_PREFIX)?.strip_suffix(SOCKET_SUFFIX)?;
+    let digits = rank.bytes().all(|b| b.is_ascii_digit());
+    rank.parse().ok().filter(|_| digits).map(Rank)
+}
+
 /// The socket of `rank` in `dir`, named as the C++ HMC names it.
 ///
 /// # Errors
 /// `InvalidConfig` when the path does not fit a socket address (107 bytes, unix(7)).
 pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
-    let path = dir.join(format!("hmc_ctrl_rank_{rank}.sock"));
+    let path = dir.join(format!("{SOCKET_PREFIX}{rank}{SOCKET_SUFFIX}"));
     let len = path.as_os_str().len();
     if len > limits::MAX_UDS_PATH_BYTES {
         return Err(Error::config(format!(
@@ -254,7 +264,7 @@ pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check_exposure, uds_path};
+    use super::{check_exposure, rank_of_socket, uds_path};
     use crate::error::ErrorKind;
     use hmc_core::kinds::Rank;
     use std::path::Path;
@@ -267,6 +277,20 @@ mod tests {
         assert!(e.to_string().contains("insecure"));
         check_exposure(any, true).expect("asked for");
         check_exposure("::1".parse().expect("an address"), false).expect("loopback");
+    }
+
+    #[test]
+    fn the_name_of_a_socket_tells_its_rank() {
+        let path = uds_path(Path::new("/d"), Rank(37)).expect("short");
+        assert_eq!(
+            path.file_name().and_then(|n| n.to_str()).and_then(rank_of_socket),
+            Some(Rank(37))
+        );
+        for name in
+            ["hmc_ctrl_rank_3.lock", "hmc_ctrl_rank_+3.sock", "hmc_ctrl_rank_.sock", "3.sock"]
+        {
+            assert_eq!(rank_of_socket(name), None, "{name}");
+        }
     }
 
     #[test]

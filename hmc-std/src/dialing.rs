@@ -75,7 +75,7 @@ fn other_question() -> Error {
     Error::new(ErrorKind::Protocol, "an answer to another question")
 }
 
-fn unsayable(e: impl std::fmt::Display) -> Error {
+pub(crate) fn unsayable(e: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidConfig, e.to_string())
 }
 

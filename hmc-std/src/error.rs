@@ -137,6 +137,13 @@ impl Error {
         self
     }
 
+    /// The same error, about no peer in particular.
+    #[must_use]
+    pub(crate) fn without_peer(mut self) -> Self {
+        self.0.peer = None;
+        self
+    }
+
     /// The same error, about `op`.
     #[must_use]
     pub fn with_op(mut self, op: OpId) -> Self {

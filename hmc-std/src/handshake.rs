@@ -209,6 +209,15 @@ pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedF
     }
 }
 
+/// Whether a process listens on a local socket.
+pub(crate) fn is_served(path: &std::path::Path) -> bool {
+    let reached = SocketAddrUnix::new(path).ok().zip(new_socket(AddressFamily::UNIX).ok());
+    // connect(2): EAGAIN says that its queue is full.
+    reached.is_some_and(|(to, fd)| {
+        matches!(rustix::net::connect(&fd, &to), Ok(()) | Err(Errno::AGAIN))
+    })
+}
+
 pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd> {
     let fd = new_socket(AddressFamily::UNIX)?;
     let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;

@@ -51,6 +51,7 @@ pub mod error;
 pub mod file;
 pub mod future;
 mod handshake;
+mod inquiry;
 mod link;
 mod listen;
 pub mod memory;

@@ -6,6 +6,7 @@
 #[cfg(feature = "testing")]
 pub(crate) mod pipe;
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use hmc_core::span::Span;
@@ -52,6 +53,12 @@ impl Socket {
             #[cfg(feature = "testing")]
             Self::Simulated(_) => None,
         }
+    }
+
+    /// Where the other end is, over TCP.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        let peer = rustix::net::getpeername(self.fd()?).ok()?;
+        peer.and_then(|a| SocketAddr::try_from(a).ok())
     }
 
     /// Sends private bytes.

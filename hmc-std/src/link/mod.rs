@@ -15,6 +15,7 @@ mod schedule;
 mod ucx;
 mod wait;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -45,6 +46,8 @@ pub(crate) struct Link {
     pub(crate) incarnation: Incarnation,
     /// The peer says that it runs on this system.
     pub(crate) near: bool,
+    /// Of the peer's end of the control connection, over TCP.
+    pub(crate) address: Option<SocketAddr>,
     conn: OnceLock<ConnType>,
     choices: Mutex<Vec<Choice>>,
     leaving: AtomicBool,
@@ -95,6 +98,7 @@ impl Link {
             peer: parts.peer,
             incarnation: parts.incarnation,
             near: parts.near,
+            address: parts.ctrl.socket().peer_address(),
             conn: OnceLock::new(),
             choices: Mutex::new(parts.choices),
             leaving: AtomicBool::new(false),

@@ -6,6 +6,7 @@ mod relay;
 mod span;
 mod transfer;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,13 @@ impl Peer {
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.link.peer
+    }
+
+    /// The peer's address on its control connection, when that is TCP; `None` over a local socket. For a peer that dialed, the
+    /// port is the connection's, not one on which it listens.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.link.address
     }
 
     /// Whether the link can still be used.

@@ -1,0 +1,135 @@
+//! Who listens at an address, before it is dialed by its rank.
+//!
+//! Over TCP it is asked by a HELLO to a rank that it cannot have, this session's own: it answers with the rank that it has, and no
+//! link begins. Local control sockets bear their ranks in their names.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use hmc_core::ctrl::machine::Control;
+use hmc_core::kinds::Rank;
+use hmc_core::wire::hello::EndpointList;
+use hmc_core::wire::reject::RejectReason;
+use rustix::io::Errno;
+
+use crate::address::Address;
+use crate::clock;
+use crate::config::{check_exposure, rank_of_socket, uds_path};
+use crate::dialing::{refusal, unsayable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::handshake::{Handshake, Reached, is_served, open, wait_for_answer};
+use crate::listen::Listener;
+use crate::shared::Shared;
+use crate::until::Until;
+
+impl Shared {
+    /// The rank of whoever listens at `address`: never this session's own.
+    ///
+    /// # Errors
+    /// `InvalidConfig` when it is this session, or when several listen in a folder; `DuplicateRank` when it is another process of
+    /// this rank; else as for a dial.
+    pub(crate) fn rank_at(&self, address: &Address, until: Until) -> Result<Rank> {
+        if self.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
+        match address {
+            Address::Tcp(addr) => self.ask_rank(*addr, until),
+            Address::Uds(dir) => self.find_rank(dir),
+        }
+    }
+
+    fn ask_rank(&self, addr: SocketAddr, until: Until) -> Result<Rank> {
+        check_exposure(addr.ip(), self.config.insecure)?;
+        let (me, none) = (self.config.rank, EndpointList::new());
+        let fd = open(&Address::Tcp(addr), me, until)?;
+        let is_own = self.is_own_door(addr, &fd);
+        let hello = self.hello(&none, self.next_life(), Some(me))?;
+        let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
+        let mut talk = Handshake::new(fd.into(), control);
+        let reached = loop {
+            match talk.advance()? {
+                Some(reached) => break reached,
+                None => wait_for_answer(&talk.socket, until)?,
+            }
+        };
+        match reached {
+            Reached::Refused(RejectReason::WrongRank { ours }) if ours != me => Ok(ours),
+            // It took the rank for its own, and judged this session by it.
+            Reached::Connected(_)
+            | Reached::Refused(
+                RejectReason::Duplicate
+                | RejectReason::Stale { .. }
+                | RejectReason::BadRank { .. }
+                | RejectReason::Busy,
+            ) => Err(self.same_rank(&Address::Tcp(addr), is_own)),
+            Reached::Refused(why) => Err(refusal(me, me, why).without_peer()),
+            Reached::Attached => {
+                Err(Error::new(ErrorKind::Protocol, "an answer to another question"))
+            }
+        }
+    }
+
+    /// Whether the connection to `addr` leads to a listener of this session.
+    fn is_own_door(&self, addr: SocketAddr, socket: &OwnedFd) -> bool {
+        let from = rustix::net::getsockname(socket).ok().and_then(|a| SocketAddr::try_from(a).ok());
+        let here = |ip: IpAddr| {
+            ip.is_loopback() || ip.is_unspecified() || from.is_some_and(|f| f.ip() == ip)
+        };
+        self.listeners.iter().filter_map(Listener::addr).any(|door| {
+            let leads = door.ip() == addr.ip() || door.ip().is_unspecified() && here(addr.ip());
+            leads && door.port() == addr.port()
+        })
+    }
+
+    fn find_rank(&self, dir: &Path) -> Result<Rank> {
+        let me = self.config.rank;
+        let failed = |e: std::io::Error| {
+            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            Error::io(format_args!("cannot look into {}", dir.display()), errno)
+        };
+        let (mut others, mut own) = (Vec::new(), false);
+        for entry in std::fs::read_dir(dir).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let Some(rank) = name.to_str().and_then(rank_of_socket) else { continue };
+            let path = uds_path(dir, rank)?;
+            if self.uds_path().as_ref() == Some(&path) {
+                own = true;
+            } else if is_served(&path) {
+                others.push(rank);
+            }
+        }
+        others.sort_unstable();
+        match others.as_slice() {
+            [rank] if *rank == me => Err(self.same_rank(&Address::Uds(dir.into()), false)),
+            [rank] => Ok(*rank),
+            [] if own => Err(self.same_rank(&Address::Uds(dir.into()), true)),
+            [] => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("nobody listens in {}; start the peer first", dir.display()),
+            )),
+            several => {
+                let ranks: Vec<String> = several.iter().map(ToString::to_string).collect();
+                let (ranks, dir) = (ranks.join(", "), dir.display());
+                Err(Error::config(format!(
+                    "several ranks listen in {dir} ({ranks}); connect to one of them by its rank"
+                )))
+            }
+        }
+    }
+
+    fn same_rank(&self, address: &Address, is_own: bool) -> Error {
+        let me = self.config.rank;
+        if is_own {
+            return Error::config(format!(
+                "{address} is this session itself (rank {me}); use `loopback()` for transfers to itself"
+            ));
+        }
+        Error::new(
+            ErrorKind::DuplicateRank,
+            format!(
+                "who listens at {address} has this session's own rank, {me}; one of the two must take another"
+            ),
+        )
+    }
+}

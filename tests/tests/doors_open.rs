@@ -1,0 +1,126 @@
+//! Doors while a session runs: who listens behind one, found without its rank; opened, closed and opened again.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic")]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_tests::scene::{TempDir, until};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn session(rank: u32) -> Session {
+    Session::builder(rank).tcp("127.0.0.1:0").buffer(4096).start().unwrap()
+}
+
+fn at(s: &Session) -> Address {
+    Address::Tcp(s.tcp_addr().unwrap())
+}
+
+#[test]
+fn whoever_listens_is_connected_by_its_address() {
+    let (a, b) = (session(7), session(9));
+    let peer = b.connect_any(&at(&a), ConnType::Tcp, LONG).unwrap();
+    assert_eq!(peer.rank().0, 7);
+    assert_eq!(peer.conn(), Some(ConnType::Tcp));
+    assert_eq!(peer.address(), a.tcp_addr());
+    b.buffer().write_at(0, b"by address").unwrap();
+    peer.put(0, 100, 10).unwrap();
+    let mut got = [0; 10];
+    a.buffer().read_at(100, &mut got).unwrap();
+    assert_eq!(&got, b"by address");
+    let back = a.wait_peer(9, LONG).unwrap();
+    assert_eq!(back.address().map(|x| x.ip()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    assert_ne!(back.address(), b.tcp_addr(), "the connection's port, not the door's");
+    // Again, and from the other side: the peer that there is.
+    let again = b.connect_any(&at(&a), ConnType::Auto, LONG).unwrap();
+    assert_eq!(again.rank().0, 7);
+    let other = a.connect_any(&at(&b), ConnType::Auto, LONG).unwrap();
+    assert_eq!(other.rank().0, 9);
+    assert_eq!((a.stats().peers.len(), b.stats().peers.len()), (1, 1));
+    drop(a);
+    until("it is gone", LONG, || (!again.is_connected()).then_some(()));
+    assert!(again.address().is_some(), "known after its death, too");
+}
+
+#[test]
+fn both_may_dial_each_other_at_once() {
+    for _ in 0..20 {
+        let (a, b) = (session(1), session(2));
+        let (to_a, to_b) = (at(&a), at(&b));
+        std::thread::scope(|s| {
+            let one = s.spawn(|| a.connect_any(&to_b, ConnType::Tcp, LONG).unwrap().rank().0);
+            assert_eq!(b.connect_any(&to_a, ConnType::Tcp, LONG).unwrap().rank().0, 1);
+            assert_eq!(one.join().unwrap(), 2);
+        });
+    }
+}
+
+#[test]
+fn a_folder_with_one_process_needs_no_rank() {
+    let dir = TempDir::new();
+    let me = Session::builder(5).uds(dir.path()).start().unwrap();
+    let e = me.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+    assert!(e.to_string().contains("loopback"), "{e}");
+    // A stale socket, as a killed process leaves it, is nobody.
+    let stale = dir.path().join("hmc_ctrl_rank_77.sock");
+    drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+    assert!(stale.exists());
+    let other = Session::builder(6).uds(dir.path()).start().unwrap();
+    let peer = me.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap();
+    assert_eq!((peer.rank().0, peer.address()), (6, None));
+    assert_eq!(peer.conn(), Some(ConnType::Shm));
+    let stranger = Session::builder(8).start().unwrap();
+    let e = stranger.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+    assert!(e.to_string().contains("(5, 6)"), "it names them: {e}");
+    drop((me, peer));
+    let twin = Session::builder(6).start().unwrap();
+    let e = twin.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
+    drop(other);
+    let e = stranger.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    let nowhere = Address::Uds(dir.path().join("none"));
+    let e = stranger.connect_any(&nowhere, ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+}
+
+#[test]
+fn what_is_nobody_to_connect_to_is_said_in_words() {
+    let a = session(3);
+    let e = a.connect_any(&at(&a), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+    assert!(e.to_string().contains("itself") && e.to_string().contains("loopback"), "{e}");
+    let e = a.connect_any(&at(&a), ConnType::Loopback, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+    // Every way that leads to a listener on all addresses.
+    let any = Session::builder(3).insecure().tcp("0.0.0.0:0").start().unwrap();
+    for ip in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(127, 0, 0, 9)] {
+        let port = any.tcp_addr().unwrap().port();
+        let door = Address::Tcp(SocketAddr::from((ip, port)));
+        let e = any.connect_any(&door, ConnType::Auto, LONG).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{ip}: {e}");
+    }
+    // Another process with the same rank is no self.
+    let twin = SocketAddr::from((Ipv4Addr::LOCALHOST, any.tcp_addr().unwrap().port()));
+    let e = a.connect_any(&Address::Tcp(twin), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
+    let job = Session::builder(4).job(99).tcp("127.0.0.1:0").start().unwrap();
+    let e = a.connect_any(&at(&job), ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+    assert!(e.to_string().contains("job"), "{e}");
+    let far = Address::Tcp(SocketAddr::from(([192, 0, 2, 1], 9)));
+    let e = a.connect_any(&far, ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+    // One that takes the connection and says nothing, and one that is not there.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(silent.local_addr().unwrap());
+    let e = a.connect_any(&address, ConnType::Auto, Duration::from_millis(50)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+    drop(silent);
+    let e = a.connect_any(&address, ConnType::Auto, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+}
