@@ -42,6 +42,7 @@ pub(crate) const MAX_PER_SOURCE: usize = 16;
 pub(crate) struct Pending {
     socket: Arc<Socket>,
     source: Source,
+    door: u32,
     control: Control,
     framer: Framer<Vec<u8>>,
 }
@@ -80,18 +81,15 @@ pub(crate) struct Way {
 
 impl Shared {
     /// Lets in who waits at a door. `Err` when descriptors are used up: pause.
-    pub(crate) fn greet(&self, listener: u32) -> std::result::Result<(), Errno> {
-        let Some(door) = usize::try_from(listener).ok().and_then(|i| self.listeners.get(i)) else {
-            return Ok(());
-        };
-        while let Some((fd, source)) = door.accept()? {
-            self.meet(fd.into(), source);
+    pub(crate) fn greet(&self, door: u32) -> std::result::Result<(), Errno> {
+        while let Some((fd, source)) = self.doors.accept(door)? {
+            self.meet(fd.into(), source, door);
         }
         Ok(())
     }
 
-    /// A stranger came. Gives it a number, or turns it away: the connection closes with `socket`.
-    pub(crate) fn meet(&self, socket: Socket, source: Source) -> Option<u32> {
+    /// A stranger came by a door. Gives it a number, or turns it away: the connection closes with `socket`.
+    pub(crate) fn meet(&self, socket: Socket, source: Source, door: u32) -> Option<u32> {
         let mut pending = lock(&self.pending);
         let same = pending
             .values()
@@ -114,7 +112,7 @@ impl Shared {
         }
         let control = Control::accepted(&acceptor, clock::now());
         let framer = CtrlState::new_framer();
-        pending.insert(id, Pending { socket, source, control, framer });
+        pending.insert(id, Pending { socket, source, door, control, framer });
         Some(id)
     }
 
@@ -273,7 +271,7 @@ impl Shared {
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
-        let endpoints = self.endpoints();
+        let endpoints = self.endpoints(Some(p.door));
         let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();

@@ -409,7 +409,7 @@ impl Communicator {
     }
 
     /// Ends the session in order: no new operations; waits for the posted ones, says BYE to all
-    /// peers, closes. Dropping the session does the same within 200 ms.
+    /// peers, closes, its listeners too. Dropping the session does the same within 200 ms.
     ///
     /// # Errors
     /// `DeadlineExceeded` when some peer did not agree in time, `Interrupted`; everything is closed all the same.
@@ -430,6 +430,7 @@ impl Communicator {
             tracing::error!("the session's thread panicked");
         }
         lock(&self.shared.pending).clear();
+        self.shared.doors.close();
         result
     }
 }

@@ -29,6 +29,7 @@ pub struct Config {
     pub(crate) job: u64,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) uds_dir: Option<PathBuf>,
+    /// Whether a session begins so; [`Shared::is_insecure`](crate::shared::Shared) is what holds.
     pub(crate) insecure: bool,
     pub(crate) upstream: bool,
     pub(crate) buffer_bytes: u64,
@@ -218,6 +219,15 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The address to listen on that a text names.
+///
+/// # Errors
+/// `InvalidConfig`.
+pub(crate) fn listening_address(text: &str) -> Result<SocketAddr> {
+    text.parse()
+        .map_err(|_| Error::config(format!("`{text}` is no listening address: write IP:PORT")))
 }
 
 /// Refuses to use `ip` without credentials unless it is loopback or `insecure` was asked for.

@@ -96,7 +96,7 @@ impl Shared {
         until: Until,
     ) -> Result<Arc<Link>> {
         if let Address::Tcp(addr) = address {
-            check_exposure(addr.ip(), self.config.insecure)?;
+            check_exposure(addr.ip(), self.is_insecure())?;
         }
         if self.decide(Input::Dial { rank }) == Decision::No {
             return Err(refusal(rank, self.config.rank, RejectReason::Duplicate));

@@ -93,7 +93,7 @@ impl Dialing {
             )));
         }
         if let Address::Tcp(addr) = address {
-            check_exposure(addr.ip(), shared.config.insecure)?;
+            check_exposure(addr.ip(), shared.is_insecure())?;
         }
         if shared.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
@@ -231,7 +231,7 @@ impl Dialing {
                 };
                 // Whoever dials again begins a new life, so that the other end can tell it from the last.
                 let incarnation = shared.next_life();
-                let endpoints = shared.endpoints();
+                let endpoints = shared.endpoints(None);
                 let hello = shared.hello(&endpoints, incarnation, Some(self.rank))?;
                 let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
                 let mut talk = Handshake::new(socket, control);

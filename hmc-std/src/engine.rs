@@ -92,12 +92,9 @@ impl Engine {
                 Token::Listener(n) => {
                     if let Err(e) = s.greet(n) {
                         warn_about_door(e);
-                        let door = usize::try_from(n).ok().and_then(|i| s.listeners.get(i));
-                        if let Some(fd) = door.and_then(|l| l.fd()) {
-                            s.driver.unwatch(fd);
-                            self.shut.push(n);
-                            self.open_at = clock::now().after(Duration::from_millis(DOOR_PAUSE_MS));
-                        }
+                        s.doors.attend(n, false);
+                        self.shut.push(n);
+                        self.open_at = clock::now().after(Duration::from_millis(DOOR_PAUSE_MS));
                     }
                 }
                 Token::Bell => s.driver.silence(),
@@ -121,10 +118,7 @@ impl Engine {
         if now >= self.open_at {
             self.open_at = Instant::NEVER;
             for n in self.shut.drain(..) {
-                let door = usize::try_from(n).ok().and_then(|i| s.listeners.get(i));
-                if let Some(fd) = door.and_then(|l| l.fd()) {
-                    let _ = s.driver.watch(fd, Token::Listener(n));
-                }
+                s.doors.attend(n, true);
             }
         }
         while let Some(rank) = s.due_redial(now) {

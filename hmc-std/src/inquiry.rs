@@ -3,8 +3,7 @@
 //! Over TCP it is asked by a HELLO to a rank that it cannot have, this session's own: it answers with the rank that it has, and no
 //! link begins. Local control sockets bear their ranks in their names.
 
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use hmc_core::ctrl::machine::Control;
@@ -19,7 +18,6 @@ use crate::config::{check_exposure, rank_of_socket, uds_path};
 use crate::dialing::{refusal, unsayable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, Reached, is_served, open, wait_for_answer};
-use crate::listen::Listener;
 use crate::shared::Shared;
 use crate::until::Until;
 
@@ -40,10 +38,11 @@ impl Shared {
     }
 
     fn ask_rank(&self, addr: SocketAddr, until: Until) -> Result<Rank> {
-        check_exposure(addr.ip(), self.config.insecure)?;
+        check_exposure(addr.ip(), self.is_insecure())?;
         let (me, none) = (self.config.rank, EndpointList::new());
         let fd = open(&Address::Tcp(addr), me, until)?;
-        let is_own = self.is_own_door(addr, &fd);
+        let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
+        let is_own = self.doors.leads_here(addr, from.map(|f| f.ip()));
         let hello = self.hello(&none, self.next_life(), Some(me))?;
         let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
         let mut talk = Handshake::new(fd.into(), control);
@@ -70,18 +69,6 @@ impl Shared {
         }
     }
 
-    /// Whether the connection to `addr` leads to a listener of this session.
-    fn is_own_door(&self, addr: SocketAddr, socket: &OwnedFd) -> bool {
-        let from = rustix::net::getsockname(socket).ok().and_then(|a| SocketAddr::try_from(a).ok());
-        let here = |ip: IpAddr| {
-            ip.is_loopback() || ip.is_unspecified() || from.is_some_and(|f| f.ip() == ip)
-        };
-        self.listeners.iter().filter_map(Listener::addr).any(|door| {
-            let leads = door.ip() == addr.ip() || door.ip().is_unspecified() && here(addr.ip());
-            leads && door.port() == addr.port()
-        })
-    }
-
     fn find_rank(&self, dir: &Path) -> Result<Rank> {
         let me = self.config.rank;
         let failed = |e: std::io::Error| {
@@ -93,7 +80,7 @@ impl Shared {
             let name = entry.map_err(failed)?.file_name();
             let Some(rank) = name.to_str().and_then(rank_of_socket) else { continue };
             let path = uds_path(dir, rank)?;
-            if self.uds_path().as_ref() == Some(&path) {
+            if self.doors.is_at(&path) {
                 own = true;
             } else if is_served(&path) {
                 others.push(rank);

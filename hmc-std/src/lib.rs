@@ -45,6 +45,7 @@ pub mod control;
 pub mod delivery;
 mod dial;
 mod dialing;
+mod doors;
 mod driver;
 mod engine;
 pub mod error;

@@ -8,7 +8,9 @@ use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock;
 use crate::communicator::Communicator;
-use crate::driver::{Driver, Token};
+use crate::config::listening_address;
+use crate::doors::Doors;
+use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::Listener;
@@ -89,31 +91,23 @@ impl Prepared {
         }
         let mut config = self.settings.config.clone();
         if let Some(text) = &self.settings.tcp {
-            let addr = text.parse().map_err(|_| {
-                Error::config(format!("`{text}` is no listening address: write IP:PORT"))
-            })?;
-            config.tcp = Some(addr);
+            config.tcp = Some(listening_address(text)?);
         }
         config.check()?;
         let driver = &self.driver;
-        let mut listeners = Vec::new();
+        let doors = Doors::new(driver);
         if let Some(addr) = config.tcp {
-            listeners.push(Listener::tcp(addr)?);
+            doors.open(Listener::tcp(addr)?)?;
         }
         if let Some(dir) = &config.uds_dir {
-            listeners.push(Listener::uds(dir, config.rank)?);
-        }
-        for (i, l) in (0u32..).zip(&listeners) {
-            if let Some(fd) = l.fd() {
-                driver.watch(fd, Token::Listener(i))?;
-            }
+            doors.open(Listener::uds(dir, config.rank)?)?;
         }
         let shared = Shared::new(Parts {
             config,
             driver: Arc::clone(driver),
             regions: Arc::clone(&self.regions),
             buffer: self.buffer.clone(),
-            listeners,
+            doors,
             host: host_id(),
             incarnation: Incarnation(clock::wall_nanos()),
             fork: ForkGuard::new()?,

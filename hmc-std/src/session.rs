@@ -15,7 +15,6 @@ use crate::communicator::Communicator;
 use crate::config::{Config, Environment, Progress};
 use crate::error::Result;
 use crate::link::{Life, Link};
-use crate::listen::Listener;
 use crate::memory::ConnBuffer;
 use crate::prepared::Prepared;
 use crate::shared::Shared;
@@ -65,16 +64,16 @@ impl Session {
         &self.shared.buffer
     }
 
-    /// Where the TCP listener is, with the port that the system chose for port 0.
+    /// Where the TCP listener is, with the port that the system chose for port 0: the oldest of several.
     #[must_use]
     pub fn tcp_addr(&self) -> Option<SocketAddr> {
-        self.shared.listeners.iter().find_map(Listener::addr)
+        self.shared.doors.tcp_addr()
     }
 
-    /// Where the control socket is.
+    /// Where the control socket is: the oldest of several.
     #[must_use]
     pub fn uds_path(&self) -> Option<PathBuf> {
-        self.shared.uds_path()
+        self.shared.doors.uds_path()
     }
 
     /// Ends the session in order; see [`Communicator::shutdown`].

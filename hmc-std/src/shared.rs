@@ -2,7 +2,6 @@
 //! are strangers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -16,10 +15,10 @@ use hmc_mem::os::fork::ForkGuard;
 use crate::accept::Pending;
 use crate::clock;
 use crate::config::{Config, Progress};
+use crate::doors::Doors;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link, Owner};
-use crate::listen::Listener;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
@@ -38,7 +37,9 @@ pub(crate) struct Shared {
     pub(crate) driver: Arc<Driver>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) doors: Doors,
+    /// Machines that prove nothing about themselves are allowed.
+    pub(crate) insecure: AtomicBool,
     pub(crate) host: HostId,
     /// The number of the last life that was begun.
     last_life: AtomicU64,
@@ -82,7 +83,7 @@ pub(crate) struct Parts {
     pub(crate) driver: Arc<Driver>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) doors: Doors,
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
     pub(crate) fork: ForkGuard,
@@ -112,11 +113,12 @@ impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let registry = Registry::new(parts.config.rank, parts.config.ranks);
         Arc::new_cyclic(|me| Self {
+            insecure: AtomicBool::new(parts.config.insecure),
             config: parts.config,
             driver: parts.driver,
             regions: parts.regions,
             buffer: parts.buffer,
-            listeners: parts.listeners,
+            doors: parts.doors,
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
             redial_at: AtomicU64::new(registry.next_deadline().as_nanos()),
@@ -209,13 +211,10 @@ impl Shared {
         })
     }
 
-    /// The doors of this end.
-    pub(crate) fn endpoints(&self) -> EndpointList {
+    /// Where this end can be reached, for a peer that came by that door, if it came by one.
+    pub(crate) fn endpoints(&self, came_by: Option<u32>) -> EndpointList {
         let mut list = EndpointList::new();
-        for l in &self.listeners {
-            // Three blobs, 120 bytes at most: they fit.
-            let _ = l.with_endpoint(|e| list.push(e.blob()));
-        }
+        self.doors.tell(came_by, &mut list);
         if self.ucx_begun().is_some() {
             let _ = list.push(Endpoint::Ucx { address: &[] }.blob());
         }
@@ -424,11 +423,6 @@ impl Shared {
         }
     }
 
-    /// The path of this session's control socket, if it has one.
-    pub(crate) fn uds_path(&self) -> Option<PathBuf> {
-        self.listeners.iter().find_map(Listener::path)
-    }
-
     pub(crate) fn has_peers(&self) -> bool {
         let none = self.by_serial.read().unwrap_or_else(PoisonError::into_inner).is_empty();
         !none
@@ -438,7 +432,7 @@ impl Shared {
     }
 
     pub(crate) fn listens(&self) -> bool {
-        !self.listeners.is_empty()
+        !self.doors.is_empty()
     }
 }
 

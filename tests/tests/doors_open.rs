@@ -124,3 +124,115 @@ fn what_is_nobody_to_connect_to_is_said_in_words() {
     let e = a.connect_any(&address, ConnType::Auto, LONG).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
 }
+
+fn tcp(addr: SocketAddr) -> Address {
+    Address::Tcp(addr)
+}
+
+/// Puts over `peer` and reads what came.
+fn puts(from: &Session, peer: &hmc_std::Peer, to: &Session, value: u8) {
+    from.buffer().fill(0, 64, value).unwrap();
+    peer.put(0, 0, 64).unwrap();
+    let mut got = [0; 64];
+    to.buffer().read_at(0, &mut got).unwrap();
+    assert_eq!(got, [value; 64]);
+}
+
+#[test]
+fn doors_open_and_close_while_links_live() {
+    let host = Session::builder(0).buffer(4096).start().unwrap();
+    assert_eq!(host.tcp_addr(), None);
+    let first = host.listen_tcp("127.0.0.1:0").unwrap();
+    assert_eq!(host.tcp_addr(), Some(first));
+    let mut guests = Vec::new();
+    for rank in 1..20 {
+        let guest = Session::builder(rank).buffer(4096).redial(false).start().unwrap();
+        let peer = guest.connect_with(0, &tcp(first), ConnType::Tcp, LONG).unwrap();
+        host.close_doors();
+        assert_eq!(host.tcp_addr(), None);
+        let late = Session::builder(rank + 100).start().unwrap();
+        let e = late.connect(0, &tcp(first)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        guests.push((guest, peer));
+        for (guest, peer) in &guests {
+            puts(guest, peer, &host, u8::try_from(rank).unwrap());
+        }
+        // Another process may have the port meanwhile; then it is free again.
+        let other = TcpListener::bind(first).unwrap();
+        let e = host.listen_tcp(&first.to_string()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        drop(other);
+        assert_eq!(host.listen_tcp(&first.to_string()).unwrap(), first);
+    }
+    assert_eq!(host.peers().len(), guests.len());
+}
+
+#[test]
+fn a_local_door_leaves_nothing_behind() {
+    let dir = TempDir::new();
+    let host = Session::builder(0).buffer(4096).start().unwrap();
+    for round in 1..10 {
+        host.listen_uds(dir.path()).unwrap();
+        let path = host.uds_path().unwrap();
+        assert!(path.exists());
+        let e = host.listen_uds(dir.path()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
+        let guest = Session::builder(round).buffer(4096).start().unwrap();
+        let peer = guest.connect(0, &dir.address()).unwrap();
+        assert_eq!(peer.conn(), Some(ConnType::Shm));
+        host.close_doors();
+        assert!(!path.exists() && host.uds_path().is_none());
+        puts(&guest, &peer, &host, 7);
+        // The rank is free in that folder.
+        drop(Session::builder(0).uds(dir.path()).start().unwrap());
+    }
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let e = host.listen_uds(dir.path()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+}
+
+#[test]
+fn strangers_are_kept_out_until_they_are_let_in_by_name() {
+    let host = Session::builder(0).buffer(4096).start().unwrap();
+    let e = host.listen_tcp("0.0.0.0:0").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+    let e = host.listen_tcp("here").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+    assert_eq!(host.tcp_addr(), None);
+    let guest = Session::builder(1).buffer(4096).start().unwrap();
+    let far = tcp(SocketAddr::from(([0, 0, 0, 0], 1)));
+    assert_eq!(guest.connect(0, &far).unwrap_err().kind(), ErrorKind::NoCredentials);
+    host.allow_insecure();
+    guest.allow_insecure();
+    let port = host.listen_tcp("0.0.0.0:0").unwrap().port();
+    let peer = guest.connect(0, &tcp(SocketAddr::from(([0, 0, 0, 0], port)))).unwrap();
+    puts(&guest, &peer, &host, 3);
+}
+
+/// Whoever comes by one of several doors is told of that one: the others may be out of its reach.
+#[test]
+fn each_door_leads_to_both_connections() {
+    let host = Session::builder(0).buffer(4096).start().unwrap();
+    let doors: Vec<_> =
+        (1..5).map(|n| host.listen_tcp(&format!("127.0.0.{n}:0")).unwrap()).collect();
+    assert_eq!(host.tcp_addr(), doors.first().copied());
+    for (rank, door) in (1..).zip(&doors) {
+        let guest = Session::builder(rank).buffer(4096).start().unwrap();
+        let peer = guest.connect_with(0, &tcp(*door), ConnType::Tcp, LONG).unwrap();
+        puts(&guest, &peer, &host, 9);
+        assert_eq!(peer.address(), Some(*door));
+    }
+}
+
+#[test]
+fn the_end_of_a_session_closes_its_doors_whoever_holds_its_peers() {
+    let host = session(0);
+    let (addr, at_host) = (host.tcp_addr().unwrap(), at(&host));
+    let guest = session(1);
+    let _there = guest.connect(0, &at_host).unwrap();
+    let kept = host.wait_peer(1, LONG).unwrap();
+    host.shutdown(LONG).unwrap();
+    TcpListener::bind(addr).unwrap();
+    assert!(!kept.is_connected());
+}

@@ -22,6 +22,7 @@ use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock::virtual_time;
 use crate::config::{Config, Environment, Progress};
+use crate::doors::Doors;
 use crate::driver::{Channel, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
@@ -161,6 +162,8 @@ impl Node {
         let len = usize::try_from(settings.buffer_len).unwrap_or(0);
         let buffer = ConnBuffer::new(regions.adopt(Box::new(HeapBytes::from(vec![0; len])))?)?;
         let driver = Arc::new(Driver::new(config.progress)?);
+        let doors = Doors::new(&driver);
+        doors.open(Listener::Simulated { addr: door(settings.rank) })?;
         let mut host = [0; 16];
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
             *to = from;
@@ -170,7 +173,7 @@ impl Node {
             driver,
             regions,
             buffer,
-            listeners: vec![Listener::Simulated { addr: door(settings.rank) }],
+            doors,
             host: HostId(host),
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
             fork: ForkGuard::new()?,
@@ -275,7 +278,7 @@ impl Node {
             Input::Accepted { conn, from } => {
                 let pipe = Pipe::new(conn, &self.touched, self.send_room);
                 let socket = Socket::Simulated(Held(pipe.clone()));
-                let id = self.shared.meet(socket, Source::Tcp(door(from)));
+                let id = self.shared.meet(socket, Source::Tcp(door(from)), 0);
                 let server = id.map(Server::Stranger);
                 self.conns.insert(conn, Conn { pipe, server });
                 None

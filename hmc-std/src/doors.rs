@@ -1,0 +1,198 @@
+//! The doors of a session: listeners that are opened and closed while it runs.
+//!
+//! Each has a number of its own, never given again: what the kernel still tells of a closed door reaches no other. A door
+//! is used under the lock only, so that a closed one has let go of its port or file when [`Doors::close`] returns.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::wire::hello::EndpointList;
+use rustix::io::Errno;
+
+use crate::communicator::Communicator;
+use crate::config::{check_exposure, listening_address};
+use crate::driver::{Driver, Token};
+use crate::error::{Error, ErrorKind, Result};
+use crate::listen::{Listener, Source};
+use crate::shared::{Shared, lock};
+
+/// What listens, by number, in the order in which it was opened.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    driver: Arc<Driver>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    open: Vec<(u32, Listener)>,
+    next: u32,
+}
+
+impl Inner {
+    fn find(&self, number: u32) -> Option<&Listener> {
+        self.open.iter().find(|(n, _)| *n == number).map(|(_, door)| door)
+    }
+
+    /// The door of that number, then all others.
+    fn beginning_with(&self, number: Option<u32>) -> impl Iterator<Item = &Listener> {
+        let is_first = move |n: u32| Some(n) == number;
+        let first = self.open.iter().filter(move |(n, _)| is_first(*n));
+        let others = self.open.iter().filter(move |(n, _)| !is_first(*n));
+        first.chain(others).map(|(_, door)| door)
+    }
+}
+
+impl Doors {
+    /// None. Whoever waits on `driver` is told who comes.
+    pub(crate) fn new(driver: &Arc<Driver>) -> Self {
+        Self { driver: Arc::clone(driver), inner: Mutex::default() }
+    }
+
+    /// Takes a listener in.
+    ///
+    /// # Errors
+    /// `SystemLimit`; `Full` after 4 billion.
+    pub(crate) fn open(&self, door: Listener) -> Result<()> {
+        let mut inner = lock(&self.inner);
+        let number = inner.next;
+        let full = || Error::new(ErrorKind::Full, "no door of this session can be opened any more");
+        inner.next = number.checked_add(1).ok_or_else(full)?;
+        if let Some(fd) = door.fd() {
+            self.driver.watch(fd, Token::Listener(number))?;
+        }
+        inner.open.push((number, door));
+        Ok(())
+    }
+
+    /// Closes all. Who waits before one is sent away by the kernel.
+    pub(crate) fn close(&self) {
+        let mut inner = lock(&self.inner);
+        for (_, door) in inner.open.drain(..) {
+            // First: a process that is being forked may have a copy of the descriptor for a moment.
+            if let Some(fd) = door.fd() {
+                self.driver.unwatch(fd);
+            }
+        }
+    }
+
+    /// The next stranger at a door, if one waits there, and if it is open.
+    pub(crate) fn accept(
+        &self,
+        number: u32,
+    ) -> std::result::Result<Option<(OwnedFd, Source)>, Errno> {
+        lock(&self.inner).find(number).map_or(Ok(None), Listener::accept)
+    }
+
+    /// Stops to watch a door, or watches it again.
+    pub(crate) fn attend(&self, number: u32, on: bool) {
+        let inner = lock(&self.inner);
+        let Some(fd) = inner.find(number).and_then(Listener::fd) else { return };
+        if on {
+            let _ = self.driver.watch(fd, Token::Listener(number));
+        } else {
+            self.driver.unwatch(fd);
+        }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.inner).open.is_empty()
+    }
+
+    /// Where the oldest TCP door is.
+    pub(crate) fn tcp_addr(&self) -> Option<SocketAddr> {
+        lock(&self.inner).open.iter().find_map(|(_, door)| door.addr())
+    }
+
+    /// Where the oldest local door is.
+    pub(crate) fn uds_path(&self) -> Option<PathBuf> {
+        lock(&self.inner).open.iter().find_map(|(_, door)| door.path())
+    }
+
+    /// Whether a local door is there.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        lock(&self.inner).open.iter().any(|(_, door)| door.path().as_deref() == Some(path))
+    }
+
+    /// Whether a connection to `addr` that begins at `from` leads to a door.
+    pub(crate) fn leads_here(&self, addr: SocketAddr, from: Option<IpAddr>) -> bool {
+        let ip = addr.ip();
+        let near = ip.is_loopback() || ip.is_unspecified() || from == Some(ip);
+        lock(&self.inner).open.iter().filter_map(|(_, door)| door.addr()).any(|door| {
+            let leads = door.ip() == ip || door.ip().is_unspecified() && near;
+            leads && door.port() == addr.port()
+        })
+    }
+
+    /// Tells of one door of each kind: of the one by which the peer came, if it is still open, else of the oldest.
+    pub(crate) fn tell(&self, came_by: Option<u32>, list: &mut EndpointList) {
+        let inner = lock(&self.inner);
+        let doors = || inner.beginning_with(came_by);
+        let tcp = doors().find(|door| door.addr().is_some());
+        let local = doors().find(|door| door.path().is_some());
+        for door in [tcp, local].into_iter().flatten() {
+            // Two blobs, 120 bytes at most: they fit.
+            let _ = door.with_endpoint(|e| list.push(e.blob()));
+        }
+    }
+}
+
+impl Shared {
+    /// Whether machines that prove nothing about themselves are allowed.
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.insecure.load(Ordering::Acquire)
+    }
+
+    fn check_opening(&self) -> Result<()> {
+        self.check_process()?;
+        if self.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
+        Ok(())
+    }
+}
+
+impl Communicator {
+    /// Listens on one more TCP address (`"127.0.0.1:0"`: any free port). Gives the address with the port that the system
+    /// chose. Addresses other than loopback need [`Communicator::allow_insecure`].
+    ///
+    /// # Errors
+    /// `InvalidConfig` for what is no address, or one that another socket has; `NoCredentials`; `Closed`; `SystemLimit`.
+    pub fn listen_tcp(&self, addr: &str) -> Result<SocketAddr> {
+        self.shared.check_opening()?;
+        let wanted = listening_address(addr)?;
+        check_exposure(wanted.ip(), self.shared.is_insecure())?;
+        let door = Listener::tcp(wanted)?;
+        let bound = door.addr().unwrap_or(wanted);
+        self.shared.doors.open(door)?;
+        Ok(bound)
+    }
+
+    /// Listens on a socket in one more folder, which must be private to this user; it is made if needed.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for a folder that others can enter; `DuplicateRank` when a session of this rank listens there, be it
+    /// this one; `Closed`; `SystemLimit`.
+    pub fn listen_uds(&self, dir: impl AsRef<Path>) -> Result<()> {
+        self.shared.check_opening()?;
+        self.shared.doors.open(Listener::uds(dir.as_ref(), self.shared.config.rank)?)
+    }
+
+    /// Closes all listeners: their ports and files are free when this returns, for this session and for others. Links live
+    /// on. Who is about to connect may not get in; peers that lose their links cannot dial this end again.
+    pub fn close_doors(&self) {
+        // The doors of a forked child are its parent's.
+        if self.shared.check_process().is_ok() {
+            self.shared.doors.close();
+        }
+    }
+
+    /// From now on, as [`SessionBuilder::insecure`](crate::session::SessionBuilder::insecure).
+    pub fn allow_insecure(&self) {
+        self.shared.insecure.store(true, Ordering::Release);
+    }
+}
