@@ -431,6 +431,7 @@ impl Communicator {
         }
         lock(&self.shared.pending).clear();
         self.shared.doors.close();
+        self.shared.over.store(true, Ordering::Release);
         result
     }
 }

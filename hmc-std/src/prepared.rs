@@ -1,14 +1,16 @@
-//! The two steps of a session's beginning: first its buffer, then its rank, its listeners and its thread.
+//! The two steps of a session's beginning: first its buffer, then its rank, its listeners and its thread. The second can be
+//! done again when that session is over.
 
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak, mpsc};
 
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock;
 use crate::communicator::Communicator;
-use crate::config::listening_address;
+use crate::config::{Config, listening_address};
 use crate::doors::Doors;
 use crate::driver::Driver;
 use crate::engine::Engine;
@@ -27,10 +29,11 @@ use crate::ucx::Plane;
 pub struct Prepared {
     settings: SessionBuilder,
     regions: Arc<RegionTable>,
-    driver: Arc<Driver>,
-    plane: Option<Arc<Plane>>,
+    /// UCX, once it was wanted, and what drives its workers: they stay together from session to session.
+    ucx: Option<(Arc<Plane>, Arc<Driver>)>,
     buffer: ConnBuffer,
-    started: bool,
+    /// The session that was started last.
+    last: Weak<Shared>,
 }
 
 impl Prepared {
@@ -38,20 +41,15 @@ impl Prepared {
         let config = &settings.config;
         config.check()?;
         let regions = Arc::new(RegionTable::default());
-        let driver = Arc::new(Driver::new(config.progress)?);
-        let plane = if config.ucx.wanted {
-            Some(Plane::start(&config.ucx, config.progress, &driver)?)
-        } else {
-            None
-        };
-        let region = match &plane {
-            Some(plane) if config.buffer_bytes > 0 => {
+        let ucx = if config.ucx.wanted { Some(begin_ucx(config)?) } else { None };
+        let region = match &ucx {
+            Some((plane, _)) if config.buffer_bytes > 0 => {
                 plane.allocate(&regions, config.buffer_bytes)?
             }
             _ => regions.allocate(config.buffer_bytes)?,
         };
         let buffer = ConnBuffer::new(region)?;
-        Ok(Self { settings, regions, driver, plane, buffer, started: false })
+        Ok(Self { settings, regions, ucx, buffer, last: Weak::new() })
     }
 
     /// The buffer that offsets of `put` and `get` will address.
@@ -80,22 +78,36 @@ impl Prepared {
         self.settings.config.insecure = true;
     }
 
-    /// Starts the session, once: its listeners are up when this returns. After an error the settings can be changed and it
-    /// can be tried again.
+    /// Whether the session takes part in UCX from its start, as by [`SessionBuilder::ucx`]. A buffer that was made without
+    /// stays ordinary memory: it is registered with UCX when the first peer connects over it, and UCX's lanes of shared
+    /// memory cannot map it, so that puts into it go through the kernel or as messages.
+    pub fn use_ucx(&mut self, wanted: bool) {
+        self.settings.config.ucx.wanted = wanted;
+    }
+
+    /// Starts the session: its listeners are up when this returns. After an error the settings can be changed and it can be
+    /// tried again: without UCX, if that is `Unavailable`.
+    ///
+    /// When that session was shut down or dropped, another one can be started over the same buffer, as another rank, say,
+    /// because a live process had the first one. It is a stranger to the earlier one, whose peers and handles it knows
+    /// nothing of; only a peer of that one that fell silent in the middle of a copy may still write into the buffer.
     ///
     /// # Errors
-    /// As [`SessionBuilder::start`]; `InvalidConfig` when it was started before.
+    /// As [`SessionBuilder::start`]; `Unavailable` with [`Prepared::use_ucx`] and no UCX; `InvalidConfig` while the session
+    /// that was started before runs.
     pub fn start(&mut self) -> Result<Session> {
-        if self.started {
-            return Err(Error::config("this session was started before; prepare another one"));
+        if self.last.upgrade().is_some_and(|s| !s.over.load(Ordering::Acquire)) {
+            return Err(Error::config(
+                "the session that was started before still runs; shut it down first, or prepare another one",
+            ));
         }
         let mut config = self.settings.config.clone();
         if let Some(text) = &self.settings.tcp {
             config.tcp = Some(listening_address(text)?);
         }
         config.check()?;
-        let driver = &self.driver;
-        let doors = Doors::new(driver);
+        let (driver, plane) = self.drive(&config)?;
+        let doors = Doors::new(&driver);
         if let Some(addr) = config.tcp {
             doors.open(Listener::tcp(addr)?)?;
         }
@@ -104,16 +116,16 @@ impl Prepared {
         }
         let shared = Shared::new(Parts {
             config,
-            driver: Arc::clone(driver),
+            driver: Arc::clone(&driver),
             regions: Arc::clone(&self.regions),
             buffer: self.buffer.clone(),
             doors,
             host: host_id(),
             incarnation: Incarnation(clock::wall_nanos()),
             fork: ForkGuard::new()?,
-            plane: self.plane.clone(),
+            plane,
         });
-        let (weak, driver) = (Arc::downgrade(&shared), Arc::clone(driver));
+        let weak = Arc::downgrade(&shared);
         let limit = |what: String| Error::new(ErrorKind::SystemLimit, what);
         let (tell, begun) = mpsc::sync_channel(1);
         let engine = std::thread::Builder::new()
@@ -126,7 +138,25 @@ impl Prepared {
             .map_err(|e| limit(format!("cannot start a thread: {e}")))?;
         // What it allocates at its beginning is behind us: transfers allocate nothing.
         begun.recv().map_err(|_| limit("the session's thread ended at once".to_owned()))?;
-        self.started = true;
+        self.last = Arc::downgrade(&shared);
         Ok(Session::of(Communicator::new(shared, engine)))
     }
+
+    /// What drives a session with those settings, and its part in UCX.
+    fn drive(&mut self, config: &Config) -> Result<(Arc<Driver>, Option<Arc<Plane>>)> {
+        if !config.ucx.wanted {
+            return Ok((Arc::new(Driver::new(config.progress)?), None));
+        }
+        let (plane, driver) = match &self.ucx {
+            Some(both) => both,
+            None => self.ucx.insert(begin_ucx(config)?),
+        };
+        Ok((Arc::clone(driver), Some(Arc::clone(plane))))
+    }
+}
+
+fn begin_ucx(config: &Config) -> Result<(Arc<Plane>, Arc<Driver>)> {
+    let driver = Arc::new(Driver::new(config.progress)?);
+    let plane = Plane::start(&config.ucx, config.progress, &driver)?;
+    Ok((plane, driver))
 }

@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     /// How often deadlines must be looked at, by the fastest heartbeat in force.
     pub(crate) tick_ns: AtomicU64,
     pub(crate) stopping: AtomicBool,
+    /// Everything is closed; only handles are left.
+    pub(crate) over: AtomicBool,
     /// All links are being left: no new ones.
     pub(crate) stopping_links: AtomicBool,
     /// A link changed its life, or a message came.
@@ -136,6 +138,7 @@ impl Shared {
             next_pending: AtomicU32::new(1),
             tick_ns: AtomicU64::new(LONGEST_TICK_NS),
             stopping: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             stopping_links: AtomicBool::new(false),
             news: News::default(),
             peers_lost: AtomicU64::new(0),

@@ -348,7 +348,7 @@ fn client_of(dir: &TempDir) -> (Session, Peer) {
     (s, peer)
 }
 
-/// A buffer can be filled before rank and addresses are known; a start that fails can be tried again, and it happens once.
+/// A buffer can be filled before rank and addresses are known, and a start that fails can be tried again.
 #[test]
 fn a_prepared_session_keeps_what_was_written_until_it_starts() {
     for via in Via::all() {
@@ -363,11 +363,61 @@ fn a_prepared_session_keeps_what_was_written_until_it_starts() {
         prepared.set_rank(3);
         let source = prepared.start().unwrap();
         assert_eq!(source.rank().0, 3, "{via:?}");
-        assert_eq!(prepared.start().expect_err("once").kind(), ErrorKind::InvalidConfig);
         let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
         peer.put(0, 8192, 4096).unwrap();
         let mut got = [0; 4096];
         target.buffer().read_at(8192, &mut got).unwrap();
         assert_eq!(got, [0x5A; 4096], "{via:?}");
+    }
+}
+
+/// A process whose rank is taken tries another one, with the buffer that it has filled: one session after the other.
+#[test]
+fn a_rank_that_was_refused_is_followed_by_another() {
+    for via in Via::all() {
+        let dir = TempDir::new();
+        let target = server(&dir, MIB);
+        let holder = Session::builder(7).buffer(4096).start().unwrap();
+        holder.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        let mut prepared = Session::builder(7).buffer(MIB).tcp("127.0.0.1:0").prepare().unwrap();
+        prepared.buffer().fill(0, 4096, 0x5A).unwrap();
+        let refused = prepared.start().unwrap();
+        let door = refused.tcp_addr().unwrap();
+        let e = refused.connect_with(1, &dir.address(), via.conn(), LONG).expect_err("it is taken");
+        assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{via:?}: {e}");
+        let e = prepared.start().expect_err("the first one runs");
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{via:?}: {e}");
+        drop(refused);
+        prepared.listen_tcp(&door.to_string());
+        let mut kept = Vec::new();
+        for rank in 8..12 {
+            prepared.set_rank(rank);
+            let source = prepared.start().unwrap();
+            assert_eq!(source.rank().0, rank, "{via:?}");
+            let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+            peer.put(0, 8192, 4096).unwrap();
+            let mut got = [0; 4096];
+            target.buffer().read_at(8192, &mut got).unwrap();
+            assert_eq!(got, [0x5A; 4096], "{via:?}");
+            // And the other way, into the buffer that earlier sessions had.
+            target.buffer().fill(0, 64, u8::try_from(rank).unwrap()).unwrap();
+            target.wait_peer(rank, LONG).unwrap().put(0, 16384, 64).unwrap();
+            let mut got = [0; 64];
+            prepared.buffer().read_at(16384, &mut got).unwrap();
+            assert_eq!(got, [u8::try_from(rank).unwrap(); 64], "{via:?}");
+            let op = peer.put_nb(0, 8192, 4096).unwrap();
+            source.shutdown(LONG).unwrap();
+            kept.push((peer, op));
+        }
+        // Handles of earlier sessions are names of what is over, whatever runs now.
+        prepared.set_rank(12);
+        let last = prepared.start().unwrap();
+        let peer = last.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        for (old, op) in kept {
+            assert!(matches!(old.put(0, 0, 8).unwrap_err().kind(), ErrorKind::PeerDead));
+            assert_eq!(old.wait(op).unwrap(), 4096);
+            drop(old);
+            peer.put(0, 8192, 8).unwrap();
+        }
     }
 }

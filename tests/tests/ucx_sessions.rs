@@ -113,3 +113,34 @@ fn ucx_speaks_to_who_asks() {
     let it = it.unwrap_or_else(|| panic!("{said:?}"));
     assert!(it.starts_with(&format!("{:?} ucp_context.c:", Level::Warn)), "{it}");
 }
+
+/// A buffer that was made without UCX: puts into it and out of it, over all lanes of this machine and over TCP alone.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn a_prepared_buffer_takes_part_later() {
+    for tls in ["all", "tcp"] {
+        let dir = TempDir::new();
+        let far = part(1).ucx_key("TLS", tls).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
+        let near = Session::builder(0).ucx_key("TLS", tls).buffer(256 * KIB);
+        let mut near = near.prepare().unwrap();
+        near.buffer().fill(0, 128 * KIB, 0x17).unwrap();
+        near.use_ucx(true);
+        for rank in [2, 3] {
+            near.set_rank(rank);
+            let session = near.start().unwrap();
+            let peer = session.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+            println!("{tls}: {}", peer.explain());
+            for len in [1, 8, 8 * KIB, 128 * KIB] {
+                let crc = |b: &hmc_std::ConnBuffer, at| b.crc32c(at, len).unwrap();
+                far.buffer().fill(0, 256 * KIB, 0).unwrap();
+                peer.put(0, 0, len).unwrap();
+                assert_eq!(crc(far.buffer(), 0), crc(near.buffer(), 0), "{tls}");
+                far.buffer().fill(0, len, 0x33).unwrap();
+                far.wait_peer(rank, LONG).unwrap().put(0, 128 * KIB, len).unwrap();
+                assert_eq!(crc(near.buffer(), 128 * KIB), crc(far.buffer(), 0), "{tls}");
+                peer.get(128 * KIB, 0, len).unwrap();
+            }
+            session.shutdown(LONG).unwrap();
+        }
+    }
+}

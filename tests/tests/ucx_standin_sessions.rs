@@ -9,7 +9,7 @@ use hmc_std::{Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer
 use hmc_tests::many;
 use hmc_tests::pair::pattern;
 use hmc_tests::scene::{TempDir, until};
-use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
+use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn, UNSUPPORTED};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -264,4 +264,44 @@ fn a_put_that_never_ends_meets_its_deadline() {
     assert_eq!(e.expect_err("it never ends").kind(), ErrorKind::DeadlineExceeded);
     assert_eq!(stand_in.count("held"), 1);
     two.end(&stand_in);
+}
+
+/// A session that was prepared without UCX takes part in it from its start, if it is there, and does without if not.
+#[test]
+fn a_prepared_buffer_takes_part_in_ucx_later() {
+    let stand_in = StandIn::take();
+    let dir = TempDir::new();
+    let target = Session::builder(1).uds(dir.path()).buffer(4 * MIB).ucx().start().unwrap();
+    let mut prepared = Session::builder(0).buffer(4 * MIB).prepare().unwrap();
+    let bytes = pattern(MIB, 3);
+    prepared.buffer().write_at(0, &bytes).unwrap();
+    prepared.use_ucx(true);
+    stand_in.rule("ucp_init_version", 1, Fate::Refused(UNSUPPORTED));
+    let e = prepared.start().expect_err("scripted");
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    prepared.use_ucx(false);
+    let without = prepared.start().unwrap();
+    let peer = without.connect(1, &dir.address()).unwrap();
+    assert_eq!(peer.conn(), Some(ConnType::Shm));
+    without.shutdown(LONG).unwrap();
+    drop(peer);
+    // One after the other, with the same part in UCX.
+    prepared.use_ucx(true);
+    for rank in [2, 3] {
+        prepared.set_rank(rank);
+        let source = prepared.start().unwrap();
+        let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        peer.put(0, MIB, MIB).unwrap();
+        let mut got = vec![0; bytes.len()];
+        target.buffer().read_at(MIB, &mut got).unwrap();
+        assert!(got == bytes, "the bytes differ");
+        target.buffer().fill(0, 4096, 9).unwrap();
+        target.wait_peer(rank, LONG).unwrap().put(0, 2 * MIB, 4096).unwrap();
+        let crc = |b: &hmc_std::ConnBuffer, at| b.crc32c(at, 4096).unwrap();
+        assert_eq!(crc(prepared.buffer(), 2 * MIB), crc(target.buffer(), 0));
+        source.shutdown(LONG).unwrap();
+    }
+    assert_eq!(stand_in.count("contexts"), 2, "the target's and one of the prepared buffer");
+    drop((prepared, target));
+    stand_in.await_clean();
 }
