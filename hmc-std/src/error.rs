@@ -158,6 +158,13 @@ impl Error {
         self
     }
 
+    /// The same error, met while doing `what`.
+    #[must_use]
+    pub(crate) fn during(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{what}: {}", self.0.what);
+        self
+    }
+
     /// The family.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

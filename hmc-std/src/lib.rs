@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Rooms: [`session`] and [`communicator`] are the faces, [`peer`] is what can be done with one
-//! peer, [`memory`] is what is registered, [`window`] what is exposed, [`control`] small messages.
+//! peer, [`memory`] is what is registered, [`window`] what is exposed, [`control`] small messages, [`group`] what several ranks do together.
 //! Inside: `link` (one life of a peer), `transport` (shm, tcp, loopback), `node` (decisions without
 //! I/O), `engine` and `driver` (the background thread), `dial` and `accept` (how links come about).
 
@@ -51,6 +51,7 @@ mod engine;
 pub mod error;
 pub mod file;
 pub mod future;
+pub mod group;
 mod handshake;
 mod inquiry;
 mod link;
@@ -84,6 +85,7 @@ pub use config::Progress;
 pub use control::Control;
 pub use delivery::Delivery;
 pub use error::{Error, ErrorKind, Result};
+pub use group::{Element, Exchange, Group, Reduce};
 pub use hmc_core::kinds::{Access, ConnType, MemoryKind, Rank, Status};
 pub use link::Choice;
 pub use memory::{ConnBuffer, Region, Span};

@@ -45,6 +45,7 @@ impl Link {
         self.run_relay();
         self.driver.forget(self);
         self.baton.notify();
+        self.bells.ring();
         if let Some(owner) = self.owner.upgrade() {
             owner.over(self);
         }

@@ -12,6 +12,7 @@ mod end;
 mod parts;
 pub(crate) mod relay;
 mod schedule;
+pub(crate) mod several;
 mod ucx;
 mod wait;
 
@@ -66,6 +67,8 @@ pub(crate) struct Link {
     data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
     baton: Baton,
+    /// Of callers that wait for several links.
+    pub(crate) bells: several::Bells,
     relay: relay::Relay,
     life: AtomicU8,
     queued: AtomicBool,
@@ -116,6 +119,7 @@ impl Link {
             data_socket,
             inbox: parts.inbox,
             baton: Baton::new(),
+            bells: several::Bells::default(),
             relay: relay::Relay::default(),
             life: AtomicU8::new(0),
             queued: AtomicBool::new(false),

@@ -20,7 +20,7 @@ use crate::ucx::{RESTLESS, Seat};
 use crate::until::{Stop, Until};
 
 /// The longest sleep of a leader between two looks at what it waits for.
-const LONGEST_NAP_NS: u64 = 50_000_000;
+pub(super) const LONGEST_NAP_NS: u64 = 50_000_000;
 
 /// Waits in a row that slept longer than they had spun, after which waiters stop to spin.
 const FUTILE: u8 = 4;
@@ -251,7 +251,7 @@ impl Link {
     }
 
     /// Takes the sockets from the background thread, or gives them back.
-    fn attend(&self, watch: Watch, on: bool) {
+    pub(super) fn attend(&self, watch: Watch, on: bool) {
         {
             let mut data = self.data();
             data.attend(on);

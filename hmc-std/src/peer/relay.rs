@@ -202,7 +202,7 @@ impl Peer {
     }
 
     /// Two half-buffers for a message of up to `room` bytes, exposed to the peer.
-    fn staging(&self, room: u64) -> Result<Staging> {
+    pub(crate) fn staging(&self, room: u64) -> Result<Staging> {
         let half = half_for(room);
         if let Some(staging) = self.link.at_relay(|desk| desk.take_staging(half)) {
             return Ok(staging);
@@ -219,7 +219,7 @@ impl Peer {
         Ok(Staging { region, remote })
     }
 
-    fn check_relay(&self) -> Result<()> {
+    pub(crate) fn check_relay(&self) -> Result<()> {
         self.shared.check_process()?;
         self.link.check_open()?;
         if self.conn().is_some() {

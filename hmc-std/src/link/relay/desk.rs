@@ -96,6 +96,8 @@ pub(crate) struct Outbound {
 pub(crate) struct Want {
     pub(crate) bytes: Bytes,
     pub(crate) room: u64,
+    /// Whether a shorter message is refused as a longer one is.
+    exact: bool,
     /// The halves; without them the sender puts straight into `window`.
     pub(crate) staging: Option<Staging>,
     pub(crate) window: RemoteRegion,
@@ -125,6 +127,7 @@ impl Want {
         Self {
             bytes,
             room,
+            exact: false,
             staging,
             window,
             deadline,
@@ -133,6 +136,16 @@ impl Want {
             fence: None,
             early: None,
         }
+    }
+
+    /// The same for a message that has just `room` bytes.
+    pub(crate) fn exactly(self) -> Self {
+        Self { exact: true, ..self }
+    }
+
+    /// Whether it takes a message of `len` bytes.
+    fn takes(&self, len: u64) -> bool {
+        if self.exact { len == self.room } else { len <= self.room }
     }
 
     /// Where a message of `len` bytes is to be put. Only asked when there is room for it.
@@ -230,12 +243,17 @@ impl Desk {
     /// Gives the oldest messages to the oldest receives.
     pub(super) fn match_up(&mut self) {
         for m in self.inbound.iter_mut().filter(|m| m.machine.is_open()) {
-            let Some(want) = self.wants.pop_front() else {
+            let Some(mut want) = self.wants.pop_front() else {
                 return;
             };
             let len = m.machine.len();
             // Of a message that does not fit, the machine only needs some place to refuse.
             match want.place(len.min(want.room)) {
+                Some(_) if !want.takes(len) => {
+                    m.machine.refuse(Ending::Here(Why::TooLong { room: want.room }));
+                    // The peer was never told of them.
+                    self.spare.extend(want.staging.take());
+                }
                 Some(place) => m.machine.answer(want.room, place),
                 None => m.machine.refuse(Ending::Failed(Failure::Unsupported)),
             }

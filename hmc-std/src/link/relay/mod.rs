@@ -61,6 +61,8 @@ impl Relay {
 pub(crate) struct After {
     wakers: Vec<Waker>,
     news: bool,
+    /// A lender has bytes to copy.
+    lends: bool,
     broken: Option<String>,
     /// The control connection ended when a note was sent.
     ended: Option<Ended>,
@@ -95,7 +97,8 @@ impl Link {
                 let heard = std::mem::take(&mut *lock(&relay.heard));
                 desk.turn(self, heard, &mut after);
             }
-            relay.lend.store(desk.wants_lender(), Ordering::SeqCst);
+            after.lends = desk.wants_lender();
+            relay.lend.store(after.lends, Ordering::SeqCst);
             if desk.is_empty() && lock(&relay.heard).is_empty() {
                 relay.live.store(false, Ordering::SeqCst);
                 if !lock(&relay.heard).is_empty() {
@@ -129,6 +132,9 @@ impl Link {
             waker.wake();
         }
         drop(after.over);
+        if after.news || after.lends {
+            self.bells.ring();
+        }
         if after.news {
             self.baton.notify();
             if let Some(owner) = self.owner.upgrade() {

@@ -435,7 +435,8 @@ fn error(link: &Link, ending: Ending, len: u64, role: Role) -> Error {
         Ending::Here(Why::TooLong { room }) | Ending::There(Why::TooLong { room }) => Error::new(
             ErrorKind::Length,
             format!(
-                "the message has {len} bytes and the receiver room for {room}; nothing was written"
+                "the message has {len} bytes and the receiver {} {room}; nothing was written",
+                if len > room { "room for" } else { "wants just" }
             ),
         ),
         Ending::Here(why) | Ending::There(why) => {

@@ -1,0 +1,255 @@
+//! One round of a collective: any number of messages to and from other members, moved on together by the caller's thread.
+//!
+//! Memory is lent: the caller copies its bytes itself, piece by piece, and sleeps on all links while there is nothing to
+//! copy. A round ends when all of its messages have, or with the first that fails: the others are withdrawn then, so that
+//! their other ends fail too, and nothing of the caller's memory is touched any more. In every wait it also looks at the
+//! members that it exchanges nothing with: the death of one is the end of all.
+
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use hmc_core::relay::Why;
+use hmc_core::time::{Duration, Instant};
+
+use super::Members;
+use crate::clock;
+use crate::config::Progress;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::Life;
+use crate::link::relay::desk::{Bytes, Want, half_for};
+use crate::link::relay::ticket::Ticket;
+use crate::link::several::Several;
+use crate::peer::Peer;
+
+/// For how long a member whose partner gave up waits for the news of a death that explains it.
+const BLAME_NS: u64 = 100_000_000;
+
+/// How often data planes are served by a caller, where no thread does.
+const MANUAL_NAP_NS: u64 = 1_000_000;
+
+/// A message of one round.
+pub(super) enum Message<'a> {
+    /// These bytes, to the member at that position.
+    Send(usize, &'a [u8]),
+    /// As many bytes as this takes, from the member at that position.
+    Receive(usize, &'a mut [u8]),
+}
+
+/// What of a message is the caller's.
+enum Lent<'a> {
+    Out(&'a [u8]),
+    In(&'a mut [u8]),
+}
+
+/// A message that was begun.
+struct Flight<'m, 'a> {
+    peer: &'m Peer,
+    /// `None` once it has ended.
+    ticket: Option<Arc<Ticket>>,
+    lent: Lent<'a>,
+}
+
+impl<'m, 'a> Flight<'m, 'a> {
+    fn begin(members: &'m Members, message: Message<'a>, by: Instant) -> Result<Self> {
+        let (position, lent) = match message {
+            Message::Send(to, bytes) => (to, Lent::Out(bytes)),
+            Message::Receive(from, into) => (from, Lent::In(into)),
+        };
+        let peer = members.peer(position)?;
+        peer.check_relay()?;
+        let ticket = match &lent {
+            Lent::Out(bytes) => offer(peer, bytes.len(), by)?,
+            Lent::In(into) => {
+                let room = u64::try_from(into.len()).unwrap_or(u64::MAX);
+                let halves = Ok(peer.staging(room)?);
+                let want = Want::new(Bytes::Lent(None), room, halves, by).exactly();
+                peer.link.at_relay(|desk| desk.receive(want))
+            }
+        };
+        Ok(Self { peer, ticket: Some(ticket), lent })
+    }
+
+    /// Copies what can be copied. Whether it has ended; as long as it has not, it has to be asked again.
+    fn move_on(&mut self) -> Result<bool> {
+        let Some(ticket) = &self.ticket else {
+            return Ok(true);
+        };
+        let copied = match &mut self.lent {
+            Lent::Out(bytes) => {
+                self.peer.link.relay_lend(ticket, bytes);
+                Ok(())
+            }
+            Lent::In(into) => self.peer.link.relay_borrow(ticket, into),
+        };
+        let found = ticket.take();
+        copied.map_err(|e| e.with_peer(self.peer.rank()))?;
+        let Some((result, _)) = found else {
+            return Ok(false);
+        };
+        self.ticket = None;
+        result.map(|_| true)
+    }
+
+    /// Ends it, unless it has ended.
+    fn withdraw(&mut self, why: Why) {
+        if let Some(ticket) = self.ticket.take() {
+            self.peer.link.end_relay(&ticket, why);
+        }
+    }
+}
+
+/// Offers a message whose bytes are lent.
+fn offer(peer: &Peer, len: usize, by: Instant) -> Result<Arc<Ticket>> {
+    let len = u64::try_from(len).unwrap_or(u64::MAX);
+    let half = half_for(len);
+    let bounce = match peer.link.at_relay(|desk| desk.take_bounce(half)) {
+        Some(bounce) => bounce,
+        None => peer.shared.regions.allocate(half.saturating_mul(2))?,
+    };
+    let sent = peer.link.at_relay(|desk| desk.send(Bytes::Lent(Some(bounce)), len, by));
+    sent.map_err(|(e, _)| e.with_peer(peer.rank()))
+}
+
+/// The messages of one round. What has not ended is withdrawn when the value goes.
+struct Round<'m, 'a> {
+    flights: Vec<Flight<'m, 'a>>,
+    /// Of those before it none is under way.
+    first: usize,
+}
+
+impl Round<'_, '_> {
+    /// Copies what can be copied. Whether all messages have ended.
+    fn move_on(&mut self, links: &mut Several<'_>) -> Result<bool> {
+        let mut over = true;
+        for flight in self.flights.iter_mut().skip(self.first) {
+            if flight.ticket.is_none() {
+                self.first = self.first.saturating_add(usize::from(over));
+                continue;
+            }
+            if flight.move_on()? {
+                links.found();
+                self.first = self.first.saturating_add(usize::from(over));
+            } else {
+                over = false;
+            }
+        }
+        Ok(over)
+    }
+
+    fn withdraw(&mut self, why: Why) {
+        for flight in &mut self.flights {
+            flight.withdraw(why);
+        }
+    }
+}
+
+impl Drop for Round<'_, '_> {
+    fn drop(&mut self) {
+        self.withdraw(Why::Cancelled);
+    }
+}
+
+impl Members {
+    /// Moves all `messages`, and returns when their receivers have them. Receives should stand before sends: a place that
+    /// is there before the offer saves a turn.
+    ///
+    /// # Errors
+    /// The first failure: `PeerDead` when any member died, `Length` when the two ends of a message disagree,
+    /// `Cancelled` when a partner failed for reasons of its own, `DeadlineExceeded`, `Closed`, `Full`, `NoSpace`.
+    pub(super) fn exchange<'a>(
+        &self,
+        messages: impl IntoIterator<Item = Message<'a>>,
+        by: Instant,
+    ) -> Result<()> {
+        let mut round = Round { flights: Vec::new(), first: 0 };
+        let mut links = Several::new(&self.bell);
+        let result = messages
+            .into_iter()
+            .try_for_each(|message| {
+                round.flights.push(Flight::begin(self, message, by)?);
+                Ok(())
+            })
+            .and_then(|()| {
+                for flight in &round.flights {
+                    links.add(&flight.peer.link);
+                }
+                self.wait(&mut links, by, |links| {
+                    let over = round.move_on(links)?;
+                    Ok(over.then_some(()))
+                })
+            });
+        let Err(e) = result else {
+            return Ok(());
+        };
+        let late = e.kind() == ErrorKind::DeadlineExceeded;
+        round.withdraw(if late { Why::DeadlineExceeded } else { Why::Cancelled });
+        Err(self.blame(&mut links, e))
+    }
+
+    /// Sleeps and looks, in turns, until `look` finds something.
+    fn wait<'m, R>(
+        &'m self,
+        links: &mut Several<'m>,
+        by: Instant,
+        mut look: impl FnMut(&mut Several<'m>) -> Result<Option<R>>,
+    ) -> Result<R> {
+        let manual = self.shared.config.progress == Progress::Manual;
+        let nap = if manual { MANUAL_NAP_NS } else { u64::MAX };
+        let spin = clock::from_std(self.spin());
+        let mut spin_until = clock::now().after(spin);
+        loop {
+            let mut busy = links.turn();
+            if manual {
+                // Data planes are nobody's but ours.
+                busy |= self.shared.run_data_planes();
+            }
+            self.check()?;
+            if let Some(found) = look(links)? {
+                return Ok(found);
+            }
+            let now = clock::now();
+            if now >= by {
+                return Err(Error::deadline("waiting for other members"));
+            }
+            if busy {
+                spin_until = now.after(spin);
+            }
+            if busy || now < spin_until {
+                links.awake();
+                std::hint::spin_loop();
+            } else {
+                links.rest(by, Duration::from_nanos(nap));
+            }
+        }
+    }
+
+    /// What ends any wait besides its own messages: the one place for it.
+    fn check(&self) -> Result<()> {
+        self.dead().map_or(Ok(()), Err)
+    }
+
+    /// The error of the first member that is known to be dead. Members that left in order are none: they may have done
+    /// their part.
+    fn dead(&self) -> Option<Error> {
+        let is_dead = |p: &&Peer| p.link.life() == Life::Dead && !p.link.life_was_leaving();
+        let dead = self.peers.iter().flatten().find(is_dead)?;
+        Some(dead.link.gone())
+    }
+
+    /// The reason of `e`: when a partner gave up because of a death, that of this end may be told a moment later.
+    fn blame<'m>(&'m self, links: &mut Several<'m>, e: Error) -> Error {
+        if e.kind() != ErrorKind::Cancelled {
+            return self.dead().unwrap_or(e);
+        }
+        let by = clock::now().after(Duration::from_nanos(BLAME_NS));
+        match self.wait(links, by, |_| Ok(None::<()>)) {
+            Err(found) if found.kind() == ErrorKind::PeerDead => found,
+            _ => e,
+        }
+    }
+
+    /// For how long a wait spins before it sleeps.
+    fn spin(&self) -> StdDuration {
+        self.shared.config.spin
+    }
+}

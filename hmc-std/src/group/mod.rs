@@ -1,0 +1,289 @@
+//! Collectives: what an ordered set of ranks does together.
+//!
+//! [`Communicator::group`] makes a [`Group`]; every member makes its own, of the same ranks in the same order, and then
+//! calls the same collectives in the same order, each with lengths that fit the others'. A collective returns when this
+//! member's part is done: its memory is its own again, and what it was to get is there.
+//!
+//! A group has no connections of its own. Its bytes travel as messages ([`crate::peer::Peer::send_data`]) on the members'
+//! links and share one order with them: while a collective runs, neither send or receive messages with a member nor run
+//! one of another group that has two members in common with this one. Puts, gets and tags are not concerned.
+//!
+//! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know. A member that
+//! fails for reasons of its own (its deadline, lengths that do not fit) withdraws its messages, which ends those of its
+//! partners; members that exchange with it later end by their deadlines. A group in which a collective failed is broken:
+//! members may stand at different places. It answers every call with the reason at once. Bytes that were to be received
+//! are old, new or mixed then. Make a new group, once all members have seen the failure.
+//!
+//! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `element` and
+//! `half` numbers.
+
+mod element;
+mod exchange;
+mod half;
+mod moves;
+mod reduce;
+
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use hmc_core::time::Instant;
+
+use crate::clock;
+use crate::communicator::Communicator;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::several::Bell;
+use crate::peer::Peer;
+use crate::shared::Shared;
+
+pub use element::{Element, Reduce};
+
+/// How members exchange what each has for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Exchange {
+    /// [`Exchange::Direct`] for up to 8 members or blocks of up to 64 KiB, else [`Exchange::Ring`].
+    #[default]
+    Auto,
+    /// With all others at once, in an order in which no member is everybody's first. The fastest, but it takes up to 4 MiB
+    /// of buffers for each member.
+    Direct,
+    /// With one after the other: in step `s` to the member `s` places on, from the one `s` places back.
+    Ring,
+}
+
+/// Members up to which they exchange all at once.
+const MAX_DIRECT_MEMBERS: usize = 8;
+
+/// Bytes of a block up to which any number of members exchange all at once.
+const MAX_DIRECT_BLOCK_BYTES: usize = 64 << 10;
+
+impl Exchange {
+    /// With how many others at once, of `len` members with blocks of `block` bytes.
+    fn partners(self, len: usize, block: usize) -> usize {
+        let direct = match self {
+            Self::Auto => len <= MAX_DIRECT_MEMBERS || block <= MAX_DIRECT_BLOCK_BYTES,
+            Self::Direct => true,
+            Self::Ring => false,
+        };
+        if direct { len.max(2).saturating_sub(1) } else { 1 }
+    }
+}
+
+/// What one collective leaves to the next.
+#[derive(Debug, Default)]
+struct State {
+    /// Why an earlier one failed.
+    broken: Option<Error>,
+    /// Into which others' numbers are received. As long as it has ever been needed.
+    scratch: Vec<u8>,
+}
+
+/// What all handles of a group share.
+#[derive(Debug)]
+struct Members {
+    shared: Arc<Shared>,
+    ranks: Vec<u32>,
+    /// Our own position.
+    position: usize,
+    /// By position; `None` at our own.
+    peers: Vec<Option<Peer>>,
+    /// Hangs at every member's link.
+    bell: Arc<Bell>,
+    /// Held while a collective runs.
+    state: Mutex<State>,
+}
+
+impl Members {
+    /// The member at a position that is not ours.
+    fn peer(&self, position: usize) -> Result<&Peer> {
+        let found = self.peers.get(position).and_then(Option::as_ref);
+        found.ok_or_else(|| Error::config(format!("position {position} is none of another member")))
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for peer in self.peers.iter().flatten() {
+            peer.link.bells.take_off(&self.bell);
+        }
+    }
+}
+
+/// An ordered set of ranks that does things together: see [the module](self).
+///
+/// Handles are cheap to clone, can be sent to other threads, and stand for one group: one collective runs at a time, and a
+/// call beside it answers `Busy`. Positions count from 0 in the order of the ranks that the group was made of. A peer that
+/// died and came back is no member any more: make a new group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    members: Arc<Members>,
+    deadline: Duration,
+}
+
+impl Communicator {
+    /// A group of `ranks`, ours among them, in this order. Waits until all of them are connected, within the session's
+    /// deadline.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for a list without our rank or with one twice; `DeadlineExceeded`, with the rank that did not
+    /// connect; `Unsupported` for a peer that has no data plane; `SystemLimit` when descriptors are used up.
+    pub fn group(&self, ranks: &[u32]) -> Result<Group> {
+        let own = self.rank().0;
+        for (i, rank) in ranks.iter().enumerate() {
+            if ranks.iter().skip(i.saturating_add(1)).any(|r| r == rank) {
+                let what = format!("rank {rank} is twice in the list of a group; name each once");
+                return Err(Error::config(what));
+            }
+        }
+        let position = ranks.iter().position(|r| *r == own).ok_or_else(|| {
+            let what = format!("the list of a group lacks this session's own rank, {own}; add it");
+            Error::config(what)
+        })?;
+        let deadline = self.shared.config.deadline;
+        let by = clock::deadline_in(deadline);
+        let bell = Bell::new()?;
+        let mut peers = Vec::with_capacity(ranks.len());
+        for rank in ranks {
+            if *rank == own {
+                peers.push(None);
+                continue;
+            }
+            let left = Duration::from_nanos(clock::left(by).as_nanos());
+            let peer = self.wait_peer(*rank, left)?;
+            peer.check_relay()?;
+            peers.push(Some(peer));
+        }
+        for peer in peers.iter().flatten() {
+            peer.link.bells.hang(&bell);
+        }
+        let (shared, ranks, state) = (Arc::clone(&self.shared), ranks.to_vec(), Mutex::default());
+        let members = Arc::new(Members { shared, ranks, position, peers, bell, state });
+        Ok(Group { members, deadline })
+    }
+}
+
+impl Group {
+    /// How many members it has, this one included: at least 1.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no group is empty")]
+    pub fn len(&self) -> usize {
+        self.members.ranks.len()
+    }
+
+    /// The ranks of the members, by position.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        &self.members.ranks
+    }
+
+    /// This member's position: at least 0, less than [`Group::len`].
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.members.position
+    }
+
+    /// The same group; collectives through this handle take no longer than `deadline` each. It was the session's
+    /// deadline (default 30 s).
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How long a collective through this handle may take.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Why the group is broken, if it is, or `Busy` while a collective runs.
+    #[must_use]
+    pub fn broken(&self) -> Option<Error> {
+        self.lock().err()
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        let state = match self.members.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let what = "another thread runs a collective of this group; wait for that first";
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+        };
+        match &state.broken {
+            None => Ok(state),
+            Some(e) => Err(e.clone().during(
+                "this group is broken, make a new one; an earlier collective of it failed",
+            )),
+        }
+    }
+
+    /// Runs the collective `what`. If it fails, the group is broken.
+    fn run<R>(&self, what: &str, body: impl FnOnce(&Members, Instant) -> Result<R>) -> Result<R> {
+        self.run_with_scratch(what, |members, _, by| body(members, by))
+    }
+
+    fn run_with_scratch<R>(
+        &self,
+        what: &str,
+        body: impl FnOnce(&Members, &mut Vec<u8>, Instant) -> Result<R>,
+    ) -> Result<R> {
+        self.members.shared.check_process()?;
+        let mut state = self.lock()?;
+        let by = clock::deadline_in(self.deadline);
+        let result = body(&self.members, &mut state.scratch, by);
+        result.map_err(|e| {
+            let (me, len) = (self.position(), self.len());
+            let e = e.during(format_args!("{what}, as number {me} of {len}"));
+            state.broken = Some(e.clone());
+            e
+        })
+    }
+
+    /// Refuses a root that is none, before anything moves.
+    fn check_root(&self, root: usize) -> Result<()> {
+        if root < self.len() {
+            return Ok(());
+        }
+        let last = self.len().saturating_sub(1);
+        Err(Error::config(format!("root {root} is beyond the last position of the group, {last}")))
+    }
+
+    /// Refuses bytes that are not as many as the others need, before anything moves.
+    fn check_len(&self, what: &str, len: usize, want: Option<usize>) -> Result<()> {
+        if want == Some(len) {
+            return Ok(());
+        }
+        let want = want.map_or("more than memory has".to_owned(), |n| n.to_string());
+        let members = self.len();
+        Err(Error::new(
+            ErrorKind::Length,
+            format!(
+                "{what} has {len} bytes and needs {want}, with {members} members; nothing was sent"
+            ),
+        ))
+    }
+}
+
+/// Cuts `bytes` into `count` blocks of `block` bytes each. The caller has compared the lengths.
+fn blocks(mut bytes: &[u8], count: usize, block: usize) -> Vec<&[u8]> {
+    let mut out = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (first, rest) = bytes.split_at_checked(block).unwrap_or((bytes, &[]));
+        out.push(first);
+        bytes = rest;
+    }
+    out
+}
+
+/// The same of bytes to be written; `len` gives the length of the block at each position.
+fn blocks_mut(mut bytes: &mut [u8], count: usize, len: impl Fn(usize) -> usize) -> Vec<&mut [u8]> {
+    let mut out = Vec::with_capacity(count);
+    for i in 0..count {
+        let at = len(i).min(bytes.len());
+        let (first, rest) = bytes.split_at_mut(at);
+        out.push(first);
+        bytes = rest;
+    }
+    out
+}

@@ -1,0 +1,209 @@
+//! How a caller waits for several links at once: it leads those that nobody leads, serves their sockets and sleeps on all of
+//! them; what others move on rings its bell.
+//!
+//! As in `wait`, no thread hop lies between the wire and the one who waits. It never waits for the lead of a link: links
+//! that somebody else leads, and those of UCX, whose worker the background thread drives, are left to them.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use hmc_core::kinds::ConnType;
+use hmc_core::time::{Duration, Instant};
+use hmc_mem::baton::{Handed, Lead};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use super::wait::LONGEST_NAP_NS;
+use super::{Link, Watch, bump, lock};
+use crate::clock;
+use crate::error::{Error, Result};
+
+/// What wakes a caller that waits for several links.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    /// It sleeps on `fd`, or is about to. Touched by read-modify-writes alone, which stand in one order: who rings before
+    /// it parks has done before what it rings for, and the look after that finds it; who rings later finds it parked.
+    parked: AtomicBool,
+    fd: OwnedFd,
+}
+
+impl Bell {
+    /// # Errors
+    /// `SystemLimit` when descriptors are used up.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(|fd| Arc::new(Self { parked: AtomicBool::new(false), fd }))
+            .map_err(|e| Error::io("cannot create an eventfd to wait on", e))
+    }
+
+    /// Wakes its owner, if that sleeps.
+    fn ring(&self) {
+        if self.parked.swap(false, Ordering::AcqRel) {
+            // eventfd(2): fails only when the counter is full, and then it rings already.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Its owner is about to sleep: look once more after this.
+    fn park(&self) {
+        self.parked.swap(true, Ordering::AcqRel);
+    }
+
+    /// Its owner is awake.
+    fn unpark(&self) {
+        if !self.parked.swap(false, Ordering::AcqRel) {
+            // What has not been written yet rings the next sleep once, for nothing.
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.fd, &mut count);
+        }
+    }
+}
+
+/// The bells of one link: rung when a message ended or has bytes for a lender, and when the link died.
+#[derive(Debug, Default)]
+pub(crate) struct Bells(Mutex<Vec<Arc<Bell>>>);
+
+impl Bells {
+    /// Has `bell` rung from now on: look once more after this.
+    pub(crate) fn hang(&self, bell: &Arc<Bell>) {
+        lock(&self.0).push(Arc::clone(bell));
+    }
+
+    /// Takes it off.
+    pub(crate) fn take_off(&self, bell: &Arc<Bell>) {
+        lock(&self.0).retain(|b| !Arc::ptr_eq(b, bell));
+    }
+
+    pub(super) fn ring(&self) {
+        for bell in &*lock(&self.0) {
+            bell.ring();
+        }
+    }
+}
+
+/// A link that is waited for.
+struct Held<'a> {
+    link: &'a Link,
+    lead: Option<Lead<'a>>,
+}
+
+impl Held<'_> {
+    /// Takes the lead, if it is free and worth having.
+    fn try_lead(&mut self) {
+        if self.lead.is_none() && self.link.conn() != Some(ConnType::Ucx) {
+            self.lead = self.link.baton.try_lead();
+            if self.lead.is_some() {
+                self.link.attend(Watch::Both, true);
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(lead) = self.lead.take() {
+            self.link.attend(Watch::Both, false);
+            if lead.leave() == Handed::Nobody {
+                self.link.hand_over();
+            }
+        }
+    }
+}
+
+/// Links that one caller waits for. The lead of each goes with the value.
+pub(crate) struct Several<'a> {
+    bell: &'a Bell,
+    held: Vec<Held<'a>>,
+    parked: bool,
+    slept_out: bool,
+}
+
+impl<'a> Several<'a> {
+    /// None yet. `bell` must hang at all links whose news matter.
+    pub(crate) fn new(bell: &'a Bell) -> Self {
+        Self { bell, held: Vec::new(), parked: false, slept_out: false }
+    }
+
+    /// Waits for this one too, from the next turn on.
+    pub(crate) fn add(&mut self, link: &'a Link) {
+        if !self.held.iter().any(|h| std::ptr::eq(h.link, link)) {
+            self.held.push(Held { link, lead: None });
+        }
+    }
+
+    /// Serves the links that it leads. Whether anything happened: look, and come again at once.
+    pub(crate) fn turn(&mut self) -> bool {
+        let mut busy = false;
+        for held in &mut self.held {
+            held.try_lead();
+            if held.lead.is_some() {
+                busy |= held.link.turn_data(true);
+                busy |= held.link.turn_ctrl(true);
+                busy |= held.link.data().has_work();
+            }
+        }
+        busy
+    }
+
+    /// Nothing was found. Sleeps until there may be something: a socket is ready, the bell rings, or `nap` or `deadline`
+    /// is over. The first call after something happened returns at once, since a bell may have rung unheard before.
+    pub(crate) fn rest(&mut self, deadline: Instant, nap: Duration) {
+        if !self.parked {
+            self.parked = true;
+            self.bell.park();
+            return;
+        }
+        self.slept_out = self.sleep(deadline, nap);
+        self.awake();
+    }
+
+    /// Something was found, or there is no time to sleep.
+    pub(crate) fn awake(&mut self) {
+        if std::mem::take(&mut self.parked) {
+            self.bell.unpark();
+        }
+    }
+
+    /// Counts a nap that ended by its time although there was something: whatever made it should have rung.
+    pub(crate) fn found(&mut self) {
+        if std::mem::take(&mut self.slept_out)
+            && let Some(held) = self.held.first()
+        {
+            bump(&held.link.counters.overslept);
+        }
+    }
+
+    /// Whether a whole nap passed without anything.
+    fn sleep(&self, deadline: Instant, nap: Duration) -> bool {
+        let nap = nap.min(Duration::from_nanos(LONGEST_NAP_NS));
+        let soon = clock::now().after(nap);
+        let flags = |read: bool, write: bool| {
+            let mut f = PollFlags::empty();
+            f.set(PollFlags::IN, read);
+            f.set(PollFlags::OUT, write);
+            f
+        };
+        let mut fds = Vec::with_capacity(self.held.len().saturating_mul(2).saturating_add(1));
+        fds.push(PollFd::new(&self.bell.fd, PollFlags::IN));
+        for held in self.held.iter().filter(|h| h.lead.is_some()) {
+            let data = held.link.data().port().interest();
+            let (read, write) = held.link.ctrl().wants();
+            if let Some(fd) = held.link.ctrl_socket().fd() {
+                fds.push(PollFd::from_borrowed_fd(fd, flags(read, write)));
+            }
+            if let Some(fd) = held.link.data_socket().and_then(|s| s.fd()) {
+                fds.push(PollFd::from_borrowed_fd(fd, flags(data.read, data.write)));
+            }
+        }
+        let timeout = clock::timespec(clock::left(deadline.min(soon)));
+        // EINTR is one more reason to look again.
+        let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
+        nothing && soon <= deadline
+    }
+}
+
+impl Drop for Several<'_> {
+    fn drop(&mut self) {
+        self.awake();
+    }
+}
