@@ -11,6 +11,7 @@ pub mod actor;
 pub mod cluster;
 pub mod counting;
 pub mod many;
+pub mod members;
 #[cfg(hmc_mutants)]
 pub mod mutants;
 pub mod net;
