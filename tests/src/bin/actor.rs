@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use hmc_core::kinds::Access;
 use hmc_std::{
-    Address, ConnType, Error, ErrorKind, Message, OpId, Peer, Progress, RemoteWindow, Result,
-    Session, SessionBuilder, Want, Window,
+    Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, RemoteWindow,
+    Result, Session, SessionBuilder, Want, Window,
 };
 use hmc_tests::counting::Counting;
 
@@ -207,6 +207,18 @@ impl Actor {
                     return peer.send_data_at(at, len).map(|()| len.to_string());
                 }
                 peer.recv_data_at(at, len).map(|n| n.to_string())
+            }
+            // alltoall LEN RANK RANK ..: blocks of LEN bytes in a group of these ranks, for ever
+            "alltoall" => {
+                let block = usize::try_from(number(w.first())?).unwrap_or(0);
+                let ranks =
+                    w.iter().skip(1).map(|r| rank(Some(r))).collect::<Result<Vec<u32>>>()?;
+                let group = self.session()?.group(&ranks)?;
+                let send = vec![1; block * ranks.len()];
+                let mut recv = vec![0; block * ranks.len()];
+                loop {
+                    group.alltoall(&send, &mut recv, Exchange::Direct)?;
+                }
             }
             "put_nb" => self.begin(true, w),
             "get_nb" => self.begin(false, w),
