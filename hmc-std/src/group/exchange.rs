@@ -21,7 +21,10 @@ use crate::link::relay::ticket::Ticket;
 use crate::link::several::Several;
 use crate::peer::Peer;
 
-/// For how long a member whose partner gave up waits for the news of a death that explains it.
+/// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
+const GRACE_NS: u64 = 1_000_000_000;
+
+/// For how long a member whose partner gave up waits, at the least, for the news of a death that explains it.
 const BLAME_NS: u64 = 100_000_000;
 
 /// How often data planes are served by a caller, where no thread does.
@@ -44,9 +47,10 @@ enum Lent<'a> {
 /// A message that was begun.
 struct Flight<'m, 'a> {
     peer: &'m Peer,
-    /// `None` once it has ended.
-    ticket: Option<Arc<Ticket>>,
+    ticket: Arc<Ticket>,
     lent: Lent<'a>,
+    /// It ended, or was withdrawn: nothing of what was lent is touched any more.
+    over: bool,
 }
 
 impl<'m, 'a> Flight<'m, 'a> {
@@ -66,35 +70,49 @@ impl<'m, 'a> Flight<'m, 'a> {
                 peer.link.at_relay(|desk| desk.receive(want))
             }
         };
-        Ok(Self { peer, ticket: Some(ticket), lent })
+        Ok(Self { peer, ticket, lent, over: false })
     }
 
     /// Copies what can be copied. Whether it has ended; as long as it has not, it has to be asked again.
     fn move_on(&mut self) -> Result<bool> {
-        let Some(ticket) = &self.ticket else {
+        if self.over {
             return Ok(true);
-        };
+        }
         let copied = match &mut self.lent {
             Lent::Out(bytes) => {
-                self.peer.link.relay_lend(ticket, bytes);
+                self.peer.link.relay_lend(&self.ticket, bytes);
                 Ok(())
             }
-            Lent::In(into) => self.peer.link.relay_borrow(ticket, into),
+            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, into),
         };
-        let found = ticket.take();
+        let found = self.ticket.take();
         copied.map_err(|e| e.with_peer(self.peer.rank()))?;
         let Some((result, _)) = found else {
             return Ok(false);
         };
-        self.ticket = None;
+        self.over = true;
         result.map(|_| true)
     }
 
     /// Ends it, unless it has ended.
     fn withdraw(&mut self, why: Why) {
-        if let Some(ticket) = self.ticket.take() {
-            self.peer.link.end_relay(&ticket, why);
+        if !std::mem::replace(&mut self.over, true) {
+            self.peer.link.end_relay(&self.ticket, why);
         }
+    }
+
+    /// Ends it once the partner will hear of that: a message that is withdrawn before both ends met is as if it had never
+    /// been. Whether it has ended.
+    fn withdraw_if_matched(&mut self) -> bool {
+        if !self.over && !self.peer.link.at_relay(|desk| desk.is_unmatched(&self.ticket)) {
+            self.withdraw(Why::Cancelled);
+        }
+        self.over
+    }
+
+    /// Whether nothing of it is left here, nor an answer of the partner due.
+    fn is_forgotten(&self) -> bool {
+        !self.peer.link.at_relay(|desk| desk.knows(&self.ticket))
     }
 }
 
@@ -113,27 +131,25 @@ fn offer(peer: &Peer, len: usize, by: Instant) -> Result<Arc<Ticket>> {
 /// The messages of one round. What has not ended is withdrawn when the value goes.
 struct Round<'m, 'a> {
     flights: Vec<Flight<'m, 'a>>,
-    /// Of those before it none is under way.
+    /// Those before it have ended.
     first: usize,
 }
 
 impl Round<'_, '_> {
     /// Copies what can be copied. Whether all messages have ended.
     fn move_on(&mut self, links: &mut Several<'_>) -> Result<bool> {
-        let mut over = true;
+        let mut all = true;
         for flight in self.flights.iter_mut().skip(self.first) {
-            if flight.ticket.is_none() {
-                self.first = self.first.saturating_add(usize::from(over));
-                continue;
-            }
-            if flight.move_on()? {
+            if flight.over {
+                self.first = self.first.saturating_add(usize::from(all));
+            } else if flight.move_on()? {
                 links.found();
-                self.first = self.first.saturating_add(usize::from(over));
+                self.first = self.first.saturating_add(usize::from(all));
             } else {
-                over = false;
+                all = false;
             }
         }
-        Ok(over)
+        Ok(all)
     }
 
     fn withdraw(&mut self, why: Why) {
@@ -174,16 +190,48 @@ impl Members {
                     links.add(&flight.peer.link);
                 }
                 self.wait(&mut links, by, |links| {
+                    self.check()?;
                     let over = round.move_on(links)?;
                     Ok(over.then_some(()))
                 })
             });
-        let Err(e) = result else {
-            return Ok(());
-        };
+        result.map_err(|e| self.give_up(&mut round, &mut links, e))
+    }
+
+    /// This member failed, because of `e`. Ends all messages, so that their partners learn of it, and leaves none behind
+    /// for the next group to meet, unless partners take too long. Gives the reason: when a partner gave up because of a
+    /// death, that of this end may be told a moment later.
+    fn give_up<'m>(
+        &'m self,
+        round: &mut Round<'_, '_>,
+        links: &mut Several<'m>,
+        e: Error,
+    ) -> Error {
+        let mut e = e;
+        let by = clock::now().after(Duration::from_nanos(GRACE_NS));
+        // Where it is the time that is over, or a death, all know by themselves.
+        if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
+            let doubtful = e.kind() == ErrorKind::Cancelled;
+            let blame =
+                clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
+            let told = self.wait(links, by, |_| {
+                let mut all = true;
+                for flight in &mut round.flights {
+                    all &= flight.withdraw_if_matched();
+                }
+                let over = all && clock::now() >= blame;
+                self.check().map(|()| over.then_some(()))
+            });
+            e = told.err().filter(|found| found.kind() == ErrorKind::PeerDead).unwrap_or(e);
+        }
         let late = e.kind() == ErrorKind::DeadlineExceeded;
         round.withdraw(if late { Why::DeadlineExceeded } else { Why::Cancelled });
-        Err(self.blame(&mut links, e))
+        // What is wrong is known: only answers are waited for.
+        let _ = self.wait(links, by, |_| {
+            let all = round.flights.iter().all(Flight::is_forgotten);
+            Ok(all.then_some(()))
+        });
+        self.dead().unwrap_or(e)
     }
 
     /// Sleeps and looks, in turns, until `look` finds something.
@@ -203,7 +251,6 @@ impl Members {
                 // Data planes are nobody's but ours.
                 busy |= self.shared.run_data_planes();
             }
-            self.check()?;
             if let Some(found) = look(links)? {
                 return Ok(found);
             }
@@ -223,7 +270,7 @@ impl Members {
         }
     }
 
-    /// What ends any wait besides its own messages: the one place for it.
+    /// What ends any wait for messages besides themselves: the one place for it.
     fn check(&self) -> Result<()> {
         self.dead().map_or(Ok(()), Err)
     }
@@ -234,18 +281,6 @@ impl Members {
         let is_dead = |p: &&Peer| p.link.life() == Life::Dead && !p.link.life_was_leaving();
         let dead = self.peers.iter().flatten().find(is_dead)?;
         Some(dead.link.gone())
-    }
-
-    /// The reason of `e`: when a partner gave up because of a death, that of this end may be told a moment later.
-    fn blame<'m>(&'m self, links: &mut Several<'m>, e: Error) -> Error {
-        if e.kind() != ErrorKind::Cancelled {
-            return self.dead().unwrap_or(e);
-        }
-        let by = clock::now().after(Duration::from_nanos(BLAME_NS));
-        match self.wait(links, by, |_| Ok(None::<()>)) {
-            Err(found) if found.kind() == ErrorKind::PeerDead => found,
-            _ => e,
-        }
     }
 
     /// For how long a wait spins before it sleeps.

@@ -282,6 +282,22 @@ impl Desk {
         }
     }
 
+    /// Whether the message of `ticket` waits for its other end: if this one ends now, the other never hears of it.
+    pub(crate) fn is_unmatched(&self, ticket: &Arc<Ticket>) -> bool {
+        let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
+        let offered = |m: &Outbound| m.machine.phase() == SenderPhase::Offered;
+        self.outbound.iter().any(|m| is(&m.ticket) && offered(m))
+            || self.wants.iter().any(|w| is(&w.ticket))
+    }
+
+    /// Whether anything of the message of `ticket` is left, at this end or on its way to the other.
+    pub(crate) fn knows(&self, ticket: &Arc<Ticket>) -> bool {
+        let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
+        self.outbound.iter().any(|m| is(&m.ticket))
+            || self.inbound.iter().any(|m| m.want.as_ref().is_some_and(|w| is(&w.ticket)))
+            || self.wants.iter().any(|w| is(&w.ticket))
+    }
+
     /// What was not matched never will be.
     pub(crate) fn leave(&mut self) {
         let closing = Ending::Here(Why::Closing);
