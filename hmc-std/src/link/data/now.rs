@@ -28,6 +28,19 @@ impl DataState {
         }
     }
 
+    /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
+    /// now; `false` when it must be posted from a region.
+    pub(crate) fn write_now(&mut self, bytes: &[u8], remote: RemoteSlice) -> bool {
+        let done = match self.lane.transport_mut() {
+            Port::Shm(p) => p.write_now(bytes, remote),
+            Port::Ucx(_) | Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
+        };
+        if done {
+            self.count(Opcode::Put);
+        }
+        done
+    }
+
     /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted.
     #[inline]
     pub(crate) fn begin_now(

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::limits::{MAX_RELAYS, RELAY_HALF_BYTES};
+use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_RELAYS, RELAY_HALF_BYTES};
 use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver};
 use hmc_core::relay::sender::{Put, Sender, SenderPhase};
@@ -67,6 +67,19 @@ impl Run {
     /// Whether there are bytes to post.
     pub(super) fn has_more(&self) -> bool {
         self.failed.is_none() && !self.source.is_empty()
+    }
+
+    /// Copies what can be copied straight into the peer's memory.
+    fn write_now(&mut self, link: &Link, bytes: &[u8]) {
+        while self.has_more() {
+            let before = (self.source, self.target);
+            let (source, target) = self.cut(MAX_CHUNK_BYTES);
+            let done = part(bytes, source).is_some_and(|p| link.data().write_now(p, target));
+            if !done {
+                (self.source, self.target) = before;
+                return;
+            }
+        }
     }
 
     /// Cuts off what is posted next.
@@ -316,7 +329,7 @@ impl Desk {
         }
     }
 
-    /// Sends what a lender may send now: as much as there are bounce buffers.
+    /// Sends what a lender may send now: all into memory that is mapped, else as much as there are bounce buffers.
     pub(crate) fn feed_lent(&mut self, link: &Link, ticket: &Arc<Ticket>, bytes: &[u8]) {
         let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
             return;
@@ -325,6 +338,9 @@ impl Desk {
             return;
         };
         for i in 0..m.runs.len() {
+            if let Some(run) = m.runs.get_mut(i) {
+                run.write_now(link, bytes);
+            }
             for half in 0..2 {
                 let busy = m.runs.iter().any(|r| r.flying.iter().any(|(_, h)| *h == half));
                 let Some(run) = m.runs.get_mut(i).filter(|r| r.has_more() && !busy) else {
@@ -334,10 +350,8 @@ impl Desk {
                 let longest = bounce.len() >> 1;
                 let (source, target) = run.cut(longest);
                 let at = if half == 0 { 0 } else { longest };
-                let from = usize::try_from(source.offset()).ok();
-                let to = usize::try_from(source.end()).ok();
-                let part = from.zip(to).and_then(|(from, to)| bytes.get(from..to));
-                let filled = bounce.slice(at, source.len()).ok().zip(part).and_then(|(s, part)| {
+                let place = bounce.slice(at, source.len()).ok();
+                let filled = place.zip(part(bytes, source)).and_then(|(s, part)| {
                     bounce.bytes().write_at(s.span, part).ok()?;
                     Some(s)
                 });
@@ -412,6 +426,12 @@ impl Desk {
 
 /// The ticket of a message, or why it was not taken, with its bytes.
 pub(crate) type SendResult = std::result::Result<Arc<Ticket>, (Error, Bytes)>;
+
+/// The bytes of a part of a lent message.
+fn part(bytes: &[u8], range: Range) -> Option<&[u8]> {
+    let from = usize::try_from(range.offset()).ok()?;
+    bytes.get(from..usize::try_from(range.end()).ok()?)
+}
 
 /// The local side of a part of a message.
 pub(super) fn local(region: &Region, range: Range, part: Range) -> Option<LocalSlice> {

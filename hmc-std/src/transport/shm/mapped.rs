@@ -9,6 +9,7 @@ use hmc_core::span::{Side, Span as Range};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::memfd::Mapping;
+use hmc_mem::shared::SharedError;
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
 use crate::clock;
@@ -97,10 +98,38 @@ pub(super) fn copy_mapped(
     remote: RemoteSlice,
     whole: u64,
 ) -> std::result::Result<(), Failure> {
+    let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+    inside(m, words, needed, remote, |there| {
+        if opcode == Opcode::Get {
+            m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
+        } else {
+            region.bytes().copy_piece_to(local, &m.map.bytes(), there, whole)
+        }
+    })
+}
+
+/// Copies `bytes`, which are in no region, into a mapped window, inside the window's word.
+pub(super) fn write_mapped(
+    m: &Mapped,
+    words: &Mapping,
+    bytes: &[u8],
+    remote: RemoteSlice,
+) -> std::result::Result<(), Failure> {
+    inside(m, words, Access::WRITE, remote, |there| m.map.bytes().write_at(there, bytes))
+}
+
+/// Does `copy` at the place of `remote` in a mapped window, inside the window's word.
+#[inline]
+fn inside(
+    m: &Mapped,
+    words: &Mapping,
+    needed: Access,
+    remote: RemoteSlice,
+    copy: impl FnOnce(Range) -> std::result::Result<(), SharedError>,
+) -> std::result::Result<(), Failure> {
     if m.epoch != remote.epoch {
         return Err(Failure::Window(WindowFault::StaleEpoch));
     }
-    let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
     if !m.access.contains(needed) {
         return Err(Failure::Window(WindowFault::Access));
     }
@@ -111,11 +140,7 @@ pub(super) fn copy_mapped(
     let word = words.bytes().word(word_at(remote.window.index()));
     let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
     word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
-    let copied = if opcode == Opcode::Get {
-        m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
-    } else {
-        region.bytes().copy_piece_to(local, &m.map.bytes(), there, whole)
-    };
+    let copied = copy(there);
     word.leave();
     copied.map_err(|_| Failure::UnknownRegion)
 }

@@ -33,7 +33,7 @@ use crate::transport::stream::{
 mod mapped;
 
 pub(crate) use mapped::ShmFence;
-use mapped::{File, Mapped, copy_mapped, word_at, word_epoch};
+use mapped::{File, Mapped, copy_mapped, word_at, word_epoch, write_mapped};
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -306,6 +306,21 @@ impl ShmPort {
             return false;
         };
         let done = copy_mapped(m, words, region, opcode, local, remote, len).is_ok();
+        self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
+        done
+    }
+
+    /// Copies `bytes`, which are in no region, into a mapped window at once. `false` when nothing was copied: it must be
+    /// posted from a region, be it to fail.
+    pub(crate) fn write_now(&mut self, bytes: &[u8], remote: RemoteSlice) -> bool {
+        let len = remote.span.len();
+        if len > MAX_CHUNK_BYTES {
+            return false;
+        }
+        let (Some(m), Some(words)) = (self.mapped(remote.window), self.peer_page.as_ref()) else {
+            return false;
+        };
+        let done = write_mapped(m, words, bytes, remote).is_ok();
         self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
         done
     }
