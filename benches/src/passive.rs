@@ -17,6 +17,7 @@ use crate::reference::cma;
 use crate::reference::pages::{SharedPages, spin};
 use crate::reference::socket::{Door, PageBytes, Stream};
 use crate::reference::ucx_bare::End;
+use crate::rows::group::{Member, What};
 use crate::rows::ucx::latency;
 use crate::{Res, machine, text};
 
@@ -29,6 +30,7 @@ struct Passive {
     stream: Option<Stream>,
     bytes: Option<PageBytes>,
     bare: Option<End>,
+    member: Option<Member>,
     /// Where the memory of the last heap window lies, and how long it is.
     heap: Option<(usize, usize)>,
 }
@@ -108,6 +110,16 @@ impl Passive {
                 let end = self.bare.as_mut().ok_or("no bare end")?;
                 end.connect(w.word()?)?;
                 end.open()?;
+            }
+            // member RANK COUNT FOLDER: of the group of the first COUNT ranks
+            "member" => {
+                let (rank, count) = (w.number()?, w.number()?);
+                self.member = Some(Member::new(rank, count, Path::new(w.word()?))?);
+            }
+            // collect WHAT BYTES TIMES
+            "collect" => {
+                let (what, len, times) = (What::parse(w.word()?)?, w.number()?, w.number()?);
+                self.member.as_mut().ok_or("no member")?.run(what, len, times)?;
             }
             "bareserve" => self.bare()?.serve(w.number()?)?,
             "bareflags" => {

@@ -4,6 +4,7 @@ mod adopted;
 mod batch;
 mod ctrl;
 mod file_put;
+pub(crate) mod group;
 mod idle_peers;
 mod messages;
 mod shm_bandwidth;
@@ -50,6 +51,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(adopted::Adopted),
         Box::new(batch::Batches),
         Box::new(messages::Messages),
+        Box::new(group::Groups),
         Box::new(startup::Startup),
         Box::new(file_put::FilePut),
     ]
