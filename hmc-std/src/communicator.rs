@@ -1,7 +1,7 @@
 //! Transfers and messages by rank: the seeds' Communicator.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ use crate::until::Until;
 #[derive(Debug)]
 pub struct Communicator {
     pub(crate) shared: Arc<Shared>,
-    engine: Option<JoinHandle<()>>,
+    engine: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Communicator {
     pub(crate) fn new(shared: Arc<Shared>, engine: JoinHandle<()>) -> Self {
-        Self { shared, engine: Some(engine) }
+        Self { shared, engine: Mutex::new(Some(engine)) }
     }
 
     /// This process's rank.
@@ -290,6 +290,14 @@ impl Communicator {
         self.peer_of(op)?.wait(op)
     }
 
+    /// Waits for an operation, up to `timeout`; see [`Peer::wait_within`].
+    ///
+    /// # Errors
+    /// As [`Communicator::wait`].
+    pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
+        self.peer_of(op)?.wait_within(op, timeout)
+    }
+
     /// Whether an operation has ended; see [`Peer::test`].
     ///
     /// # Errors
@@ -413,13 +421,14 @@ impl Communicator {
     ///
     /// # Errors
     /// `DeadlineExceeded` when some peer did not agree in time, `Interrupted`; everything is closed all the same.
-    pub fn shutdown(&mut self, timeout: Duration) -> Result<()> {
+    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.shared.check_process()?;
         let until = self.shared.until(timeout);
         self.end(until)
     }
 
-    fn end(&mut self, until: Until) -> Result<()> {
-        let Some(engine) = self.engine.take() else {
+    fn end(&self, until: Until) -> Result<()> {
+        let Some(engine) = lock(&self.engine).take() else {
             return Ok(());
         };
         self.shared.stopping_links.store(true, Ordering::Release);
@@ -441,7 +450,7 @@ impl Drop for Communicator {
         if self.shared.fork.is_child() {
             // A forked child: threads, sockets and their files are the parent's. Nothing of them is
             // closed, removed or unmapped here.
-            std::mem::forget(self.engine.take());
+            std::mem::forget(lock(&self.engine).take());
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }

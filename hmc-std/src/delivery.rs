@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use hmc_core::relay::Why;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::link::relay::ticket::{Found, Ticket};
 use crate::memory::Span;
 use crate::op::OpError;
 use crate::peer::Peer;
+use crate::until::Stop;
 
 /// A message that is being sent or received. It ends within the session's deadline, whoever waits.
 ///
@@ -56,6 +57,31 @@ impl Delivery {
         conclude(self.peer.wait_relay(&ticket, until, what, || ticket.take()))
     }
 
+    /// Waits up to `timeout` and leaves the message alone: `None` when it has not ended by then. For those who share it; the
+    /// result is given once.
+    ///
+    /// # Errors
+    /// `Interrupted`. How the message itself failed is in what is given.
+    pub fn wait_for(&self, timeout: Duration) -> Result<Option<Delivered>> {
+        let Some(ticket) = &self.ticket else { return Ok(Some(Err(stale()))) };
+        let until = self.peer.shared.until(timeout);
+        match self.peer.drive_relay(until, &mut || ticket.take()) {
+            Ok(found) => Ok(Some(conclude(found))),
+            Err(Stop::Deadline) => Ok(None),
+            Err(stop) => Err(stop.error("waiting for a message").with_peer(self.peer.rank())),
+        }
+    }
+
+    /// As the future's `poll`, for those who share it.
+    pub fn poll_ref(&self, cx: &mut Context<'_>) -> Poll<Delivered> {
+        let Some(ticket) = &self.ticket else { return Poll::Ready(Err(stale())) };
+        match ticket.take_or_wake(cx.waker().clone()) {
+            Ok(found) => Poll::Ready(conclude(found)),
+            // The waker that it replaces is dropped here, without locks.
+            Err(_) => Poll::Pending,
+        }
+    }
+
     /// Takes the result if it is known. Drives nothing.
     pub fn test(&mut self) -> Option<Delivered> {
         let found = self.ticket.as_ref()?.take()?;
@@ -75,18 +101,10 @@ impl Future for Delivery {
     type Output = Delivered;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(ticket) = &self.ticket else {
-            return Poll::Ready(Err(stale()));
-        };
-        match ticket.take_or_wake(cx.waker().clone()) {
-            Ok(found) => {
-                self.ticket = None;
-                Poll::Ready(conclude(found))
-            }
-            Err(replaced) => {
-                drop(replaced);
-                Poll::Pending
-            }
+        let polled = self.poll_ref(cx);
+        if polled.is_ready() {
+            self.ticket = None;
         }
+        polled
     }
 }

@@ -43,11 +43,19 @@ impl OpFuture {
         Self { peer, op: Some(op) }
     }
 
-    /// The operation's name; to wait for it by name, forget the future.
+    /// The operation's name; to wait for it by name, see [`OpFuture::into_id`].
     #[must_use]
     pub fn id(&self) -> Option<OpId> {
         let link = &self.peer.link;
         self.op.map(|op| OpId { peer: link.peer, link: link.serial, op })
+    }
+
+    /// The operation by its name again: it is not abandoned. `None` when its result was given.
+    #[must_use]
+    pub fn into_id(mut self) -> Option<OpId> {
+        let id = self.id();
+        self.op = None;
+        id
     }
 }
 

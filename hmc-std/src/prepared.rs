@@ -73,6 +73,17 @@ impl Prepared {
         self.settings.config.uds_dir = Some(dir.as_ref().to_path_buf());
     }
 
+    /// No listeners: neither the builder's nor those that were asked for since.
+    pub fn clear_doors(&mut self) {
+        self.settings.tcp = None;
+        self.settings.config.uds_dir = None;
+    }
+
+    /// As [`SessionBuilder::num_channels`]. Without effect when UCX was begun with already.
+    pub fn set_num_channels(&mut self, workers: u32) {
+        self.settings.config.ucx.workers = Some(workers);
+    }
+
     /// As [`SessionBuilder::insecure`].
     pub fn allow_insecure(&mut self) {
         self.settings.config.insecure = true;

@@ -80,7 +80,7 @@ impl Session {
     ///
     /// # Errors
     /// As there.
-    pub fn shutdown(mut self, timeout: Duration) -> Result<()> {
+    pub fn shutdown(self, timeout: Duration) -> Result<()> {
         self.communicator.shutdown(timeout)
     }
 }
@@ -230,6 +230,13 @@ impl SessionBuilder {
     /// Sets a key of UCX's own configuration, without `UCX_`: `("TLS", "tcp,self")`. It comes before the environment.
     pub fn ucx_key(mut self, key: &str, value: &str) -> Self {
         self.config.ucx.keys.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// One more folder under which a Python package with UCX may be (`lib/python*/site-packages/libucx`), looked at before the
+    /// others: an interpreter's `sys.prefix`.
+    pub fn ucx_prefix(mut self, prefix: impl AsRef<Path>) -> Self {
+        self.config.ucx.prefixes.insert(0, prefix.as_ref().to_path_buf());
         self
     }
 

@@ -361,6 +361,15 @@ fn leader_and_followers_are_asked_alike() {
     assert!(start.elapsed() < bound(Duration::from_secs(2)), "{:?}", start.elapsed());
 }
 
+#[test]
+fn a_collective_whose_others_never_come_is_interrupted() {
+    let s = Silent::new(ConnType::Tcp, |b| b);
+    let group = s.source.group(&[0, 1]).unwrap();
+    assert_interrupted("barrier", interrupted(|| group.barrier()));
+    let e = group.barrier().expect_err("broken");
+    assert_eq!(e.kind(), ErrorKind::Interrupted, "{e}");
+}
+
 /// The hook may use the very link whose wait it is asked about, as a handler of a signal does.
 #[test]
 fn the_hook_may_use_the_session() {

@@ -20,6 +20,7 @@ use crate::link::relay::desk::{Bytes, Want, half_for};
 use crate::link::relay::ticket::Ticket;
 use crate::link::several::Several;
 use crate::peer::Peer;
+use crate::until::Until;
 
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
 const GRACE_NS: u64 = 1_000_000_000;
@@ -245,6 +246,7 @@ impl Members {
         let nap = if manual { MANUAL_NAP_NS } else { u64::MAX };
         let spin = clock::from_std(self.spin());
         let mut spin_until = clock::now().after(spin);
+        let mut vigil = Until::new(by, self.shared.config.interrupt).vigil();
         loop {
             let mut busy = links.turn();
             if manual {
@@ -254,10 +256,8 @@ impl Members {
             if let Some(found) = look(links)? {
                 return Ok(found);
             }
+            vigil.check().map_err(|stop| stop.error("waiting for other members"))?;
             let now = clock::now();
-            if now >= by {
-                return Err(Error::deadline("waiting for other members"));
-            }
             if busy {
                 spin_until = now.after(spin);
             }
@@ -265,7 +265,7 @@ impl Members {
                 links.awake();
                 std::hint::spin_loop();
             } else {
-                links.rest(by, Duration::from_nanos(nap));
+                links.rest(vigil.nap_until(), Duration::from_nanos(nap));
             }
         }
     }

@@ -35,6 +35,16 @@ impl Peer {
         Ok(OpFuture::new(self.clone(), self.get_nb(local_offset, remote_offset, len)?.op))
     }
 
+    /// An operation that was begun, as a future. Its name can still be asked and cancelled, but not waited for: the future
+    /// takes the result.
+    ///
+    /// # Errors
+    /// `Stale` for one of another peer or life.
+    pub fn watch(&self, op: OpId) -> Result<OpFuture> {
+        self.check_name(op)?;
+        Ok(OpFuture::new(self.clone(), op.op))
+    }
+
     /// Begins all copies of a list, as one operation.
     ///
     /// # Errors

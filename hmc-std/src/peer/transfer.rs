@@ -386,7 +386,7 @@ impl Peer {
         self.link.follow_up(&mut after);
     }
 
-    fn check_name(&self, op: OpId) -> Result<()> {
+    pub(super) fn check_name(&self, op: OpId) -> Result<()> {
         self.shared.check_process()?;
         if op.peer == self.link.peer && op.link == self.link.serial {
             return Ok(());

@@ -1,0 +1,101 @@
+//! Operations, messages and sessions that several threads share: waits that leave them as they are, and ends for all of them.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use hmc_std::{ConnType, ErrorKind, Session};
+use hmc_tests::pair::{ALL, Pair};
+use hmc_tests::scene::{TempDir, bound, until};
+
+const SHORT: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+struct Rung(AtomicU32);
+
+impl Wake for Rung {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[test]
+fn a_wait_that_is_over_leaves_the_message_alone() {
+    for conn in ALL {
+        let p = Pair::new(conn, 1 << 20);
+        let receive = p.b.recv_data_nb(0, 100).unwrap();
+        assert!(receive.wait_for(SHORT).unwrap().is_none(), "{conn:?}: nobody sends");
+        let rung = Arc::new(Rung::default());
+        let waker = Waker::from(Arc::clone(&rung));
+        let mut cx = Context::from_waker(&waker);
+        assert!(receive.poll_ref(&mut cx).is_pending(), "{conn:?}");
+        p.a.send_data(b"after all").unwrap();
+        until("it is told", LONG, || (rung.0.load(Ordering::Acquire) > 0).then_some(()));
+        let (len, _) = receive.wait_for(LONG).unwrap().expect("ended").unwrap();
+        assert_eq!(len, 9, "{conn:?}");
+    }
+}
+
+#[test]
+fn a_message_is_cancelled_while_another_thread_waits_for_it() {
+    for conn in ALL {
+        let p = Pair::new(conn, 1 << 20);
+        let receive = p.b.recv_data_nb(0, 100).unwrap();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| receive.wait_for(LONG).unwrap().expect("ended"));
+            receive.cancel();
+            let e = waiter.join().unwrap().unwrap_err();
+            assert_eq!(e.error.kind(), ErrorKind::Cancelled, "{conn:?}");
+        });
+    }
+}
+
+#[test]
+fn an_operation_is_watched_and_then_waited_for_by_name() {
+    for conn in ALL {
+        let p = Pair::new(conn, 1 << 20);
+        let op = p.a.put_nb(0, 0, 1 << 20).unwrap();
+        let mut future = p.a.watch(op).unwrap();
+        assert_eq!(future.id(), Some(op));
+        let mut cx = Context::from_waker(Waker::noop());
+        match Pin::new(&mut future).poll(&mut cx) {
+            Poll::Ready(r) => {
+                assert_eq!(r.unwrap(), 1 << 20);
+                assert_eq!(future.into_id(), None, "its result was given");
+                assert_eq!(p.a.wait(op).unwrap_err().kind(), ErrorKind::Stale);
+            }
+            Poll::Pending => {
+                assert_eq!(future.into_id(), Some(op));
+                assert_eq!(p.a.wait_within(op, LONG).unwrap(), 1 << 20, "{conn:?}");
+            }
+        }
+        let other = p.a.put_nb(0, 0, 1).unwrap();
+        let kept = p.a.watch(other).unwrap().into_id().unwrap();
+        assert_eq!(p.a.wait(kept).unwrap(), 1, "not abandoned");
+    }
+}
+
+#[test]
+fn a_session_is_shut_down_under_the_waits_of_other_threads() {
+    let dir = TempDir::new();
+    let one = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
+    let other = Session::builder(0).buffer(4096).start().unwrap();
+    other.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
+    let begun = Instant::now();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| other.ctrl_recv(1));
+        // The other end has to hear of it, whatever waits here.
+        hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+        let e = waiter.join().unwrap().unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");
+    });
+    assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
+    until("the other end knows", LONG, || one.peers().is_empty().then_some(()));
+    hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+}
