@@ -27,7 +27,7 @@ use crate::link::{Life, Link, LinkParts};
 use crate::listen::Source;
 use crate::node::inbox::Inbox;
 use crate::node::registry::{Input, Output as Decision};
-use crate::redial::Route;
+use crate::redial::Reach;
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::transport::shm::ShmPort;
@@ -278,7 +278,7 @@ impl Shared {
         if let Some(address) = route {
             let redial = lock(&self.registry).redials(rank, peer_listens, self.listens());
             let conn = ConnType::Auto;
-            lock(&self.routes).insert(rank, Route { address, conn, redial });
+            lock(&self.routes).insert(rank, Reach { address, conn, redial });
         } else {
             lock(&self.routes).remove(&rank);
         }

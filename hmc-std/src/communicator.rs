@@ -13,7 +13,7 @@ use crate::clock;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::link::{Life, Link};
-use crate::memory::{HeapBytes, Region, StableBytes};
+use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
 use crate::metrics::{PeerStats, Stats};
 use crate::op::OpId;
 use crate::peer::{Explanation, Peer};
@@ -374,6 +374,18 @@ impl Communicator {
     pub unsafe fn register_raw(&self, start: std::ptr::NonNull<u8>, len: usize) -> Result<Region> {
         // SAFETY: the caller vouches for just what `adopt_raw` asks.
         unsafe { self.shared.regions.adopt_raw(start, len) }
+    }
+
+    /// Makes a region a buffer that several may access at a time, by offsets: local end of [`Peer::between`], and exposed by
+    /// range with [`Peer::expose_buffer`]. That is for good: no span of it can be taken any more. A region that is shared
+    /// already gives one more handle.
+    ///
+    /// # Errors
+    /// `Busy` when a span of it is taken; `InvalidConfig` for a region of another session.
+    pub fn share(&self, region: Region) -> Result<ConnBuffer> {
+        self.shared.check_process()?;
+        self.shared.check_own(&region)?;
+        ConnBuffer::new(region)
     }
 
     /// Which transport moves the bytes to and from `rank`, and why.

@@ -23,7 +23,7 @@ use crate::link::data::DataState;
 use crate::link::{Choice, Link, LinkParts};
 use crate::listen::local_peer;
 use crate::node::registry::{Input, Output as Decision};
-use crate::redial::Route;
+use crate::redial::Reach;
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 
@@ -400,7 +400,7 @@ impl Dialing {
         }
         shared.watch(&link);
         let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
-        let route = Route { address: self.address.clone(), conn: self.conn, redial };
+        let route = Reach { address: self.address.clone(), conn: self.conn, redial };
         lock(&shared.routes).insert(self.rank, route);
         Ok(link)
     }

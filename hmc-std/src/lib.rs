@@ -91,10 +91,10 @@ pub use link::Choice;
 pub use memory::{ConnBuffer, Region, Span};
 pub use node::inbox::{Message, Want};
 pub use op::{OpError, OpId};
-pub use peer::{Explanation, Peer};
+pub use peer::{Explanation, Peer, Route};
 pub use prepared::Prepared;
 pub use session::{Session, SessionBuilder};
-pub use window::{RemoteWindow, Window};
+pub use window::{RemoteWindow, SharedWindow, Window};
 
 /// The program of the README, compiled and run.
 #[cfg(doctest)]

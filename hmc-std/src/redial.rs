@@ -12,7 +12,7 @@ use crate::shared::{Shared, lock};
 
 /// How a lost peer can be reached again.
 #[derive(Clone, Debug)]
-pub(crate) struct Route {
+pub(crate) struct Reach {
     pub(crate) address: Address,
     pub(crate) conn: ConnType,
     pub(crate) redial: bool,

@@ -22,7 +22,7 @@ use crate::link::{Life, Link, Owner};
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
-use crate::redial::Route;
+use crate::redial::Reach;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
 use crate::until::{Stop, Until};
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     /// When the registry wants [`Input::Tick`], for those who look often.
     pub(crate) redial_at: AtomicU64,
     pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
-    pub(crate) routes: Mutex<BTreeMap<Rank, Route>>,
+    pub(crate) routes: Mutex<BTreeMap<Rank, Reach>>,
     pub(crate) tokens: Mutex<Tokens>,
     /// The session's part in UCX, once it has one.
     pub(crate) plane: Mutex<Option<Arc<Plane>>>,
@@ -314,6 +314,19 @@ impl Shared {
         let region = self.buffer.region();
         let advert = self.expose(link, region, 0, region.len(), Access::all(), Role::Default)?;
         link.send(&Wire::Advert(advert))
+    }
+
+    /// Whether this session made or registered a region. Another one's may have the key of one of ours.
+    ///
+    /// # Errors
+    /// `InvalidConfig` when not.
+    pub(crate) fn check_own(&self, region: &Region) -> Result<()> {
+        if region.is_of(&self.regions) {
+            return Ok(());
+        }
+        Err(Error::config(
+            "the memory belongs to another session of this process; register it with this one",
+        ))
     }
 
     /// Exposes a range of a region to a peer.

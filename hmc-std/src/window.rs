@@ -1,4 +1,4 @@
-//! Windows as the application holds them: exposed spans of ours, and exposed ranges of a peer.
+//! Windows as the application holds them: exposed spans and ranges of ours, and exposed ranges of a peer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hmc_core::wire::message::Message as Wire;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Link, Watch};
-use crate::memory::Span;
+use crate::memory::{ConnBuffer, Span};
 use crate::peer::Peer;
 use crate::shared::{Shared, lock};
 use crate::transport::Fence;
@@ -38,24 +38,150 @@ impl RemoteWindow {
 /// same without waiting, and the span returns to its region when its fence has passed.
 #[derive(Debug)]
 pub struct Window {
-    peer: Peer,
+    grant: Grant,
     span: Option<Span>,
+}
+
+/// A range of a shared buffer that a peer may access. [`SharedWindow::revoke`] ends that; dropping it does the same without
+/// waiting. The buffer's memory stays until the fence has passed.
+#[derive(Debug)]
+pub struct SharedWindow {
+    grant: Grant,
+    buffer: Option<ConnBuffer>,
+}
+
+/// What a peer was allowed, and how it is taken back: whatever memory is below.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    peer: Peer,
     region: RemoteRegion,
+}
+
+/// The memory that a peer may still touch.
+#[derive(Debug)]
+enum Held {
+    /// None: the owner has fresh pages instead.
+    Nothing,
+    Span(Span),
+    Buffer {
+        _keep: ConnBuffer,
+        len: u64,
+    },
 }
 
 /// A revoked window whose peer is not out yet: its word must not serve another window.
 #[derive(Debug)]
 pub(crate) struct Quarantine {
-    /// The memory that the peer may still touch; `None` when the owner has fresh pages instead.
-    span: Option<Span>,
+    held: Held,
     fence: Fence,
-    peer: Peer,
-    region: RemoteRegion,
+    grant: Grant,
+}
+
+impl Grant {
+    pub(crate) fn new(peer: Peer, region: RemoteRegion) -> Self {
+        Self { peer, region }
+    }
+
+    /// Refuses new accesses, and tells what ends those under way.
+    fn begin(&self) -> Result<Fence> {
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        let fence = {
+            let mut data = self.peer.link.data();
+            let fence =
+                data.port().revoke(window, epoch).map_err(|e| e.with_peer(self.peer.rank()))?;
+            // Refusals of what was under way go out at once.
+            if let Some(s) = data.port().stream() {
+                s.flush();
+            }
+            self.peer.link.settle_data(&mut data);
+            fence
+        };
+        // So that the peer forgets its mapping. The fence does not depend on it.
+        let _ = self.peer.link.send(&Wire::Revoke { window, epoch });
+        Ok(fence)
+    }
+
+    fn wait_for(&self, fence: &Fence, until: Until) -> std::result::Result<(), Stop> {
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        match fence {
+            Fence::Passed => Ok(()),
+            Fence::Shm(fence) => fence.wait_until(until),
+            Fence::Word => self.peer.link.drive(Watch::Both, until, |link: &Link| {
+                let mut data = link.data();
+                let over = fence.has_passed(data.port(), window, epoch);
+                (over || data.port().peer_has_ended()).then_some(())
+            }),
+        }
+    }
+
+    /// Takes it back. When the fence does not pass in time its place is in quarantine, and the memory has to follow
+    /// ([`Grant::lock_away`]).
+    fn revoke(&self, timeout: Duration) -> Result<std::result::Result<(), (Stop, Fence)>> {
+        let until = self.peer.shared.until(timeout);
+        let fence = self.begin()?;
+        let over = self.wait_for(&fence, until);
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        let mut data = self.peer.link.data();
+        Ok(match over {
+            Ok(()) => {
+                data.port().fenced(window, epoch);
+                Ok(())
+            }
+            Err(stop) => {
+                data.port().quarantine(window, epoch);
+                Err((stop, fence))
+            }
+        })
+    }
+
+    /// As [`Grant::revoke`], without waiting. The fence that has not passed.
+    fn let_go(&self) -> Option<Fence> {
+        // An error: the place is unknown, it was fenced before.
+        let fence = self.begin().ok()?;
+        let (window, epoch) = (self.region.window, self.region.epoch);
+        let mut data = self.peer.link.data();
+        if fence.has_passed(data.port(), window, epoch) {
+            data.port().fenced(window, epoch);
+            return None;
+        }
+        data.port().quarantine(window, epoch);
+        Some(fence)
+    }
+
+    fn lock_away(&self, held: Held, fence: Fence) {
+        let q = Quarantine { held, fence, grant: self.clone() };
+        lock(&self.peer.shared.quarantine).push(q);
+    }
+
+    /// Why memory was locked away.
+    fn refusal(&self, stop: Stop, len: u64) -> Error {
+        let error = match stop {
+            Stop::Interrupted => stop.error(format_args!(
+                "taking back a window ({len} bytes stay in quarantine until the peer is out)"
+            )),
+            Stop::Deadline => Error::new(
+                ErrorKind::Quarantined,
+                format!(
+                    "{len} bytes stay in quarantine: the peer is in the middle of a copy and did not \
+                     finish it in time; they return when it does or dies"
+                ),
+            ),
+        };
+        error.with_peer(self.peer.rank())
+    }
+
+    fn is_child(&self) -> bool {
+        self.peer.shared.fork.is_child()
+    }
+}
+
+fn revoked_before() -> Error {
+    Error::new(ErrorKind::Revoked, "the window was revoked")
 }
 
 impl Window {
-    pub(crate) fn new(peer: Peer, span: Span, region: RemoteRegion) -> Self {
-        Self { peer, span: Some(span), region }
+    pub(crate) fn new(grant: Grant, span: Span) -> Self {
+        Self { grant, span: Some(span) }
     }
 
     /// Bytes in the window; 0 when it was taken back.
@@ -80,10 +206,7 @@ impl Window {
     /// # Errors
     /// `Range`.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        match &self.span {
-            Some(span) => span.read_at(offset, out),
-            None => Err(Error::new(ErrorKind::Revoked, "the window was revoked")),
-        }
+        self.span.as_ref().ok_or_else(revoked_before)?.read_at(offset, out)
     }
 
     /// Copies `bytes` in at `offset`; the peer may be reading or changing them.
@@ -91,10 +214,7 @@ impl Window {
     /// # Errors
     /// `Range`.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        match &mut self.span {
-            Some(span) => span.write_at(offset, bytes),
-            None => Err(Error::new(ErrorKind::Revoked, "the window was revoked")),
-        }
+        self.span.as_mut().ok_or_else(revoked_before)?.write_at(offset, bytes)
     }
 
     /// Takes the span back: from when this returns `Ok`, no byte of it is read or written by the
@@ -108,105 +228,92 @@ impl Window {
     /// stays `Busy` in its region until the peer is out or its process has ended. `Interrupted`: the same, without
     /// fresh pages.
     pub fn revoke(mut self, timeout: Duration) -> Result<Span> {
-        let until = self.peer.shared.until(timeout);
-        let fence = self.begin()?;
-        let Some(span) = self.span.take() else {
-            return Err(Error::new(ErrorKind::Revoked, "the window was revoked before"));
-        };
-        let (window, epoch) = (self.region.window, self.region.epoch);
-        let link = &self.peer.link;
-        let Err(stop) = self.wait_for(&fence, until) else {
-            link.data().port().fenced(window, epoch);
-            return Ok(span);
-        };
-        link.data().port().quarantine(window, epoch);
+        // An error leaves the span in: the drop looks once more.
+        let over = self.grant.revoke(timeout)?;
+        let span = self.span.take().ok_or_else(revoked_before)?;
+        let Err((stop, fence)) = over else { return Ok(span) };
         if stop == Stop::Deadline && span.renew_pages() {
-            self.lock_away(None, fence);
+            self.grant.lock_away(Held::Nothing, fence);
             return Ok(span);
         }
-        let len = span.len();
-        self.lock_away(Some(span), fence);
-        if stop == Stop::Interrupted {
-            let what =
-                format_args!("taking back a window ({len} bytes return when the peer is out)");
-            return Err(stop.error(what).with_peer(self.peer.rank()));
-        }
-        Err(Error::new(
-            ErrorKind::Quarantined,
-            format!(
-                "{len} bytes stay in quarantine: the peer is in the middle of a copy and did not \
-                 finish it in time; they return when it does or dies"
-            ),
-        )
-        .with_peer(self.peer.rank()))
-    }
-
-    fn wait_for(&self, fence: &Fence, until: Until) -> std::result::Result<(), Stop> {
-        let (window, epoch) = (self.region.window, self.region.epoch);
-        match fence {
-            Fence::Passed => Ok(()),
-            Fence::Shm(fence) => fence.wait_until(until),
-            Fence::Word => self.peer.link.drive(Watch::Both, until, |link: &Link| {
-                let mut data = link.data();
-                let over = fence.has_passed(data.port(), window, epoch);
-                (over || data.port().peer_has_ended()).then_some(())
-            }),
-        }
-    }
-
-    fn begin(&self) -> Result<Fence> {
-        let (window, epoch) = (self.region.window, self.region.epoch);
-        let fence = {
-            let mut data = self.peer.link.data();
-            let fence =
-                data.port().revoke(window, epoch).map_err(|e| e.with_peer(self.peer.rank()))?;
-            // Refusals of what was under way go out at once.
-            if let Some(s) = data.port().stream() {
-                s.flush();
-            }
-            self.peer.link.settle_data(&mut data);
-            fence
-        };
-        // So that the peer forgets its mapping. The fence does not depend on it.
-        let _ = self.peer.link.send(&Wire::Revoke { window, epoch });
-        Ok(fence)
-    }
-
-    fn lock_away(&self, span: Option<Span>, fence: Fence) {
-        let q = Quarantine { span, fence, peer: self.peer.clone(), region: self.region };
-        lock(&self.peer.shared.quarantine).push(q);
+        let error = self.grant.refusal(stop, span.len());
+        self.grant.lock_away(Held::Span(span), fence);
+        Err(error)
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        if self.span.is_none() {
-            return;
-        }
-        if self.peer.shared.fork.is_child() {
+        let Some(span) = self.span.take() else { return };
+        if self.grant.is_child() {
             // The window is the parent's.
-            std::mem::forget(self.span.take());
-            return;
+            std::mem::forget(span);
+        } else if let Some(fence) = self.grant.let_go() {
+            self.grant.lock_away(Held::Span(span), fence);
         }
-        let (window, epoch) = (self.region.window, self.region.epoch);
-        // An error: the place is unknown, it was fenced before.
-        let Ok(fence) = self.begin() else { return };
-        let mut data = self.peer.link.data();
-        if fence.has_passed(data.port(), window, epoch) {
-            data.port().fenced(window, epoch);
-            return;
+    }
+}
+
+impl SharedWindow {
+    pub(crate) fn new(grant: Grant, buffer: ConnBuffer) -> Self {
+        Self { grant, buffer: Some(buffer) }
+    }
+
+    /// Bytes in the window.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.grant.region.extent.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes the window back: from when this returns `Ok`, no byte of it is read or written by the peer through this
+    /// window. As [`Window::revoke`], but for the fresh pages: others may have the same ones mapped.
+    ///
+    /// # Errors
+    /// `Quarantined` when the peer did not get out by `timeout`: it may still touch the bytes until it is out or its process
+    /// has ended. `Interrupted`: the same.
+    pub fn revoke(mut self, timeout: Duration) -> Result<()> {
+        let over = self.grant.revoke(timeout)?;
+        let buffer = self.buffer.take();
+        let Err((stop, fence)) = over else { return Ok(()) };
+        let len = self.len();
+        if let Some(buffer) = buffer {
+            self.grant.lock_away(Held::Buffer { _keep: buffer, len }, fence);
         }
-        data.port().quarantine(window, epoch);
-        drop(data);
-        let span = self.span.take();
-        self.lock_away(span, fence);
+        Err(self.grant.refusal(stop, len))
+    }
+}
+
+impl Drop for SharedWindow {
+    fn drop(&mut self) {
+        let Some(buffer) = self.buffer.take() else { return };
+        if self.grant.is_child() {
+            // The window is the parent's.
+            std::mem::forget(buffer);
+        } else if let Some(fence) = self.grant.let_go() {
+            self.grant.lock_away(Held::Buffer { _keep: buffer, len: self.len() }, fence);
+        }
+    }
+}
+
+impl Quarantine {
+    fn bytes(&self) -> u64 {
+        match &self.held {
+            Held::Nothing => 0,
+            Held::Span(span) => span.len(),
+            Held::Buffer { len, .. } => *len,
+        }
     }
 }
 
 /// Bytes that are held back.
 pub(crate) fn quarantined_bytes(shared: &Shared) -> u64 {
-    let len = |q: &Quarantine| q.span.as_ref().map_or(0, Span::len);
-    lock(&shared.quarantine).iter().map(len).fold(0, u64::saturating_add)
+    lock(&shared.quarantine).iter().map(Quarantine::bytes).fold(0, u64::saturating_add)
 }
 
 /// Gives back what has been fenced since.
@@ -216,13 +323,15 @@ pub(crate) fn tend_quarantine(shared: &Shared) {
         return;
     }
     let (free, kept) = std::mem::take(&mut *all).into_iter().partition::<Vec<_>, _>(|q| {
-        let mut data = q.peer.link.data();
-        let passed = q.fence.has_passed(data.port(), q.region.window, q.region.epoch);
+        let (link, region) = (&q.grant.peer.link, &q.grant.region);
+        let mut data = link.data();
+        let passed = q.fence.has_passed(data.port(), region.window, region.epoch);
         passed || data.port().peer_has_ended()
     });
     *all = kept;
     drop(all);
     for q in free {
-        q.peer.link.data().port().fenced(q.region.window, q.region.epoch);
+        let (link, region) = (&q.grant.peer.link, &q.grant.region);
+        link.data().port().fenced(region.window, region.epoch);
     }
 }

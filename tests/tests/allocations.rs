@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{Copy, Direction, Peer, Session};
+use hmc_std::{Copy, Direction, Peer, Route, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::counting::Counting;
 use hmc_tests::scene::{TempDir, Via};
@@ -59,6 +59,24 @@ fn all_kinds(peer: &Peer, rounds: u32) {
     measured("put of 2 MiB", || peer.put(0, 0, 2 << 20).unwrap(), rounds / 240);
 }
 
+/// The same beside the sessions' own buffers.
+fn by_route(peer: &Peer, route: &Route, rounds: u32) {
+    let copies = [0, 8192].map(|at| Copy { local_offset: at, remote_offset: at, len: 512 });
+    let batch = route.prepare(Direction::Put, &copies).unwrap();
+    measured("put by a route", || route.put(0, 64, 64).unwrap(), rounds);
+    measured(
+        "get_nb by a route and wait",
+        || {
+            let a = route.get_nb(0, 0, 300).unwrap();
+            let b = route.put_nb(4096, 4096, 70_000).unwrap();
+            peer.wait(b).unwrap();
+            peer.wait(a).unwrap();
+        },
+        rounds,
+    );
+    measured("batch by a route", || peer.run_batch(&batch).unwrap(), rounds);
+}
+
 fn measured(what: &str, mut op: impl FnMut(), rounds: u32) {
     for _ in 0..rounds.min(100) {
         op();
@@ -84,6 +102,18 @@ fn the_data_path_allocates_nothing_in_either_process() {
         let n = abroad(&mut actor, || all_kinds(&peer, ROUNDS));
         assert!(n <= 8, "{via:?}: {n} allocations in the target's process");
         println!("allocations_of_the_target_{via:?} {n}");
+        let mapped = session.allocate(1 << 20).unwrap();
+        let adopted = session.register_vec(vec![0; 1 << 20]).unwrap();
+        // Both live until the end: to let go of a region takes a place in the list of free keys.
+        let routes = [mapped, adopted].map(|region| {
+            let buffer = session.share(region).unwrap();
+            peer.between(&buffer, &peer.remote_buffer().unwrap()).unwrap()
+        });
+        for route in &routes {
+            by_route(&peer, route, 200);
+            let n = abroad(&mut actor, || by_route(&peer, route, ROUNDS / 20));
+            assert!(n <= 2, "{via:?}: {n} allocations in the target's process, by a route");
+        }
         // Tags are messages: each may cost its place in the inbox, none costs more.
         let tags = 1000;
         for tag in 0..tags {

@@ -305,3 +305,45 @@ fn a_prepared_buffer_takes_part_in_ucx_later() {
     drop((prepared, target));
     stand_in.await_clean();
 }
+
+/// Buffers beside the sessions' own, over UCX: adopted memory, and pages of ours.
+#[test]
+fn routes_move_bytes_over_ucx() {
+    let stand_in = StandIn::take();
+    for delay in [0, 5] {
+        stand_in.set("put_delay", delay);
+        stand_in.set("flush_delay", delay);
+        let two = Two::new(true);
+        let bytes = pattern(2 * MIB, 9);
+        for adopted in [true, false] {
+            let share = |s: &Session| {
+                let region = if adopted {
+                    s.register_vec(vec![0; 2 << 20]).unwrap()
+                } else {
+                    s.allocate(2 * MIB).unwrap()
+                };
+                s.share(region).unwrap()
+            };
+            let (near, far) = (share(&two.source), share(&two.target));
+            let back = two.target.peer(0).unwrap();
+            let window = back.expose_buffer(&far, 4096, MIB, Access::all(), 3).unwrap();
+            let remote = two.peer.remote_window(3, LONG).unwrap();
+            let route = two.peer.between(&near, &remote).unwrap();
+            near.write_at(0, &bytes).unwrap();
+            for len in [1, 8, 4096, MIB] {
+                route.put(17, 0, len).unwrap();
+                assert_eq!(far.crc32c(4096, len).unwrap(), near.crc32c(17, len).unwrap());
+                let op = route.get_nb(0, 0, len).unwrap();
+                assert_eq!(two.peer.wait(op).unwrap(), len);
+                assert_eq!(far.crc32c(4096, len).unwrap(), near.crc32c(0, len).unwrap());
+                near.write_at(0, &bytes).unwrap();
+            }
+            window.revoke(LONG).unwrap();
+            let e = route.put(0, 0, 8).unwrap_err();
+            assert!(matches!(e.kind(), ErrorKind::Revoked | ErrorKind::NotFound), "{e}");
+            drop(route);
+        }
+        two.put_and_compare(4);
+        two.end(&stand_in);
+    }
+}

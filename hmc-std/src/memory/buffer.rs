@@ -1,26 +1,34 @@
 //! The staged path of the seeds: one region with offset-addressed copies in and out.
 
-use super::{Region, Span};
+use super::Region;
 use crate::error::Result;
 use hmc_core::span::{Side, Span as Range};
 use hmc_mem::error::MemError;
-use std::sync::Arc;
 
 /// One registered region with offset-addressed copies in and out: the seeds' ConnBuffer.
 ///
-/// The whole buffer is exposed for reading and writing to every peer that connects, so its bytes may
-/// change at any time. Copies are safe against that; there is no way to borrow them.
+/// The session's own is exposed for reading and writing to every peer that connects; others
+/// ([`Communicator::share`](crate::communicator::Communicator::share)) are exposed by range. Either way several may access
+/// the same bytes at a time, so they may change at any time. Copies are safe against that; there is no way to borrow them.
+/// Clones are handles of the same buffer.
 #[derive(Clone, Debug)]
 pub struct ConnBuffer {
     region: Region,
-    /// Keeps the range from being taken as a private span.
-    _claim: Arc<Span>,
 }
 
 impl ConnBuffer {
     pub(crate) fn new(region: Region) -> Result<Self> {
-        let claim = Arc::new(region.take_all()?);
-        Ok(Self { region, _claim: claim })
+        region.share()?;
+        Ok(Self { region })
+    }
+
+    /// The address of its first byte, for code that shares the memory by other means, as arrays do. It stays the same as
+    /// long as a handle, a route or a window of the buffer lives; for a buffer without bytes it points to none.
+    ///
+    /// Peers and operations may write the bytes at any time: never make a Rust reference to them.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region.bytes().as_ptr()
     }
 
     /// Size in bytes.

@@ -44,6 +44,8 @@ impl std::fmt::Debug for Keep {
 #[derive(Debug, Default)]
 struct Taken {
     ranges: Vec<Range>,
+    /// The whole region is a buffer, for good: nothing of it is ever private again.
+    shared: bool,
     /// Some window of the region ever allowed writes (its memfd can no longer be sealed).
     written: bool,
     /// No writable mapping can be made any more.
@@ -220,10 +222,16 @@ impl Region {
     ///
     /// # Errors
     /// `Range` when they exceed the region; `Busy` when part of them is taken already: by another
-    /// span, a window, or an operation that has not reached its fence.
+    /// span, a window, or an operation that has not reached its fence; or when the region is a shared buffer.
     pub fn take(&self, offset: u64, len: u64) -> Result<Span> {
         let range = self.0.local.extent.span(Side::Local, offset, len)?;
         let mut taken = lock(&self.0.taken);
+        if taken.shared {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "the region is a shared buffer: no part of it can be private; use another region",
+            ));
+        }
         if let Some(other) = taken.ranges.iter().find(|r| r.overlaps(range)) {
             return Err(Error::new(
                 ErrorKind::Busy,
@@ -248,6 +256,30 @@ impl Region {
     /// As [`Region::take`].
     pub fn take_all(&self) -> Result<Span> {
         self.take(0, self.len())
+    }
+
+    /// Makes the region a buffer that several may access at a time. Operations and windows may use it after the last handle
+    /// of the application is gone, so it never becomes private again.
+    pub(crate) fn share(&self) -> Result<()> {
+        let mut taken = lock(&self.0.taken);
+        if let Some(r) = taken.ranges.first() {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "bytes {} to {} of the region are held by a span, a window or an operation; the whole of it must be \
+                     free to be shared",
+                    r.offset(),
+                    r.end()
+                ),
+            ));
+        }
+        taken.shared = true;
+        Ok(())
+    }
+
+    /// Whether its key is one of that table.
+    pub(crate) fn is_of(&self, table: &Arc<RegionTable>) -> bool {
+        Arc::ptr_eq(&self.0.table, table)
     }
 
     fn release(&self, range: Range) {

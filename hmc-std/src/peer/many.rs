@@ -1,6 +1,7 @@
 //! Transfers in other shapes: as futures, as lists, as pipelines.
 
 use super::Peer;
+use super::ends::Ends as _;
 use super::transfer::opcode;
 use crate::batch::{Batch, Copy, Direction};
 use crate::clock;
@@ -9,10 +10,9 @@ use crate::future::OpFuture;
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link, Watch};
 use crate::op::OpId;
-use hmc_core::lane::Transfer;
 use hmc_core::pipeline::{Advance, Pipeline};
 use hmc_core::time::Duration;
-use hmc_core::work::{CompleteWhen, Opcode};
+use hmc_core::work::Opcode;
 use std::num::NonZeroU64;
 
 /// How long a pipeline whose time is up waits for its pieces to let go of the buffer.
@@ -67,22 +67,7 @@ impl Peer {
     /// # Errors
     /// `Range` for the first copy that does not fit.
     pub fn prepare(&self, direction: Direction, copies: &[Copy]) -> Result<Batch> {
-        let region = self.shared.buffer.region();
-        let remote = self.default_remote()?;
-        let bytes = copies.iter().fold(0u64, |sum, c| sum.saturating_add(c.len));
-        let list: Result<Vec<Transfer>> = copies
-            .iter()
-            .map(|c| {
-                Ok(Transfer {
-                    opcode: opcode(direction),
-                    when: CompleteWhen::Visible,
-                    local: region.slice(c.local_offset, c.len)?,
-                    remote: remote.slice(c.remote_offset, c.len)?,
-                })
-            })
-            .collect();
-        let (link, region) = (self.link.serial, region.clone());
-        Ok(Batch { list: list?.into(), region, direction, link, bytes })
+        self.list(direction, copies)
     }
 
     /// Begins a prepared batch. Allocates nothing.

@@ -1,8 +1,10 @@
 //! One peer: everything that can be done with it.
 
+mod ends;
 mod many;
 mod message;
 mod relay;
+mod route;
 mod span;
 mod transfer;
 
@@ -152,3 +154,4 @@ impl Peer {
 }
 
 pub(crate) use message::take_message;
+pub use route::Route;

@@ -154,7 +154,7 @@ impl Peer {
         range: Range,
         span: Option<Span>,
     ) -> std::result::Result<Delivery, OpError> {
-        if let Err(error) = self.check_relay() {
+        if let Err(error) = self.check_relay().and_then(|()| self.shared.check_own(&region)) {
             return Err(OpError { error, span });
         }
         let bytes = Bytes::Owned { region, range, span };
@@ -176,7 +176,8 @@ impl Peer {
         span: Option<Span>,
     ) -> std::result::Result<Delivery, OpError> {
         let room = range.len();
-        let place = self.check_relay().and_then(|()| {
+        let may = self.check_relay().and_then(|()| self.shared.check_own(&region));
+        let place = may.and_then(|()| {
             if room > RELAY_HALF_BYTES {
                 self.expose_for_relay(&region, range.offset(), room).map(Err)
             } else {

@@ -5,9 +5,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::future::Op;
 use crate::link::aftermath::Hold;
 use crate::link::{Life, Watch};
-use crate::memory::Span;
+use crate::memory::{ConnBuffer, Region, Span};
 use crate::op::OpError;
-use crate::window::{RemoteWindow, Window};
+use crate::window::{Grant, RemoteWindow, SharedWindow, Window};
 use hmc_core::kinds::Access;
 use hmc_core::lane::Transfer;
 use hmc_core::wire::advert::Role;
@@ -50,6 +50,9 @@ impl Peer {
         window: &RemoteWindow,
         offset: u64,
     ) -> std::result::Result<Op, OpError> {
+        if let Err(error) = self.shared.check_own(span.region()) {
+            return Err(OpError { error, span: Some(span) });
+        }
         let remote = match window.region.slice(offset, span.len()) {
             Ok(r) => r,
             Err(e) => {
@@ -90,37 +93,62 @@ impl Peer {
         access: Access,
         label: u64,
     ) -> std::result::Result<Window, (Error, Span)> {
+        let (region, at, len) = (span.region(), span.offset(), span.len());
+        match self.grant(region, at, len, access, label) {
+            Ok(grant) => Ok(Window::new(grant, span)),
+            Err(e) => Err((e, span)),
+        }
+    }
+
+    /// Exposes `len` bytes at `offset` of a shared buffer to this peer until that is revoked. The peer finds them by
+    /// `label`. Ranges may overlap, and the same one may be exposed to several peers, and be used by operations meanwhile.
+    ///
+    /// # Errors
+    /// `Range`; `InvalidConfig` for a buffer of another session; else as [`Peer::expose`].
+    pub fn expose_buffer(
+        &self,
+        buffer: &ConnBuffer,
+        offset: u64,
+        len: u64,
+        access: Access,
+        label: u64,
+    ) -> Result<SharedWindow> {
+        let grant = self.grant(buffer.region(), offset, len, access, label)?;
+        Ok(SharedWindow::new(grant, buffer.clone()))
+    }
+
+    fn grant(
+        &self,
+        region: &Region,
+        at: u64,
+        len: u64,
+        access: Access,
+        label: u64,
+    ) -> Result<Grant> {
+        self.shared.check_process()?;
+        self.shared.check_own(region)?;
         let held = crate::window::quarantined_bytes(&self.shared);
         if held > self.shared.config.max_quarantine {
-            let e = Error::new(
+            return Err(Error::new(
                 ErrorKind::Quarantined,
                 format!(
                     "{held} bytes are quarantined because silent peers may still touch them, the \
                      limit is {}; wait for their processes to end",
                     self.shared.config.max_quarantine
                 ),
-            );
-            return Err((e, span));
+            ));
         }
-        let made = self.shared.check_process().and_then(|()| self.link.check_open());
-        let made = made.and_then(|()| {
-            let role = Role::Named(label);
-            let (region, at, len) = (span.region(), span.offset(), span.len());
-            let advert = self.shared.expose(&self.link, region, at, len, access, role)?;
-            if let Err(e) = self.link.send(&Wire::Advert(advert)) {
-                // The peer will never know its name: no access was made or will be.
-                let mut data = self.link.data();
-                let (window, epoch) = (advert.region.window, advert.region.epoch);
-                let _ = data.port().revoke(window, epoch);
-                data.port().fenced(window, epoch);
-                return Err(e);
-            }
-            Ok(advert.region)
-        });
-        match made {
-            Ok(region) => Ok(Window::new(self.clone(), span, region)),
-            Err(e) => Err((e, span)),
+        self.link.check_open()?;
+        let advert = self.shared.expose(&self.link, region, at, len, access, Role::Named(label))?;
+        if let Err(e) = self.link.send(&Wire::Advert(advert)) {
+            // The peer will never know its name: no access was made or will be.
+            let mut data = self.link.data();
+            let (window, epoch) = (advert.region.window, advert.region.epoch);
+            let _ = data.port().revoke(window, epoch);
+            data.port().fenced(window, epoch);
+            return Err(e);
         }
+        Ok(Grant::new(self.clone(), advert.region))
     }
 
     /// The peer's window of that label, waiting for it up to `timeout`.

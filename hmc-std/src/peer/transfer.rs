@@ -1,21 +1,20 @@
 //! Single transfers between the two buffers: put, get, wait.
 
 use super::Peer;
+use super::ends::Ends as _;
 use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::DataState;
-use crate::link::{Life, Link, Watch, bump};
+use crate::link::{Link, Watch, bump};
 use crate::op::OpId;
 use crate::transport::Port;
 use crate::until::Until;
 use hmc_core::lane::{LaneError, Transfer};
-use hmc_core::region::{LocalSlice, RemoteSlice};
 use hmc_core::slots::{self, Outcome};
 use hmc_core::transport::ErrorKind as PostError;
-use hmc_core::work::{CompleteWhen, Opcode};
-use std::sync::MutexGuard;
+use hmc_core::work::Opcode;
 use std::time::Duration;
 
 pub(super) fn opcode(direction: Direction) -> Opcode {
@@ -74,62 +73,6 @@ impl Peer {
         self.transfer(code, local_offset, remote_offset, len, self.shared.config.deadline)
     }
 
-    fn transfer(&self, code: Opcode, lo: u64, ro: u64, len: u64, timeout: Duration) -> Result<()> {
-        let (mut data, local, remote) = self.ranges(lo, ro, len)?;
-        let region = self.shared.buffer.region();
-        // A small copy into mapped memory needs neither clock nor operation.
-        if self.link.life() == Life::Ready && data.transfer_now(region, code, local, remote) {
-            data.count(code);
-            return Ok(());
-        }
-        drop(data);
-        self.transfer_posted(code, local, ro, len, timeout)
-    }
-
-    /// Both ranges of a transfer between the buffers, and the data half of the link. Always inlined: handed over in memory
-    /// they would be read in other pieces than they were written, which stalls the processor for half of a small put.
-    #[inline(always)]
-    fn ranges(
-        &self,
-        lo: u64,
-        ro: u64,
-        len: u64,
-    ) -> Result<(MutexGuard<'_, DataState>, LocalSlice, RemoteSlice)> {
-        self.shared.check_process()?;
-        let local = self.shared.buffer.region().slice(lo, len)?;
-        let data = self.link.data();
-        let Some(remote) = data.default_remote() else {
-            drop(data);
-            return Err(self.no_buffer());
-        };
-        Ok((data, local, remote.slice(ro, len)?))
-    }
-
-    /// The long way: an operation, its slot, its deadline.
-    #[cold]
-    #[inline(never)]
-    fn transfer_posted(
-        &self,
-        code: Opcode,
-        local: LocalSlice,
-        ro: u64,
-        len: u64,
-        timeout: Duration,
-    ) -> Result<()> {
-        let region = self.shared.buffer.region();
-        let until = self.shared.until(timeout);
-        let t = self.describe(code, local, ro, len)?;
-        let hold = Hold { region: Some(region.clone()), ..Hold::default() };
-        let op = self.post(&t, until, hold)?;
-        if self.link.is_led() {
-            // Its leader may be parked on the sockets and not see this.
-            self.link.hand_over();
-        }
-        // Nobody knows its name: should the wait be interrupted, it runs on by itself.
-        let (outcome, _) = self.finish(op, until).inspect_err(|_| self.abandon(op))?;
-        outcome.result.map(drop).map_err(|e| self.failed(e.into()))
-    }
-
     pub(super) fn failed(&self, e: Error) -> Error {
         bump(&self.link.counters.failures);
         if e.kind() == ErrorKind::PeerDead {
@@ -137,17 +80,6 @@ impl Peer {
             return Error::peer_dead(self.rank(), self.link.reason());
         }
         e.with_peer(self.rank())
-    }
-
-    pub(super) fn describe(
-        &self,
-        code: Opcode,
-        local: LocalSlice,
-        ro: u64,
-        len: u64,
-    ) -> Result<Transfer> {
-        let remote = self.default_remote()?.slice(ro, len)?;
-        Ok(Transfer { opcode: code, when: CompleteWhen::Visible, local, remote })
     }
 
     /// Posts one transfer, waiting for room if there is none.
@@ -296,24 +228,6 @@ impl Peer {
         tag: u64,
     ) -> Result<OpId> {
         self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len)
-    }
-
-    fn begin(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpId> {
-        let (mut data, local, remote) = self.ranges(lo, ro, len)?;
-        let region = self.shared.buffer.region();
-        // A small copy into mapped memory is over at once.
-        if self.link.life() == Life::Ready
-            && let Some(op) = data.begin_now(region, code, local, remote)
-        {
-            return Ok(self.name(op));
-        }
-        drop(data);
-        let t = Transfer { opcode: code, when: CompleteWhen::Visible, local, remote };
-        let hold = Hold { region: Some(region.clone()), ..Hold::default() };
-        let op = self.post(&t, self.until(), hold)?;
-        // Nobody waits yet: what this thread did not finish goes on in the background.
-        self.link.hand_over();
-        Ok(self.name(op))
     }
 
     /// Waits until an operation ended, within the session's deadline. Gives the bytes moved.
