@@ -120,6 +120,38 @@ pub(crate) fn tests(command: &mut Command, limit: Duration) -> Answer {
     }
 }
 
+/// Runs pytest and reads its summary.
+pub(crate) fn pytest(command: &mut Command, limit: Duration) -> Answer {
+    match shell::stream(command, limit) {
+        Ok(out) => {
+            let counts = count_pytest(&out.stdout);
+            let verdict = match (out.success, counts.passed) {
+                (false, _) => Verdict::Failed(out.why()),
+                (true, 0) => Verdict::failed("no test was run"),
+                (true, _) => Verdict::Passed,
+            };
+            Answer { verdict, counts }
+        }
+        Err(why) => Verdict::Failed(why).into(),
+    }
+}
+
+/// Reads a line such as `3 failed, 90 passed, 2 skipped, 1 error in 12.34s`.
+fn count_pytest(text: &str) -> Counts {
+    let is_summary = |line: &&str| line.contains(" in ") && line.contains(" passed");
+    let line = text.lines().rev().find(is_summary).unwrap_or_default();
+    let number = |word: &str| {
+        let (before, _) = line.split_once(word)?;
+        before.split(|c: char| !c.is_ascii_digit()).rfind(|n| !n.is_empty())?.parse::<u64>().ok()
+    };
+    let failed = number(" failed").unwrap_or(0).saturating_add(number(" error").unwrap_or(0));
+    Counts {
+        passed: number(" passed").unwrap_or(0),
+        failed,
+        skipped: number(" skipped").unwrap_or(0),
+    }
+}
+
 /// How a test says that it was not run here, and why. Its harness takes it for passed.
 const SKIPPED: &str = "SKIPPED: ";
 
@@ -150,7 +182,7 @@ fn count(text: &str) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Counts, count, sum};
+    use super::{Answer, Counts, count, count_pytest, sum};
     use crate::verdict::Verdict;
 
     #[test]
@@ -159,6 +191,14 @@ mod tests {
             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });
         assert_eq!(count("nothing"), Counts::default());
+    }
+
+    #[test]
+    fn the_summary_of_pytest_is_read() {
+        let text = "....\n==== 3 failed, 90 passed, 2 skipped, 1 error in 12.34s ====\n";
+        assert_eq!(count_pytest(text), Counts { passed: 90, failed: 4, skipped: 2 });
+        assert_eq!(count_pytest("7 passed in 0.1s\n"), Counts { passed: 7, failed: 0, skipped: 0 });
+        assert_eq!(count_pytest("no tests ran in 0.1s"), Counts::default());
     }
 
     #[test]

@@ -13,3 +13,4 @@ pub(crate) mod sim;
 pub(crate) mod test_hw;
 pub(crate) mod test_sim;
 pub(crate) mod tidy;
+pub(crate) mod wheel;

@@ -50,6 +50,8 @@ enum Command {
     Bench(cmd::bench::Options),
     /// Write the declarations of vendors' libraries from their headers, or compare them
     Bindings(cmd::bindings::Options),
+    /// Build the Python package, and test it in a fresh virtual environment
+    Wheel(cmd::wheel::Options),
     /// Check the stated minimum Rust version
     Msrv,
 }
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Sim(options) => cmd::sim::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),
         Command::Bindings(options) => cmd::bindings::run(&options),
+        Command::Wheel(options) => cmd::wheel::run(&options),
         Command::Msrv => cmd::msrv::run(),
     };
     verdict.report()

@@ -134,6 +134,15 @@ impl Route {
         self.transfer(code, local_offset, remote_offset, len, timeout)
     }
 
+    /// As [`Route::put_notify`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`Route::put`].
+    pub fn put_notify_within(&self, copy: Copy, tag: u64, timeout: Duration) -> Result<()> {
+        let code = Opcode::PutNotify { tag };
+        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
+    }
+
     /// Begins a put; see [`Peer::put_nb`].
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! With `--ucx` it measures UCX instead, once for lanes of shared memory and once for TCP, each in processes of its own:
 //! UCX reads its lanes from the environment. Where there is no UCX the command ends with status 77.
 
+use crate::cmd::wheel;
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
@@ -35,6 +36,9 @@ pub(crate) struct Options {
     /// The rows over UCX instead: lanes of shared memory, then TCP; HMC_UCX_LIB names the library
     #[arg(long, conflicts_with_all = ["micro", "store_instructions"])]
     ucx: bool,
+    /// The rows of the Python package instead, from the wheel in a fresh virtual environment
+    #[arg(long, conflicts_with_all = ["micro", "store_instructions", "ucx", "json", "only", "strict"])]
+    python: bool,
     /// Run the micro-benchmarks (criterion) too
     #[arg(long)]
     micro: bool,
@@ -47,6 +51,9 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Verdict {
     if options.ucx {
         return over_ucx(options);
+    }
+    if options.python {
+        return in_python(options);
     }
     let steps = [
         (true, cargo(&["build", "--release", "-p", "hmc-cli", "-p", "hmc-benches"])),
@@ -102,6 +109,25 @@ fn over_ucx(options: &Options) -> Verdict {
     verdict
 }
 
+/// Builds the wheel and measures what Python adds.
+fn in_python(options: &Options) -> Verdict {
+    let root = tree::root();
+    let python = match wheel::installed(&root) {
+        Ok(python) => python,
+        Err(verdict) => return verdict,
+    };
+    let mut command = Command::new(python);
+    command.arg(root.join("benches/python/bench.py"));
+    if options.quick {
+        command.arg("--quick");
+    }
+    match shell::stream(&mut command, PATIENCE) {
+        Ok(out) if out.success => Verdict::Passed,
+        Ok(out) => Verdict::failed(format!("`{}`: {}", shell::shown(&command), out.why())),
+        Err(why) => Verdict::Failed(why),
+    }
+}
+
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = shell::cargo();
     command.current_dir(tree::root()).args(arguments);
@@ -151,6 +177,7 @@ mod tests {
             json: Some("/tmp/x.json".into()),
             strict: true,
             ucx: false,
+            python: false,
             micro: false,
             store_instructions: false,
         });

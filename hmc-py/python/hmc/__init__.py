@@ -1,0 +1,49 @@
+"""HMC: one-sided transfers between registered memory of processes, with a control plane of ranks, tags and small messages.
+
+A new program::
+
+    import hmc, numpy as np
+
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0") as s:
+        peer = s.peer(1)                        # waits until rank 1 has connected
+        region = s.register(np.zeros(1 << 20))  # in place: no staging copy
+        peer.put(region, remote_offset=0)       # on return rank 1 can read it
+        await peer.get_nb(region)               # or op.wait(timeout=1.5)
+
+Programs of the C++ HMC run unchanged: ``create_session``, ``init_server``, ``connect``, ``buf.put``, ``put_remote``; see
+docs/python.md.
+
+Objects with bytes, wherever one is asked for: bytes, bytearray, memoryview, NumPy arrays of any dtype without Python objects,
+torch CPU tensors, and whatever has the buffer protocol or DLPack (host memory). A source with gaps is packed in C order;
+destinations and registered memory must be C-contiguous; a read-only destination is refused. Device memory raises
+:class:`Unavailable` in this version. Arguments of a call must be left alone until it returns, those of an operation until it
+has ended.
+
+All sizes and offsets are in bytes, all times in seconds. Everything may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from ._hmc import Batch, Op, Peer, Region
+from ._hmc import Remote as RemoteWindow
+from ._hmc import Window
+from .buffer import ConnBuffer, IOBuffer
+from .collective import Group, GroupMember, alltoall, init_group
+from .communicator import Buffer, Communicator, CtrlLink, Memory, memory_supported, memory_type_from_torch_tensor
+from .enums import ConnType, CtrlTransport, MemoryType, Status, status_t
+from .errors import (
+    Busy, Cancelled, Closed, DeadlineExceeded, Forked, HMCError, HMCStatusError, InvalidArgument, IoError, NoCredentials,
+    NotFound, OutOfMemory, OutOfRange, PeerDead, Refused, Revoked, SystemLimit, Unavailable,
+)
+from .session import Session, create_session
+from .tensors import P2POp, TensorOp
+
+__all__ = [
+    "Batch", "Buffer", "Busy", "Cancelled", "Closed", "Communicator", "ConnBuffer", "ConnType", "CtrlLink", "CtrlTransport",
+    "DeadlineExceeded", "Forked", "Group", "GroupMember", "HMCError", "HMCStatusError", "IOBuffer", "InvalidArgument", "IoError", "Memory",
+    "MemoryType", "NoCredentials", "NotFound", "Op", "OutOfMemory", "OutOfRange", "P2POp", "Peer", "PeerDead", "Refused",
+    "Region", "RemoteWindow", "Revoked", "Session", "Status", "SystemLimit", "TensorOp", "Unavailable", "Window",
+    "alltoall", "create_session", "init_group", "memory_supported", "memory_type_from_torch_tensor", "status_t",
+]
+
+__version__ = "0.1.0"

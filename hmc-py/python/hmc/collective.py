@@ -1,0 +1,312 @@
+"""Collectives: what all members of a group do together.
+
+``init_group`` brings the members together: by ``torch.distributed`` where that is in use, else by an address or a folder that all
+of them know. Then each calls the same collective with arrays of the same shapes. A member that dies, or a call that fails on one,
+raises on all of them; the group is broken after that.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import namedtuple
+
+from . import doors
+from .enums import ConnType, MemoryType, status_t
+from .errors import DeadlineExceeded, Refused, Unavailable
+from .errors import invalid as _bad
+from .tensors import describe
+
+__all__ = ["Group", "GroupMember", "alltoall", "init_group"]
+
+#: How often somebody who waits for others' files, or for an address to be there, looks again.
+_LOOK_EVERY = 0.02
+
+
+class GroupMember(namedtuple("GroupMember", "rank world ip port_ucx port_rdma port_ctrl mem_type device_id buffer_size")):
+    """What the others know of a member: numbers, and its address as a text. ``rank`` is its session's."""
+
+    __slots__ = ()
+
+
+class Group:
+    """Members of a job, in the order of their ranks.
+
+    Arrays are NumPy, torch (CPU), or anything with the buffer protocol or DLPack. What is sent may have gaps; what is received
+    must be writable and C-contiguous. All members give arrays of the same shapes and dtypes. One collective runs at a time:
+    another thread's raises ``Busy``. Each takes ``timeout`` in seconds (default 30).
+
+    Raises ``PeerDead`` when a member died, ``Cancelled`` when it gave up, ``InvalidArgument`` when lengths differ,
+    ``DeadlineExceeded``; later calls on the group raise at once.
+    """
+
+    def __init__(self, session, members, raw):
+        self.session = session
+        self.members = sorted(members, key=lambda m: m.rank)
+        self._raw = raw
+        self.ranks = raw.ranks
+
+    @property
+    def rank(self) -> int:
+        """This process's position, 0 to :attr:`world_size` - 1."""
+        return self._raw.position
+
+    @property
+    def world_size(self) -> int:
+        """How many members."""
+        return len(self.ranks)
+
+    def __len__(self):
+        return len(self.ranks)
+
+    @property
+    def left(self) -> int:
+        """The position before this one, in a ring."""
+        return (self.rank - 1) % len(self)
+
+    @property
+    def right(self) -> int:
+        """The position after this one, in a ring."""
+        return (self.rank + 1) % len(self)
+
+    def peer(self, r) -> GroupMember:
+        """What is known of the member at position ``r``."""
+        return self.members[r]
+
+    def port_for(self, conn, r=None) -> int:
+        """The data port of a member, this one if none is named."""
+        member = self.members[self.rank if r is None else r]
+        return member.port_ucx if ConnType(conn) == ConnType.UCX else member.port_rdma
+
+    def barrier(self, timeout=None):
+        """Returns when all members have called it."""
+        self._raw.barrier(timeout)
+
+    def broadcast(self, array, root=0, timeout=None):
+        """Copies the array of the member at position ``root`` to all others'; returns it."""
+        self._raw.broadcast(array, root, timeout)
+        return array
+
+    def gather(self, send, recv=None, root=0, timeout=None):
+        """Copies every member's ``send`` to ``recv`` at ``root``, in order; elsewhere ``recv`` is not used."""
+        self._raw.gather(send, bytearray() if recv is None else recv, root, timeout)
+        return recv
+
+    def scatter(self, send, recv, root=0, timeout=None):
+        """Gives each member its block of ``send`` at ``root``; elsewhere ``send`` is not used and may be None."""
+        self._raw.scatter(b"" if send is None else send, recv, root, timeout)
+        return recv
+
+    def allgather(self, send, recv, timeout=None):
+        """Copies every member's ``send`` to every ``recv``, in order: ``recv`` has ``world_size`` times its bytes."""
+        _same_dtype(send, recv)
+        self._raw.allgather(send, recv, timeout)
+        return recv
+
+    def alltoall(self, send, recv, *, algo="auto", timeout=None):
+        """Gives each member its block of ``send`` and takes one of each into ``recv``, in order. Both have as many bytes, a
+        multiple of ``world_size``. ``algo``: ``"direct"`` (all at once), ``"ring"`` (one partner at a time), ``"auto"``."""
+        _same_dtype(send, recv)
+        elements = math.prod(describe(send).shape)
+        if elements % len(self):
+            raise _bad(f"{elements} elements cannot be cut into {len(self)} blocks; nothing was sent")
+        self._raw.alltoall(send, recv, algo, timeout)
+        return recv
+
+    def reduce_scatter(self, send, recv, op="sum", timeout=None):
+        """Reduces all members' ``send``, number by number, and gives each its block: ``send`` has ``world_size`` times the
+        bytes of ``recv``. ``op``: ``"sum"``, ``"prod"``, ``"min"``, ``"max"``. Whole numbers wrap around; float16 and bfloat16 are
+        rounded after each step."""
+        self._raw.reduce_scatter(send, recv, _same_dtype(send, recv), op, timeout)
+        return recv
+
+    def allreduce(self, array, op="sum", timeout=None):
+        """Reduces all members' arrays, number by number, in place; all get the same bits. Returns the array. ``op`` as in
+        :meth:`reduce_scatter`."""
+        self._raw.allreduce(array, describe(array).dtype, op, timeout)
+        return array
+
+
+def _same_dtype(send, recv):
+    a, b = describe(send).dtype, describe(recv).dtype
+    if a != b:
+        raise _bad(f"what is sent is of {a}, what is received of {b}")
+    return a
+
+
+def alltoall(group, send, recv, *, algo="auto", conn="auto", send_bias=0, recv_bias=None, chunk_bytes=4 << 20, do_self_copy=True,
+             timeout=None):
+    """The C++ HMC's call; see :meth:`Group.alltoall`. Arrays are used where they lie: ``send_bias``, ``recv_bias`` and
+    ``chunk_bytes`` name places of its staging buffer and change nothing; ``conn`` was chosen when the group was made."""
+    if do_self_copy:
+        return group.alltoall(send, recv, algo=algo, timeout=timeout)
+    view = memoryview(recv).cast("B") if not hasattr(recv, "element_size") else None
+    if view is None:
+        raise _bad("do_self_copy=False needs an array with the buffer protocol")
+    block = view.nbytes // len(group)
+    own = slice(group.rank * block, (group.rank + 1) * block)
+    kept = bytes(view[own])
+    group.alltoall(send, recv, algo=algo, timeout=timeout)
+    view[own] = kept
+    return recv
+
+
+def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl=0, group_id="hmc", ctrl_tcp_port=None,
+               ctrl_uds_dir=None, start_servers=True, server_barrier=True, rendezvous=None, rank=None, world_size=None, conn="auto",
+               timeout=None) -> Group:
+    """Brings a group together and connects its members with each other.
+
+    Args:
+        session: this process's, started or not.
+        my_ip: the address by which the others reach this process.
+        port_ucx, port_rdma: names by which members address each other's data planes; nobody listens there.
+        port_ctrl, ctrl_tcp_port: where this process listens; 0: any free port.
+        group_id: names the group where several meet in one folder.
+        ctrl_uds_dir: folder of the local control socket.
+        start_servers: whether this call opens the doors; else the session listens already.
+        server_barrier: ignored: members connect when all are there.
+        rendezvous: where members meet: ``"tcp://HOST:PORT"``, on which rank 0 listens; ``"file:///FOLDER"``, empty and shared by
+            all; None: ``torch.distributed`` if it is initialised, else ``MASTER_ADDR`` and ``MASTER_PORT``.
+        rank, world_size: this process's place, 0 to ``world_size`` - 1; by default those of ``torch.distributed``, else of the
+            environment (``RANK``, ``WORLD_SIZE``).
+        conn: what moves the bytes: ``"auto"`` or a :class:`ConnType`.
+        timeout: seconds for all of it (default 30).
+
+    Raises ``DeadlineExceeded`` when a member does not come, ``InvalidArgument`` for a place that cannot be.
+    """
+    end = time.monotonic() + (30.0 if timeout is None else timeout)
+    dist = _torch_distributed() if rendezvous is None else None
+    rank, world = _place(rank, world_size, dist)
+    conn = ConnType.AUTO if conn == "auto" else ConnType(conn)
+    if start_servers:
+        session._serve(rank, my_ip, ctrl_tcp_port or port_ctrl, ctrl_uds_dir, ucx=conn == ConnType.UCX, required=True)
+    listens = [a for a in session.addresses if a.startswith("tcp://")]
+    if not listens:
+        raise _bad("the session listens on no TCP address: give start_servers=True, or listen=")
+    port = int(listens[0].rsplit(":", 1)[1])
+    me = GroupMember(session.rank, world, my_ip, port_ucx, port_rdma, port, int(MemoryType.CPU), 0, session.buf.size)
+    table = {"place": rank, "member": me}
+    if dist is not None:
+        found = [None] * world
+        dist.all_gather_object(found, table)
+    elif world == 1:
+        found = [table]
+    else:
+        where = rendezvous or _from_environment()
+        if where.startswith("file://"):
+            found = _meet_in(where.removeprefix("file://"), group_id, table, world, end)
+        else:
+            found = _meet_at(session, where, table, rank, world, end)
+    members = [GroupMember(*t["member"]) for t in sorted(found, key=lambda t: t["place"])]
+    ranks = [m.rank for m in members]
+    if len(set(ranks)) != world:
+        raise _bad(f"members have the ranks {ranks}: each needs one of its own")
+    for member in members[:rank]:
+        _dial(session, member.rank, doors.tcp(member.ip, member.port_ctrl), conn, end)
+    for member in members[rank + 1:]:
+        session.peer(member.rank, _left(end))
+    return Group(session, members, session._core._group(ranks))
+
+
+def _left(end):
+    return max(end - time.monotonic(), 0.0)
+
+
+def _dial(session, rank, address, conn, end):
+    """Connects, unless the other end did."""
+    try:
+        if any(p.rank == rank for p in session.peers):
+            return
+        session._core._connect(rank, address, conn, _left(end))
+    except Refused as e:
+        if e.kind != "duplicate_rank":
+            raise
+        session.peer(rank, _left(end))
+
+
+def _torch_distributed():
+    torch = sys.modules.get("torch")
+    dist = getattr(torch, "distributed", None)
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
+
+
+def _place(rank, world, dist):
+    if dist is not None:
+        rank = dist.get_rank() if rank is None else rank
+        world = dist.get_world_size() if world is None else world
+    rank = os.environ.get("RANK") if rank is None else rank
+    world = os.environ.get("WORLD_SIZE") if world is None else world
+    if rank is None or world is None:
+        raise _bad("give rank= and world_size=, set RANK and WORLD_SIZE, or initialise torch.distributed")
+    rank, world = int(rank), int(world)
+    if not 0 <= rank < world:
+        raise _bad(f"rank {rank} of {world}: ranks are 0 to world_size - 1")
+    return rank, world
+
+
+def _from_environment():
+    addr, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if not addr or not port:
+        raise _bad("give rendezvous=\"tcp://HOST:PORT\" or \"file:///FOLDER\", or set MASTER_ADDR and MASTER_PORT")
+    return f"tcp://{addr}:{port}"
+
+
+def _late(what):
+    return DeadlineExceeded(status_t.TIMEOUT, f"{what} in time: the others did not come", kind="deadline_exceeded")
+
+
+def _meet_in(folder, group_id, table, world, end):
+    """Each leaves a file, and reads the others'."""
+    import json
+
+    os.makedirs(folder, exist_ok=True)
+    name = lambda place: os.path.join(folder, f"{group_id}.{place}.json")
+    own = name(table["place"])
+    with open(own + ".new", "w") as f:
+        json.dump(table, f)
+    os.replace(own + ".new", own)
+    found = {}
+    while True:
+        for place in range(world):
+            if place not in found and os.path.exists(name(place)):
+                with open(name(place)) as f:
+                    found[place] = json.load(f)
+        if len(found) == world:
+            return list(found.values())
+        if time.monotonic() > end:
+            raise _late(f"{len(found)} of {world} members met in {folder}")
+        time.sleep(_LOOK_EVERY)
+
+
+def _meet_at(session, address, table, rank, world, end):
+    """Rank 0 listens there, hears all, and tells all."""
+    import json
+
+    if rank == 0:
+        host = address.removeprefix("tcp://")
+        port = host.rsplit(":", 1)[1]
+        if not any(a.rsplit(":", 1)[1] == port for a in session.addresses):
+            session._core._listen_tcp(host, insecure=doors.warn_once([host.rsplit(":", 1)[0].strip("[]")], False))
+        found, peers, known = [table], [], []
+        while len(found) < world:
+            peer = session._core.any_peer(known, _left(end))
+            known.append(peer.rank)
+            found.append(json.loads(peer.recv(_left(end))))
+            peers.append(peer)
+        told = json.dumps(found).encode()
+        for peer in peers:
+            peer.send(told)
+        return found
+    while True:
+        try:
+            peer = session._core._connect(None, address, ConnType.AUTO, _left(end))
+            break
+        except (Unavailable, Refused) as e:
+            # Nobody listens there yet.
+            if isinstance(e, Refused) or time.monotonic() > end:
+                raise
+            time.sleep(_LOOK_EVERY)
+    peer.send(json.dumps(table).encode())
+    return json.loads(peer.recv(_left(end)))

@@ -1,0 +1,299 @@
+"""The C++ HMC's binding: ``Communicator``, ``CtrlLink``, ``Memory``, ``Buffer``, with its names, which answer with ``status_t``.
+
+:class:`hmc.Session` raises exceptions that say more, and does everything that these do.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+
+from .buffer import ConnBuffer, IOBuffer, host_only
+from .enums import ConnType, CtrlTransport, MemoryType, status_t
+from .errors import HMCStatusError, InvalidArgument
+from .session import Session
+
+__all__ = ["Buffer", "Communicator", "CtrlLink", "Memory", "memory_supported", "memory_type_from_torch_tensor"]
+
+log = logging.getLogger("hmc")
+
+
+def _status(method):
+    """A method that answers with a status: SUCCESS, or that of the exception, whose words go to the log."""
+
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        try:
+            method(*args, **kwargs)
+        except HMCStatusError as e:
+            log.warning("%s: %s", method.__name__, e)
+            return e.status
+        return status_t.SUCCESS
+
+    return call
+
+
+class CtrlLink:
+    """Where a peer's control listener is: an address, or the full path of its control socket."""
+
+    __slots__ = ("transport", "ip", "port", "uds_path")
+
+    def __init__(self, transport=CtrlTransport.TCP, ip="", port=0, uds_path=""):
+        self.transport = transport
+        self.ip = ip
+        self.port = port
+        self.uds_path = uds_path
+
+    def __repr__(self):
+        return f"CtrlLink({self.transport.name}, ip={self.ip!r}, port={self.port}, uds_path={self.uds_path!r})"
+
+
+class Communicator:
+    """Transfers and tags over one :class:`ConnBuffer`. Calls answer with a ``status_t`` unless they say otherwise."""
+
+    CtrlTransport = CtrlTransport
+
+    def __init__(self, buffer, num_chs=1):
+        buf = buffer if isinstance(buffer, (IOBuffer, ConnBuffer)) else buffer.conn_buffer
+        self.session = Session(buf, num_chs)
+
+    @_status
+    def initServer(self, bind_ip, data_port, ctrl_tcp_port, ctrl_uds_path="", connType=ConnType.RDMA, self_id=0):
+        """Listens for peers. ``ctrl_uds_path`` names the socket of ``udsPathFor``, which also tells the rank."""
+        ports = {"ucx_port": data_port} if connType == ConnType.UCX else {"rdma_port": data_port}
+        folder, rank = _split(ctrl_uds_path)
+        self.session.init_server(bind_ip=bind_ip, ctrl_tcp_port=ctrl_tcp_port, ctrl_uds_dir=folder,
+                                 self_id=self_id if rank is None else rank, **ports)
+
+    @_status
+    def closeServer(self):
+        """Stops listening. Connections live on."""
+        self.session.close_server()
+
+    @_status
+    def connectTo(self, peer_id, self_id, peer_ip, data_port, link, connType=ConnType.RDMA):
+        """Connects to a peer whose control listener is at ``link``."""
+        session = self.session
+        with session._lock:
+            session._start_as(self_id, [peer_ip])
+        if link.transport == CtrlTransport.UDS:
+            address = "uds://" + _private(_split(link.uds_path)[0])
+        else:
+            address = _tcp(link.ip or peer_ip, link.port)
+        session._learn(peer_ip, data_port, connType, session._reach(peer_id, address, connType, None))
+
+    @_status
+    def disConnect(self, ip, port, connType=ConnType.RDMA):
+        """Ends the link to a peer."""
+        self.session.disconnect(ip, port, connType)
+
+    def checkConn(self, ip, port, connType=ConnType.RDMA):
+        """SUCCESS when the peer is connected now, else NOT_FOUND."""
+        return status_t.SUCCESS if self.session.check_conn(ip, port, connType) else status_t.NOT_FOUND
+
+    @_status
+    def put(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA):
+        """Copies from our buffer to the peer's; the peer can read it when this returns."""
+        self.session.put_remote(ip, port, local_off, remote_off, size, connType)
+
+    @_status
+    def get(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA):
+        """Copies from the peer's buffer to ours."""
+        self.session.get_remote(ip, port, local_off, remote_off, size, connType)
+
+    def putNB(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA) -> int:
+        """Begins a put; gives its number for ``wait``, or raises."""
+        return self.session.put_nb(ip, port, local_off, remote_off, size, connType)
+
+    def getNB(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA) -> int:
+        """Begins a get; gives its number for ``wait``, or raises."""
+        return self.session.get_nb(ip, port, local_off, remote_off, size, connType)
+
+    @_status
+    def wait(self, wr_id):
+        """Waits for a number, or for all of a list."""
+        self.session.wait(wr_id)
+
+    @_status
+    def sendDataTo(self, ip, port, buf, size, buf_type=MemoryType.CPU, connType=ConnType.RDMA):
+        """Sends ``size`` bytes of an object or at an address to the peer's next ``recvDataFrom``."""
+        self.session.send_data_to(ip, port, _memory_of(buf), size, buf_type, connType)
+
+    @_status
+    def recvDataFrom(self, ip, port, buf, size, buf_type=MemoryType.CPU, flag=None, connType=ConnType.RDMA):
+        """Receives the peer's next message."""
+        self.session.recv_data_from(ip, port, _memory_of(buf), size, buf_type, flag, connType)
+
+    @_status
+    def ctrlSend(self, peer_id, tag):
+        """Sends a tag to a rank."""
+        self.session.ctrl_send(peer_id, tag)
+
+    def ctrlRecv(self, peer_id) -> int:
+        """Receives the oldest tag of a rank, or raises."""
+        return self.session.ctrl_recv(peer_id)
+
+    @_status
+    def closeCtrl(self):
+        """Ends the session: this version has one plane for control and data."""
+        self.session.close()
+
+    @staticmethod
+    def udsPathFor(dir, peer_id) -> str:
+        """The path of a rank's control socket."""
+        return os.path.join(dir, f"hmc_ctrl_rank_{peer_id}.sock")
+
+
+def _split(path):
+    """The folder of a control socket, and the rank in its name."""
+    if not path:
+        return None, None
+    folder, name = os.path.split(path)
+    number = name.removeprefix("hmc_ctrl_rank_").removesuffix(".sock")
+    return folder, int(number) if number.isdecimal() else None
+
+
+def _private(folder):
+    from .doors import private
+
+    return private(folder or "/tmp")
+
+
+def _tcp(ip, port):
+    from .doors import tcp
+
+    return tcp(ip, port)
+
+
+class Buffer:
+    """Host memory that :class:`Memory` allocated. Objects with bytes can be copied to and from it."""
+
+    def __init__(self, size):
+        import ctypes  # most programs need none
+
+        self._bytes = bytearray(size)
+        self._view = (ctypes.c_char * size).from_buffer(self._bytes)
+        self.ptr = ctypes.addressof(self._view)
+        self.size = size
+
+    def _check(self):
+        if self._bytes is None:
+            raise InvalidArgument(status_t.INVALID_CONFIG, "this buffer was freed", kind="invalid_config")
+        return self
+
+    @property
+    def __array_interface__(self):
+        self._check()
+        return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.ptr, False)}
+
+    def __len__(self):
+        return self.size
+
+
+def _memory_of(obj):
+    return memoryview(obj._check()._bytes) if isinstance(obj, Buffer) else obj
+
+
+class Memory:
+    """Memory of a device, and copies between it and the host. This version has host memory only."""
+
+    def __init__(self, device_id=0, mem_type=MemoryType.DEFAULT):
+        self.setDeviceIdAndMemoryType(device_id, mem_type)
+
+    def setDeviceIdAndMemoryType(self, device_id, mem_type=MemoryType.DEFAULT):
+        """Another device, another kind of memory. Raises ``Unavailable`` for what cannot be had."""
+        self._type = host_only(mem_type)
+        self._device_id = device_id
+        return status_t.SUCCESS
+
+    def createMemoryClass(self, mem_type):
+        """A :class:`Memory` of that kind on the same device."""
+        return Memory(self._device_id, mem_type)
+
+    def init(self):
+        """Host memory needs none."""
+        return status_t.SUCCESS
+
+    def free(self):
+        """Host memory needs none."""
+        return status_t.SUCCESS
+
+    def getMemoryType(self) -> MemoryType:
+        """The kind of memory."""
+        return self._type
+
+    def getInitStatus(self):
+        """Whether it can be used."""
+        return status_t.SUCCESS
+
+    def getDeviceId(self) -> int:
+        """The device that was asked for."""
+        return self._device_id
+
+    def allocateBuffer(self, size) -> Buffer:
+        """``size`` zeroed bytes."""
+        return Buffer(size)
+
+    def allocatePeerableBuffer(self, size) -> Buffer:
+        """As :meth:`allocateBuffer`: all host memory can be registered."""
+        return Buffer(size)
+
+    def freeBuffer(self, buf: Buffer):
+        """Frees a buffer: it cannot be used any more. Its pages go when nothing uses them."""
+        buf._check()._view = buf._bytes = None
+        return status_t.SUCCESS
+
+    def copyHostToDevice(self, dst, src, size):
+        """Copies ``size`` bytes. Both are objects with bytes, or addresses that the caller vouches for."""
+        return _copy(dst, src, size)
+
+    def copyDeviceToHost(self, dst, src, size):
+        """As :meth:`copyHostToDevice`."""
+        return _copy(dst, src, size)
+
+    def copyDeviceToDevice(self, dst, src, size):
+        """As :meth:`copyHostToDevice`."""
+        return _copy(dst, src, size)
+
+
+def _copy(dst, src, size):
+    import ctypes
+
+    if isinstance(dst, int) and isinstance(src, int):
+        ctypes.memmove(dst, src, size)
+        return status_t.SUCCESS
+    to, come_from = (_view(x, size, what) for x, what in ((dst, "dst"), (src, "src")))
+    if to.readonly:
+        raise InvalidArgument(status_t.INVALID_CONFIG, "dst is read-only", kind="invalid_config")
+    to[:size] = come_from[:size]
+    return status_t.SUCCESS
+
+
+def _view(obj, size, what):
+    if isinstance(obj, int):
+        import ctypes
+
+        return memoryview((ctypes.c_char * size).from_address(obj)).cast("B")
+    view = memoryview(_memory_of(obj)).cast("B")
+    if view.nbytes < size:
+        raise InvalidArgument(status_t.INVALID_CONFIG, f"{what} has {view.nbytes} bytes, size={size}", kind="length")
+    return view
+
+
+def memory_supported() -> MemoryType:
+    """The kind of memory that this build has."""
+    return MemoryType.CPU
+
+
+def memory_type_from_torch_tensor(t, *, default=MemoryType.DEFAULT) -> MemoryType:
+    """Where a torch tensor lives."""
+    kind = getattr(getattr(t, "device", None), "type", None)
+    if kind == "cpu":
+        return MemoryType.CPU
+    if kind == "cuda":
+        import torch
+
+        return MemoryType.AMD_GPU if getattr(torch.version, "hip", None) else MemoryType.NVIDIA_GPU
+    named = {"mlu": MemoryType.CAMBRICON_MLU, "musa": MemoryType.MOORE_GPU, "npu": MemoryType.HUAWEI_ASCEND_NPU}
+    return named.get(kind, default)

@@ -1,0 +1,134 @@
+"""Where sessions listen and dial, in the terms of the seeds: addresses, folders, and what to say when a plane is missing."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import stat
+import threading
+import warnings
+import weakref
+
+from . import _hmc
+from .enums import ConnType
+from .errors import HMCStatusError, Unavailable
+
+log = logging.getLogger("hmc")
+
+_live = weakref.WeakSet()
+_warned = threading.Event()
+
+
+def closes_at_exit(core):
+    """Peers hear goodbye when the interpreter ends."""
+    _live.add(core)
+
+
+@atexit.register
+def _close_all():
+    for core in list(_live):
+        try:
+            core.close(0.2)
+        except HMCStatusError as e:
+            log.debug("at exit: %s", e)
+
+
+def tcp(ip, port):
+    """``tcp://IP:PORT``, with brackets where IPv6 needs them."""
+    host = ip or "0.0.0.0"
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def default_dir():
+    """The folder of local control sockets: ``HMC_UDS_DIR``, ``$XDG_RUNTIME_DIR/hmc``, or ``/tmp/hmc-UID``."""
+    return os.fspath(_hmc.default_uds_dir())
+
+
+def private(path):
+    """A folder that belongs to this user alone: ``path`` itself, or one in it named after the user.
+
+    The seeds put their sockets straight into ``/tmp``, where anybody can take their names.
+    """
+    path = os.fspath(path)
+    try:
+        found = os.stat(path)
+    except OSError:
+        return path
+    if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+        return path
+    return os.path.join(path, f"hmc-{os.geteuid()}")
+
+
+def warn_once(ips, insecure):
+    """Whether connections beyond this host are allowed. The seeds' calls allow them, and warn once in a process."""
+    if insecure:
+        return True
+    beyond = [ip for ip in ips if not _is_loopback(ip)]
+    if not beyond:
+        return False
+    if not _warned.is_set():
+        _warned.set()
+        warnings.warn(
+            f"{beyond[0]} can be reached from other machines, and nothing proves who connects: use a network that you "
+            "trust, or loopback addresses. Session(insecure=True) says that this is meant.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return True
+
+
+def _is_loopback(ip):
+    if ip == "localhost":
+        return True
+    import ipaddress  # here, and not at the top: importing hmc takes little
+
+    try:
+        return ipaddress.ip_address(ip).is_loopback
+    except ValueError:
+        return False
+
+
+def with_remedy(error, conn):
+    """The same error, with how to get the transport."""
+    if conn == ConnType.UCX:
+        remedy = ("pip install 'hmc[ucx]' (or './hmc-py[ucx]') brings UCX, as does apt install libucx0; HMC_UCX_LIB names a "
+                  "library; HMC_CONN_FALLBACK=tcp takes another transport")
+    elif conn == ConnType.RDMA:
+        remedy = ("this version has no RDMA verbs: use conn=ConnType.UCX, which drives RDMA cards, or ConnType.AUTO; "
+                  "HMC_CONN_FALLBACK=auto takes another transport without a change to the program")
+    else:
+        return error
+    if remedy in error.msg:
+        return error
+    return Unavailable(error.status, f"{error.msg}; {remedy}", kind=error.kind, peer=error.peer)
+
+
+def start(core, rank, *, tcp, uds, insecure, num_chs, ucx, required):
+    """Starts a session that listens. A plane that cannot be had is a warning with its reason; UCX is one only where it is not
+    all that was asked for."""
+    planes = {"uds": uds, "ucx": ucx}
+    while True:
+        try:
+            core._start(rank, tcp=tcp, insecure=insecure, num_chs=num_chs, **planes)
+            return
+        except Unavailable as e:
+            if not planes["ucx"]:
+                raise
+            if required and not os.environ.get("HMC_CONN_FALLBACK"):
+                raise with_remedy(e, ConnType.UCX) from None
+            log.warning("no UCX plane: %s", e.msg)
+            planes["ucx"] = False
+        except HMCStatusError as e:
+            if not planes["uds"] or planes["uds"] not in e.msg:
+                raise
+            log.warning("no local control socket, and no shared memory: %s", e.msg)
+            planes["uds"] = None
+
+
+def try_uds(core, uds):
+    """Opens the local door of a running session, or says why not."""
+    try:
+        core._listen_uds(uds)
+    except HMCStatusError as e:
+        log.warning("no local control socket, and no shared memory: %s", e.msg)

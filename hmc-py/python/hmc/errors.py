@@ -1,0 +1,129 @@
+"""Exceptions of HMC: one class for each family of errors.
+
+All of them are :class:`HMCStatusError`, which is what the C++ HMC's package raises, and :class:`HMCError`. Families that
+Python has a class for are that, too: a deadline is a ``TimeoutError``, a range that does not fit an ``IndexError``.
+
+>>> issubclass(DeadlineExceeded, TimeoutError) and issubclass(DeadlineExceeded, HMCStatusError)
+True
+"""
+
+from __future__ import annotations
+
+from .enums import status_t
+
+__all__ = [
+    "HMCError", "HMCStatusError", "OutOfRange", "InvalidArgument", "NotFound", "DeadlineExceeded", "Cancelled",
+    "PeerDead", "Closed", "Refused", "NoCredentials", "Revoked", "Busy", "OutOfMemory", "SystemLimit", "Unavailable",
+    "IoError", "Forked",
+]
+
+
+class HMCError(RuntimeError):
+    """Everything that HMC raises about itself."""
+
+
+class HMCStatusError(HMCError):
+    """A call failed.
+
+    Attributes:
+        status: the C++ HMC's :class:`status_t` for it.
+        kind: the error's kind in words, finer than its class: ``"stale"``, ``"duplicate_rank"``.
+        peer: the rank it is about, or None.
+        op: the name of the operation it is about, or None.
+        side, offset, length, limit: for a range that does not fit: ``"local"`` or ``"remote"``, and bytes.
+    """
+
+    def __init__(self, status=status_t.ERROR, msg="", *, kind="other", peer=None, op=None,
+                 side=None, offset=None, length=None, limit=None):
+        super().__init__(msg)
+        self.status = status_t(status)
+        self.msg = msg
+        self.kind = kind
+        self.peer = peer
+        self.op = op
+        self.side = side
+        self.offset = offset
+        self.length = length
+        self.limit = limit
+
+    def __str__(self):
+        return f"{self.msg} [{self.status.name}]"
+
+    def __reduce__(self):
+        # So that a worker process can hand it to its parent.
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+def _rebuild(cls, fields):
+    error = cls(fields["status"], fields["msg"])
+    error.__dict__.update(fields)
+    return error
+
+
+class OutOfRange(HMCStatusError, IndexError):
+    """A range exceeds its buffer or window. Nothing was written."""
+
+
+class InvalidArgument(HMCStatusError, ValueError):
+    """What was asked for makes no sense: a setting, a length, a shape."""
+
+
+def invalid(what):
+    """What is raised for an argument that makes no sense."""
+    return InvalidArgument(status_t.INVALID_CONFIG, what, kind="invalid_config")
+
+
+class NotFound(HMCStatusError, LookupError):
+    """No peer, operation or window of that name; or it was waited for before."""
+
+
+class DeadlineExceeded(HMCStatusError, TimeoutError):
+    """A deadline passed. Whether the operation still runs, its documentation says."""
+
+
+class Cancelled(HMCStatusError):
+    """The operation was withdrawn."""
+
+
+class PeerDead(HMCStatusError, ConnectionError):
+    """The peer died, hung up or fell silent."""
+
+
+class Closed(HMCStatusError, ConnectionError):
+    """The peer said goodbye, or this session is over."""
+
+
+class Refused(HMCStatusError, ConnectionError):
+    """The peer refused the connection, or does not speak this protocol."""
+
+
+class NoCredentials(HMCStatusError, PermissionError):
+    """Nothing proves who the peer is, and ``insecure`` was not asked for."""
+
+
+class Revoked(HMCStatusError, PermissionError):
+    """The window was taken back, or does not allow this access."""
+
+
+class Busy(HMCStatusError):
+    """The memory is in use, a table is full, or the memory is in quarantine."""
+
+
+class OutOfMemory(HMCStatusError, MemoryError):
+    """Not enough memory."""
+
+
+class SystemLimit(HMCStatusError, OSError):
+    """A limit of the system was reached: descriptors, locked memory."""
+
+
+class Unavailable(HMCStatusError):
+    """This machine, build or peer does not have it; the message says how to get it."""
+
+
+class IoError(HMCStatusError, OSError):
+    """The operating system failed."""
+
+
+class Forked(HMCStatusError):
+    """The process forked: the child may not use the parent's session."""

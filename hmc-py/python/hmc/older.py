@@ -1,0 +1,66 @@
+"""The calls of the C++ HMC's older guide, which name a peer by its address alone."""
+
+from __future__ import annotations
+
+from .enums import ConnType
+from .errors import invalid
+
+__all__ = ["OlderGuide"]
+
+
+def _old_order(conn, bias):
+    """The older guide has ``conn`` before ``bias`` in one place and after it in another."""
+    if isinstance(conn, ConnType):
+        return conn, bias
+    return (bias if isinstance(bias, ConnType) else ConnType.UCX), conn
+
+
+def nbytes_of(obj):
+    """Bytes of an array, tensor, or bytes-like object."""
+    n = getattr(obj, "nbytes", None)
+    if isinstance(n, int):
+        return n
+    if hasattr(obj, "element_size"):
+        return obj.numel() * obj.element_size()
+    return memoryview(obj).nbytes
+
+
+class OlderGuide:
+    """``put(ip, data)`` and its like. Data goes through the session's buffer, to the same place of the peer's."""
+
+    def put(self, ip, data, conn=ConnType.UCX, bias=0, size=None, *, timeout=None) -> int:
+        """Copies ``data`` into our buffer at ``bias`` and from there to the same place of the peer's; returns the bytes."""
+        conn, bias = _old_order(conn, bias)
+        n = self._buf.put(data, nbytes=size, offset=bias)
+        self.put_remote(ip, self._old_port(ip, conn), bias, bias, n, conn, timeout)
+        return n
+
+    def get(self, ip, size=None, conn=ConnType.UCX, bias=0, *, timeout=None) -> bytes:
+        """Gets ``size`` bytes at ``bias`` of the peer's buffer. The guide has both orders: ``get(ip, size)``, ``get(size, ip)``."""
+        if not isinstance(ip, str):
+            ip, size = size, ip
+        conn, bias = _old_order(conn, bias)
+        self.get_remote(ip, self._old_port(ip, conn), bias, bias, size, conn, timeout)
+        return bytes(self._buf.buffer_get_cpu(nbytes=size, offset=bias))
+
+    def get_into(self, ip, dest, conn=ConnType.UCX, bias=0, size=None, *, timeout=None) -> int:
+        """Gets the peer's bytes at ``bias`` into ``dest``; returns how many."""
+        conn, bias = _old_order(conn, bias)
+        n = nbytes_of(dest) if size is None else size
+        self.get_remote(ip, self._old_port(ip, conn), bias, bias, n, conn, timeout)
+        return self._buf.get_into(dest, nbytes=n, offset=bias)
+
+    def put_torch_cuda(self, ip, tensor, conn=ConnType.RDMA, bias=0, size=None):
+        """Device memory: not in this version."""
+        self._buf.buffer_put_cuda(tensor)
+
+    def get_torch_cuda(self, ip, tensor, conn=ConnType.RDMA, bias=0, size=None):
+        """Device memory: not in this version."""
+        self._buf.buffer_get_cuda(tensor)
+
+    def _old_port(self, ip, conn):
+        """The port that was dialed at that address; 1, which names nobody, for one that came to us."""
+        ports = [port for (other, port, c) in self._known if other == ip and c == int(conn)]
+        if len(ports) > 1:
+            raise invalid(f"several peers at {ip} were connected to; use put_remote and get_remote, which take a port")
+        return ports[0] if ports else 1

@@ -1,0 +1,490 @@
+"""Sessions: what a process says and does to its peers.
+
+:class:`Session` has three generations of names over one machine: ranks and addresses (new), ``(ip, port)`` with separate
+offsets (the C++ HMC's), and ``(ip, data)`` (its older guide).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+from . import _hmc, doors, tensors
+from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, host_only, surroundings
+from .enums import ConnType, MemoryType, status_t
+from .errors import InvalidArgument, NotFound, Refused, Unavailable
+from .errors import invalid as _invalid
+from .older import OlderGuide, nbytes_of
+
+__all__ = ["Session", "create_session"]
+
+log = logging.getLogger("hmc")
+
+#: Ranks are below this number.
+MAX_RANKS = 4096
+
+_HOT = ("put_remote", "get_remote", "put_nb", "get_nb")
+
+
+def _drawn_rank():
+    """A rank for a process that was given none."""
+    return 1 + int.from_bytes(os.urandom(4), "little") % (MAX_RANKS - 1)
+
+
+def _port(name, port):
+    if not isinstance(port, int) or not 1 <= port <= 65535:
+        raise _invalid(f"{name}={port!r}: ports are 1 to 65535")
+    return port
+
+
+class Session(OlderGuide):
+    """A process's part in a job: its rank, its buffer, its peers.
+
+    New programs name a rank and where to listen::
+
+        with hmc.Session(rank=0, listen="tcp://127.0.0.1:0") as s:
+            peer = s.connect(1, "tcp://127.0.0.1:5001")
+            peer.put(array, remote_offset=0)
+
+    Args:
+        buf: a buffer made before (the C++ HMC's way); else one of ``buffer_size`` bytes is made.
+        num_chs: workers of UCX, 1 to 16.
+        local_ip: this process's address as others know it; equal to a peer's, control messages go by a local socket.
+        ctrl_uds_dir: folder of the local control sockets.
+        rank: 0 to 4095. The session starts at once; else with ``init_server`` or ``connect``.
+        listen: ``"tcp://HOST:PORT"`` (port 0: any), ``"uds://FOLDER"``, ``"uds"`` for the default folder, or a list of these.
+        insecure: allows connections with other machines although nothing proves who they are.
+        ucx: takes part in UCX from the start, with a buffer of its own making.
+        deadline, heartbeat, spin: seconds; ``heartbeat=None`` for none. Others: ``job``, ``slots``, ``windows``, ``redial``.
+
+    Blocking calls take ``timeout`` in seconds (default 30), let other threads run, and give way to Ctrl-C on the main thread.
+    All methods may be called from any thread.
+    """
+
+    def __init__(self, buf=None, num_chs=1, *, local_ip="", ctrl_uds_dir="/tmp", rank=None, listen=None,
+                 buffer_size=DEFAULT_BUFFER_SIZE, insecure=False, ucx=False, **settings):
+        if buf is None:
+            if ucx:
+                settings["ucx"] = True
+            core = _hmc.Core(buffer_size=buffer_size, num_chs=num_chs, settings={**surroundings(), **settings})
+            buf = IOBuffer(ConnBuffer._of(core))
+        elif settings or ucx:
+            raise _invalid("settings belong to a session that makes its own buffer; give rank= and buffer_size= instead")
+        elif isinstance(buf, ConnBuffer):
+            buf = IOBuffer(buf)
+        self._buf = buf
+        self._core = core = buf.conn_buffer._core
+        if core._is_live:
+            raise _invalid("this buffer serves another session; make one for each")
+        self._num_chs = num_chs
+        self.set_local_ip(local_ip)
+        self._uds_dir = ctrl_uds_dir
+        self._lock = threading.RLock()
+        self._insecure = insecure
+        self._known = {}
+        # No frame of Python between the caller and the transfer, unless a subclass wants one.
+        for name in _HOT:
+            if getattr(type(self), name) is getattr(Session, name):
+                setattr(self, name, getattr(core, name))
+        doors.closes_at_exit(core)
+        if rank is not None:
+            self._begin(rank, listen, insecure)
+        elif listen is not None:
+            raise _invalid("listen= needs rank=")
+
+    # ---- its life ----
+
+    def _begin(self, rank, listen, insecure):
+        tcp = uds = None
+        for text in [listen] if isinstance(listen, (str, os.PathLike)) else listen or []:
+            text = os.fspath(text)
+            if text.startswith("tcp://"):
+                tcp = text.removeprefix("tcp://")
+            elif text == "uds":
+                uds = doors.default_dir()
+            else:
+                uds = text.removeprefix("uds://")
+        self._core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self, timeout=None):
+        """Ends the session in order: what was begun ends, the peers hear goodbye, doors close. At most ``timeout`` seconds
+        (default 1). The buffer stays readable."""
+        self._core.close(timeout)
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return self._core.rank
+
+    @property
+    def addresses(self) -> list:
+        """Where it listens, as :meth:`connect` takes it: TCP first."""
+        return self._core.addresses
+
+    @property
+    def address(self) -> str:
+        """The first of :attr:`addresses`."""
+        found = self._core.addresses
+        if not found:
+            raise NotFound(status_t.NOT_FOUND, "this session listens nowhere: give listen=", kind="not_found")
+        return found[0]
+
+    @property
+    def buf(self) -> IOBuffer:
+        """The buffer that offsets of ``put_remote`` and ``get_remote`` address."""
+        return self._buf
+
+    @property
+    def buffer(self) -> "_hmc.Region":
+        """The same memory as a :class:`Region`."""
+        return self._buf.region
+
+    def stats(self) -> dict:
+        """Counters of the session, and by rank under ``"peers"``."""
+        return self._core.stats()
+
+    # ---- peers ----
+
+    def peer(self, rank, timeout=None):
+        """The :class:`Peer` of that rank, waiting until it has connected."""
+        return self._core.peer(rank, timeout)
+
+    @property
+    def peers(self) -> list:
+        """The peers that are connected now."""
+        return self._core.peers
+
+    def explain(self, peer) -> dict:
+        """Which transport moves the bytes to a peer (a :class:`Peer` or a rank), and why; see :meth:`Peer.explain`."""
+        return (peer if isinstance(peer, _hmc.Peer) else self._core.peer(peer)).explain()
+
+    def connect(self, *args, peer_id=None, self_id=None, peer_ip=None, data_port=None, ctrl_tcp_port=None, uds_dir=None,
+                conn=None, ip=None, port=None, timeout=None):
+        """Connects to a peer, by one of three signatures.
+
+        ``connect(rank, address, conn=ConnType.AUTO)`` gives a :class:`Peer`; ``address`` as in :attr:`address`; ``rank=None``
+        takes whoever listens there.
+
+        ``connect(peer_id=, self_id=, peer_ip=, data_port=, ctrl_tcp_port=, uds_dir=None, conn=ConnType.RDMA)``: the C++
+        HMC's. Data is then addressed by ``(peer_ip, data_port, conn)``, tags by ``peer_id``.
+
+        ``connect(ip, port, conn=ConnType.UCX)``: the older guide's; the server's ``port`` is all there is.
+
+        Raises ``Unavailable`` when nobody answers, or the transport that was named cannot be had, with the remedy (or takes the
+        one that ``HMC_CONN_FALLBACK`` names); ``Refused``; ``NoCredentials``; ``DeadlineExceeded``.
+        """
+        if args and (args[0] is None or isinstance(args[0], int)) and peer_ip is None:
+            rank, address, *rest = args
+            conn = rest[0] if rest else conn
+            return self._core._connect(rank, address, ConnType.AUTO if conn is None else conn, timeout)
+        if args:
+            names = iter(args)
+            ip = next(names)
+            port = next(names, port)
+            conn = next(names, conn)
+        if peer_ip is None:
+            conn = ConnType.UCX if conn is None else conn
+            return self._connect_old(ip, port, ConnType(conn), timeout)
+        conn = ConnType.RDMA if conn is None else ConnType(conn)
+        for name, value in (("peer_id", peer_id), ("self_id", self_id)):
+            if not isinstance(value, int):
+                raise _invalid(f"{name}={value!r}: ranks are numbers")
+        _port("data_port", data_port)
+        _port("ctrl_tcp_port", ctrl_tcp_port)
+        with self._lock:
+            self._start_as(self_id, [peer_ip])
+        address = self._control_address(peer_ip, ctrl_tcp_port, uds_dir)
+        peer = self._reach(peer_id, address, conn, timeout)
+        self._learn(peer_ip, data_port, conn, peer)
+        return None
+
+    def _learn(self, ip, port, conn, peer):
+        self._core._know(ip, port, conn, peer)
+        self._known[ip, port, int(conn)] = peer.rank
+
+    def _control_address(self, peer_ip, port, uds_dir):
+        forced = os.environ.get("CTRL_TRANSPORT", "").lower()
+        same = peer_ip == self._local_ip and peer_ip not in ("", "0.0.0.0")
+        if forced == "uds" or (not forced and same):
+            return "uds://" + doors.private(uds_dir or self._uds_dir)
+        return doors.tcp(peer_ip, port)
+
+    def _reach(self, rank, address, conn, timeout):
+        """Connects over ``conn``, or what the environment names instead where it cannot be had."""
+        try:
+            return self._core._connect(rank, address, conn, timeout)
+        except Unavailable as e:
+            other = os.environ.get("HMC_CONN_FALLBACK")
+            if not other or conn not in (ConnType.RDMA, ConnType.UCX):
+                raise doors.with_remedy(e, conn) from None
+            try:
+                instead = ConnType[other.upper()]
+            except KeyError:
+                raise _invalid(f"HMC_CONN_FALLBACK={other!r}: name a ConnType: tcp, shm, ucx, auto") from None
+            log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, e.msg, instead.name)
+            return self._core._connect(rank, address, instead, timeout)
+
+    def _connect_old(self, ip, port, conn, timeout):
+        _port("port", port)
+        with self._lock:
+            if not self._core._is_live:
+                self._start_anyhow([ip])
+        for _ in range(16):
+            try:
+                peer = self._reach(None, doors.tcp(ip, port), conn, timeout)
+                break
+            except Refused as e:
+                if e.kind != "duplicate_rank" or self._core.peers or self._core.addresses:
+                    raise
+                # A rank was drawn that somebody has.
+                self._core._unstart()
+                self._start_anyhow([ip])
+        else:
+            raise Refused(status_t.ERROR, f"{ip}:{port} knows every rank that was tried", kind="duplicate_rank")
+        self._learn(ip, port, conn, peer)
+
+    def _start_anyhow(self, ips):
+        """Starts under a rank that nobody chose."""
+        self._core._start(_drawn_rank(), insecure=doors.warn_once(ips, self._insecure), num_chs=self._num_chs)
+
+    def _start_as(self, rank, ips):
+        insecure = doors.warn_once(ips, self._insecure)
+        if not self._core._is_live:
+            self._core._start(rank, insecure=insecure, num_chs=self._num_chs)
+        elif self._core.rank != rank:
+            raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
+        elif insecure:
+            self._core._allow_insecure()
+
+    def disconnect(self, ip, port=None, conn=ConnType.RDMA, *, timeout=None):
+        """Ends the link to a peer in order. ``disconnect(ip, conn)`` is the older guide's."""
+        if port is None or isinstance(port, ConnType):
+            conn = ConnType.UCX if port is None else port
+            port = self._old_port(ip, conn)
+        peer = self._core._at(ip, port or 1, conn)
+        self._core._forget(ip, port or 1, conn)
+        self._known.pop((ip, port, int(conn)), None)
+        peer.disconnect(timeout)
+
+    def check_conn(self, ip, port, conn=ConnType.RDMA) -> bool:
+        """Whether the peer at ``(ip, port, conn)`` is connected now."""
+        try:
+            return self._core._at(ip, port, conn).connected
+        except (NotFound, InvalidArgument):
+            return False
+
+    # ---- serving ----
+
+    def init_server(self, *args, bind_ip=None, ucx_port=None, rdma_port=None, ctrl_tcp_port=None, self_id=None,
+                    ctrl_uds_dir=None, ip=None, port=None, conn=None):
+        """Listens for peers.
+
+        ``init_server(bind_ip=, ucx_port=, rdma_port=, ctrl_tcp_port=, self_id=, ctrl_uds_dir=None)``: the C++ HMC's. Peers
+        come by ``ctrl_tcp_port`` and the local socket in ``ctrl_uds_dir``; the other ports are names by which they address
+        this process. A plane that cannot be had (UCX is not installed, say) is a warning in the log of ``hmc``, with its reason.
+
+        ``init_server(ip, port, conn=ConnType.UCX)``: the older guide's.
+        """
+        if args:
+            values = iter(args)
+            ip = next(values)
+            port = next(values, port)
+            conn = next(values, conn)
+        if bind_ip is None:
+            _port("port", port)
+            conn = ConnType.UCX if conn is None else ConnType(conn)
+            self._serve(None, ip, port, None, ucx=conn == ConnType.UCX, required=True)
+            return
+        for name, value in (("ucx_port", ucx_port), ("rdma_port", rdma_port), ("ctrl_tcp_port", ctrl_tcp_port)):
+            if value is not None or name == "ctrl_tcp_port":
+                _port(name, value)
+        if not isinstance(self_id, int):
+            raise _invalid(f"self_id={self_id!r}: ranks are numbers")
+        if rdma_port is not None:
+            log.warning("no RDMA plane: this version has no RDMA verbs; peers can come over UCX, TCP and shared memory")
+        self._serve(self_id, bind_ip, ctrl_tcp_port, ctrl_uds_dir or self._uds_dir, ucx=ucx_port is not None, required=False)
+
+    def _serve(self, rank, ip, port, uds_dir, *, ucx, required):
+        if not self._local_ip:
+            self.set_local_ip(ip)
+        addr = doors.tcp(ip, port).removeprefix("tcp://")
+        uds = doors.private(uds_dir) if uds_dir else doors.default_dir()
+        with self._lock:
+            insecure = doors.warn_once([ip], self._insecure)
+            if not self._core._is_live:
+                rank = _drawn_rank() if rank is None else rank
+                doors.start(self._core, rank, tcp=addr, uds=uds, insecure=insecure, num_chs=self._num_chs, ucx=ucx,
+                            required=required)
+                return
+            if rank is not None and rank != self._core.rank:
+                raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
+            self._core._listen_tcp(addr, insecure=insecure)
+            doors.try_uds(self._core, uds)
+
+    def close_server(self):
+        """Stops listening, at once. Connections live on."""
+        if self._core._is_live:
+            self._core._close_doors()
+
+    def set_local_ip(self, ip):
+        """This process's address as its peers know it."""
+        self._local_ip = ip
+        if ip:
+            self._core._own_ip(ip)
+
+    def set_ctrl_uds_dir(self, path):
+        """The folder of the local control sockets."""
+        self._uds_dir = path
+
+    # ---- transfers, as the C++ HMC names them ----
+
+    def put_remote(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA, timeout=None):
+        """Copies ``nbytes`` bytes from ``local_off`` of our buffer to ``remote_off`` of the peer's, and returns when the peer
+        can read them. Raises ``OutOfRange`` (nothing is written), ``NotFound``, ``PeerDead``, ``DeadlineExceeded``."""
+        self._core.put_remote(ip, port, local_off, remote_off, nbytes, conn, timeout)
+
+    def get_remote(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA, timeout=None):
+        """Copies ``nbytes`` bytes from ``remote_off`` of the peer's buffer to ``local_off`` of ours."""
+        self._core.get_remote(ip, port, local_off, remote_off, nbytes, conn, timeout)
+
+    def put_nb(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA) -> int:
+        """Begins a put and returns its number for :meth:`wait`. The bytes must not change until it has ended."""
+        return self._core.put_nb(ip, port, local_off, remote_off, nbytes, conn)
+
+    def get_nb(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA) -> int:
+        """Begins a get and returns its number for :meth:`wait`."""
+        return self._core.get_nb(ip, port, local_off, remote_off, nbytes, conn)
+
+    def wait(self, wr_id, timeout=None):
+        """Waits for one number or a list of them, all of them to their ends, then raises the first failure. One that has not
+        ended in time can be waited for again."""
+        self._core._wait([wr_id] if isinstance(wr_id, int) else list(wr_id), timeout)
+
+    def buffer_put_then_put(self, ip, port, data, *, local_off=0, remote_off=0, conn=ConnType.RDMA, nbytes=None, device=None,
+                            timeout=None) -> int:
+        """``buf.put`` and ``put_remote`` in one call; returns the bytes."""
+        n = self._buf.put(data, nbytes=nbytes, offset=local_off, device=device)
+        self.put_remote(ip, port, local_off, remote_off, n, conn, timeout)
+        return n
+
+    def get_then_buffer_get_into(self, ip, port, dst, *, local_off=0, remote_off=0, conn=ConnType.RDMA, nbytes=None,
+                                 device=None, timeout=None) -> int:
+        """``get_remote`` and ``buf.get_into`` in one call; returns the bytes."""
+        n = nbytes_of(dst) if nbytes is None else nbytes
+        self.get_remote(ip, port, local_off, remote_off, n, conn, timeout)
+        return self._buf.get_into(dst, nbytes=n, offset=local_off, device=device)
+
+    def send_data_to(self, ip, port, ptr, size=None, buf_type=MemoryType.CPU, conn=ConnType.RDMA, *, timeout=None):
+        """Sends ``size`` bytes to the peer's next ``recv_data_from`` and returns when it has them. ``ptr``: an object with
+        bytes, or an address with ``size``."""
+        host_only(buf_type)
+        self._core._at(ip, port, conn).send_data(_memory(ptr, size), timeout)
+
+    def recv_data_from(self, ip, port, ptr, size=None, buf_type=MemoryType.CPU, flag_ptr=None, conn=ConnType.RDMA, *,
+                       timeout=None) -> int:
+        """Receives the peer's next message into ``ptr`` and returns its length. ``flag_ptr`` (an address of 8 bytes, or a
+        writable object) is set to 1 then."""
+        host_only(buf_type)
+        n = self._core._at(ip, port, conn).recv_data(_memory(ptr, size), timeout)
+        if flag_ptr:
+            memoryview(_memory(flag_ptr, 8)).cast("B")[:8] = (1).to_bytes(8, "little")
+        return n
+
+    # ---- tags ----
+
+    def ctrl_send(self, peer, tag):
+        """Sends a tag, 0 to 2**64-1, to a rank. Whoever receives it can read what was put (and waited for) before."""
+        self._core._ctrl_send(peer, tag)
+
+    def ctrl_recv(self, peer, timeout=None) -> int:
+        """Receives the oldest tag of a rank, waiting for the rank to connect if need be."""
+        return self._core._ctrl_recv(peer, timeout)
+
+    # ---- tensors, by rank ----
+
+    def isend(self, tensor, dst, tag=0):
+        """Begins to send a tensor or array to rank ``dst``, with its shape and dtype, from where it lies; it must not change
+        until the :class:`TensorOp` that is returned has ended. ``tag``: 0 to 2**64-1, compared by the receiver."""
+        peer = self._core.peer(dst)
+        with self._lock:  # a header and its bytes are neighbours
+            return tensors.isend(peer, tensor, tag)
+
+    def irecv(self, tensor, src, tag=None):
+        """Begins to receive rank ``src``'s next tensor into ``tensor``: same dtype and shape, writable, C-contiguous. Tensors
+        of one rank come in the order in which they were sent; with ``tag``, the next one must have it."""
+        peer = self._core.peer(src)
+        with self._lock:
+            return tensors.irecv(peer, tensor, tag)
+
+    def send(self, tensor, dst, tag=0, timeout=None):
+        """Sends a tensor and returns when rank ``dst`` has it."""
+        self.isend(tensor, dst, tag).wait(timeout)
+
+    def recv(self, tensor=None, src=0, tag=None, *, like="numpy", timeout=None):
+        """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it."""
+        if tensor is None:
+            return tensors.recv_new(self._core.peer(src, timeout), like, timeout)
+        return self.irecv(tensor, src, tag).wait(timeout)
+
+    def batch_isend_irecv(self, ops) -> list:
+        """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each."""
+        begun = {"send": self.isend, "recv": self.irecv}
+        return [begun[op.op](op.tensor, op.rank, op.tag) for op in ops]
+
+    # ---- memory ----
+
+    def register(self, array) -> "_hmc.Region":
+        """Registers an array's memory in place, without a copy, and returns it as a :class:`Region`.
+
+        ``array``: NumPy, torch (CPU), or any object with the buffer protocol or DLPack, C-contiguous; a read-only one can be a
+        source only. It is held as long as the region, a window or an operation uses it.
+        """
+        return self._core.register(array)
+
+    def allocate(self, nbytes) -> "_hmc.Region":
+        """Memory of ``nbytes`` zeroed bytes that peers of this host can map: what is put into it moves once.
+
+        ``numpy.frombuffer(region, dtype)`` is an array over it.
+        """
+        return self._core.allocate(nbytes)
+
+
+class _Address:
+    """Memory at an address, as an object with bytes."""
+
+    def __new__(cls, address, size):
+        import ctypes
+
+        return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+
+
+def _memory(obj, size):
+    if isinstance(obj, int):
+        if size is None:
+            raise _invalid("an address needs a size")
+        return _Address(obj, size)
+    return obj if size is None else memoryview(obj).cast("B")[:size]
+
+
+def create_session(device_id=0, buffer_size=DEFAULT_BUFFER_SIZE, mem_type=MemoryType.CPU, num_chs=1, local_ip="") -> Session:
+    """A session with a buffer of ``buffer_size`` bytes, whose peers come by ``init_server`` and ``connect``.
+
+    Args:
+        device_id: the device of device memory; host memory has none.
+        buffer_size: bytes. Pages are taken as they are touched.
+        mem_type: ``CPU``, or ``DEFAULT``, which is the same in this version; others raise ``Unavailable``.
+        num_chs: workers of UCX.
+        local_ip: this process's address as its peers know it.
+
+    >>> session = create_session(buffer_size=4096)
+    >>> session.buf.size
+    4096
+    """
+    return Session(IOBuffer.create(device_id, buffer_size, mem_type), num_chs, local_ip=local_ip)

@@ -1,0 +1,159 @@
+"""Arrays and tensors by rank, with their shapes and dtypes: ``isend``, ``irecv``, and batches of them.
+
+A tensor travels as two messages: a header of fixed size, and its bytes, which are read and written where they lie. Messages of
+a pair of ranks are matched in order, and share that order with ``send_data`` and ``recv_data``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import namedtuple
+
+from .errors import invalid as _bad
+
+__all__ = ["Meta", "P2POp", "TensorOp", "describe"]
+
+#: Magic, version, dimensions, dtype, tag, bytes, extents.
+_HEADER = struct.Struct("<4sBB2x32sQQ16q")
+_MAGIC, _VERSION, MAX_DIMS = b"HMCT", 1, 16
+
+
+class Meta(namedtuple("Meta", "dtype shape nbytes tag")):
+    """What a tensor is: dtype (NumPy's or torch's name for it), shape, bytes, and the sender's tag."""
+
+    __slots__ = ()
+
+    def pack(self) -> bytes:
+        """The header."""
+        if len(self.shape) > MAX_DIMS:
+            raise _bad(f"{len(self.shape)} dimensions: at most {MAX_DIMS} can be sent")
+        name = self.dtype.encode()
+        if len(name) > 32:
+            raise _bad(f"dtype {self.dtype} has a name of more than 32 bytes; send a view of bytes")
+        extents = tuple(self.shape) + (0,) * (MAX_DIMS - len(self.shape))
+        return _HEADER.pack(_MAGIC, _VERSION, len(self.shape), name, self.tag, self.nbytes, *extents)
+
+    @classmethod
+    def unpack(cls, header) -> "Meta":
+        """Reads a header."""
+        magic, version, ndim, name, tag, nbytes, *extents = _HEADER.unpack(header)
+        if magic != _MAGIC or version != _VERSION or ndim > MAX_DIMS:
+            raise _bad("a message came that is no tensor: the peer's calls and ours are out of step")
+        return cls(name.rstrip(b"\0").decode(), tuple(extents[:ndim]), nbytes, tag)
+
+
+def describe(obj, tag=0) -> Meta:
+    """What an array, tensor or bytes-like object is.
+
+    >>> describe(bytearray(3))
+    Meta(dtype='uint8', shape=(3,), nbytes=3, tag=0)
+    """
+    dtype = getattr(obj, "dtype", None)
+    if dtype is None:
+        view = memoryview(obj)
+        if view.format in ("B", "b", "c"):
+            return Meta("uint8", tuple(view.shape), view.nbytes, tag)
+        return Meta(view.format, tuple(view.shape), view.nbytes, tag)
+    shape = tuple(int(n) for n in obj.shape)
+    if hasattr(obj, "element_size"):
+        return Meta(str(dtype).removeprefix("torch."), shape, obj.numel() * obj.element_size(), tag)
+    name = dtype.name if getattr(dtype, "names", None) is None and dtype.kind not in "SUV" else dtype.str
+    return Meta(name, shape, int(obj.nbytes), tag)
+
+
+class P2POp(namedtuple("P2POp", "op tensor rank tag", defaults=(0,))):
+    """One of a batch: ``P2POp("send" or "recv", tensor, rank, tag=0)``; the next tensor of a rank must have the tag."""
+
+    __slots__ = ()
+
+
+class TensorOp:
+    """A tensor under way. ``wait()`` returns the tensor; it can be awaited."""
+
+    def __init__(self, tensor, header_op, body_op, check=None, hold=None):
+        self.tensor = tensor
+        self._ops = (header_op, body_op)
+        self._check = check
+        self._hold = hold
+
+    def wait(self, timeout=None):
+        """Waits for the end and returns the tensor. Raises ``DeadlineExceeded`` when it has not ended within ``timeout``
+        seconds (default 30; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
+        tag than the tensor, else why it failed."""
+        for op in self._ops:
+            op.wait(timeout)
+        return self._ended()
+
+    def _ended(self):
+        if self._check is not None:
+            self._check()
+        return self.tensor
+
+    def done(self) -> bool:
+        """Whether it has ended. Waits for nothing."""
+        return all(op.done() for op in self._ops)
+
+    def cancel(self):
+        """Asks it to end; it still has to be waited for."""
+        for op in self._ops:
+            op.cancel()
+
+    def __await__(self):
+        for op in self._ops:
+            yield from op.__await__()
+        return self._ended()
+
+
+def isend(peer, tensor, tag=0) -> TensorOp:
+    """Begins to send a tensor to a peer."""
+    meta = describe(tensor, tag)
+    header = meta.pack()
+    return TensorOp(tensor, peer.isend_data(header), peer.isend_data(tensor), hold=header)
+
+
+def irecv(peer, tensor, tag=None) -> TensorOp:
+    """Begins to receive a peer's next tensor into ``tensor``, which must be writable and C-contiguous."""
+    want = describe(tensor)
+    header = bytearray(_HEADER.size)
+
+    def check():
+        came = Meta.unpack(header)
+        if tag is not None and came.tag != tag:
+            raise _bad(f"a tensor with tag {came.tag} came where tag {tag} was expected")
+        if (came.dtype, came.shape) != (want.dtype, want.shape):
+            raise _bad(f"a tensor of {came.dtype}{list(came.shape)} came into one of {want.dtype}{list(want.shape)}")
+
+    return TensorOp(tensor, peer.irecv_data(header), peer.irecv_data(tensor), check, header)
+
+
+def recv_new(peer, like="numpy", timeout=None):
+    """Receives a peer's next tensor into a new one. ``like``: ``"numpy"`` or ``"torch"``."""
+    header = bytearray(_HEADER.size)
+    peer.recv_data(header, timeout)
+    meta = Meta.unpack(header)
+    tensor = _empty(meta, like)
+    peer.recv_data(tensor, timeout)
+    return tensor
+
+
+def _empty(meta, like):
+    if like == "torch":
+        import torch
+
+        dtype = getattr(torch, meta.dtype, None)
+        if dtype is None:
+            raise _bad(f"torch has no dtype {meta.dtype}")
+        return torch.empty(meta.shape, dtype=dtype)
+    import numpy
+
+    try:
+        dtype = numpy.dtype(meta.dtype)
+    except TypeError:
+        # bfloat16 and its like come with a package of their own.
+        try:
+            import ml_dtypes
+
+            dtype = numpy.dtype(getattr(ml_dtypes, meta.dtype))
+        except (ImportError, AttributeError, TypeError):
+            raise _bad(f"NumPy has no dtype {meta.dtype}: ask for like='torch', or install ml_dtypes") from None
+    return numpy.empty(meta.shape, dtype)

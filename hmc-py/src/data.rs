@@ -1,0 +1,340 @@
+//! The bytes of Python objects: found, checked, and held while they are used.
+//!
+//! Three doors, in this order: the buffer protocol (bytes, bytearray, memoryview, NumPy, array), NumPy's array interface
+//! (dtypes that the buffer protocol has no name for), DLPack (torch, and all others). Strides are honoured or refused, never
+//! misread; arrays of Python objects are refused.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use hmc_std::ErrorKind;
+use hmc_std::memory::StableBytes;
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::dlpack;
+use crate::errors::refuse;
+
+/// What holds the bytes.
+#[allow(dead_code, reason = "held for their drops")]
+pub(crate) enum Keep {
+    Buffer(PyUntypedBuffer),
+    Object(Py<PyAny>),
+    Tensor(dlpack::Tensor),
+    /// A copy in C order of an object with gaps.
+    Packed(Vec<u8>),
+}
+
+/// An array in memory that this process can reach.
+pub(crate) struct Array {
+    pub(crate) start: *mut u8,
+    /// Bytes of one element.
+    pub(crate) item: usize,
+    pub(crate) shape: Vec<usize>,
+    /// In bytes; `None` for C order without gaps.
+    pub(crate) strides: Option<Vec<isize>>,
+    pub(crate) writable: bool,
+    pub(crate) keep: Keep,
+}
+
+/// Bytes without gaps, held as long as this lives.
+pub(crate) struct Bytes {
+    start: *mut u8,
+    len: usize,
+    pub(crate) writable: bool,
+    _keep: Keep,
+}
+
+// SAFETY: the bytes are reached by address only; what keeps them is a reference to a Python object, which PyO3 lets go of on
+// any thread, or memory of ours.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; nothing in here changes.
+unsafe impl Sync for Bytes {}
+
+// SAFETY: the object's memory neither moves nor goes while the reference (or the export of its buffer) is held; Rust
+// references to it are made for the time of a copy only, in calls that hold it.
+unsafe impl StableBytes for Bytes {
+    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+        (self.start, self.len)
+    }
+}
+
+impl Bytes {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.start.addr()
+    }
+
+    /// The first `len` bytes, to be copied from.
+    ///
+    /// # Safety
+    /// Nobody writes them meanwhile: the caller of a call is told to leave its arguments alone until it returns.
+    pub(crate) unsafe fn as_slice(&self, len: usize) -> &[u8] {
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: the object exports at least `self.len` bytes there, which it keeps while this lives.
+        unsafe { std::slice::from_raw_parts(self.start, len.min(self.len)) }
+    }
+
+    /// The first `len` bytes, to be copied to.
+    ///
+    /// # Safety
+    /// As [`Bytes::as_slice`], nobody reads them either, and they are writable.
+    #[allow(clippy::mut_from_ref, reason = "the bytes are Python's, not this value's")]
+    pub(crate) unsafe fn as_mut_slice(&self, len: usize) -> &mut [u8] {
+        if len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `as_slice`.
+        unsafe { std::slice::from_raw_parts_mut(self.start, len.min(self.len)) }
+    }
+}
+
+fn kind_of(obj: &Bound<'_, PyAny>) -> String {
+    obj.get_type().fully_qualified_name().map_or_else(|_| "object".into(), |n| n.to_string())
+}
+
+/// How many bytes an array has, if that is a number.
+fn bytes_of(item: usize, shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(item, |n, extent| n.checked_mul(*extent))
+}
+
+impl Array {
+    /// The array that an object is.
+    pub(crate) fn of(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = obj.py();
+        // SAFETY: an object, and the interpreter is ours.
+        if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
+            match PyUntypedBuffer::get(obj) {
+                Ok(buffer) => return Self::of_buffer(py, buffer),
+                // Of a dtype that buffers have no name for.
+                Err(e) if !obj.hasattr(intern!(py, "__array_interface__"))? => return Err(e),
+                Err(_) => return Self::of_interface(obj),
+            }
+        }
+        if let Some(export) = obj.getattr_opt(intern!(py, "__dlpack__"))? {
+            return dlpack::import(obj, &export);
+        }
+        if obj.hasattr(intern!(py, "__array_interface__"))? {
+            return Self::of_interface(obj);
+        }
+        if obj.hasattr(intern!(py, "__cuda_array_interface__"))? {
+            return Err(no_devices(py));
+        }
+        let what = format!(
+            "{} has no bytes that HMC can reach: give bytes, bytearray, memoryview, a NumPy array, a torch tensor, or \
+             an object with the buffer protocol or DLPack",
+            kind_of(obj)
+        );
+        Err(pyo3::exceptions::PyTypeError::new_err(what))
+    }
+
+    fn of_buffer(py: Python<'_>, buffer: PyUntypedBuffer) -> PyResult<Self> {
+        if buffer.format().to_bytes().contains(&b'O') {
+            return Err(objects());
+        }
+        if buffer.suboffsets().is_some_and(|s| s.iter().any(|n| *n >= 0)) {
+            return Err(refuse(
+                py,
+                ErrorKind::InvalidConfig,
+                "the buffer lies behind pointers (suboffsets); make a plain copy of it first",
+            ));
+        }
+        let strides = (!buffer.is_c_contiguous()).then(|| buffer.strides().to_vec());
+        Ok(Self {
+            start: buffer.buf_ptr().cast(),
+            item: buffer.item_size(),
+            shape: buffer.shape().to_vec(),
+            strides,
+            writable: !buffer.readonly(),
+            keep: Keep::Buffer(buffer),
+        })
+    }
+
+    /// NumPy's array interface, version 3.
+    fn of_interface(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = obj.py();
+        let interface = obj.getattr(intern!(py, "__array_interface__"))?;
+        let interface = interface.cast::<PyDict>()?;
+        let need = |key: &str| {
+            interface.get_item(key)?.ok_or_else(|| {
+                let what = format!("the array interface has no `{key}`");
+                refuse(py, ErrorKind::InvalidConfig, what)
+            })
+        };
+        let typestr: String = need("typestr")?.extract()?;
+        let shape: Vec<usize> = need("shape")?.extract()?;
+        let (start, readonly): (usize, bool) = need("data")?.extract()?;
+        let kind = typestr.as_bytes().get(1).copied();
+        let item = typestr.get(2..).and_then(|n| n.split('[').next()).and_then(|n| n.parse().ok());
+        let Some(item) = item.filter(|_| kind != Some(b'O')) else { return Err(objects()) };
+        // Texts of NumPy count characters.
+        let item = if kind == Some(b'U') { 4usize.saturating_mul(item) } else { item };
+        let strides = match interface.get_item("strides")?.filter(|s| !s.is_none()) {
+            Some(strides) => Some(strides.cast::<PyTuple>()?.extract::<Vec<isize>>()?),
+            None => None,
+        };
+        let mut array = Self {
+            start: std::ptr::with_exposed_provenance_mut(start),
+            item,
+            shape,
+            strides,
+            writable: !readonly,
+            keep: Keep::Object(obj.clone().unbind()),
+        };
+        array.forget_plain_strides();
+        Ok(array)
+    }
+
+    /// Strides that say nothing but C order.
+    pub(crate) fn forget_plain_strides(&mut self) {
+        let Some(strides) = &self.strides else { return };
+        let mut next = isize::try_from(self.item).unwrap_or(isize::MAX);
+        let empty = self.shape.contains(&0);
+        let plain = strides.iter().zip(&self.shape).rev().all(|(stride, extent)| {
+            let fits = *extent == 1 || *stride == next;
+            next = next.saturating_mul(isize::try_from(*extent).unwrap_or(isize::MAX));
+            fits
+        });
+        if plain || empty {
+            self.strides = None;
+        }
+    }
+
+    fn len(&self, py: Python<'_>) -> PyResult<usize> {
+        bytes_of(self.item, &self.shape).ok_or_else(|| {
+            refuse(
+                py,
+                ErrorKind::InvalidConfig,
+                "the array's shape has more bytes than there are addresses",
+            )
+        })
+    }
+
+    /// Its bytes where they lie; an array with gaps is refused.
+    fn in_place(self, py: Python<'_>, what: &str) -> PyResult<Bytes> {
+        let len = self.len(py)?;
+        if self.strides.is_some() {
+            let what = format!(
+                "{what} must be C-contiguous: its bytes are used where they lie; give a contiguous array \
+                 (numpy.ascontiguousarray, tensor.contiguous())"
+            );
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        }
+        Ok(Bytes { start: self.start, len, writable: self.writable, _keep: self.keep })
+    }
+
+    /// A copy in C order.
+    fn packed(self, py: Python<'_>) -> PyResult<Bytes> {
+        let len = self.len(py)?;
+        let mut out: Vec<u8> = Vec::new();
+        out.try_reserve_exact(len).map_err(|_| {
+            let what = format!("no memory for a copy without gaps of {len} bytes");
+            refuse(py, ErrorKind::NoSpace, what)
+        })?;
+        let strides = self.strides.as_deref().unwrap_or_default();
+        pack(self.start, &self.shape, strides, self.item, &mut out);
+        let (start, writable) = (out.as_mut_ptr(), false);
+        Ok(Bytes { start, len, writable, _keep: Keep::Packed(out) })
+    }
+}
+
+/// Appends an array with gaps in C order.
+fn pack(start: *const u8, shape: &[usize], strides: &[isize], item: usize, out: &mut Vec<u8>) {
+    let (Some((extent, shape)), Some((stride, strides))) =
+        (shape.split_first(), strides.split_first())
+    else {
+        // SAFETY: whoever describes the array vouches for each element of its shape; `start` is one of them.
+        out.extend_from_slice(unsafe { std::slice::from_raw_parts(start, item) });
+        return;
+    };
+    let mut at = start;
+    for _ in 0..*extent {
+        pack(at, shape, strides, item, out);
+        at = at.wrapping_offset(*stride);
+    }
+}
+
+fn objects() -> PyErr {
+    pyo3::exceptions::PyTypeError::new_err(
+        "an array of Python objects has no bytes that mean anything in another process; pickle it",
+    )
+}
+
+/// Device memory.
+pub(crate) fn no_devices(py: Python<'_>) -> PyErr {
+    refuse(
+        py,
+        ErrorKind::Unavailable,
+        "device memory (CUDA, ROCm and others) cannot be reached by this version: copy the tensor to the host \
+         (`.cpu()`) first",
+    )
+}
+
+/// The bytes of a source, in C order: where they lie, or a copy when the object has gaps.
+pub(crate) fn source(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    let array = Array::of(obj)?;
+    if array.strides.is_some() {
+        array.packed(obj.py())
+    } else {
+        array.in_place(obj.py(), "a source")
+    }
+}
+
+/// The bytes of a destination: writable and without gaps.
+pub(crate) fn target(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    let py = obj.py();
+    let bytes = Array::of(obj)?.in_place(py, "a destination")?;
+    if bytes.writable {
+        return Ok(bytes);
+    }
+    let what = format!("{} is read-only and cannot be a destination", kind_of(obj));
+    Err(refuse(py, ErrorKind::InvalidConfig, what))
+}
+
+/// The bytes of an object where they lie, read-only or not.
+pub(crate) fn place(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    Array::of(obj)?.in_place(obj.py(), "registered memory")
+}
+
+/// Memory at an address that the caller vouches for.
+///
+/// # Safety
+/// `len` bytes at `address` are readable (and writable, if they are written) as long as this lives.
+pub(crate) unsafe fn at(address: usize, len: usize) -> Bytes {
+    let start = std::ptr::with_exposed_provenance_mut(address);
+    Bytes { start, len, writable: true, _keep: Keep::Packed(Vec::new()) }
+}
+
+/// Fills the view of a buffer of bytes; what exports it is `owner`.
+///
+/// # Safety
+/// As `__getbuffer__`: `view` is Python's. The bytes live as long as `owner`.
+pub(crate) unsafe fn export(
+    owner: Bound<'_, PyAny>,
+    (start, len): (NonNull<u8>, usize),
+    readonly: bool,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let len = isize::try_from(len).unwrap_or(isize::MAX);
+    // SAFETY: the caller vouches for `view`; the object is alive, and the call takes a reference to it.
+    let rc = unsafe {
+        ffi::PyBuffer_FillInfo(
+            view,
+            owner.as_ptr(),
+            start.as_ptr().cast(),
+            len,
+            c_int::from(readonly),
+            flags,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}

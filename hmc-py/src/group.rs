@@ -1,0 +1,216 @@
+//! Collectives: bytes in, bytes out. Dtypes and shapes are Python's part (`hmc/collective.py`).
+
+use std::time::Duration;
+
+use hmc_std::ErrorKind;
+use hmc_std::group::{Element, Exchange, Group as StdGroup, Reduce};
+use pyo3::prelude::*;
+
+use crate::data::{self, Bytes};
+use crate::errors::{OrRaise, refuse};
+use crate::time;
+
+/// The native half of ``hmc.Group``.
+#[pyclass(module = "hmc._hmc", frozen)]
+pub(crate) struct RawGroup {
+    inner: StdGroup,
+}
+
+fn element(py: Python<'_>, name: &str) -> PyResult<Element> {
+    Ok(match name {
+        "int8" => Element::I8,
+        "int16" => Element::I16,
+        "int32" => Element::I32,
+        "int64" => Element::I64,
+        "uint8" | "bool" => Element::U8,
+        "uint16" => Element::U16,
+        "uint32" => Element::U32,
+        "uint64" => Element::U64,
+        "float16" => Element::F16,
+        "bfloat16" => Element::BF16,
+        "float32" => Element::F32,
+        "float64" => Element::F64,
+        other => {
+            let what = format!(
+                "numbers of dtype {other} cannot be reduced: int8 to int64, uint8 to uint64, bool, float16, bfloat16, float32 \
+                 and float64 can"
+            );
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        }
+    })
+}
+
+fn reduce(py: Python<'_>, name: &str) -> PyResult<Reduce> {
+    Ok(match name {
+        "sum" => Reduce::Sum,
+        "prod" => Reduce::Prod,
+        "min" => Reduce::Min,
+        "max" => Reduce::Max,
+        other => {
+            let what = format!("op={other:?}: give \"sum\", \"prod\", \"min\" or \"max\"");
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        }
+    })
+}
+
+fn exchange(py: Python<'_>, name: &str) -> PyResult<Exchange> {
+    Ok(match name {
+        "auto" => Exchange::Auto,
+        "direct" => Exchange::Direct,
+        "ring" => Exchange::Ring,
+        other => {
+            let what = format!("algo={other:?}: give \"auto\", \"direct\" or \"ring\"");
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        }
+    })
+}
+
+impl RawGroup {
+    pub(crate) fn new(inner: StdGroup) -> Self {
+        Self { inner }
+    }
+
+    fn within(&self, timeout: Duration) -> StdGroup {
+        self.inner.clone().with_deadline(timeout)
+    }
+
+    /// A collective that reads one array and fills another.
+    fn moves(
+        &self,
+        send: &Bound<'_, PyAny>,
+        recv: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        run: impl FnOnce(&StdGroup, &[u8], &mut [u8]) -> hmc_std::Result<()> + Send,
+    ) -> PyResult<()> {
+        let py = send.py();
+        let group = self.within(time::timeout(py, timeout)?);
+        let (from, to) = (data::source(send)?, data::target(recv)?);
+        apart(py, &from, &to)?;
+        py.detach(|| {
+            // SAFETY: callers leave their arguments alone until the call returns.
+            let out = unsafe { from.as_slice(from.len()) };
+            // SAFETY: as above; it is writable, and apart from the other one.
+            run(&group, out, unsafe { to.as_mut_slice(to.len()) })
+        })
+        .or_raise(py)
+    }
+
+    /// A collective that changes an array.
+    fn changes(
+        &self,
+        array: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        run: impl FnOnce(&StdGroup, &mut [u8]) -> hmc_std::Result<()> + Send,
+    ) -> PyResult<()> {
+        let py = array.py();
+        let group = self.within(time::timeout(py, timeout)?);
+        let bytes = data::target(array)?;
+        // SAFETY: as above.
+        py.detach(|| run(&group, unsafe { bytes.as_mut_slice(bytes.len()) })).or_raise(py)
+    }
+}
+
+/// Refuses arrays that share bytes.
+fn apart(py: Python<'_>, a: &Bytes, b: &Bytes) -> PyResult<()> {
+    let ends = |x: &Bytes| (x.address(), x.address().saturating_add(x.len()));
+    let ((a0, a1), (b0, b1)) = (ends(a), ends(b));
+    if a0 < b1 && b0 < a1 {
+        let what = "what is sent and what is received share memory; give two arrays";
+        return Err(refuse(py, ErrorKind::InvalidConfig, what));
+    }
+    Ok(())
+}
+
+#[pymethods]
+impl RawGroup {
+    /// Ranks in the order of positions.
+    #[getter]
+    fn ranks(&self) -> Vec<u32> {
+        self.inner.ranks().to_vec()
+    }
+
+    /// This process's position.
+    #[getter]
+    fn position(&self) -> usize {
+        self.inner.position()
+    }
+
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let group = self.within(time::timeout(py, timeout)?);
+        py.detach(|| group.barrier()).or_raise(py)
+    }
+
+    fn broadcast(
+        &self,
+        array: &Bound<'_, PyAny>,
+        root: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.changes(array, timeout, |group, bytes| group.broadcast(root, bytes))
+    }
+
+    fn gather(
+        &self,
+        send: &Bound<'_, PyAny>,
+        recv: &Bound<'_, PyAny>,
+        root: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.moves(send, recv, timeout, |group, out, into| group.gather(root, out, into))
+    }
+
+    fn scatter(
+        &self,
+        send: &Bound<'_, PyAny>,
+        recv: &Bound<'_, PyAny>,
+        root: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.moves(send, recv, timeout, |group, out, into| group.scatter(root, out, into))
+    }
+
+    fn allgather(
+        &self,
+        send: &Bound<'_, PyAny>,
+        recv: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.moves(send, recv, timeout, |group, out, into| group.allgather(out, into))
+    }
+
+    fn alltoall(
+        &self,
+        send: &Bound<'_, PyAny>,
+        recv: &Bound<'_, PyAny>,
+        algo: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let how = exchange(send.py(), algo)?;
+        self.moves(send, recv, timeout, move |group, out, into| group.alltoall(out, into, how))
+    }
+
+    fn reduce_scatter(
+        &self,
+        send: &Bound<'_, PyAny>,
+        recv: &Bound<'_, PyAny>,
+        dtype: &str,
+        op: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let (element, op) = (element(send.py(), dtype)?, reduce(send.py(), op)?);
+        self.moves(send, recv, timeout, move |group, out, into| {
+            group.reduce_scatter(element, op, out, into)
+        })
+    }
+
+    fn allreduce(
+        &self,
+        array: &Bound<'_, PyAny>,
+        dtype: &str,
+        op: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let (element, op) = (element(array.py(), dtype)?, reduce(array.py(), op)?);
+        self.changes(array, timeout, move |group, bytes| group.allreduce(element, op, bytes))
+    }
+}

@@ -1,0 +1,53 @@
+//! The native half of the Python package `hmc`: sessions, peers, regions and operations of hmc-std as Python objects.
+//!
+//! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
+//! Python threads run, and ends when a signal's handler has raised something ([`errors`]). [`data`] finds the bytes of
+//! arrays; [`session`], [`peer`], [`region`], [`op`], [`group`] are the objects; [`bell`] tells event loops,
+//! [`log`] hands on what the library says.
+
+mod begun;
+mod bell;
+mod data;
+mod dlpack;
+mod errors;
+mod group;
+mod log;
+mod op;
+mod peer;
+mod places;
+mod region;
+mod session;
+mod settings;
+mod time;
+mod told;
+
+use pyo3::prelude::*;
+
+/// The native half of ``hmc``.
+#[pymodule(gil_used = false)]
+mod _hmc {
+
+    #[pymodule_export]
+    use super::bell::Bell;
+    #[pymodule_export]
+    use super::group::RawGroup;
+    #[pymodule_export]
+    use super::op::Op;
+    #[pymodule_export]
+    use super::peer::{Batch, Peer};
+    #[pymodule_export]
+    use super::region::{Region, Remote, Window};
+    #[pymodule_export]
+    use super::session::Core;
+
+    #[pymodule_init]
+    fn init() {
+        super::log::begin();
+    }
+
+    /// The default folder of local control sockets.
+    #[pyo3::pyfunction]
+    fn default_uds_dir() -> std::path::PathBuf {
+        hmc_std::config::Environment::read().default_uds_dir()
+    }
+}

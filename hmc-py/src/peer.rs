@@ -1,0 +1,464 @@
+//! One peer: transfers, messages, windows.
+
+use std::time::Instant;
+
+use hmc_std::{
+    Access, Batch as StdBatch, ConnBuffer, Copy, Direction, ErrorKind, Message, Peer as StdPeer,
+    Route, Want,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::data;
+use crate::errors::{OrRaise, refuse};
+use crate::op::Op;
+use crate::region::{Region, Remote, Window};
+use crate::session::Core;
+use crate::{time, told};
+
+/// A connected peer.
+///
+/// Belongs to one life of the peer: when that is over every call raises ``PeerDead``, also after the peer came back; ask the
+/// session for a new one then. All methods may be called from any thread; blocking ones let other Python threads run, take
+/// ``timeout`` in seconds (default 30) and give way to Ctrl-C on the main thread.
+#[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
+pub(crate) struct Peer {
+    pub(crate) inner: StdPeer,
+    session: Py<Core>,
+}
+
+/// What moves between our memory and the peer's.
+struct Ends {
+    route: Route,
+    local: u64,
+    remote: u64,
+    len: u64,
+}
+
+/// A list of copies that was checked once and can be run many times.
+///
+/// ``run()`` does them and returns when all are done; ``post()`` begins them as one operation. Belongs to one life of the
+/// peer.
+#[pyclass(module = "hmc._hmc", frozen)]
+pub(crate) struct Batch {
+    peer: StdPeer,
+    batch: StdBatch,
+}
+
+impl Peer {
+    pub(crate) fn new(inner: StdPeer, session: Py<Core>) -> Self {
+        Self { inner, session }
+    }
+
+    /// The memory that an argument names: a region, an array that is registered for this one operation, or the session's
+    /// buffer.
+    fn local(
+        &self,
+        py: Python<'_>,
+        local: Option<&Bound<'_, PyAny>>,
+        writes: bool,
+    ) -> PyResult<ConnBuffer> {
+        let Some(local) = local.filter(|l| !l.is_none()) else {
+            return Ok(self.session.get().buffer().clone());
+        };
+        if let Ok(region) = local.cast::<Region>() {
+            if writes {
+                region.get().check_writable(py)?;
+            }
+            return Ok(region.get().buffer.clone());
+        }
+        let bytes = if writes { data::target(local)? } else { data::source(local)? };
+        self.session.get().share(py, bytes)
+    }
+
+    fn ends(
+        &self,
+        py: Python<'_>,
+        local: Option<&Bound<'_, PyAny>>,
+        (local_offset, remote_offset, nbytes): (u64, u64, Option<u64>),
+        window: Option<&Remote>,
+        writes: bool,
+    ) -> PyResult<Ends> {
+        let buffer = self.local(py, local, writes)?;
+        let len = nbytes.unwrap_or_else(|| buffer.len().saturating_sub(local_offset));
+        let remote = match window {
+            Some(window) => window.inner,
+            None => self.inner.remote_buffer().or_raise(py)?,
+        };
+        let route = self.inner.between(&buffer, &remote).or_raise(py)?;
+        Ok(Ends { route, local: local_offset, remote: remote_offset, len })
+    }
+}
+
+/// The rights that a text names.
+fn access(py: Python<'_>, text: &str) -> PyResult<Access> {
+    match text {
+        "r" | "read" => Ok(Access::READ),
+        "w" | "write" => Ok(Access::WRITE),
+        "rw" => Ok(Access::READ | Access::WRITE),
+        other => {
+            let what =
+                format!("access={other:?}: give \"r\", \"w\" or \"rw\", as the peer sees it");
+            Err(refuse(py, ErrorKind::InvalidConfig, what))
+        }
+    }
+}
+
+#[pymethods]
+impl Peer {
+    /// The peer's rank.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.inner.rank().0
+    }
+
+    /// Whether it can still be used.
+    #[getter]
+    fn connected(&self) -> bool {
+        self.inner.is_connected()
+    }
+
+    /// The name of the transport that moves the bytes: ``"shm"``, ``"tcp"``, ``"ucx"``, ``"loopback"``.
+    #[getter]
+    fn conn(&self) -> Option<&'static str> {
+        self.inner.conn().map(hmc_std::ConnType::name)
+    }
+
+    /// Bytes of the peer's session buffer.
+    #[getter]
+    fn remote_nbytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.inner.remote_len().or_raise(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let conn = self.conn().unwrap_or("control only");
+        let life = if self.inner.is_connected() { "connected" } else { "gone" };
+        format!("<hmc.Peer {}: {conn}, {life}>", self.inner.rank())
+    }
+
+    /// Copies ``nbytes`` bytes from ``local_offset`` of ``src`` to ``remote_offset`` of the peer's buffer, or of ``window``,
+    /// and returns when the peer can read them.
+    ///
+    /// ``src`` is a region, an array (used in place), or None for the session's own buffer. With ``notify``, that tag (0 to
+    /// 2**64-1) is delivered to the peer after the bytes.
+    ///
+    /// Raises ``OutOfRange`` (nothing is written), ``PeerDead``, ``DeadlineExceeded``, ``Revoked``.
+    #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None, timeout = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn put(
+        &self,
+        py: Python<'_>,
+        src: Option<&Bound<'_, PyAny>>,
+        remote_offset: u64,
+        local_offset: u64,
+        nbytes: Option<u64>,
+        window: Option<&Remote>,
+        notify: Option<u64>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let timeout = time::timeout(py, timeout)?;
+        let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
+        py.detach(|| match notify {
+            Some(tag) => ends.route.put_notify_within(ends.copy(), tag, timeout),
+            None => ends.route.transfer_within(Direction::Put, ends.copy(), timeout),
+        })
+        .or_raise(py)
+    }
+
+    /// Copies ``nbytes`` bytes from ``remote_offset`` of the peer's buffer, or of ``window``, to ``local_offset`` of ``dst``.
+    /// As :meth:`put`; ``dst`` must be writable and C-contiguous.
+    #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, timeout = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn get(
+        &self,
+        py: Python<'_>,
+        dst: Option<&Bound<'_, PyAny>>,
+        remote_offset: u64,
+        local_offset: u64,
+        nbytes: Option<u64>,
+        window: Option<&Remote>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let timeout = time::timeout(py, timeout)?;
+        let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
+        py.detach(|| ends.route.transfer_within(Direction::Get, ends.copy(), timeout)).or_raise(py)
+    }
+
+    /// Begins a put and returns it as an ``Op``. The bytes of ``src`` must not change until it has ended.
+    #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn put_nb(
+        &self,
+        py: Python<'_>,
+        src: Option<&Bound<'_, PyAny>>,
+        remote_offset: u64,
+        local_offset: u64,
+        nbytes: Option<u64>,
+        window: Option<&Remote>,
+        notify: Option<u64>,
+    ) -> PyResult<Op> {
+        let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
+        let op = py.detach(|| match notify {
+            Some(tag) => ends.route.put_notify_nb(ends.local, ends.remote, ends.len, tag),
+            None => ends.route.put_nb(ends.local, ends.remote, ends.len),
+        });
+        Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
+    }
+
+    /// Begins a get and returns it as an ``Op``.
+    #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None))]
+    fn get_nb(
+        &self,
+        py: Python<'_>,
+        dst: Option<&Bound<'_, PyAny>>,
+        remote_offset: u64,
+        local_offset: u64,
+        nbytes: Option<u64>,
+        window: Option<&Remote>,
+    ) -> PyResult<Op> {
+        let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
+        let op = py.detach(|| ends.route.get_nb(ends.local, ends.remote, ends.len));
+        Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
+    }
+
+    /// Puts, then delivers ``tag`` to the peer after the bytes. Returns when both are there.
+    #[pyo3(signature = (src, tag, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, timeout = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn put_notify(
+        &self,
+        py: Python<'_>,
+        src: Option<&Bound<'_, PyAny>>,
+        tag: u64,
+        remote_offset: u64,
+        local_offset: u64,
+        nbytes: Option<u64>,
+        window: Option<&Remote>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.put(py, src, remote_offset, local_offset, nbytes, window, Some(tag), timeout)
+    }
+
+    /// Checks a list of ``(local_offset, remote_offset, nbytes)`` copies from ``src`` to the peer, to be run many times.
+    #[pyo3(signature = (copies, src = None, *, window = None))]
+    fn prepare_put(
+        &self,
+        py: Python<'_>,
+        copies: Vec<(u64, u64, u64)>,
+        src: Option<&Bound<'_, PyAny>>,
+        window: Option<&Remote>,
+    ) -> PyResult<Batch> {
+        self.prepare(py, Direction::Put, &copies, src, window)
+    }
+
+    /// As :meth:`prepare_put`, for copies from the peer to ``dst``.
+    #[pyo3(signature = (copies, dst = None, *, window = None))]
+    fn prepare_get(
+        &self,
+        py: Python<'_>,
+        copies: Vec<(u64, u64, u64)>,
+        dst: Option<&Bound<'_, PyAny>>,
+        window: Option<&Remote>,
+    ) -> PyResult<Batch> {
+        self.prepare(py, Direction::Get, &copies, dst, window)
+    }
+
+    /// Exposes ``nbytes`` bytes at ``offset`` of a region to this peer, who finds them by ``label`` (0 to 2**64-1). What it
+    /// may do: ``"r"``, ``"w"`` or ``"rw"`` (a read-only array: ``"r"``).
+    #[pyo3(signature = (region, label, *, access = "rw", offset = 0, nbytes = None))]
+    fn expose(
+        &self,
+        py: Python<'_>,
+        region: &Region,
+        label: u64,
+        access: &str,
+        offset: u64,
+        nbytes: Option<u64>,
+    ) -> PyResult<Window> {
+        let rights = self::access(py, access)?;
+        if rights.contains(Access::WRITE) {
+            region.check_writable(py)?;
+        }
+        let n = nbytes.unwrap_or_else(|| region.buffer.len().saturating_sub(offset));
+        let made = py.detach(|| self.inner.expose_buffer(&region.buffer, offset, n, rights, label));
+        Ok(Window::new(made.or_raise(py)?, n))
+    }
+
+    /// The peer's window of that label, waiting for it.
+    #[pyo3(signature = (label, timeout = None))]
+    fn window(&self, py: Python<'_>, label: u64, timeout: Option<f64>) -> PyResult<Remote> {
+        let timeout = time::timeout(py, timeout)?;
+        let found = py.detach(|| self.inner.remote_window(label, timeout));
+        Ok(Remote { inner: found.or_raise(py)? })
+    }
+
+    /// Sends a tag, 0 to 2**64-1. Puts that were waited for before can be read by whoever receives it.
+    fn send_tag(&self, py: Python<'_>, tag: u64) -> PyResult<()> {
+        py.detach(|| self.inner.send_tag(tag)).or_raise(py)
+    }
+
+    /// Receives the oldest tag, or the oldest that equals ``tag``.
+    #[pyo3(signature = (tag = None, timeout = None))]
+    fn recv_tag(&self, py: Python<'_>, tag: Option<u64>, timeout: Option<f64>) -> PyResult<u64> {
+        let timeout = time::timeout(py, timeout)?;
+        let want = tag.map_or(Want::Tag, Want::ThisTag);
+        match py.detach(|| self.inner.recv(want, timeout)).or_raise(py)? {
+            Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
+            Message::Int(_) | Message::Struct(_) => {
+                Err(refuse(py, ErrorKind::Protocol, "not a tag"))
+            }
+        }
+    }
+
+    /// Receives the oldest tag of a ``put_notify``: the bytes of that put can be read.
+    #[pyo3(signature = (timeout = None))]
+    fn recv_notify(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
+        let timeout = time::timeout(py, timeout)?;
+        match py.detach(|| self.inner.recv(Want::Notify, timeout)).or_raise(py)? {
+            Message::Notify(tag) => Ok(tag),
+            _ => Err(refuse(py, ErrorKind::Protocol, "not a notification")),
+        }
+    }
+
+    /// Sends a small message, at most 1 MiB; any bytes.
+    fn send(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let bytes = data::source(message)?;
+        // SAFETY: callers leave their arguments alone until the call returns.
+        py.detach(|| self.inner.send_struct(unsafe { bytes.as_slice(bytes.len()) })).or_raise(py)
+    }
+
+    /// Receives the oldest small message.
+    #[pyo3(signature = (timeout = None))]
+    fn recv<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
+        let timeout = time::timeout(py, timeout)?;
+        match py.detach(|| self.inner.recv(Want::Struct, timeout)).or_raise(py)? {
+            Message::Struct(bytes) => Ok(PyBytes::new(py, &bytes)),
+            _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
+        }
+    }
+
+    /// Sends any number of bytes to the peer's next ``recv_data``, from where they lie, and returns when the peer has them.
+    #[pyo3(signature = (src, timeout = None))]
+    fn send_data(
+        &self,
+        py: Python<'_>,
+        src: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<usize> {
+        let timeout = time::timeout(py, timeout)?;
+        let bytes = data::source(src)?;
+        // SAFETY: callers leave their arguments alone until the call returns.
+        let out = unsafe { bytes.as_slice(bytes.len()) };
+        py.detach(|| self.inner.send_data_within(out, timeout)).or_raise(py)?;
+        Ok(bytes.len())
+    }
+
+    /// Receives the peer's next message into ``dst`` and returns its length.
+    #[pyo3(signature = (dst, timeout = None))]
+    fn recv_data(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let timeout = time::timeout(py, timeout)?;
+        let bytes = data::target(dst)?;
+        // SAFETY: as above, and it is writable.
+        let into = unsafe { bytes.as_mut_slice(bytes.len()) };
+        py.detach(|| self.inner.recv_data_within(into, timeout)).or_raise(py)
+    }
+
+    /// Begins to send; see :meth:`send_data`. The bytes must not change until it has ended.
+    fn isend_data(&self, py: Python<'_>, src: &Bound<'_, PyAny>) -> PyResult<Op> {
+        let region = self.session.get().region_for(py, src, false)?;
+        let begun = py.detach(|| {
+            let span = region.take_all()?;
+            self.inner.send_data_span(span).map_err(hmc_std::Error::from)
+        });
+        Ok(Op::message(self.inner.clone(), begun.or_raise(py)?))
+    }
+
+    /// Begins to receive the peer's next message into ``dst``; see :meth:`recv_data`.
+    fn irecv_data(&self, py: Python<'_>, dst: &Bound<'_, PyAny>) -> PyResult<Op> {
+        let region = self.session.get().region_for(py, dst, true)?;
+        let begun = py.detach(|| {
+            let span = region.take_all()?;
+            self.inner.recv_data_span(span).map_err(hmc_std::Error::from)
+        });
+        Ok(Op::message(self.inner.clone(), begun.or_raise(py)?))
+    }
+
+    /// Which transport was chosen, why, and why not the others: a dict with ``conn``, ``choices``, ``trust``,
+    /// ``target_checks`` and ``text``.
+    fn explain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        told::explanation(py, &self.inner.explain())
+    }
+
+    /// For measurements: seconds of one put of ``nbytes`` bytes, in the mean of ``count``, without Python in between.
+    #[pyo3(signature = (nbytes, count, src = None))]
+    fn _time_put(
+        &self,
+        py: Python<'_>,
+        nbytes: u64,
+        count: u32,
+        src: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<f64> {
+        let ends = self.ends(py, src, (0, 0, Some(nbytes)), None, false)?;
+        let begun = Instant::now();
+        py.detach(|| (0..count).try_for_each(|_| ends.route.put(0, 0, nbytes))).or_raise(py)?;
+        Ok(begun.elapsed().as_secs_f64() / f64::from(count.max(1)))
+    }
+
+    /// Ends the link in order: both ends finish what was begun.
+    #[pyo3(signature = (timeout = None))]
+    fn disconnect(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = time::timeout(py, timeout)?;
+        py.detach(|| self.inner.disconnect(timeout)).or_raise(py)
+    }
+}
+
+impl Peer {
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        direction: Direction,
+        copies: &[(u64, u64, u64)],
+        local: Option<&Bound<'_, PyAny>>,
+        window: Option<&Remote>,
+    ) -> PyResult<Batch> {
+        let ends = self.ends(py, local, (0, 0, None), window, direction == Direction::Get)?;
+        let copies: Vec<Copy> = copies
+            .iter()
+            .map(|(local_offset, remote_offset, len)| Copy {
+                local_offset: *local_offset,
+                remote_offset: *remote_offset,
+                len: *len,
+            })
+            .collect();
+        let batch = ends.route.prepare(direction, &copies).or_raise(py)?;
+        Ok(Batch { peer: self.inner.clone(), batch })
+    }
+}
+
+impl Ends {
+    fn copy(&self) -> Copy {
+        Copy { local_offset: self.local, remote_offset: self.remote, len: self.len }
+    }
+}
+
+#[pymethods]
+impl Batch {
+    fn __len__(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Does all copies and returns when they are done, puts visible to the peer.
+    fn run(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.peer.run_batch(&self.batch)).or_raise(py)
+    }
+
+    /// Begins all copies as one operation.
+    fn post(&self, py: Python<'_>) -> PyResult<Op> {
+        let op = py.detach(|| self.peer.post_batch(&self.batch)).or_raise(py)?;
+        Ok(Op::transfer(self.peer.clone(), op))
+    }
+}

@@ -1,0 +1,139 @@
+"""What the tests share: ports, processes, and what this machine has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import hmc
+
+#: Seconds in which a process of a test has to end.
+LIMIT = 60
+
+
+def free_port():
+    """A TCP port of the loopback address that nobody uses."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture
+def ports():
+    return [free_port() for _ in range(4)]
+
+
+def has_ucx():
+    """Whether libucp can be loaded, asked in another process: it stays loaded."""
+    code = "import hmc; hmc.Session(rank=0, buffer_size=0, ucx=True).close()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    return done.returncode == 0, done.stderr.strip().splitlines()[-1:] or [""]
+
+
+_ucx = None
+
+
+@pytest.fixture
+def ucx():
+    """Skips where there is no UCX, and says why."""
+    global _ucx
+    if _ucx is None:
+        _ucx = has_ucx()
+    there, why = _ucx
+    if not there:
+        pytest.skip(f"no UCX: {why[0]}")
+
+
+@pytest.fixture(autouse=True)
+def sockets_of_its_own(tmp_path_factory, monkeypatch):
+    """Each test has a folder of control sockets of its own."""
+    folder = tmp_path_factory.mktemp("s")
+    folder.chmod(0o700)
+    monkeypatch.setenv("HMC_UDS_DIR", str(folder))
+
+
+class Process:
+    """A Python process that runs a script; it is ended with the test."""
+
+    def __init__(self, script, *args, env=None):
+        whole = {**os.environ, **(env or {}), "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-c", textwrap.dedent(script), *map(str, args)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, env=whole)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def line(self):
+        """The next line that it prints."""
+        line = self.process.stdout.readline()
+        if not line:
+            _, err = self.process.communicate(timeout=LIMIT)
+            raise AssertionError(f"the process ended ({self.process.returncode}):\n{err}")
+        return line.strip()
+
+    def expect(self, text):
+        line = self.line()
+        assert line == text, line
+
+    def tell(self, text=""):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def end(self):
+        """Waits for its end; what it printed. It must succeed."""
+        out, err = self.process.communicate(timeout=LIMIT)
+        assert self.process.returncode == 0, f"rc {self.process.returncode}\n{out}\n{err}"
+        return out
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate(timeout=LIMIT)
+
+
+@pytest.fixture
+def run():
+    """Starts processes; the rest of them are killed at the end."""
+    started = []
+
+    def start(script, *args, **kwargs):
+        process = Process(script, *args, **kwargs)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.process.poll() is None:
+            process.process.send_signal(signal.SIGCONT)
+            process.kill()
+        else:
+            process.process.communicate()
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def pair(request):
+    """Two sessions of this process, connected; rank 0's peer and rank 1's."""
+    with hmc.Session(rank=1, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=1 << 20) as b, \
+            hmc.Session(rank=0, buffer_size=1 << 20) as a:
+        to_b = a.connect(1, b.address, hmc.ConnType[request.param.upper()])
+        assert to_b.conn == request.param
+        yield a, b, to_b, b.peer(0)
+
+
+def until(what, look, limit=LIMIT):
+    """Looks until it is true."""
+    end = time.monotonic() + limit
+    while not look():
+        assert time.monotonic() < end, f"{what}: not within {limit} s"
+        time.sleep(0.005)

@@ -1,0 +1,214 @@
+"""Collectives over processes: worlds of 1 to 8, all dtypes, all ways to meet."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import hmc
+from conftest import free_port
+
+ELEMENTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+
+
+def members(world, work, rendezvous):
+    """Runs ``work(group)`` as each member of a world, in threads; what they gave."""
+    results, failures = [None] * world, [None] * world
+
+    def one(rank):
+        try:
+            with hmc.Session(hmc.IOBuffer.create(buffer_size=4096)) as session:
+                group = hmc.init_group(session=session, rank=rank, world_size=world, rendezvous=rendezvous, timeout=30)
+                results[rank] = work(group)
+                group.barrier()
+        except BaseException as e:
+            failures[rank] = e
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return results
+
+
+@pytest.fixture
+def meet(tmp_path):
+    return f"file://{tmp_path}/meet"
+
+
+@pytest.mark.parametrize("world", range(1, 9))
+@pytest.mark.parametrize("algo", ["auto", "direct", "ring"])
+def test_alltoall(world, algo, meet):
+    def work(group):
+        send = np.arange(world * 5, dtype=np.int32) + 1000 * group.rank
+        recv = np.full_like(send, -1)
+        assert hmc.alltoall(group, send, recv, algo=algo) is recv
+        return recv.reshape(world, 5)
+
+    for rank, got in enumerate(members(world, work, meet)):
+        want = [[1000 * other + rank * 5 + i for i in range(5)] for other in range(world)]
+        assert (got == want).all(), (rank, got)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5, 8])
+def test_all_the_others(world, meet):
+    rng = np.random.default_rng(3)
+    data = rng.integers(0, 100, (world, world, 7)).astype(np.float64)
+
+    def work(group):
+        r = group.rank
+        assert group.world_size == world == len(group) and group.peer(r).world == world
+        assert (group.left, group.right) == ((r - 1) % world, (r + 1) % world)
+        one = data[r, r].copy()
+        group.broadcast(one, root=world - 1)
+        assert (one == data[world - 1, world - 1]).all()
+        every = np.empty((world, 7))
+        group.allgather(data[r, 0], every)
+        assert (every == data[:, 0]).all()
+        part = np.empty(7)
+        group.reduce_scatter(data[r], part)
+        assert (part == data[:, r].sum(axis=0)).all()
+        total = data[r].copy()
+        group.allreduce(total)
+        assert (total == data.sum(axis=0)).all()
+        most = data[r].copy()
+        group.allreduce(most, "max")
+        assert (most == data.max(axis=0)).all()
+        gathered = np.empty((world, 7)) if r == 0 else None
+        group.gather(data[r, 1 % world], gathered, root=0)
+        assert r != 0 or (gathered == data[:, 1 % world]).all()
+        mine = np.empty(7)
+        group.scatter(data[2 % world] if r == 0 else None, mine, root=0)
+        assert (mine == data[2 % world, r]).all()
+
+    members(world, work, meet)
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_dtypes_are_reduced(dtype, meet):
+    def work(group):
+        mine = (np.arange(100) % 5 + group.rank).astype(dtype)
+        return [group.allreduce(mine.copy(), op) for op in ("sum", "prod", "min", "max")]
+
+    inputs = [(np.arange(100) % 5 + rank).astype(dtype) for rank in range(3)]
+    for got in members(3, work, meet):
+        with np.errstate(over="ignore"):
+            want = [sum(inputs[1:], inputs[0]), inputs[0] * inputs[1] * inputs[2], np.minimum.reduce(inputs),
+                    np.maximum.reduce(inputs)]
+        for g, w in zip(got, want):
+            assert g.dtype == w.dtype and (g == w).all()
+
+
+def test_members_meet_at_an_address():
+    got = members(4, lambda g: g.allreduce(np.ones(3, np.float32)), f"tcp://127.0.0.1:{free_port()}")
+    assert all((g == 4).all() for g in got)
+
+
+def test_what_cannot_be_is_refused_before_anything_moves(meet):
+    def work(group):
+        for broken, what in (
+            (lambda: group.allreduce(np.zeros(2, np.complex64)), "complex64"),
+            (lambda: group.allreduce(np.zeros(2), "mean"), "op="),
+            (lambda: group.alltoall(np.zeros(4), np.zeros(4), algo="tree"), "algo="),
+            (lambda: group.allgather(np.zeros(2), np.zeros(4, np.int64)), "float64"),
+            (lambda: group.allgather(np.zeros(2), np.zeros(3)), "bytes"),
+            (lambda: group.alltoall(np.zeros(3), np.zeros(3)), "blocks"),
+            (lambda: group.broadcast(np.zeros(3), root=2), "root"),
+            (lambda: group.allreduce(np.zeros((4, 4)).T), "contiguous"),
+            (lambda: group.alltoall(x := np.zeros(4), x[::1]), "share memory"),
+        ):
+            with pytest.raises(hmc.InvalidArgument, match=what):
+                broken()
+        return group.allreduce(np.ones(1))
+
+    assert all(g == 2 for g in members(2, work, meet))
+
+
+def test_the_own_block_can_be_left_alone(meet):
+    def work(group):
+        recv = np.full(4, -1.0)
+        hmc.alltoall(group, np.arange(4.0), recv, do_self_copy=False, send_bias=100)
+        return recv
+
+    a, b = members(2, work, meet)
+    assert list(a) == [-1, -1, 0, 1] and list(b) == [2, 3, -1, -1]
+
+
+def test_a_member_that_never_comes(meet):
+    with hmc.Session(hmc.IOBuffer.create(buffer_size=0)) as session:
+        with pytest.raises(hmc.DeadlineExceeded):
+            hmc.init_group(session=session, rank=0, world_size=2, rendezvous=meet, timeout=0.5)
+
+
+def test_places_that_cannot_be():
+    with hmc.Session(hmc.IOBuffer.create(buffer_size=0)) as session:
+        for broken in (dict(), dict(rank=2, world_size=2), dict(rank=0, world_size=2)):
+            with pytest.raises(hmc.InvalidArgument):
+                hmc.init_group(session=session, **broken)
+
+
+MEMBER = """
+import sys, time, hmc
+import numpy as np
+rank, where = int(sys.argv[1]), sys.argv[2]
+session = hmc.create_session(buffer_size=4096)
+group = hmc.init_group(session=session, my_ip="127.0.0.1", port_ucx=25000 + rank, port_rdma=26000 + rank, port_ctrl=0,
+                       rendezvous=where, rank=rank, world_size=3)
+recv = np.empty(3)
+group.alltoall(np.arange(3.0) + 10 * rank, recv)
+assert list(recv) == [rank, 10 + rank, 20 + rank]
+print("met", flush=True)
+if sys.argv[3] == "dies" and rank == 1:
+    sys.stdin.readline()
+begun = time.monotonic()
+try:
+    while True:
+        group.allreduce(np.ones(1000))
+except hmc.PeerDead as e:
+    print("dead", e.peer, flush=True)
+    try:
+        group.barrier()
+    except hmc.HMCError as e:
+        print("broken", flush=True)
+"""
+
+
+def test_a_member_that_is_killed_ends_it_for_all(run, meet):
+    import time
+
+    processes = [run(MEMBER, rank, meet, "dies") for rank in range(3)]
+    for p in processes:
+        p.expect("met")
+    killed = time.monotonic()
+    processes[1].kill()
+    for p in (processes[0], processes[2]):
+        assert p.line().startswith("dead")
+        assert time.monotonic() - killed < 3
+        p.expect("broken")
+        p.end()
+
+
+def test_torch_distributed_brings_members_together(run, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    script = """
+import sys, torch, hmc
+import torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+session = hmc.create_session(buffer_size=4096)
+group = hmc.init_group(session=session, my_ip="127.0.0.1", port_ucx=25000, port_rdma=26000, port_ctrl=0)
+send, recv = torch.arange(4.0) + 10 * rank, torch.empty(4)
+hmc.alltoall(group, send, recv)
+assert recv.tolist() == [2 * rank, 2 * rank + 1, 10 + 2 * rank, 11 + 2 * rank]
+x = torch.ones(5, dtype=torch.bfloat16)
+assert torch.equal(group.allreduce(x), torch.full((5,), 2.0, dtype=torch.bfloat16))
+group.barrier()
+"""
+    for p in [run(script, rank, tmp_path / "store") for rank in range(2)]:
+        p.end()
+
+

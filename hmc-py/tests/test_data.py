@@ -1,0 +1,250 @@
+"""What can be a source, what a destination, and what is refused."""
+
+import array
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import hmc
+
+
+@pytest.fixture
+def buf():
+    return hmc.IOBuffer.create(buffer_size=1 << 16)
+
+
+SOURCES = [
+    b"some bytes",
+    bytearray(b"some bytes"),
+    memoryview(b"some bytes")[2:],
+    array.array("d", [1.5, -2.5]),
+    np.arange(24, dtype=np.int32).reshape(2, 3, 4),
+    np.float64(1.5),
+    np.array(7, dtype=np.int16),
+    np.zeros((0, 3)),
+    np.array(["2026-11-22", "1970-01-01"], dtype="M8[ns]"),
+    np.array(["ab", "c"], dtype="U3"),
+    np.array([b"ab", b"c"], dtype="S3"),
+    np.array([(1, 2.0), (3, 4.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    np.array([1 + 2j], dtype=np.complex64),
+    np.array([True, False]),
+    np.array([1.5], dtype=np.float16),
+    np.arange(4, dtype=">i4"),
+]
+
+
+@pytest.mark.parametrize("src", SOURCES, ids=lambda s: f"{type(s).__name__}-{getattr(s, 'dtype', '')}")
+def test_bytes_go_in_and_come_out(buf, src):
+    want = src.tobytes() if hasattr(src, "tobytes") else bytes(src)
+    assert buf.put(src, offset=100) == len(want)
+    assert bytes(buf.buffer_get_cpu(nbytes=len(want), offset=100)) == want
+    out = np.empty(np.shape(src), src.dtype) if isinstance(src, np.ndarray) else bytearray(len(want))
+    assert buf.get_into(out, offset=100) == len(want)
+    assert (out.tobytes() if isinstance(out, np.ndarray) else bytes(out)) == want
+
+
+@pytest.mark.parametrize("view", [
+    np.arange(100, dtype=np.int16)[::3],
+    np.arange(100, dtype=np.int16)[::-1],
+    np.arange(24).reshape(4, 6).T,
+    np.arange(24).reshape(4, 6)[:, 1:3],
+    np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+    np.broadcast_to(np.int32(7), (3, 5)),
+    np.arange(100, dtype=np.uint8).reshape(4, 25)[::2, ::-5],
+    np.array(["2026-11-22", "1970-01-01", "2000-01-01"], dtype="M8[ns]")[::2],
+    memoryview(b"abcdefgh")[::2],
+], ids=range(9))
+def test_sources_with_gaps_are_packed_in_c_order(buf, view):
+    want = view.tobytes()
+    assert buf.put(view) == len(want)
+    assert bytes(buf.buffer_get_cpu(nbytes=len(want))) == want
+
+
+def test_destinations_with_gaps_are_refused_and_nothing_is_written(buf):
+    buf.put(b"\xff" * 64)
+    whole = np.zeros((4, 4), np.int32)
+    for dst in (whole.T, whole[::2], whole[:, :2]):
+        with pytest.raises(hmc.InvalidArgument, match="C-contiguous"):
+            buf.get_into(dst)
+    assert not whole.any()
+
+
+def test_read_only_destinations_are_refused(buf):
+    frozen = np.zeros(4)
+    frozen.flags.writeable = False
+    for dst in (b"bytes", memoryview(b"bytes"), frozen):
+        with pytest.raises(hmc.InvalidArgument, match="read-only"):
+            buf.get_into(dst)
+    assert not frozen.any()
+
+
+def test_what_has_no_bytes_is_a_type_error(buf):
+    for obj in ("text", 7, None, [1, 2], object(), np.array([object()]), np.array([[1], None], dtype=object)):
+        with pytest.raises(TypeError):
+            buf.put(obj)
+
+
+def test_ranges_that_do_not_fit_write_nothing(buf):
+    size = buf.size
+    buf.put(b"\xaa" * size)
+    for offset, n in ((size - 3, 4), (size, 1), (size + 1, 0), (2**64 - 8, 16), (2**63, 2**20)):
+        with pytest.raises(hmc.OutOfRange) as e:
+            buf.put(b"x" * n, offset=offset)
+        assert (e.value.offset, e.value.length, e.value.limit) == (offset, n, size)
+        with pytest.raises(hmc.OutOfRange):
+            buf.get_into(bytearray(n), offset=offset)
+        with pytest.raises(hmc.OutOfRange):
+            buf.buffer_get_cpu(nbytes=n, offset=offset)
+    assert bytes(buf.buffer_get_cpu(nbytes=size)) == b"\xaa" * size
+    with pytest.raises(hmc.OutOfRange):
+        buf.buffer_get_cpu(nbytes=2**62)
+    with pytest.raises(OverflowError):
+        buf.put(b"x", offset=-1)
+    with pytest.raises(hmc.InvalidArgument, match="nbytes=9"):
+        buf.put(b"eight by", nbytes=9)
+    assert buf.put(b"eight by", nbytes=3) == 3
+
+
+def test_the_buffer_is_seen_in_place(buf):
+    view = memoryview(buf.region)
+    assert (view.nbytes, view.readonly, view.format) == (buf.size, False, "B")
+    a = np.frombuffer(buf.region, np.int32)
+    b = np.from_dlpack(buf.region).view(np.int32)
+    buf.put(np.arange(10, dtype=np.int32))
+    assert a[9] == 9 and b[9] == 9
+    a[3] = -1
+    assert int.from_bytes(buf.buffer_get_cpu(nbytes=4, offset=12), "little", signed=True) == -1
+    assert a.__array_interface__["data"][0] == buf.ptr
+
+
+def test_what_sees_the_buffer_keeps_it():
+    buf = hmc.IOBuffer.create(buffer_size=4096)
+    buf.put(b"kept")
+    seen = [np.frombuffer(buf.region, np.uint8), np.from_dlpack(buf.region), memoryview(buf.region)]
+    gone = weakref.ref(buf.region)
+    del buf
+    gc.collect()
+    for view in seen:
+        assert bytes(view[:4]) == b"kept"
+    del seen, view
+    gc.collect()
+    assert gone() is None
+
+
+def test_dlpack_is_honest(buf):
+    with pytest.raises(BufferError):
+        buf.region.__dlpack__(stream=1)
+    with pytest.raises(BufferError):
+        buf.region.__dlpack__(copy=True)
+    assert buf.region.__dlpack_device__() == (1, 0)
+    # A capsule that nobody takes frees what it holds.
+    for version in (None, (1, 0)):
+        buf.region.__dlpack__(max_version=version)
+
+
+class Exporter:
+    """An object with DLPack only."""
+
+    def __init__(self, array, versioned=True):
+        self.array, self.versioned = array, versioned
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **kwargs):
+        if not self.versioned:
+            if kwargs:
+                raise TypeError("unexpected keyword")
+            return self.array.__dlpack__()
+        return self.array.__dlpack__(**kwargs)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (), (0, 4)])
+def test_tensors_come_in_by_dlpack(buf, versioned, shape):
+    a = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+    assert buf.put(Exporter(a, versioned)) == a.nbytes
+    out = np.full_like(a, -1)
+    assert buf.get_into(Exporter(out, versioned)) == a.nbytes
+    assert (out == a).all()
+    assert buf.put(Exporter(a.T, versioned)) == a.nbytes
+    assert bytes(buf.buffer_get_cpu(nbytes=a.nbytes)) == a.T.tobytes()
+
+
+def test_read_only_tensors_are_no_destination(buf):
+    a = np.zeros(4)
+    a.flags.writeable = False
+    assert buf.put(Exporter(a)) == 32
+    with pytest.raises(hmc.InvalidArgument, match="read-only"):
+        buf.get_into(Exporter(a))
+
+
+def test_a_tensor_is_given_back(buf):
+    a = np.zeros(1000)
+    gone = weakref.ref(a)
+    buf.put(Exporter(a))
+    del a
+    gc.collect()
+    assert gone() is None
+
+
+class OnDevice:
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, **_):
+        raise AssertionError("device memory must not be asked for")
+
+
+def test_device_memory_is_unavailable(buf):
+    class Cuda:
+        __cuda_array_interface__ = {"shape": (1,)}
+
+    for obj in (OnDevice(), Cuda()):
+        with pytest.raises(hmc.Unavailable, match="host"):
+            buf.put(obj)
+    for kind in (hmc.MemoryType.NVIDIA_GPU, hmc.MemoryType.AMD_GPU, hmc.MemoryType.MOORE_GPU):
+        with pytest.raises(hmc.Unavailable, match="host memory only"):
+            hmc.create_session(mem_type=kind)
+    with pytest.raises(hmc.Unavailable):
+        buf.put(np.zeros(1), device="cuda")
+    assert hmc.memory_supported() == hmc.MemoryType.CPU
+
+
+def test_copies_within_fill_and_checksum(buf):
+    buf.put(bytes(range(64)))
+    buf.buffer_copy_within(dst_offset=8, src_offset=0, nbytes=32)
+    assert bytes(buf.buffer_get_cpu(nbytes=40)) == bytes(range(8)) + bytes(range(32))
+    buf.region.fill(7, 4, 4)
+    assert bytes(buf.buffer_get_cpu(nbytes=9)) == bytes([0, 1, 2, 3, 7, 7, 7, 7, 0])
+    buf.put(b"123456789", offset=1000)
+    assert buf.region.crc32c(1000, 9) == 0xE3069283  # the check value of CRC-32C
+    buf.region.store_flag(2048, 2**64 - 1)
+    assert buf.region.load_flag(2048) == 2**64 - 1
+    with pytest.raises(hmc.HMCError):
+        buf.region.load_flag(3)
+
+
+def test_memory_and_buffers_of_the_binding():
+    m = hmc.Memory(0, hmc.MemoryType.CPU)
+    a, b = m.allocateBuffer(16), m.allocatePeerableBuffer(16)
+    assert m.copyHostToDevice(a, b"0123456789abcdef", 16) == hmc.status_t.SUCCESS
+    assert m.copyDeviceToDevice(b, a, 8) == hmc.status_t.SUCCESS
+    out = bytearray(16)
+    m.copyDeviceToHost(out, b, 16)
+    assert bytes(out) == b"01234567" + bytes(8)
+    m.copyDeviceToHost(out, a.ptr, 16)
+    assert bytes(out) == b"0123456789abcdef"
+    with pytest.raises(hmc.InvalidArgument):
+        m.copyHostToDevice(a, b"short", 16)
+    m.freeBuffer(a)
+    with pytest.raises(hmc.InvalidArgument, match="freed"):
+        m.copyHostToDevice(a, bytes(16), 16)
+    buf = hmc.ConnBuffer(0, 4096, hmc.MemoryType.DEFAULT)
+    assert buf.writeFromCpu(b"abcd", 4, 8) == 0
+    assert buf.copyWithin(0, 8, 4) == 0
+    buf.readToCpu(out, 4, 0)
+    assert bytes(out[:4]) == b"abcd"
+    assert (buf.buffer_size, buf.device_id, buf.mem_type) == (4096, 0, hmc.MemoryType.CPU)

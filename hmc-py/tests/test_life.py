@@ -1,0 +1,285 @@
+"""Deaths, forks, signals, exits, and what is left behind."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import hmc
+from conftest import until
+
+VICTIM = """
+import sys, hmc
+s = hmc.Session(rank=1, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=64 << 20)
+print(s.address)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def victim(request, run):
+    """A peer that is another process."""
+    process = run(VICTIM)
+    with hmc.Session(rank=0, buffer_size=64 << 20) as s:
+        peer = s.connect(1, process.line(), hmc.ConnType[request.param.upper()])
+        yield s, peer, process
+
+
+def test_a_peer_killed_in_the_middle_raises_soon(victim):
+    s, peer, process = victim
+    out = np.zeros(64 << 20, np.uint8)
+    raised = []
+
+    def get_on():
+        try:
+            while True:
+                peer.get(out)
+        except hmc.HMCError as e:
+            raised.append((e, time.monotonic()))
+
+    thread = threading.Thread(target=get_on)
+    thread.start()
+    until("a get", lambda: s.stats()["peers"][1]["gets"] > 0)
+    killed = time.monotonic()
+    process.signal(signal.SIGKILL)
+    thread.join(10)
+    error, when = raised[0]
+    assert isinstance(error, hmc.PeerDead) and isinstance(error, ConnectionError) and error.peer == 1
+    assert when - killed < 3
+    with pytest.raises(hmc.PeerDead):
+        peer.put(b"x")
+    assert not peer.connected and s.stats()["peers_lost"] == 1
+
+
+def test_a_stopped_peer_raises_soon(victim):
+    s, peer, process = victim
+    process.signal(signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        with pytest.raises(hmc.PeerDead):
+            peer.recv_tag(timeout=20)
+        assert time.monotonic() - begun < 5
+    finally:
+        process.signal(signal.SIGCONT)
+
+
+def test_ctrl_c_ends_waits(run):
+    process = run("""
+    import signal, sys, time, threading, hmc
+    import numpy as np
+    a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
+    b = hmc.Session(rank=1, buffer_size=1 << 20)
+    peer = b.connect(0, a.address)
+    mute = __import__("socket").create_server(("127.0.0.1", 0))
+    op = peer.irecv_data(bytearray(8))
+    other = hmc.Session(rank=5, buffer_size=0)
+    calls = {
+        "recv_tag": lambda: peer.recv_tag(timeout=30),
+        "ctrl_recv": lambda: b.ctrl_recv(0, timeout=30),
+        "peer": lambda: b.peer(9, timeout=30),
+        "recv_data": lambda: peer.recv_data(bytearray(8), timeout=30),
+        "wait": lambda: op.wait(timeout=30),
+        "window": lambda: peer.window(1, timeout=30),
+        "connect": lambda: other.connect(7, "tcp://127.0.0.1:%d" % mute.getsockname()[1], timeout=30),
+        "send_data": lambda: peer.send_data(bytes(8), timeout=30),
+    }
+    for name, call in calls.items():
+        print(name, flush=True)
+        try:
+            call()
+        except KeyboardInterrupt:
+            print("%.3f" % (time.monotonic() - float(sys.stdin.readline())), flush=True)
+        else:
+            print("not interrupted", flush=True)
+    print("cleanup", flush=True)
+    peer.send_tag(1)
+    assert a.ctrl_recv(1) == 1
+    """)
+    late = {}
+    for _ in range(8):
+        name = process.line()
+        time.sleep(0.2)  # so that it is in its call
+        when = time.monotonic()
+        process.signal(signal.SIGINT)
+        process.tell(f"{when}")
+        late[name] = float(process.line())
+    process.expect("cleanup")
+    process.end()
+    # 100 ms, and what a loaded machine takes to run a process.
+    assert max(late.values()) < 0.1 + 0.2, late
+
+
+def test_handlers_run_and_waits_go_on():
+    ran = []
+    with hmc.Session(rank=0, buffer_size=0, listen="tcp://127.0.0.1:0") as s:
+        before = signal.signal(signal.SIGALRM, lambda *_: ran.append(1))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(hmc.DeadlineExceeded):
+                s.peer(1, timeout=0.5)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    assert ran == [1]
+
+
+def test_the_interpreter_ends_with_a_live_session(run):
+    out = run("""
+    import hmc, numpy as np
+    a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
+    b = hmc.Session(rank=1, buffer_size=1 << 20)
+    peer = b.connect(0, a.address)
+    op = peer.irecv_data(np.zeros(10))
+    region = a.allocate(4096)
+    view = np.frombuffer(region, np.uint8)
+    ops = [peer.put_nb(np.zeros(1 << 19)) for _ in range(0)]
+    print("end")
+    """).end()
+    assert out == "end\n"
+
+
+def test_an_exit_in_the_middle_of_everything(run):
+    for how in ("sys.exit(0)", "raise SystemExit(0)", "os._exit(0)"):
+        run(f"""
+        import hmc, os, sys, threading
+        a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
+        b = hmc.Session(rank=1, buffer_size=1 << 20)
+        peer = b.connect(0, a.address)
+        threading.Thread(target=lambda: peer.recv_tag(timeout=30), daemon=True).start()
+        threading.Thread(target=lambda: [peer.put(bytes(1 << 20)) for _ in range(10 ** 9)], daemon=True).start()
+        {how}
+        """).end()
+
+
+def _child(address):
+    with hmc.Session(rank=1, buffer_size=4096) as s:
+        peer = s.connect(0, address)
+        peer.put(b"from a child")
+        peer.send_tag(7)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_children_have_sessions_of_their_own(method):
+    with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=4096) as s:
+        child = multiprocessing.get_context(method).Process(target=_child, args=(s.address,))
+        child.start()
+        assert s.ctrl_recv(1) == 7
+        assert s.buffer.read(12) == b"from a child"
+        child.join(20)
+        assert child.exitcode == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_may_not_use_its_parent_s_session(pair):
+    a, b, peer, back = pair
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        told = "nothing"
+        try:
+            peer.put(b"x")
+        except hmc.Forked:
+            told = "forked"
+        except BaseException as e:
+            told = repr(e)
+        os.write(write, told.encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 100) == b"forked"
+    peer.put(b"still works")
+    assert b.buffer.read(11) == b"still works"
+
+
+def test_what_the_library_says_goes_to_logging(victim, caplog):
+    _, peer, process = victim
+    with caplog.at_level(logging.INFO, "hmc"):
+        process.signal(signal.SIGKILL)
+        with pytest.raises(hmc.PeerDead):
+            peer.recv_tag()
+        until("a message", lambda: any("peer lost" in r.getMessage() for r in caplog.records))
+    assert {r.name for r in caplog.records} == {"hmc"}
+
+
+def test_nothing_is_left_behind():
+    def once():
+        with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=1 << 20) as a, \
+                hmc.Session(rank=1, buffer_size=1 << 20) as b:
+            b.connect(0, a.address).put(np.zeros(1000))
+
+    once()
+    before = len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
+    for _ in range(30):
+        once()
+    after = len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
+    assert before == after
+
+
+def test_a_buffer_serves_one_session():
+    buf = hmc.IOBuffer.create(buffer_size=4096)
+    with hmc.Session(buf) as s:
+        s.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=_port(), self_id=0)
+        with pytest.raises(hmc.InvalidArgument, match="another session"):
+            hmc.Session(buf)
+
+
+def _port():
+    from conftest import free_port
+
+    return free_port()
+
+
+def test_importing_takes_nothing_along(run):
+    out = run("""
+    import sys, hmc
+    assert not {"numpy", "torch", "asyncio", "ctypes"} & set(sys.modules), sorted(sys.modules)
+    print("ok")
+    """).end()
+    assert out == "ok\n"
+
+
+def test_a_server_is_closed_and_opened_again(run):
+    port = _port()
+    s = hmc.create_session(buffer_size=4096)
+    serve = lambda: s.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=port, self_id=0)
+    serve()
+    with hmc.Session(rank=1, buffer_size=4096) as a:
+        peer = a.connect(0, f"tcp://127.0.0.1:{port}")
+        s.close_server()
+        peer.put(b"lives on")
+        assert s.buf.buffer_get_cpu(nbytes=8) == b"lives on"
+        with hmc.Session(rank=2, buffer_size=0) as b:
+            with pytest.raises(hmc.Unavailable):
+                b.connect(0, f"tcp://127.0.0.1:{port}", timeout=2)
+            serve()
+            b.connect(0, f"tcp://127.0.0.1:{port}")
+    s.close()
+
+
+def test_a_busy_port_is_told_by_the_call():
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=0) as s:
+        port = int(s.address.rsplit(":", 1)[1])
+        other = hmc.create_session(buffer_size=4096)
+        with pytest.raises(hmc.InvalidArgument, match="another process listens"):
+            other.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=port, self_id=1)
+        # It can be tried again.
+        other.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=_port(), self_id=1)
+        other.close()
+
+
+def test_doctests():
+    import doctest
+
+    from hmc import buffer, errors, session, tensors
+
+    for module in (buffer, errors, session, tensors):
+        failed, tried = doctest.testmod(module)
+        assert not failed and (tried or module is session)
+
+
+assert sys.version_info >= (3, 11)

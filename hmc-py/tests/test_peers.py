@@ -1,0 +1,346 @@
+"""The newer surface: peers, regions, windows, operations, batches, tensors by rank."""
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import hmc
+
+
+def test_regions_move_without_a_staging_copy(pair):
+    a, b, peer, back = pair
+    src = np.arange(1000, dtype=np.float64)
+    region = a.register(src)
+    assert region.ptr == src.__array_interface__["data"][0] and region.array is src and len(region) == src.nbytes
+    peer.put(region, remote_offset=64)
+    assert bytes(b.buffer.read(src.nbytes, 64)) == src.tobytes()
+    dst = np.zeros_like(src)
+    back.get(b.register(dst), nbytes=0)
+    a.buffer.write(src)
+    back.get(b.register(dst), remote_offset=0)
+    assert (dst == src).all()
+    assert a.stats()["peers"][1]["bytes_out"] > 0 or peer.conn == "shm"
+
+
+def test_arrays_are_used_where_they_lie(pair):
+    a, b, peer, _ = pair
+    src = np.arange(100, dtype=np.int16)
+    peer.put(src, 10)
+    out = np.zeros_like(src)
+    peer.get(out, 10)
+    assert (out == src).all()
+    peer.put(b"raw", 0)
+    part = np.zeros(100, np.int16)
+    peer.get(part, 10, local_offset=20, nbytes=40)
+    assert (part[10:30] == src[:20]).all() and not part[:10].any() and not part[30:].any()
+    with pytest.raises(hmc.InvalidArgument, match="read-only"):
+        peer.get(b"frozen", 0)
+    with pytest.raises(hmc.InvalidArgument, match="C-contiguous"):
+        peer.get(np.zeros((4, 4)).T, 0)
+
+
+def test_windows_of_arrays(pair):
+    a, b, peer, back = pair
+    target = np.zeros(4096, np.uint8)
+    region = b.register(target)
+    with back.expose(region, 7, access="rw") as window:
+        assert window.nbytes == 4096
+        remote = peer.window(7)
+        assert remote.nbytes == 4096
+        peer.put(np.full(100, 9, np.uint8), 50, window=remote)
+        assert target[50] == 9 and target[149] == 9 and target[150] == 0 and target[49] == 0
+        with pytest.raises(hmc.OutOfRange) as e:
+            peer.put(bytes(10), 4090, window=remote)
+        assert (e.value.side, e.value.offset, e.value.length, e.value.limit) == ("remote", 4090, 10, 4096)
+    with pytest.raises((hmc.Revoked, hmc.NotFound)):
+        peer.put(bytes(10), 0, window=remote)
+
+
+def test_read_only_arrays_are_sources(pair):
+    a, b, peer, back = pair
+    frozen = np.arange(10)
+    frozen.flags.writeable = False
+    region = a.register(frozen)
+    assert region.readonly
+    peer.put(region)
+    for broken in (lambda: peer.get(region), lambda: region.write(b"x"), lambda: region.fill(0),
+                   lambda: peer.expose(region, 1, access="rw")):
+        with pytest.raises(hmc.InvalidArgument, match="read-only"):
+            broken()
+    window = peer.expose(region, 1, access="r")
+    out = np.zeros(10, frozen.dtype)
+    back.get(out, window=back.window(1))
+    assert (out == frozen).all()
+    with pytest.raises(hmc.Revoked):
+        back.put(out, window=back.window(1))
+    window.revoke()
+    assert memoryview(region).readonly
+    with pytest.raises(BufferError):
+        region.__dlpack__()
+
+
+def test_allocated_memory_is_an_array(pair):
+    a, b, peer, back = pair
+    region = b.allocate(1 << 16)
+    array = np.frombuffer(region, np.int32)
+    window = back.expose(region, 3)
+    remote = peer.window(3)
+    peer.put(np.arange(100, dtype=np.int32), 400, window=remote)
+    assert (array[100:200] == np.arange(100)).all()
+    window.revoke()
+
+
+def test_notifications_follow_their_bytes(pair):
+    a, b, peer, back = pair
+    for i in range(100):
+        peer.put_notify(bytes([i]) * 1000, 1000 + i)
+        assert back.recv_notify() == 1000 + i
+        assert b.buffer.read(1000) == bytes([i]) * 1000
+    op = peer.put_nb(b"x", notify=5)
+    op.wait()
+    assert back.recv_tag(tag=5) == 5
+
+
+def test_operations(pair):
+    a, b, peer, _ = pair
+    src = np.arange(1 << 17, dtype=np.uint8)
+    ops = [peer.put_nb(src[i << 14:(i + 1) << 14], i << 14) for i in range(8)]
+    assert [op.wait() for op in ops] == [1 << 14] * 8
+    assert all(op.done() for op in ops) and ops[0].wait() == 1 << 14
+    assert b.buffer.read(src.nbytes) == src.tobytes()
+    with pytest.raises(hmc.OutOfRange):
+        peer.put_nb(src, b.buf.size - 1)
+
+
+def test_batches(pair):
+    a, b, peer, _ = pair
+    region = a.register(np.arange(256, dtype=np.uint8))
+    batch = peer.prepare_put([(i, 1000 - i, 1) for i in range(256)], region)
+    assert len(batch) == 256
+    batch.run()
+    assert b.buffer.read(256, 745) == bytes(range(255, -1, -1))
+    assert batch.post().wait() == 256
+    out = np.zeros(10, np.uint8)
+    peer.prepare_get([(0, 745, 5), (5, 745, 5)], out).run()
+    assert list(out) == [255, 254, 253, 252, 251] * 2
+    with pytest.raises(hmc.OutOfRange):
+        peer.prepare_put([(0, 0, 1), (250, 0, 10)], region)
+
+
+def test_tags_and_small_messages(pair):
+    a, b, peer, back = pair
+    for tag in (0, 1, 2**64 - 1):
+        peer.send_tag(tag)
+    peer.send(b"bytes")
+    peer.send(np.arange(3, dtype=np.uint8))
+    assert back.recv_tag(tag=2**64 - 1) == 2**64 - 1
+    assert back.recv() == b"bytes" and back.recv() == bytes([0, 1, 2])
+    assert [back.recv_tag(), back.recv_tag()] == [0, 1]
+    with pytest.raises(hmc.DeadlineExceeded) as e:
+        back.recv_tag(timeout=0.05)
+    assert isinstance(e.value, TimeoutError) and e.value.peer == 0 and e.value.status == hmc.status_t.TIMEOUT
+    with pytest.raises(hmc.OutOfRange):
+        peer.send(bytes((1 << 20) + 1))
+    for bad in (-1, 2**64):
+        with pytest.raises(OverflowError):
+            peer.send_tag(bad)
+
+
+def test_messages_of_any_size(pair):
+    a, b, peer, back = pair
+    data = np.random.default_rng(1).integers(0, 256, 9_000_001, np.uint8)
+    out = np.zeros_like(data)
+    thread = threading.Thread(target=lambda: peer.send_data(data))
+    thread.start()
+    assert back.recv_data(out) == data.nbytes
+    thread.join()
+    assert (out == data).all()
+    op = back.irecv_data(bytearray(4))
+    with pytest.raises(hmc.InvalidArgument):
+        peer.send_data(b"too long")
+    with pytest.raises(hmc.InvalidArgument):
+        op.wait()
+    op = back.irecv_data(bytearray(4))
+    assert not op.done()
+    with pytest.raises(hmc.DeadlineExceeded):
+        op.wait(timeout=0.05)
+    op.cancel()
+    with pytest.raises(hmc.Cancelled):
+        op.wait()
+
+
+def test_tensors_by_rank(pair):
+    a, b, _, _ = pair
+    rng = np.random.default_rng(7)
+    tensors = [rng.standard_normal((3, 5)), np.arange(7, dtype=np.int8), np.float32(2.5) * np.ones(()), np.zeros((0, 2))]
+    outs = [np.empty_like(t) for t in tensors]
+    received = b.batch_isend_irecv([hmc.P2POp("recv", o, 0, i) for i, o in enumerate(outs)])
+    for op in a.batch_isend_irecv([hmc.P2POp("send", t, 1, i) for i, t in enumerate(tensors)]):
+        op.wait()
+    for op, out, t in zip(received, outs, tensors):
+        assert op.wait() is out and (out == t).all()
+    sent = a.isend(tensors[0], 1)
+    fresh = b.recv(src=0)
+    sent.wait()
+    assert fresh.dtype == tensors[0].dtype and (fresh == tensors[0]).all()
+
+
+def test_tensors_that_do_not_match_say_so(pair):
+    a, b, _, _ = pair
+    op = b.irecv(np.zeros(4, np.int32), 0)
+    a.send(np.zeros(4, np.float32), 1)
+    with pytest.raises(hmc.InvalidArgument, match="float32"):
+        op.wait()
+    op = b.irecv(np.zeros(4, np.int32), 0, tag=3)
+    a.send(np.zeros(4, np.int32), 1, tag=4)
+    with pytest.raises(hmc.InvalidArgument, match="tag 4"):
+        op.wait()
+
+
+def test_asyncio(pair):
+    a, b, peer, back = pair
+    src = np.arange(100_000, dtype=np.uint8)
+
+    async def main():
+        moved = await asyncio.gather(*(peer.put_nb(src, 0) for _ in range(20)))
+        assert moved == [src.nbytes] * 20
+        out = np.zeros(3_000_000, np.uint8)
+        received = back.irecv_data(out)
+        sent = peer.isend_data(np.full(3_000_000, 5, np.uint8))
+        assert await asyncio.gather(received, sent) == [3_000_000] * 2
+        assert (out == 5).all()
+        t = np.arange(10)
+        got, _ = await asyncio.gather(b.irecv(np.zeros_like(t), 0), a.isend(t, 1))
+        assert (got == t).all()
+        with pytest.raises(hmc.OutOfRange):
+            await peer.put_nb(src, b.buf.size)
+        # A task that is cancelled withdraws its operation.
+        op = back.irecv_data(bytearray(1))
+        task = asyncio.ensure_future(asyncio.wait_for(op, 0.05))
+        with pytest.raises(asyncio.TimeoutError):
+            await task
+        with pytest.raises(hmc.Cancelled):
+            op.wait()
+
+    for _ in range(2):
+        asyncio.run(main())
+
+
+def test_an_array_is_held_while_it_is_used(pair):
+    a, b, peer, back = pair
+    src = np.zeros(1 << 20, np.uint8)
+    gone = weakref.ref(src)
+    op = back.irecv_data(src)
+    del src
+    gc.collect()
+    kept = gone()
+    assert kept is not None
+    peer.send_data(np.ones(1 << 20, np.uint8))
+    op.wait()
+    assert kept.all()
+    del op, kept
+    gc.collect()
+    # What another thread let go of goes with the next call.
+    for _ in range(200):
+        if gone() is None:
+            break
+        a.stats()
+        gc.collect()
+        time.sleep(0.01)
+    assert gone() is None
+
+
+def test_a_bytearray_in_use_cannot_be_resized(pair):
+    _, _, peer, back = pair
+    out = bytearray(8)
+    op = back.irecv_data(out)
+    with pytest.raises(BufferError):
+        out.extend(b"more")
+    peer.send_data(b"12345678")
+    op.wait()
+    assert out == b"12345678"
+
+
+def test_many_threads(pair):
+    a, b, peer, back = pair
+    failed = []
+
+    def work(i):
+        try:
+            src = np.full(4096, i, np.uint8)
+            out = np.empty_like(src)
+            for _ in range(200):
+                peer.put(src, i * 4096)
+                peer.get(out, i * 4096)
+                assert (out == i).all()
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed, failed
+
+
+def test_waits_let_other_threads_run(pair):
+    _, _, _, back = pair
+    ticks = []
+    thread = threading.Thread(target=lambda: [ticks.append(time.monotonic()) or time.sleep(0.001) for _ in range(100)])
+    thread.start()
+    with pytest.raises(hmc.DeadlineExceeded):
+        back.recv_tag(timeout=0.5)
+    thread.join()
+    assert max(b - a for a, b in zip(ticks, ticks[1:])) < 0.25
+
+
+def test_what_is_told_of_a_peer(pair):
+    a, _, peer, _ = pair
+    told = a.explain(1)
+    assert told["conn"] == peer.conn and told["text"].startswith(peer.conn)
+    assert any(c["chosen"] and c["conn"] == peer.conn for c in told["choices"])
+    assert peer.rank == 1 and peer.connected and peer.remote_nbytes == 1 << 20
+    assert repr(peer).startswith("<hmc.Peer 1: ")
+    assert a.peers[0].rank == 1 and a.peer(1).rank == 1
+    with pytest.raises(hmc.DeadlineExceeded):
+        a.peer(5, timeout=0.05)
+
+
+def test_a_session_is_a_peer_of_itself():
+    with hmc.Session(rank=3, buffer_size=4096) as s:
+        me = s._core._loopback()
+        me.put(b"to myself", 100)
+        assert s.buffer.read(9, 100) == b"to myself" and me.conn == "loopback"
+
+
+def test_errors_can_be_pickled():
+    import pickle
+
+    with pytest.raises(hmc.OutOfRange) as e:
+        hmc.IOBuffer.create(buffer_size=8).put(bytes(9))
+    copy = pickle.loads(pickle.dumps(e.value))
+    assert type(copy) is hmc.OutOfRange and str(copy) == str(e.value) and copy.limit == 8
+
+
+def test_settings_that_make_no_sense():
+    for broken in (dict(rank=4096), dict(rank=0, slots=0), dict(rank=0, listen="tcp://nowhere"), dict(rank=0, timeout=1),
+                   dict(rank=0, deadline=-1.0), dict(listen="uds")):
+        with pytest.raises(hmc.InvalidArgument):
+            hmc.Session(buffer_size=0, **broken)
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        for broken in ("nonsense", "tcp://127.0.0.1", "127.0.0.1:99999"):
+            with pytest.raises(hmc.InvalidArgument):
+                s.connect(1, broken)
+        with pytest.raises(hmc.Unavailable):
+            s.connect(1, "tcp://127.0.0.1:1")
+        with pytest.raises(hmc.NotFound):
+            s.put_remote("127.0.0.1", 2025, 0, 0, 0, hmc.ConnType.UCX)
+    with pytest.raises(hmc.Closed):
+        s.stats()
+    s.close()
