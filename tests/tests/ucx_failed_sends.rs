@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use hmc_std::{ConnType, Error, ErrorKind, Peer, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{TempDir, bound, skipped};
+use hmc_tests::scene::{TempDir, bound, skipped, until};
 use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -127,14 +127,23 @@ impl Scene {
         self.actor.ask(&format!("put 2 0 0 {MIB}"));
         assert!(old.is_connected());
         assert_eq!(self.other.stats().peers_lost, 0);
-        let peer = self.meet();
         self.hub.buffer().write_at(0, &pattern(MIB, salt)).unwrap();
         let crc = self.hub.buffer().crc32c(0, MIB).unwrap();
-        // There and back.
-        self.actor.ask(&format!("get 0 0 0 {MIB}"));
-        self.actor.ask(&format!("put 0 0 {MIB} {MIB}"));
+        until("the link is there again", LONG, || self.carries_bytes());
         assert_eq!(self.hub.buffer().crc32c(MIB, MIB).unwrap(), crc);
-        assert!(peer.is_connected());
+    }
+
+    /// Moves bytes there and back, over the present link. Not if it is lost again: with 1.22, on a busy machine, the first one
+    /// after a failure was in one of some hundred cases.
+    fn carries_bytes(&mut self) -> Option<()> {
+        self.meet();
+        for command in [format!("get 0 0 0 {MIB}"), format!("put 0 0 {MIB} {MIB}")] {
+            if let Err(e) = self.actor.try_ask(&command) {
+                assert!(e.starts_with("PeerDead"), "{command}: {e}");
+                return None;
+            }
+        }
+        Some(())
     }
 }
 
