@@ -113,7 +113,7 @@ pub enum Why {
     Cancelled,
     /// Its deadline passed.
     DeadlineExceeded,
-    /// The message is longer than the place for it.
+    /// The message is longer than the place for it, or shorter than the one length that its receiver takes.
     TooLong {
         /// Bytes that the receiver has room for.
         room: u64,

@@ -15,6 +15,8 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
+#[path = "common/loom_bell.rs"]
+mod bell;
 #[path = "common/loom_relay.rs"]
 mod relay;
 #[path = "common/loom_shell.rs"]

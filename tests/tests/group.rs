@@ -369,6 +369,20 @@ fn members_without_a_background_thread() {
     }
 }
 
+/// Who waits in a collective also serves peers that it exchanges nothing with, where nobody else does.
+#[test]
+fn a_waiting_member_serves_others_without_a_background_thread() {
+    let brief = Duration::from_secs(10);
+    let members = Members::with(Via::Tcp, 3, |b| b.progress(Progress::Manual).deadline(brief));
+    let groups: Vec<Group> =
+        members.sessions[..2].iter().map(|s| s.group(&[0, 1]).unwrap()).collect();
+    std::thread::scope(|s| {
+        s.spawn(|| groups[0].barrier().unwrap());
+        members.sessions[2].put(0, 0, 0, 8).expect("the target waits in a barrier");
+        groups[1].barrier().unwrap();
+    });
+}
+
 /// Groups of some of the ranks, one after the other, and beside the messages of others.
 #[test]
 fn groups_of_some_and_messages_of_others() {
@@ -408,6 +422,8 @@ fn groups_of_some_and_messages_of_others() {
             assert!(out == bytes);
         }
     });
+    let peers = members.sessions.iter().flat_map(|s| s.stats().peers);
+    assert_eq!(peers.map(|p| p.overslept).sum::<u64>(), 0, "something rang no bell");
     // The same ranks in other orders.
     for ranks in [[0, 1, 2, 3], [2, 0, 3, 1]] {
         members.each_of(&ranks, |group| {

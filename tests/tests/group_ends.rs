@@ -199,22 +199,33 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
 fn lengths_that_differ_are_told_on_both_ends() {
     for via in Via::all() {
         for (first, second) in [(100, 101), (101, 100), (0, 8), (3 * MIB, 3 * MIB + 8)] {
-            let members = Members::new(via, 2);
-            let met = members.each(|group| {
-                let len = if group.position() == 0 { first } else { second };
-                let (send, mut recv) = (vec![1; len], vec![0; 2 * len]);
-                let e = group.allgather(&send, &mut recv).expect_err("lengths differ");
-                (e, group.barrier().expect_err("it stays broken"))
-            });
-            for (e, again) in met {
-                assert_eq!(e.kind(), ErrorKind::Length, "{via:?} {first} {second}: {e}");
-                let text = e.to_string();
-                let (a, b) = (first.to_string(), second.to_string());
-                assert!(text.contains(&a) && text.contains(&b), "{text}");
-                assert_eq!(again.kind(), ErrorKind::Length, "{again}");
-                assert!(again.to_string().contains("broken"), "{again}");
+            for both_send in [true, false] {
+                let members = Members::new(via, 2);
+                let met = members.each(|group| {
+                    let len = if group.position() == 0 { first } else { second };
+                    let (send, mut recv) = (vec![1; len], vec![0; 2 * len]);
+                    let got = if both_send {
+                        group.allgather(&send, &mut recv)
+                    } else {
+                        group.broadcast(0, &mut recv[..len])
+                    };
+                    let e = got.expect_err("lengths differ");
+                    (e, group.barrier().expect_err("it stays broken"))
+                });
+                check_lengths(via, first, second, met);
             }
         }
+    }
+}
+
+fn check_lengths(via: Via, first: usize, second: usize, met: Vec<(Error, Error)>) {
+    for (e, again) in met {
+        assert_eq!(e.kind(), ErrorKind::Length, "{via:?} {first} {second}: {e}");
+        let text = e.to_string();
+        let (a, b) = (first.to_string(), second.to_string());
+        assert!(text.contains(&a) && text.contains(&b), "{text}");
+        assert_eq!(again.kind(), ErrorKind::Length, "{again}");
+        assert!(again.to_string().contains("broken"), "{again}");
     }
 }
 
@@ -234,6 +245,36 @@ fn a_failure_of_one_is_passed_on() {
         for e in met {
             let kinds = [ErrorKind::Length, ErrorKind::Cancelled];
             assert!(kinds.contains(&e.kind()), "{via:?}: {e}");
+        }
+    }
+}
+
+/// Two of three disagree before the third comes: they stay to tell it.
+#[test]
+fn a_member_that_comes_late_learns_of_a_failure_too() {
+    for via in Via::all() {
+        let members = Members::new(via, 3);
+        let gate = Barrier::new(3);
+        let met = members.each(|group| {
+            gate.wait();
+            let me = group.position();
+            let begun = Instant::now();
+            // It is late; how late does not matter, but for the second that they stay.
+            while me == 2 && begun.elapsed() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
+            let part = |with: usize| if me + with == 1 { vec![1; 100 + me] } else { vec![1; 10] };
+            let (send, mut recv): (Vec<_>, Vec<_>) =
+                (0..3).map(|with| (part(with), part(with))).unzip();
+            let send: Vec<&[u8]> = send.iter().map(|p| &**p).collect();
+            let mut into: Vec<&mut [u8]> = recv.iter_mut().map(|p| &mut **p).collect();
+            let e = group.alltoallv(&send, &mut into).expect_err("two disagree");
+            (e, begun.elapsed())
+        });
+        for (rank, (e, took)) in met.iter().enumerate() {
+            let kind = if rank == 2 { ErrorKind::Cancelled } else { ErrorKind::Length };
+            assert_eq!(e.kind(), kind, "{via:?}, rank {rank}: {e}");
+            assert!(*took < bound(Duration::from_secs(5)), "{via:?}, rank {rank}: {took:?}");
         }
     }
 }

@@ -153,6 +153,15 @@ impl Round<'_, '_> {
         Ok(all)
     }
 
+    /// What this end waited for when its time was over.
+    fn late(&self) -> Error {
+        let mut ranks: Vec<u32> =
+            self.flights.iter().filter(|f| !f.over).map(|f| f.peer.rank().0).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        Error::deadline(format_args!("waiting for ranks {ranks:?}"))
+    }
+
     fn withdraw(&mut self, why: Why) {
         for flight in &mut self.flights {
             flight.withdraw(why);
@@ -196,7 +205,12 @@ impl Members {
                     Ok(over.then_some(()))
                 })
             });
-        result.map_err(|e| self.give_up(&mut round, &mut links, e))
+        result.map_err(|e| {
+            // Without a peer it is this end's own.
+            let own = e.kind() == ErrorKind::DeadlineExceeded && e.peer().is_none();
+            let e = if own { round.late() } else { e };
+            self.give_up(&mut round, &mut links, e)
+        })
     }
 
     /// This member failed, because of `e`. Ends all messages, so that their partners learn of it, and leaves none behind

@@ -137,6 +137,16 @@ mod tests {
         }
     }
 
+    /// What says that it is none may stand in the part that is cut off.
+    #[test]
+    fn what_is_no_number_never_becomes_one() {
+        for bits in [0x7F80_0001, 0x7F80_FFFF, 0xFF80_0001, 0x7FC0_0000, u32::MAX] {
+            let value = f32::from_bits(bits);
+            assert!(from_f16(to_f16(value)).is_nan(), "{bits:#010x}");
+            assert!(from_bf16(to_bf16(value)).is_nan(), "{bits:#010x}");
+        }
+    }
+
     /// Where rounding goes wrong first: half-way between neighbours, and the next of `f32` on either side.
     #[test]
     fn half_way_goes_to_the_even_one() {

@@ -8,11 +8,12 @@
 //! links and share one order with them: while a collective runs, neither send or receive messages with a member nor run
 //! one of another group that has two members in common with this one. Puts, gets and tags are not concerned.
 //!
-//! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know. A member that
-//! fails for reasons of its own (its deadline, lengths that do not fit) withdraws its messages, which ends those of its
-//! partners; members that exchange with it later end by their deadlines. A group in which a collective failed is broken:
-//! members may stand at different places. It answers every call with the reason at once. Bytes that were to be received
-//! are old, new or mixed then. Make a new group, once all members have seen the failure.
+//! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they
+//! wait for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to
+//! a second to tell the partners of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange
+//! with it later ends by its own deadline. A group in which a collective failed is broken: members may stand at different
+//! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once
+//! all members have seen the failure, nothing of it is left on their links: make a new group.
 //!
 //! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `element` and
 //! `half` numbers.
