@@ -8,6 +8,7 @@
     reason = "tests may panic"
 )]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hmc_sim::rng::Rng;
@@ -292,6 +293,26 @@ fn every_exchange_in_every_length() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn barriers_hold_until_all_have_come() {
+    for count in [2, 3, 4, 7] {
+        let members = Members::new(Via::Shm, count);
+        let come = AtomicUsize::new(0);
+        members.each(|group| {
+            let mut own = Rng::new(group.position() as u64);
+            for round in 1..=30 {
+                for _ in 0..[0, 1, 30][own.below(3) as usize] {
+                    std::thread::yield_now();
+                }
+                come.fetch_add(1, Ordering::SeqCst);
+                group.barrier().unwrap();
+                let all = round * group.len();
+                assert!(come.load(Ordering::SeqCst) >= all, "{count} members, round {round}");
+            }
+        });
     }
 }
 
