@@ -49,6 +49,11 @@ impl Bell {
         self.parked.swap(true, Ordering::AcqRel);
     }
 
+    /// Whether nobody has rung since its owner parked.
+    fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Acquire)
+    }
+
     /// Its owner is awake.
     fn unpark(&self) {
         if !self.parked.swap(false, Ordering::AcqRel) {
@@ -142,6 +147,7 @@ impl<'a> Several<'a> {
                 busy |= held.link.data().has_work();
             }
         }
+        self.slept_out &= !busy;
         busy
     }
 
@@ -154,7 +160,9 @@ impl<'a> Several<'a> {
             return;
         }
         self.slept_out = self.sleep(deadline, nap);
-        self.awake();
+        if !self.slept_out {
+            self.awake();
+        }
     }
 
     /// Something was found, or there is no time to sleep.
@@ -164,9 +172,10 @@ impl<'a> Several<'a> {
         }
     }
 
-    /// Counts a nap that ended by its time although there was something: whatever made it should have rung.
+    /// Counts a nap that ended by its time although there was something, of which neither a socket nor the bell told.
     pub(crate) fn found(&mut self) {
         if std::mem::take(&mut self.slept_out)
+            && self.bell.is_parked()
             && let Some(held) = self.held.first()
         {
             bump(&held.link.counters.overslept);
