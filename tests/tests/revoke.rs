@@ -286,6 +286,51 @@ fn whole_pages_come_back_from_a_stopped_peer_at_once() {
     assert_eq!(revoke_under_a_stopped_peer(LEN), 0);
 }
 
+/// The same for a range of a shared buffer: others use its pages, so they are never replaced, and what the peer may still
+/// touch is counted until it is dead.
+#[test]
+fn shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() {
+    let dir = TempDir::new();
+    let session = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
+    let mut met = 0;
+    for round in 0..12 {
+        let mut actor = Actor::session(ACTOR, "rank=0 buffer=4096");
+        actor.ask(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
+        let peer = session.wait_peer(0, LONG).unwrap();
+        let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
+        let window = peer.expose_buffer(&buffer, 0, LEN, Access::all(), 3).unwrap();
+        let other = peer.expose_buffer(&buffer, 0, 64, Access::READ, 4).unwrap();
+        actor.ask("find 1 3 20000");
+        actor.tell(&format!("put_window 1 3 {LEN} 240"));
+        let mut first = [0];
+        until("the copy begins", LONG, || {
+            buffer.read_at(0, &mut first).unwrap();
+            (first[0] == 240).then_some(())
+        });
+        actor.stop();
+        if round % 3 == 2 {
+            drop(window);
+        } else if let Err(e) = window.revoke(Duration::from_millis(20)) {
+            assert_eq!(e.kind(), ErrorKind::Quarantined, "{e}");
+            assert_eq!(session.stats().quarantined_bytes, LEN);
+        }
+        let held = session.stats().quarantined_bytes;
+        assert!(held == 0 || held == LEN, "round {round}: {held} bytes are held");
+        met += u32::from(held != 0);
+        // Its place is not used again, and the buffer is used all the same.
+        buffer.write_at(LEN - 8, b"still on").unwrap();
+        let next = peer.expose_buffer(&buffer, 0, LEN, Access::all(), 5).unwrap();
+        let killed = actor.kill();
+        until("the dead give it back", LONG, || {
+            (session.stats().quarantined_bytes == 0).then_some(())
+        });
+        assert!(killed.elapsed() < bound(Duration::from_secs(2)), "{:?}", killed.elapsed());
+        drop((next, other, actor));
+        until("it is gone", LONG, || (!peer.is_connected()).then_some(()));
+    }
+    println!("revoke_met_a_stopped_copy {met} of 12");
+}
+
 /// Windows over one memfd share one mapping at the peer: a window of a region that is in use costs no new pages.
 #[test]
 fn windows_over_one_region_share_a_mapping() {

@@ -353,7 +353,10 @@ fn routes_end_with_the_life_of_their_peer() {
         let dir = &pair.dir;
         let sender = pair.sessions.pop().unwrap();
         drop(pair.sessions);
-        until("the death is known", LONG, || (!pair.a.is_connected()).then_some(()));
+        until("the death is known", LONG, || {
+            let kind = route.put(0, 0, 8).map_err(|e| e.kind());
+            (kind == Err(ErrorKind::PeerDead)).then_some(())
+        });
         for e in [
             route.put(0, 0, 8).unwrap_err(),
             route.get(0, 0, 8).unwrap_err(),
@@ -409,27 +412,34 @@ fn memory_stays_until_what_uses_it_is_over() {
         }
         dial.join().unwrap()
     });
-    let gone = Arc::new(AtomicBool::new(false));
-    let bytes = vec![3; 4096].into_boxed_slice();
-    let region = source.register(Watched { bytes, gone: Arc::clone(&gone) }).unwrap();
-    let buffer = source.share(region).unwrap();
-    let route = peer.between(&buffer, &peer.remote_buffer().unwrap()).unwrap();
-    let op = route.get_nb(0, 0, 4096).unwrap();
-    let window = peer.expose_buffer(&buffer, 0, 8, Access::READ, 1).unwrap();
-    drop((buffer, route));
+    // A get into memory of the application, of which only the get knows afterwards.
+    let get = |label: Option<u64>| {
+        let gone = Arc::new(AtomicBool::new(false));
+        let bytes = vec![3; 4096].into_boxed_slice();
+        let region = source.register(Watched { bytes, gone: Arc::clone(&gone) }).unwrap();
+        let buffer = source.share(region).unwrap();
+        let route = peer.between(&buffer, &peer.remote_buffer().unwrap()).unwrap();
+        let op = route.get_nb(0, 0, 4096).unwrap();
+        let window = label.map(|l| peer.expose_buffer(&buffer, 0, 8, Access::READ, l).unwrap());
+        (gone, op, window)
+    };
+    let is = |gone: &AtomicBool| gone.load(Ordering::Acquire);
+    let (exposed, op, window) = get(Some(1));
+    let (plain, other, _) = get(None);
     let e = peer.wait_within(op, Duration::from_millis(600)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
-    assert!(!gone.load(Ordering::Acquire), "freed under a get");
-    target.buffer().fill(0, 4096, 8).unwrap();
-    until("the get is over", LONG, || {
-        target.progress();
-        peer.test(op).unwrap().then_some(())
-    });
-    assert_eq!(peer.wait(op).unwrap(), 4096);
-    source.progress();
-    assert!(!gone.load(Ordering::Acquire), "freed under a window");
+    assert!(!is(&exposed) && !is(&plain), "freed under a get");
+    for op in [op, other] {
+        until("the get is over", LONG, || {
+            target.progress();
+            peer.test(op).unwrap().then_some(())
+        });
+        assert_eq!(peer.wait(op).unwrap(), 4096);
+    }
+    until("it is let go", LONG, || is(&plain).then_some(()));
+    assert!(!is(&exposed), "freed under a window");
     drop(window);
-    until("it is let go", LONG, || gone.load(Ordering::Acquire).then_some(()));
+    until("it is let go", LONG, || is(&exposed).then_some(()));
 }
 
 /// Transfers of spans and of shared memory go side by side.
