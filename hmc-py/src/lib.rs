@@ -1,9 +1,9 @@
 //! The native half of the Python package `hmc`: sessions, peers, regions and operations of hmc-std as Python objects.
 //!
 //! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
-//! Python threads run, and ends when a signal's handler has raised something ([`errors`]). [`data`] finds the bytes of
-//! arrays; [`session`], [`peer`], [`region`], [`op`], [`group`] are the objects; [`bell`] tells event loops,
-//! [`log`] hands on what the library says.
+//! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
+//! arrays; `session`, `peer`, `region`, `op`, `group` are the objects; `bell` tells event loops,
+//! `log` hands on what the library says.
 
 mod begun;
 mod bell;
