@@ -461,3 +461,19 @@ fn spans_and_routes_share_a_window() {
         assert!(got[..4096].iter().all(|b| *b == 0x77) && got[4096..].iter().all(|b| *b == 0x66));
     }
 }
+
+#[test]
+fn what_can_be_done_at_once_is_done_and_nothing_else() {
+    for conn in ALL {
+        let p = Pair::new(conn, 1 << 16);
+        p.sender().buffer().write_at(0, b"at once").unwrap();
+        let copy = Copy { local_offset: 0, remote_offset: 100, len: 7 };
+        let done = p.a.transfer_now(Direction::Put, copy).unwrap();
+        assert_eq!(done, conn == ConnType::Shm, "{conn:?}");
+        let mut got = [0; 7];
+        p.receiver().buffer().read_at(100, &mut got).unwrap();
+        assert_eq!(&got == b"at once", done, "{conn:?}");
+        let e = p.a.transfer_now(Direction::Get, Copy { remote_offset: 1 << 16, ..copy });
+        assert_eq!(e.unwrap_err().kind(), ErrorKind::Range, "{conn:?}");
+    }
+}

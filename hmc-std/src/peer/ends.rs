@@ -41,6 +41,17 @@ pub(super) trait Ends {
         self.transfer_posted(code, local, ro, len, timeout)
     }
 
+    /// As `transfer`, if it needs no operation; whether it did it.
+    fn try_now(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<bool> {
+        let (mut data, local, remote) = self.ranges(lo, ro, len)?;
+        let ready = self.peer().link.life() == Life::Ready;
+        let done = ready && data.transfer_now(self.region(), code, local, remote);
+        if done {
+            data.count(code);
+        }
+        Ok(done)
+    }
+
     /// Both ranges of a transfer, and the data half of the link. Always inlined: handed over in memory they would be read in
     /// other pieces than they were written, which stalls the processor for half of a small put.
     #[inline(always)]

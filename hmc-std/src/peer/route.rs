@@ -105,6 +105,15 @@ impl Route {
         self.transfer(Opcode::Get, local_offset, remote_offset, len, timeout)
     }
 
+    /// As [`Route::put`] or [`Route::get`], if it needs no operation; see [`Peer::transfer_now`].
+    ///
+    /// # Errors
+    /// As there, and as [`Route::put`].
+    pub fn transfer_now(&self, direction: Direction, copy: Copy) -> Result<bool> {
+        let code = opcode(direction);
+        self.try_now(code, copy.local_offset, copy.remote_offset, copy.len)
+    }
+
     /// As [`Route::put`] or [`Route::get`], with a deadline of its own.
     ///
     /// # Errors

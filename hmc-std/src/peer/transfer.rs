@@ -44,6 +44,16 @@ impl Peer {
         self.transfer(Opcode::Get, local_offset, remote_offset, len, self.shared.config.deadline)
     }
 
+    /// As [`Peer::put`] or [`Peer::get`], if it is a copy of at most 1 MiB into or out of memory that is mapped here: `true`
+    /// when that is done. `false` when it would have to be posted; nothing was done then. Waits for nothing but other calls' copies.
+    ///
+    /// # Errors
+    /// `Range`, `PeerDead`, `NotFound` when the peer exposes no buffer.
+    pub fn transfer_now(&self, direction: Direction, copy: Copy) -> Result<bool> {
+        let code = opcode(direction);
+        self.try_now(code, copy.local_offset, copy.remote_offset, copy.len)
+    }
+
     /// As [`Peer::put`] or [`Peer::get`], with a deadline of its own.
     ///
     /// # Errors
