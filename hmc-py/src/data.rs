@@ -6,6 +6,7 @@
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use hmc_std::ErrorKind;
 use hmc_std::memory::StableBytes;
@@ -54,11 +55,47 @@ unsafe impl Send for Bytes {}
 // SAFETY: as above; nothing in here changes.
 unsafe impl Sync for Bytes {}
 
+/// Bytes that are registered. Whoever lets go of them last may be a thread that must not wait for the interpreter: what holds
+/// them is put aside then, for the next call ([`Sweep`]).
+pub(crate) struct Registered(Option<Bytes>);
+
+/// What registered bytes were held by, to be let go of by somebody who is attached to the interpreter.
+static PUT_ASIDE: Mutex<Vec<Bytes>> = Mutex::new(Vec::new());
+
+impl From<Bytes> for Registered {
+    fn from(bytes: Bytes) -> Self {
+        Self(Some(bytes))
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        PUT_ASIDE.lock().unwrap_or_else(PoisonError::into_inner).extend(self.0.take());
+    }
+}
+
 // SAFETY: the object's memory neither moves nor goes while the reference (or the export of its buffer) is held; Rust
 // references to it are made for the time of a copy only, in calls that hold it.
-unsafe impl StableBytes for Bytes {
+unsafe impl StableBytes for Registered {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
-        (self.start, self.len)
+        self.0.as_ref().map_or((std::ptr::null_mut(), 0), |b| (b.start, b.len))
+    }
+}
+
+/// Lets go of what was put aside, when it is dropped itself: the last field of what holds registered memory.
+pub(crate) struct Sweep;
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        let all = {
+            let mut aside = PUT_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
+            if aside.is_empty() {
+                return;
+            }
+            std::mem::take(&mut *aside)
+        };
+        // Deleters of other packages and releases of buffers want the interpreter; at its end nobody wants them back.
+        let _ = Python::try_attach(|_| drop(all));
     }
 }
 

@@ -12,6 +12,7 @@ use hmc_std::{Error, ErrorKind, OpId, Peer};
 use pyo3::prelude::*;
 
 use crate::bell::{Bell, Ring};
+use crate::data::Sweep;
 use crate::errors::{OrRaise, raise};
 use crate::time;
 
@@ -35,15 +36,16 @@ enum State {
 pub(crate) struct Op {
     peer: Peer,
     state: Mutex<State>,
+    _sweep: Sweep,
 }
 
 impl Op {
     pub(crate) fn transfer(peer: Peer, op: OpId) -> Self {
-        Self { peer, state: Mutex::new(State::Named(op)) }
+        Self { peer, state: Mutex::new(State::Named(op)), _sweep: Sweep }
     }
 
     pub(crate) fn message(peer: Peer, delivery: Delivery) -> Self {
-        Self { peer, state: Mutex::new(State::Message(Arc::new(delivery))) }
+        Self { peer, state: Mutex::new(State::Message(Arc::new(delivery))), _sweep: Sweep }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -138,7 +140,9 @@ impl Op {
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
         let timeout = time::timeout(py, timeout)?;
-        let ended = py.detach(|| self.finish(timeout)).or_raise(py)?;
+        let ended = py.detach(|| self.finish(timeout));
+        drop(Sweep);
+        let ended = ended.or_raise(py)?;
         ended.ok_or_else(|| {
             let what = "the operation has not ended yet; wait again, or cancel it";
             let e = Error::new(ErrorKind::DeadlineExceeded, what);

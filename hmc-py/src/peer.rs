@@ -9,7 +9,7 @@ use hmc_std::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::data;
+use crate::data::{self, Sweep};
 use crate::errors::{OrRaise, refuse};
 use crate::op::Op;
 use crate::region::{Region, Remote, Window};
@@ -33,6 +33,7 @@ struct Ends {
     local: u64,
     remote: u64,
     len: u64,
+    _sweep: Sweep,
 }
 
 /// A list of copies that was checked once and can be run many times.
@@ -86,7 +87,7 @@ impl Peer {
             None => self.inner.remote_buffer().or_raise(py)?,
         };
         let route = self.inner.between(&buffer, &remote).or_raise(py)?;
-        Ok(Ends { route, local: local_offset, remote: remote_offset, len })
+        Ok(Ends { route, local: local_offset, remote: remote_offset, len, _sweep: Sweep })
     }
 }
 

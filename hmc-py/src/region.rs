@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-use crate::data;
+use crate::data::{self, Sweep};
 use crate::errors::{OrRaise, raise, refuse};
 
 /// Copies of more bytes let other Python threads run.
@@ -26,6 +26,7 @@ pub(crate) struct Region {
     /// The array whose memory it is; none for memory of ours.
     owner: Option<Py<PyAny>>,
     readonly: bool,
+    _sweep: Sweep,
 }
 
 /// A length that was left out is the object's own.
@@ -40,7 +41,7 @@ fn wanted(py: Python<'_>, have: usize, nbytes: Option<usize>, what: &str) -> PyR
 
 impl Region {
     pub(crate) fn new(buffer: ConnBuffer, owner: Option<Py<PyAny>>, readonly: bool) -> Self {
-        Self { buffer, owner, readonly }
+        Self { buffer, owner, readonly, _sweep: Sweep }
     }
 
     /// Refuses what would change memory that the application may only read.

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::begun::Begun;
+use crate::data::{Registered, Sweep};
 use crate::errors::{OrRaise, refuse};
 use crate::group::RawGroup;
 use crate::peer::Peer;
@@ -37,6 +38,23 @@ pub(crate) struct Core {
     ucx: bool,
 }
 
+/// Copies of at most so many bytes are over before another thread could have the interpreter.
+const SHORT: u64 = 4 << 10;
+
+fn transfer(
+    py: Python<'_>,
+    peer: &StdPeer,
+    direction: Direction,
+    copy: Copy,
+    timeout: Option<f64>,
+) -> PyResult<()> {
+    if copy.len <= SHORT && peer.transfer_now(direction, copy).or_raise(py)? {
+        return Ok(());
+    }
+    let timeout = time::timeout(py, timeout)?;
+    py.detach(|| peer.transfer_within(direction, copy, timeout)).or_raise(py)
+}
+
 fn address_of(py: Python<'_>, text: &str) -> PyResult<Address> {
     py.detach(|| text.parse::<Address>()).or_raise(py)
 }
@@ -47,6 +65,7 @@ impl Core {
     }
 
     fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
+        drop(Sweep);
         match &*self.life.read().unwrap_or_else(PoisonError::into_inner) {
             Life::Live(session) => Ok(Arc::clone(session)),
             Life::Prepared => Err(refuse(
@@ -66,13 +85,16 @@ impl Core {
         writes: bool,
     ) -> PyResult<hmc_std::Region> {
         let bytes = if writes { data::target(obj)? } else { data::source(obj)? };
-        self.live(py)?.register(bytes).or_raise(py)
+        self.live(py)?.register(Registered::from(bytes)).or_raise(py)
     }
 
     /// An object's bytes as memory that is addressed by offset.
     pub(crate) fn share(&self, py: Python<'_>, bytes: data::Bytes) -> PyResult<ConnBuffer> {
         let session = self.live(py)?;
-        session.register(bytes).and_then(|region| session.share(region)).or_raise(py)
+        session
+            .register(Registered::from(bytes))
+            .and_then(|region| session.share(region))
+            .or_raise(py)
     }
 
     fn wrap(slf: &Bound<'_, Self>, peer: StdPeer) -> PyResult<Py<Peer>> {
@@ -322,8 +344,7 @@ impl Core {
     ) -> PyResult<()> {
         let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
         let copy = Copy { local_offset: local_off, remote_offset: remote_off, len: nbytes };
-        let timeout = time::timeout(py, timeout)?;
-        py.detach(|| peer.transfer_within(Direction::Put, copy, timeout)).or_raise(py)
+        transfer(py, &peer, Direction::Put, copy, timeout)
     }
 
     /// Copies ``nbytes`` bytes from ``remote_off`` of the peer's buffer to ``local_off`` of ours.
@@ -342,8 +363,7 @@ impl Core {
     ) -> PyResult<()> {
         let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
         let copy = Copy { local_offset: local_off, remote_offset: remote_off, len: nbytes };
-        let timeout = time::timeout(py, timeout)?;
-        py.detach(|| peer.transfer_within(Direction::Get, copy, timeout)).or_raise(py)
+        transfer(py, &peer, Direction::Get, copy, timeout)
     }
 
     /// Begins a put and returns its number, for ``wait``.

@@ -196,6 +196,31 @@ def test_a_forked_child_may_not_use_its_parent_s_session(pair):
     assert b.buffer.read(11) == b"still works"
 
 
+def test_a_session_lives_while_the_interpreter_is_busy(run):
+    """One long call holds the interpreter lock for 4 s; meanwhile a message ends whose array nobody wants any more."""
+    busy = run("""
+    import ctypes, sys, hmc
+    import numpy as np
+    s = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096)
+    print(s.address)
+    peer = s.peer(1)
+    peer.irecv_data(np.zeros(1000))
+    peer.send_tag(1)
+    ctypes.PyDLL(None).sleep(4)  # with the interpreter lock
+    peer.send_tag(2)
+    sys.stdin.readline()
+    """)
+    with hmc.Session(rank=1, buffer_size=4096) as s:
+        peer = s.connect(0, busy.line())
+        assert peer.recv_tag() == 1
+        time.sleep(0.3)  # into the long call
+        peer.send_data(np.ones(1000), timeout=2)
+        assert peer.recv_tag(timeout=20) == 2
+        assert peer.connected and s.stats()["peers_lost"] == 0
+        busy.tell()
+        busy.end()
+
+
 def test_what_the_library_says_goes_to_logging(victim, caplog):
     _, peer, process = victim
     with caplog.at_level(logging.INFO, "hmc"):
