@@ -22,8 +22,8 @@ const DEBIAN: [&str; 2] = ["libucx0", "strace"];
 const WHEEL: &str = "libucx-cu12==1.22.0";
 
 /// Tests with real processes that run over UCX as they do over our own transports.
-const PROCESS_TESTS: [&str; 6] =
-    ["death", "relay", "relay_ends", "revoke", "sessions", "visibility"];
+const PROCESS_TESTS: [&str; 7] =
+    ["death", "relay", "relay_ends", "revoke", "routes", "sessions", "visibility"];
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The suites over UCX (the only ones so far)
