@@ -60,6 +60,12 @@ impl Members {
         }
     }
 
+    /// How often a whole nap passed although there was something to do (`PeerStats::overslept`), of all of them.
+    #[must_use]
+    pub fn overslept(&self) -> u64 {
+        self.sessions.iter().flat_map(|s| s.stats().peers).map(|p| p.overslept).sum()
+    }
+
     /// Does `work` as each member of the group of all, in a thread each, and gives what they say, by rank.
     ///
     /// # Panics
