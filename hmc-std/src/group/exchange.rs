@@ -111,9 +111,11 @@ impl<'m, 'a> Flight<'m, 'a> {
         self.over
     }
 
-    /// Whether nothing of it is left here, nor an answer of the partner due.
+    /// Whether nothing of it is left here, nor an answer of the partner due. The dead give none; what they may still touch
+    /// is quarantined with their link.
     fn is_forgotten(&self) -> bool {
-        !self.peer.link.at_relay(|desk| desk.knows(&self.ticket))
+        let link = &self.peer.link;
+        link.life() == Life::Dead || !link.at_relay(|desk| desk.knows(&self.ticket))
     }
 }
 
