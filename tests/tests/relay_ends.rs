@@ -53,6 +53,30 @@ fn deadlines_end_one_end_and_the_next_message_passes() {
 }
 
 #[test]
+fn refused_messages_leave_no_memory_exposed() {
+    for conn in ALL {
+        let p = Pair::new(conn, 64);
+        let dst = p.receiver().allocate(2 * MIB).unwrap();
+        let exposed = || p.receiver().stats().peers.iter().map(|s| s.exposed_bytes).sum::<u64>();
+        let before = exposed();
+        // Windows are 32 for a peer.
+        for round in 0..40 {
+            let receive = p.b.recv_data_span(dst.take_all().unwrap()).unwrap();
+            let bytes = vec![7; 3 << 20];
+            let (sent, got) = both(round % 2 == 0, || p.a.send_data(&bytes), || receive.wait(LONG));
+            assert_eq!(sent.unwrap_err().kind(), ErrorKind::Length, "{conn:?} {round}");
+            assert_eq!(got.unwrap_err().error.kind(), ErrorKind::Length, "{conn:?} {round}");
+            until("the range is free", LONG, || dst.take_all().ok());
+        }
+        until("nothing is exposed", LONG, || (exposed() == before).then_some(()));
+        let receive = p.b.recv_data_span(dst.take_all().unwrap()).unwrap();
+        let (sent, got) = both(true, || p.a.send_data(&[9; 2 << 20]), || receive.wait(LONG));
+        sent.unwrap();
+        assert_eq!(got.unwrap().0, 2 * MIB, "{conn:?}");
+    }
+}
+
+#[test]
 fn cancellation_is_told_to_the_other_end() {
     for conn in ALL {
         let p = Pair::new(conn, 64 * MIB);

@@ -120,6 +120,8 @@ pub(crate) struct Want {
     pub(super) fence: Option<Fence>,
     /// Why it ended before a message came, if not by its deadline.
     pub(super) early: Option<Error>,
+    /// Its message was refused: the peer was never told of its window.
+    pub(super) untold: bool,
 }
 
 impl Want {
@@ -148,6 +150,7 @@ impl Want {
             copy: None,
             fence: None,
             early: None,
+            untold: false,
         }
     }
 
@@ -265,6 +268,7 @@ impl Desk {
                 Some(_) if !want.takes(len) => {
                     m.machine.refuse(Ending::Here(Why::TooLong { room: want.room }));
                     // The peer was never told of them.
+                    want.untold = want.staging.is_none();
                     self.spare.extend(want.staging.take());
                 }
                 Some(place) => m.machine.answer(want.room, place),

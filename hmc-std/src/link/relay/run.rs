@@ -259,6 +259,11 @@ impl Desk {
                         give_back(link, &mut self.spare, staging);
                     }
                 }
+                ReceiverOutput::Free if w.untold => {
+                    // The machine knows of no window to take back.
+                    w.fence = revoke(link, &w.window, after);
+                    self.closing.extend(want.take());
+                }
                 ReceiverOutput::Free => {
                     after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
                     after.news = true;
