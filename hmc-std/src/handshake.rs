@@ -226,8 +226,9 @@ pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd>
         match rustix::net::connect(&fd, &to) {
             // connect(2): the listener's queue is full.
             Err(Errno::AGAIN) => {
-                let what = format_args!("connecting to {}", path.display());
-                vigil.check().map_err(|stop| stop.error(what))?;
+                vigil
+                    .check()
+                    .map_err(|stop| stop.error(format_args!("connecting to {}", path.display())))?;
                 std::thread::yield_now();
             }
             begun => {
