@@ -71,8 +71,9 @@ def test_a_stopped_peer_raises_soon(victim):
 
 def test_ctrl_c_ends_waits(run):
     process = run("""
-    import signal, sys, time, threading, hmc
-    import numpy as np
+    import signal, sys, time, hmc
+    # Whoever runs in the background inherits that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
     b = hmc.Session(rank=1, buffer_size=1 << 20)
     peer = b.connect(0, a.address)
