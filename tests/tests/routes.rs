@@ -482,7 +482,10 @@ fn what_can_be_done_at_once_is_done_and_nothing_else() {
         p.sender().buffer().write_at(0, b"at once").unwrap();
         let copy = Copy { local_offset: 0, remote_offset: 100, len: 7 };
         let done = p.a.transfer_now(Direction::Put, copy).unwrap();
-        assert_eq!(done, conn == ConnType::Shm, "{conn:?}");
+        // With UCX the buffer is its own: only its lanes of shared memory map that.
+        if !hmc_std::config::Environment::read().ucx {
+            assert_eq!(done, conn == ConnType::Shm, "{conn:?}");
+        }
         let mut got = [0; 7];
         p.receiver().buffer().read_at(100, &mut got).unwrap();
         assert_eq!(&got == b"at once", done, "{conn:?}");
