@@ -183,7 +183,9 @@ fn a_peer_killed_in_the_middle_ends_its_messages() {
                     Ok(_) => panic!("{via:?}: message {i} to the dead arrived"),
                     Err(e) => {
                         assert_eq!(e.error.kind(), ErrorKind::PeerDead, "{via:?}: {}", e.error);
-                        assert!(e.span.is_some(), "{via:?}: the dead touch nothing");
+                        // Over UCX the hanging up is no fence, the end of its process is: a moment later.
+                        let back = e.span.is_some() || via == Via::Ucx;
+                        assert!(back, "{via:?}: the dead touch nothing");
                         failed += 1;
                     }
                 }
@@ -191,7 +193,7 @@ fn a_peer_killed_in_the_middle_ends_its_messages() {
             assert!(failed >= 2, "{via:?}");
             let took = killed.elapsed();
             assert!(took < bound(Duration::from_secs(2)), "{via:?}: {took:?}");
-            drop(region.take_all().expect("every range is back"));
+            until("every range is back", Duration::from_secs(5), || region.take_all().ok());
         }
     }
 }
