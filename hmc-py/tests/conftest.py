@@ -88,6 +88,14 @@ class Process:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
+    def asleep(self):
+        """Waits until its main thread sleeps in the kernel: it is in the call that it announced."""
+        def state():
+            with open(f"/proc/{self.pid}/task/{self.pid}/stat") as f:
+                return f.read().rsplit(")", 1)[1].split()[0]
+
+        until("asleep", lambda: state() == "S")
+
     def signal(self, number):
         os.kill(self.pid, number)
 

@@ -105,7 +105,7 @@ def test_ctrl_c_ends_waits(run):
     late = {}
     for _ in range(8):
         name = process.line()
-        time.sleep(0.2)  # so that it is in its call
+        process.asleep()
         when = time.monotonic()
         process.signal(signal.SIGINT)
         process.tell(f"{when}")
@@ -214,7 +214,7 @@ def test_a_session_lives_while_the_interpreter_is_busy(run):
     with hmc.Session(rank=1, buffer_size=4096) as s:
         peer = s.connect(0, busy.line())
         assert peer.recv_tag() == 1
-        time.sleep(0.3)  # into the long call
+        busy.asleep()
         peer.send_data(np.ones(1000), timeout=2)
         assert peer.recv_tag(timeout=20) == 2
         assert peer.connected and s.stats()["peers_lost"] == 0
