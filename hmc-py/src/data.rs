@@ -174,7 +174,7 @@ impl Array {
     }
 
     fn of_buffer(py: Python<'_>, buffer: PyUntypedBuffer) -> PyResult<Self> {
-        if buffer.format().to_bytes().contains(&b'O') {
+        if has_objects(buffer.format().to_bytes()) {
             return Err(objects());
         }
         if buffer.suboffsets().is_some_and(|s| s.iter().any(|n| *n >= 0)) {
@@ -211,7 +211,18 @@ impl Array {
         let (start, readonly): (usize, bool) = need("data")?.extract()?;
         let kind = typestr.as_bytes().get(1).copied();
         let item = typestr.get(2..).and_then(|n| n.split('[').next()).and_then(|n| n.parse().ok());
-        let Some(item) = item.filter(|_| kind != Some(b'O')) else { return Err(objects()) };
+        let dtype = obj.getattr_opt(intern!(py, "dtype"))?;
+        let holds = match dtype {
+            // Of NumPy: also an object in a field.
+            Some(dtype) => match dtype.getattr_opt(intern!(py, "hasobject"))? {
+                Some(holds) => holds.is_truthy()?,
+                None => false,
+            },
+            None => false,
+        };
+        let Some(item) = item.filter(|_| kind != Some(b'O') && !holds) else {
+            return Err(objects());
+        };
         // Texts of NumPy count characters.
         let item = if kind == Some(b'U') { 4usize.saturating_mul(item) } else { item };
         let strides = match interface.get_item("strides")?.filter(|s| !s.is_none()) {
@@ -297,6 +308,12 @@ fn pack(start: *const u8, shape: &[usize], strides: &[isize], item: usize, out: 
         pack(at, shape, strides, item, out);
         at = at.wrapping_offset(*stride);
     }
+}
+
+/// Whether elements of a format of `struct` (PEP 3118) are or hold references to Python objects. Names of fields stand between
+/// colons.
+fn has_objects(format: &[u8]) -> bool {
+    format.split(|c| *c == b':').step_by(2).any(|codes| codes.contains(&b'O'))
 }
 
 fn objects() -> PyErr {

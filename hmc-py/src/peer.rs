@@ -293,8 +293,12 @@ impl Peer {
     }
 
     /// Sends a tag, 0 to 2**64-1. Puts that were waited for before can be read by whoever receives it.
-    fn send_tag(&self, py: Python<'_>, tag: u64) -> PyResult<()> {
-        py.detach(|| self.inner.send_tag(tag)).or_raise(py)
+    ///
+    /// Waits while the peer does not receive what was sent before.
+    #[pyo3(signature = (tag, timeout = None))]
+    fn send_tag(&self, py: Python<'_>, tag: u64, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = time::timeout(py, timeout)?;
+        py.detach(|| self.inner.send_tag_within(tag, timeout)).or_raise(py)
     }
 
     /// Receives the oldest tag, or the oldest that equals ``tag``.
@@ -320,11 +324,19 @@ impl Peer {
         }
     }
 
-    /// Sends a small message, at most 1 MiB; any bytes.
-    fn send(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Sends a small message, at most 1 MiB; any bytes. Waits as :meth:`send_tag`.
+    #[pyo3(signature = (message, timeout = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let timeout = time::timeout(py, timeout)?;
         let bytes = data::source(message)?;
         // SAFETY: callers leave their arguments alone until the call returns.
-        py.detach(|| self.inner.send_struct(unsafe { bytes.as_slice(bytes.len()) })).or_raise(py)
+        let out = unsafe { bytes.as_slice(bytes.len()) };
+        py.detach(|| self.inner.send_struct_within(out, timeout)).or_raise(py)
     }
 
     /// Receives the oldest small message.
@@ -453,8 +465,12 @@ impl Batch {
     }
 
     /// Does all copies and returns when they are done, puts visible to the peer.
-    fn run(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.peer.run_batch(&self.batch)).or_raise(py)
+    ///
+    /// ``timeout`` is in seconds (default 30). Raises as :meth:`Peer.put`; some of the copies may have been done then.
+    #[pyo3(signature = (timeout = None))]
+    fn run(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = time::timeout(py, timeout)?;
+        py.detach(|| self.peer.run_batch_within(&self.batch, timeout)).or_raise(py)
     }
 
     /// Begins all copies as one operation.

@@ -1,5 +1,6 @@
 //! A session of one process: its buffer, its doors, its peers, and what the seeds call them.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hmc_std::{
@@ -7,7 +8,7 @@ use hmc_std::{
     Prepared, Session, Want,
 };
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::begun::Begun;
 use crate::data::{Registered, Sweep};
@@ -195,9 +196,10 @@ impl Core {
     #[getter]
     fn addresses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let session = self.live(py)?;
-        let tcp = session.tcp_addr().map(|a| format!("tcp://{a}"));
-        let uds = session.uds_path().and_then(|p| Some(format!("uds://{}", p.parent()?.display())));
-        Ok(tcp.into_iter().chain(uds).collect())
+        let tcp = session.tcp_addrs().into_iter().map(|a| format!("tcp://{a}"));
+        let (uds, folder) =
+            (session.uds_paths(), |p: &PathBuf| Some(format!("uds://{}", p.parent()?.display())));
+        Ok(tcp.chain(uds.iter().filter_map(folder)).collect())
     }
 
     #[pyo3(signature = (addr, *, insecure = false))]
@@ -273,28 +275,29 @@ impl Core {
         Self::wrap(slf, peer)
     }
 
-    /// The peer of that rank, waiting until it has connected.
+    /// The peer of that rank, waiting until it has connected. One that has left is it as long as messages of it are unread.
     #[pyo3(signature = (rank, timeout = None))]
     fn peer(slf: &Bound<'_, Self>, rank: u32, timeout: Option<f64>) -> PyResult<Py<Peer>> {
         let py = slf.py();
         let session = slf.get().live(py)?;
         let timeout = time::timeout(py, timeout)?;
-        let peer = py.detach(|| session.wait_peer(rank, timeout));
+        let peer = py.detach(|| session.meet(rank, timeout));
         Self::wrap(slf, peer.or_raise(py)?)
     }
 
-    /// A peer whose rank is not among ``known``, waiting until one has connected.
-    #[pyo3(signature = (known = Vec::new(), timeout = None))]
-    fn any_peer(
-        slf: &Bound<'_, Self>,
-        known: Vec<u32>,
+    /// The oldest small message of whichever rank has one: the rank, and the bytes.
+    #[pyo3(signature = (timeout = None))]
+    fn _recv_any<'py>(
+        &self,
+        py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Py<Peer>> {
-        let py = slf.py();
-        let session = slf.get().live(py)?;
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        let session = self.live(py)?;
         let timeout = time::timeout(py, timeout)?;
-        let peer = py.detach(|| session.wait_any_peer(&known, timeout));
-        Self::wrap(slf, peer.or_raise(py)?)
+        match py.detach(|| session.control().recv_any(Want::Struct, timeout)).or_raise(py)? {
+            (rank, Message::Struct(bytes)) => Ok((rank.0, PyBytes::new(py, &bytes))),
+            _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
+        }
     }
 
     /// The peers that are connected now.
@@ -410,9 +413,17 @@ impl Core {
     }
 
     /// Sends a tag to a rank.
-    fn _ctrl_send(&self, py: Python<'_>, peer: u32, tag: u64) -> PyResult<()> {
+    #[pyo3(signature = (peer, tag, timeout = None))]
+    fn _ctrl_send(
+        &self,
+        py: Python<'_>,
+        peer: u32,
+        tag: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
         let session = self.live(py)?;
-        py.detach(|| session.ctrl_send(peer, tag)).or_raise(py)
+        let timeout = time::timeout(py, timeout)?;
+        py.detach(|| session.peer(peer)?.send_tag_within(tag, timeout)).or_raise(py)
     }
 
     /// Receives the oldest tag of a rank, waiting for the rank to appear if need be.

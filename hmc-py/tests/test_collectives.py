@@ -212,3 +212,51 @@ group.barrier()
         p.end()
 
 
+
+
+@pytest.mark.parametrize("way", ["tcp", "file"])
+def test_members_meet_again(way, tmp_path):
+    """A second group over the same sessions, beside a peer that is no member; a folder that served before."""
+    where = f"tcp://127.0.0.1:{free_port()}" if way == "tcp" else f"file://{tmp_path}"
+    got, failed = [], []
+    with hmc.Session(rank=9, buffer_size=64) as other:
+        def one(rank):
+            try:
+                with hmc.Session(rank=rank, listen="tcp://127.0.0.1:0", buffer_size=64) as session:
+                    if rank == 0:
+                        other.connect(0, session.address)
+                        session.peer(9)
+                    for i in range(3):
+                        group = hmc.init_group(session=session, rank=rank, world_size=3, rendezvous=where, start_servers=False,
+                                               timeout=20)
+                        one = np.full(1, rank + i)
+                        got.append(int(group.allreduce(one)[0]))
+                        group.barrier()
+            except BaseException as e:
+                failed.append(e)
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+    assert not failed, failed
+    assert sorted(got) == [3] * 3 + [6] * 3 + [9] * 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_members_of_another_group_are_told_apart():
+    where, failed = f"tcp://127.0.0.1:{free_port()}", []
+
+    def one(rank, group_id):
+        with hmc.Session(hmc.IOBuffer.create(buffer_size=64)) as session:
+            with pytest.raises((hmc.InvalidArgument, hmc.DeadlineExceeded, hmc.PeerDead, hmc.Closed)) as e:
+                hmc.init_group(session=session, rank=rank, world_size=2, rendezvous=where, group_id=group_id, timeout=5)
+            failed.append((rank, str(e.value)))
+
+    threads = [threading.Thread(target=one, args=(rank, f"group{rank}")) for rank in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert "'group1'" in dict(failed)[0], failed

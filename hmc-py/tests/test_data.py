@@ -28,6 +28,7 @@ SOURCES = [
     np.array(["ab", "c"], dtype="U3"),
     np.array([b"ab", b"c"], dtype="S3"),
     np.array([(1, 2.0), (3, 4.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    np.array([(1, 2)], dtype=[("One", "i4"), ("O", [("OO", "u1")])]),
     np.array([1 + 2j], dtype=np.complex64),
     np.array([True, False]),
     np.array([1.5], dtype=np.float16),
@@ -81,7 +82,8 @@ def test_read_only_destinations_are_refused(buf):
 
 
 def test_what_has_no_bytes_is_a_type_error(buf):
-    for obj in ("text", 7, None, [1, 2], object(), np.array([object()]), np.array([[1], None], dtype=object)):
+    for obj in ("text", 7, None, [1, 2], object(), np.array([object()]), np.array([[1], None], dtype=object),
+                np.zeros(2, [("a", "i4"), ("b", [("c", "O")])]), np.zeros(2, [("t", "M8[s]"), ("o", "O")])):
         with pytest.raises(TypeError):
             buf.put(obj)
 

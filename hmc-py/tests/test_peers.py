@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hmc
+from conftest import until
 
 
 def test_regions_move_without_a_staging_copy(pair):
@@ -200,6 +201,30 @@ def test_tensors_that_do_not_match_say_so(pair):
     a.send(np.zeros(4, np.int32), 1, tag=4)
     with pytest.raises(hmc.InvalidArgument, match="tag 4"):
         op.wait()
+    # Longer than its place: what came is told, not only that it is too long.
+    op = b.irecv(np.zeros(4, np.int32), 0)
+    sent = a.isend(np.zeros((5, 7)), 1)
+    with pytest.raises(hmc.InvalidArgument, match=r"float64\[5, 7\]"):
+        op.wait()
+    with pytest.raises(hmc.InvalidArgument):
+        sent.wait()
+    sent = a.isend(np.arange(3), 1, tag=4)
+    with pytest.raises(hmc.InvalidArgument, match="tag 4"):
+        b.recv(src=0, tag=3)
+    sent.wait()
+
+
+def test_threads_receive_whole_tensors(pair):
+    a, b, _, _ = pair
+    got = []
+    threads = [threading.Thread(target=lambda: got.extend(b.recv(src=0) for _ in range(20))) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for i in range(80):
+        a.send(np.full(i, i, np.int16), 1)
+    for t in threads:
+        t.join()
+    assert sorted(len(t) for t in got) == list(range(80)) and all((t == len(t)).all() for t in got)
 
 
 def test_asyncio(pair):
@@ -326,6 +351,78 @@ def test_errors_can_be_pickled():
         hmc.IOBuffer.create(buffer_size=8).put(bytes(9))
     copy = pickle.loads(pickle.dumps(e.value))
     assert type(copy) is hmc.OutOfRange and str(copy) == str(e.value) and copy.limit == 8
+
+
+def test_who_left_is_found_as_long_as_its_messages_are_unread(run):
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096) as s:
+        process = run("""
+            import sys, hmc
+            with hmc.Session(rank=1, buffer_size=64) as s:
+                peer = s.connect(0, sys.argv[1])
+                peer.put(b"gone but here")
+                peer.send_tag(7)
+                peer.send(b"bye")
+        """, s.address)
+        process.end()
+        until("it has left", lambda: not s.peers)
+        peer = s.peer(1, timeout=5)
+        assert not peer.connected and peer.recv_tag() == 7 and peer.recv() == b"bye"
+        assert s.buffer.read(13) == b"gone but here"
+        with pytest.raises(hmc.DeadlineExceeded):
+            s.peer(1, timeout=0.05)
+
+
+def test_ways_to_name_who_is_connected_to():
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64) as s:
+        ways = [lambda c: c.connect(0, s.address), lambda c: c.connect(0, address=s.address),
+                lambda c: c.connect(rank=0, address=s.address), lambda c: c.connect(None, s.address),
+                lambda c: c.connect(s.address), lambda c: c.connect(address=s.address),
+                lambda c: c.connect(s.address, hmc.ConnType.TCP), lambda c: c.connect(0, s.address, conn=hmc.ConnType.TCP)]
+        for rank, way in enumerate(ways, 1):
+            with hmc.Session(rank=rank, buffer_size=64) as c:
+                assert way(c).rank == 0
+        with hmc.Session(rank=9, buffer_size=64) as c:
+            for broken in (lambda: c.connect(0), lambda: c.connect(), lambda: c.connect(rank=0), lambda: c.connect("127.0.0.1")):
+                with pytest.raises(hmc.InvalidArgument):
+                    broken()
+
+
+def test_senders_wait_for_a_peer_that_does_not_receive(pair):
+    _, _, peer, back = pair
+    sent = 0
+    with pytest.raises(hmc.DeadlineExceeded, match="does not receive"):
+        while True:
+            peer.send(bytes(1 << 20), timeout=0.05)
+            sent += 1
+    tags = 0
+    with pytest.raises(hmc.DeadlineExceeded):
+        while True:
+            peer.send_tag(tags, timeout=0)
+            tags += 1
+    assert sent > 0
+    # Nothing of it is lost.
+    for _ in range(sent):
+        assert len(back.recv()) == 1 << 20
+    assert [back.recv_tag() for _ in range(tags)] == list(range(tags))
+
+
+def test_a_failure_is_not_hidden_by_the_goodbye(caplog):
+    """A peer that receives nothing hears no goodbye in time: said, but not instead of what went wrong before."""
+    def leave(fail):
+        with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64, redial=False) as b:
+            with hmc.Session(rank=1, buffer_size=64) as a:
+                peer = a.connect(b.address)
+                with pytest.raises(hmc.DeadlineExceeded):
+                    while True:
+                        peer.send(bytes(1 << 20), timeout=0.05)
+                if fail:
+                    raise KeyError("of the program")
+
+    with pytest.raises(hmc.DeadlineExceeded, match="goodbye"):
+        leave(False)
+    with pytest.raises(KeyError):
+        leave(True)
+    assert "goodbye" in caplog.text
 
 
 def test_settings_that_make_no_sense():

@@ -141,6 +141,26 @@ impl Communicator {
         })
     }
 
+    /// Waits until `rank` has connected and can be used, or has been here, is gone, and left messages that nobody has received
+    /// ([`Peer::recv`] still gives them).
+    ///
+    /// # Errors
+    /// As [`Communicator::wait_peer`].
+    pub fn meet(&self, rank: u32, timeout: Duration) -> Result<Peer> {
+        self.shared.check_process()?;
+        let is_of_use = |l: &Arc<Link>| match l.life() {
+            Life::Ready => true,
+            Life::Leaving | Life::Dead => l.inbox().len() > 0,
+            Life::Opening => false,
+        };
+        let found = self
+            .shared
+            .wait_news(self.shared.until(timeout), |s| s.link(Rank(rank)).filter(is_of_use));
+        found.map(|l| self.wrap(l)).map_err(|stop| {
+            stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
+        })
+    }
+
     /// Waits until any peer whose rank is not in `known` has connected.
     ///
     /// # Errors

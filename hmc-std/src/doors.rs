@@ -103,14 +103,14 @@ impl Doors {
         lock(&self.inner).open.is_empty()
     }
 
-    /// Where the oldest TCP door is.
-    pub(crate) fn tcp_addr(&self) -> Option<SocketAddr> {
-        lock(&self.inner).open.iter().find_map(|(_, door)| door.addr())
+    /// Where TCP doors are, oldest first.
+    pub(crate) fn tcp_addrs(&self) -> Vec<SocketAddr> {
+        lock(&self.inner).open.iter().filter_map(|(_, door)| door.addr()).collect()
     }
 
-    /// Where the oldest local door is.
-    pub(crate) fn uds_path(&self) -> Option<PathBuf> {
-        lock(&self.inner).open.iter().find_map(|(_, door)| door.path())
+    /// Where local doors are, oldest first.
+    pub(crate) fn uds_paths(&self) -> Vec<PathBuf> {
+        lock(&self.inner).open.iter().filter_map(|(_, door)| door.path()).collect()
     }
 
     /// Whether a local door is there.

@@ -67,13 +67,25 @@ impl Session {
     /// Where the TCP listener is, with the port that the system chose for port 0: the oldest of several.
     #[must_use]
     pub fn tcp_addr(&self) -> Option<SocketAddr> {
-        self.shared.doors.tcp_addr()
+        self.tcp_addrs().first().copied()
+    }
+
+    /// Where all TCP listeners are, oldest first.
+    #[must_use]
+    pub fn tcp_addrs(&self) -> Vec<SocketAddr> {
+        self.shared.doors.tcp_addrs()
     }
 
     /// Where the control socket is: the oldest of several.
     #[must_use]
     pub fn uds_path(&self) -> Option<PathBuf> {
-        self.shared.doors.uds_path()
+        self.uds_paths().into_iter().next()
+    }
+
+    /// Where all control sockets are, oldest first.
+    #[must_use]
+    pub fn uds_paths(&self) -> Vec<PathBuf> {
+        self.shared.doors.uds_paths()
     }
 
     /// Ends the session in order; see [`Communicator::shutdown`].

@@ -144,6 +144,8 @@ fn doors_open_and_close_while_links_live() {
     assert_eq!(host.tcp_addr(), None);
     let first = host.listen_tcp("127.0.0.1:0").unwrap();
     assert_eq!(host.tcp_addr(), Some(first));
+    let second = host.listen_tcp("127.0.0.1:0").unwrap();
+    assert_eq!((host.tcp_addr(), host.tcp_addrs()), (Some(first), vec![first, second]));
     let mut guests = Vec::new();
     for rank in 1..20 {
         let guest = Session::builder(rank).buffer(4096).redial(false).start().unwrap();
@@ -235,4 +237,21 @@ fn the_end_of_a_session_closes_its_doors_whoever_holds_its_peers() {
     host.shutdown(LONG).unwrap();
     TcpListener::bind(addr).unwrap();
     assert!(!kept.is_connected());
+}
+
+#[test]
+fn who_left_is_met_as_long_as_its_messages_are_unread() {
+    let (a, b) = (session(1), session(2));
+    let peer = b.connect_any(&at(&a), ConnType::Tcp, LONG).unwrap();
+    assert_eq!(a.meet(2, LONG).unwrap().rank().0, 2, "while it is here");
+    peer.send_tag(7).unwrap();
+    peer.send_struct(b"last words").unwrap();
+    drop((peer, b));
+    until("it has left", LONG, || (!a.check_conn(2)).then_some(()));
+    let soon = Duration::from_millis(20);
+    assert_eq!(a.wait_peer(2, soon).unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+    let met = a.meet(2, LONG).unwrap();
+    assert_eq!(met.recv_tag().unwrap(), 7);
+    assert_eq!(a.meet(2, LONG).unwrap().recv_struct().unwrap(), b"last words");
+    assert_eq!(a.meet(2, soon).unwrap_err().kind(), ErrorKind::DeadlineExceeded);
 }

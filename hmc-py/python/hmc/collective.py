@@ -7,6 +7,7 @@ raises on all of them; the group is broken after that.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -14,6 +15,7 @@ import time
 from collections import namedtuple
 
 from . import doors
+from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
 from .errors import DeadlineExceeded, Refused, Unavailable
 from .errors import invalid as _bad
@@ -142,15 +144,22 @@ def alltoall(group, send, recv, *, algo="auto", conn="auto", send_bias=0, recv_b
     ``chunk_bytes`` name places of its staging buffer and change nothing; ``conn`` was chosen when the group was made."""
     if do_self_copy:
         return group.alltoall(send, recv, algo=algo, timeout=timeout)
-    view = memoryview(recv).cast("B") if not hasattr(recv, "element_size") else None
-    if view is None:
-        raise _bad("do_self_copy=False needs an array with the buffer protocol")
+    view = _view(recv)
     block = view.nbytes // len(group)
     own = slice(group.rank * block, (group.rank + 1) * block)
     kept = bytes(view[own])
     group.alltoall(send, recv, algo=algo, timeout=timeout)
     view[own] = kept
     return recv
+
+
+def _view(array):
+    """The bytes of an array, to be kept and put back."""
+    if hasattr(array, "element_size"):
+        import torch
+
+        array = array.detach().view(-1).view(torch.uint8).numpy()
+    return memoryview(array).cast("B")
 
 
 def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl=0, group_id="hmc", ctrl_tcp_port=None,
@@ -167,8 +176,8 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
         ctrl_uds_dir: folder of the local control socket.
         start_servers: whether this call opens the doors; else the session listens already.
         server_barrier: ignored: members connect when all are there.
-        rendezvous: where members meet: ``"tcp://HOST:PORT"``, on which rank 0 listens; ``"file:///FOLDER"``, empty and shared by
-            all; None: ``torch.distributed`` if it is initialised, else ``MASTER_ADDR`` and ``MASTER_PORT``.
+        rendezvous: where members meet: ``"tcp://HOST:PORT"``, on which rank 0 listens; ``"file:///FOLDER"``, shared by all, with no
+            files of a run that failed; None: ``torch.distributed`` if it is initialised, else ``MASTER_ADDR`` and ``MASTER_PORT``.
         rank, world_size: this process's place, 0 to ``world_size`` - 1; by default those of ``torch.distributed``, else of the
             environment (``RANK``, ``WORLD_SIZE``).
         conn: what moves the bytes: ``"auto"`` or a :class:`ConnType`.
@@ -176,8 +185,9 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
 
     Raises ``DeadlineExceeded`` when a member does not come, ``InvalidArgument`` for a place that cannot be.
     """
-    end = time.monotonic() + (30.0 if timeout is None else timeout)
+    end = end_of(timeout)
     dist = _torch_distributed() if rendezvous is None else None
+    folder = None
     rank, world = _place(rank, world_size, dist)
     conn = ConnType.AUTO if conn == "auto" else ConnType(conn)
     if start_servers:
@@ -187,7 +197,7 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
         raise _bad("the session listens on no TCP address: give start_servers=True, or listen=")
     port = int(listens[0].rsplit(":", 1)[1])
     me = GroupMember(session.rank, world, my_ip, port_ucx, port_rdma, port, int(MemoryType.CPU), 0, session.buf.size)
-    table = {"place": rank, "member": me}
+    table = {"group": group_id, "place": rank, "member": me}
     if dist is not None:
         found = [None] * world
         dist.all_gather_object(found, table)
@@ -196,7 +206,8 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
     else:
         where = rendezvous or _from_environment()
         if where.startswith("file://"):
-            found = _meet_in(where.removeprefix("file://"), group_id, table, world, end)
+            folder = where.removeprefix("file://")
+            found = _meet_in(folder, table, world, end)
         else:
             found = _meet_at(session, where, table, rank, world, end)
     members = [GroupMember(*t["member"]) for t in sorted(found, key=lambda t: t["place"])]
@@ -206,12 +217,14 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
     for member in members[:rank]:
         _dial(session, member.rank, doors.tcp(member.ip, member.port_ctrl), conn, end)
     for member in members[rank + 1:]:
-        session.peer(member.rank, _left(end))
-    return Group(session, members, session._core._group(ranks))
-
-
-def _left(end):
-    return max(end - time.monotonic(), 0.0)
+        session.peer(member.rank, left(end))
+    group = Group(session, members, session._core._group(ranks))
+    if folder is not None and world > 1:
+        # All have read all files, and nobody goes before all are gone: the folder can serve again.
+        group.barrier(left(end))
+        os.remove(_file(folder, group_id, rank))
+        group.barrier(left(end))
+    return group
 
 
 def _dial(session, rank, address, conn, end):
@@ -219,11 +232,11 @@ def _dial(session, rank, address, conn, end):
     try:
         if any(p.rank == rank for p in session.peers):
             return
-        session._core._connect(rank, address, conn, _left(end))
+        session._core._connect(rank, address, conn, left(end))
     except Refused as e:
         if e.kind != "duplicate_rank":
             raise
-        session.peer(rank, _left(end))
+        session.peer(rank, left(end))
 
 
 def _torch_distributed():
@@ -257,12 +270,16 @@ def _late(what):
     return DeadlineExceeded(status_t.TIMEOUT, f"{what} in time: the others did not come", kind="deadline_exceeded")
 
 
-def _meet_in(folder, group_id, table, world, end):
+def _file(folder, group_id, place):
+    return os.path.join(folder, f"{group_id}.{place}.json")
+
+
+def _meet_in(folder, table, world, end):
     """Each leaves a file, and reads the others'."""
     import json
 
     os.makedirs(folder, exist_ok=True)
-    name = lambda place: os.path.join(folder, f"{group_id}.{place}.json")
+    name = functools.partial(_file, folder, table["group"])
     own = name(table["place"])
     with open(own + ".new", "w") as f:
         json.dump(table, f)
@@ -289,24 +306,37 @@ def _meet_at(session, address, table, rank, world, end):
         port = host.rsplit(":", 1)[1]
         if not any(a.rsplit(":", 1)[1] == port for a in session.addresses):
             session._core._listen_tcp(host, insecure=doors.warn_once([host.rsplit(":", 1)[0].strip("[]")], False))
-        found, peers, known = [table], [], []
+        found, ranks = [table], []
         while len(found) < world:
-            peer = session._core.any_peer(known, _left(end))
-            known.append(peer.rank)
-            found.append(json.loads(peer.recv(_left(end))))
-            peers.append(peer)
+            other, text = session._core._recv_any(left(end))
+            found.append(_table(text, table))
+            ranks.append(other)
         told = json.dumps(found).encode()
-        for peer in peers:
-            peer.send(told)
+        for other in ranks:
+            session.peer(other, left(end)).send(told, left(end))
         return found
     while True:
         try:
-            peer = session._core._connect(None, address, ConnType.AUTO, _left(end))
+            peer = session._core._connect(None, address, ConnType.AUTO, left(end))
             break
         except (Unavailable, Refused) as e:
             # Nobody listens there yet.
             if isinstance(e, Refused) or time.monotonic() > end:
                 raise
             time.sleep(_LOOK_EVERY)
-    peer.send(json.dumps(table).encode())
-    return json.loads(peer.recv(_left(end)))
+    peer.send(json.dumps(table).encode(), left(end))
+    return json.loads(peer.recv(left(end)))
+
+
+def _table(text, own):
+    """What another member says of itself."""
+    import json
+
+    try:
+        table = json.loads(text)
+        group, place, member = table["group"], table["place"], table["member"]
+    except (ValueError, TypeError, KeyError):
+        raise _bad("a message came that is no member's: nothing else may be sent to rank 0 while a group meets there") from None
+    if group != own["group"] or member[1] != own["member"].world:
+        raise _bad(f"a member of group {group!r} of {member[1]} came to group {own['group']!r} of {own['member'].world}")
+    return table

@@ -92,7 +92,7 @@ def _is_loopback(ip):
 def with_remedy(error, conn):
     """The same error, with how to get the transport."""
     if conn == ConnType.UCX:
-        remedy = ("pip install 'hmc[ucx]' (or './hmc-py[ucx]') brings UCX, as does apt install libucx0; HMC_UCX_LIB names a "
+        remedy = ("pip install './hmc-py[ucx]' (or libucx-cu12) brings UCX, as does apt install libucx0; HMC_UCX_LIB names a "
                   "library; HMC_CONN_FALLBACK=tcp takes another transport")
     elif conn == ConnType.RDMA:
         remedy = ("this version has no RDMA verbs: use conn=ConnType.UCX, which drives RDMA cards, or ConnType.AUTO; "

@@ -13,7 +13,8 @@ import threading
 from . import _hmc, doors, tensors
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, host_only, surroundings
 from .enums import ConnType, MemoryType, status_t
-from .errors import InvalidArgument, NotFound, Refused, Unavailable
+from .deadline import end_of, left
+from .errors import DeadlineExceeded, HMCStatusError, InvalidArgument, NotFound, Refused, Unavailable
 from .errors import invalid as _invalid
 from .older import OlderGuide, nbytes_of
 
@@ -83,6 +84,7 @@ class Session(OlderGuide):
         self._lock = threading.RLock()
         self._insecure = insecure
         self._known = {}
+        self._turns = {}
         # No frame of Python between the caller and the transfer, unless a subclass wants one.
         for name in _HOT:
             if getattr(type(self), name) is getattr(Session, name):
@@ -110,8 +112,14 @@ class Session(OlderGuide):
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        try:
+            self.close()
+        except HMCStatusError as e:
+            if kind is None:
+                raise
+            # What went wrong before is what matters.
+            log.warning("closing: %s", e)
 
     def close(self, timeout=None):
         """Ends the session in order: what was begun ends, the peers hear goodbye, doors close. At most ``timeout`` seconds
@@ -161,16 +169,16 @@ class Session(OlderGuide):
         """The peers that are connected now."""
         return self._core.peers
 
-    def explain(self, peer) -> dict:
+    def explain(self, peer, timeout=None) -> dict:
         """Which transport moves the bytes to a peer (a :class:`Peer` or a rank), and why; see :meth:`Peer.explain`."""
-        return (peer if isinstance(peer, _hmc.Peer) else self._core.peer(peer)).explain()
+        return (peer if isinstance(peer, _hmc.Peer) else self._core.peer(peer, timeout)).explain()
 
     def connect(self, *args, peer_id=None, self_id=None, peer_ip=None, data_port=None, ctrl_tcp_port=None, uds_dir=None,
-                conn=None, ip=None, port=None, timeout=None):
+                conn=None, ip=None, port=None, timeout=None, rank=None, address=None):
         """Connects to a peer, by one of three signatures.
 
         ``connect(rank, address, conn=ConnType.AUTO)`` gives a :class:`Peer`; ``address`` as in :attr:`address`; ``rank=None``
-        takes whoever listens there.
+        takes whoever listens there, as does ``connect(address)``.
 
         ``connect(peer_id=, self_id=, peer_ip=, data_port=, ctrl_tcp_port=, uds_dir=None, conn=ConnType.RDMA)``: the C++
         HMC's. Data is then addressed by ``(peer_ip, data_port, conn)``, tags by ``peer_id``.
@@ -180,18 +188,23 @@ class Session(OlderGuide):
         Raises ``Unavailable`` when nobody answers, or the transport that was named cannot be had, with the remedy (or takes the
         one that ``HMC_CONN_FALLBACK`` names); ``Refused``; ``NoCredentials``; ``DeadlineExceeded``.
         """
-        if args and (args[0] is None or isinstance(args[0], int)) and peer_ip is None:
-            rank, address, *rest = args
-            conn = rest[0] if rest else conn
-            return self._core._connect(rank, address, ConnType.AUTO if conn is None else conn, timeout)
-        if args:
-            names = iter(args)
-            ip = next(names)
-            port = next(names, port)
-            conn = next(names, conn)
-        if peer_ip is None:
-            conn = ConnType.UCX if conn is None else conn
-            return self._connect_old(ip, port, ConnType(conn), timeout)
+        if peer_ip is not None:
+            return self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout)
+        values = iter(args)
+        first = next(values, address if ip is None else ip)
+        by_rank = rank is not None or first is None or isinstance(first, int)
+        if first is None or isinstance(first, int):
+            rank, first = first, next(values, address)
+        if not isinstance(first, str):
+            raise _invalid(f"address={first!r}: give one as a session's `addresses` has them, \"tcp://HOST:PORT\"")
+        if by_rank or "://" in first:
+            conn = next(values, conn)
+            return self._core._connect(rank, first, ConnType.AUTO if conn is None else conn, timeout)
+        port = next(values, port)
+        conn = next(values, conn)
+        return self._connect_old(first, port, ConnType.UCX if conn is None else ConnType(conn), timeout)
+
+    def _connect_ranked(self, peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout):
         conn = ConnType.RDMA if conn is None else ConnType(conn)
         for name, value in (("peer_id", peer_id), ("self_id", self_id)):
             if not isinstance(value, int):
@@ -201,9 +214,7 @@ class Session(OlderGuide):
         with self._lock:
             self._start_as(self_id, [peer_ip])
         address = self._control_address(peer_ip, ctrl_tcp_port, uds_dir)
-        peer = self._reach(peer_id, address, conn, timeout)
-        self._learn(peer_ip, data_port, conn, peer)
-        return None
+        self._learn(peer_ip, data_port, conn, self._reach(peer_id, address, conn, timeout))
 
     def _learn(self, ip, port, conn, peer):
         self._core._know(ip, port, conn, peer)
@@ -365,7 +376,7 @@ class Session(OlderGuide):
     def wait(self, wr_id, timeout=None):
         """Waits for one number or a list of them, all of them to their ends, then raises the first failure. One that has not
         ended in time can be waited for again."""
-        self._core._wait([wr_id] if isinstance(wr_id, int) else list(wr_id), timeout)
+        self._core._wait([wr_id] if hasattr(wr_id, "__index__") else list(wr_id), timeout)
 
     def buffer_put_then_put(self, ip, port, data, *, local_off=0, remote_off=0, conn=ConnType.RDMA, nbytes=None, device=None,
                             timeout=None) -> int:
@@ -399,9 +410,10 @@ class Session(OlderGuide):
 
     # ---- tags ----
 
-    def ctrl_send(self, peer, tag):
-        """Sends a tag, 0 to 2**64-1, to a rank. Whoever receives it can read what was put (and waited for) before."""
-        self._core._ctrl_send(peer, tag)
+    def ctrl_send(self, peer, tag, timeout=None):
+        """Sends a tag, 0 to 2**64-1, to a rank. Whoever receives it can read what was put (and waited for) before. Waits
+        while the peer does not receive what was sent before."""
+        self._core._ctrl_send(peer, tag, timeout)
 
     def ctrl_recv(self, peer, timeout=None) -> int:
         """Receives the oldest tag of a rank, waiting for the rank to connect if need be."""
@@ -409,29 +421,45 @@ class Session(OlderGuide):
 
     # ---- tensors, by rank ----
 
-    def isend(self, tensor, dst, tag=0):
+    def isend(self, tensor, dst, tag=0, *, timeout=None):
         """Begins to send a tensor or array to rank ``dst``, with its shape and dtype, from where it lies; it must not change
-        until the :class:`TensorOp` that is returned has ended. ``tag``: 0 to 2**64-1, compared by the receiver."""
-        peer = self._core.peer(dst)
+        until the :class:`TensorOp` that is returned has ended. ``tag``: 0 to 2**64-1, compared by the receiver.
+
+        Waits for the rank to connect, ``timeout`` seconds at most."""
+        peer = self._core.peer(dst, timeout)
         with self._lock:  # a header and its bytes are neighbours
             return tensors.isend(peer, tensor, tag)
 
-    def irecv(self, tensor, src, tag=None):
+    def irecv(self, tensor, src, tag=None, *, timeout=None):
         """Begins to receive rank ``src``'s next tensor into ``tensor``: same dtype and shape, writable, C-contiguous. Tensors
-        of one rank come in the order in which they were sent; with ``tag``, the next one must have it."""
-        peer = self._core.peer(src)
+        of one rank come in the order in which they were sent; with ``tag``, the next one must have it. Waits for the rank
+        to connect as :meth:`isend`."""
+        peer = self._core.peer(src, timeout)
         with self._lock:
             return tensors.irecv(peer, tensor, tag)
 
     def send(self, tensor, dst, tag=0, timeout=None):
         """Sends a tensor and returns when rank ``dst`` has it."""
-        self.isend(tensor, dst, tag).wait(timeout)
+        end = end_of(timeout)
+        self.isend(tensor, dst, tag, timeout=timeout).wait(left(end))
 
     def recv(self, tensor=None, src=0, tag=None, *, like="numpy", timeout=None):
-        """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it."""
-        if tensor is None:
-            return tensors.recv_new(self._core.peer(src, timeout), like, timeout)
-        return self.irecv(tensor, src, tag).wait(timeout)
+        """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it.
+
+        Threads that receive new ones of a rank wait for each other: how many bytes follow, the first ones tell."""
+        end = end_of(timeout)
+        if tensor is not None:
+            return self.irecv(tensor, src, tag, timeout=timeout).wait(left(end))
+        peer = self._core.peer(src, timeout)
+        with self._lock:
+            turn = self._turns.setdefault(src, threading.Lock())
+        if not turn.acquire(timeout=left(end)):
+            raise DeadlineExceeded(status_t.TIMEOUT, f"another thread still receives of rank {src}", kind="deadline_exceeded",
+                                   peer=src)
+        try:
+            return tensors.recv_new(peer, tag, like, end)
+        finally:
+            turn.release()
 
     def batch_isend_irecv(self, ops) -> list:
         """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections import namedtuple
 
+from .deadline import end_of, left
+from .errors import InvalidArgument
 from .errors import invalid as _bad
 
 __all__ = ["Meta", "P2POp", "TensorOp", "describe"]
@@ -37,7 +39,7 @@ class Meta(namedtuple("Meta", "dtype shape nbytes tag")):
     def unpack(cls, header) -> "Meta":
         """Reads a header."""
         magic, version, ndim, name, tag, nbytes, *extents = _HEADER.unpack(header)
-        if magic != _MAGIC or version != _VERSION or ndim > MAX_DIMS:
+        if magic != _MAGIC or version != _VERSION or ndim > MAX_DIMS or min(extents) < 0:
             raise _bad("a message came that is no tensor: the peer's calls and ours are out of step")
         return cls(name.rstrip(b"\0").decode(), tuple(extents[:ndim]), nbytes, tag)
 
@@ -80,14 +82,23 @@ class TensorOp:
         """Waits for the end and returns the tensor. Raises ``DeadlineExceeded`` when it has not ended within ``timeout``
         seconds (default 30; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
         tag than the tensor, else why it failed."""
+        end = end_of(timeout)
         for op in self._ops:
-            op.wait(timeout)
+            try:
+                op.wait(left(end))
+            except InvalidArgument:
+                self._explain()
+                raise
         return self._ended()
 
     def _ended(self):
-        if self._check is not None:
-            self._check()
+        self._explain()
         return self.tensor
+
+    def _explain(self):
+        """Raises when what came is not what was expected: it says more than a length that does not fit."""
+        if self._check is not None and self._ops[0].done():
+            self._check()
 
     def done(self) -> bool:
         """Whether it has ended. Waits for nothing."""
@@ -100,7 +111,11 @@ class TensorOp:
 
     def __await__(self):
         for op in self._ops:
-            yield from op.__await__()
+            try:
+                yield from op.__await__()
+            except InvalidArgument:
+                self._explain()
+                raise
         return self._ended()
 
 
@@ -118,22 +133,27 @@ def irecv(peer, tensor, tag=None) -> TensorOp:
 
     def check():
         came = Meta.unpack(header)
-        if tag is not None and came.tag != tag:
-            raise _bad(f"a tensor with tag {came.tag} came where tag {tag} was expected")
+        _expect(tag, came)
         if (came.dtype, came.shape) != (want.dtype, want.shape):
             raise _bad(f"a tensor of {came.dtype}{list(came.shape)} came into one of {want.dtype}{list(want.shape)}")
 
     return TensorOp(tensor, peer.irecv_data(header), peer.irecv_data(tensor), check, header)
 
 
-def recv_new(peer, like="numpy", timeout=None):
-    """Receives a peer's next tensor into a new one. ``like``: ``"numpy"`` or ``"torch"``."""
+def recv_new(peer, tag, like, end):
+    """Receives a peer's next tensor into a new one until ``end``. ``like``: ``"numpy"`` or ``"torch"``."""
     header = bytearray(_HEADER.size)
-    peer.recv_data(header, timeout)
+    peer.recv_data(header, left(end))
     meta = Meta.unpack(header)
     tensor = _empty(meta, like)
-    peer.recv_data(tensor, timeout)
+    peer.recv_data(tensor, left(end))
+    _expect(tag, meta)
     return tensor
+
+
+def _expect(tag, meta):
+    if tag is not None and meta.tag != tag:
+        raise _bad(f"a tensor with tag {meta.tag} came where tag {tag} was expected")
 
 
 def _empty(meta, like):

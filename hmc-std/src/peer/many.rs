@@ -10,6 +10,7 @@ use crate::future::OpFuture;
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link, Watch};
 use crate::op::OpId;
+use crate::until::Until;
 use hmc_core::pipeline::{Advance, Pipeline};
 use hmc_core::time::Duration;
 use hmc_core::work::Opcode;
@@ -75,6 +76,10 @@ impl Peer {
     /// # Errors
     /// `Stale` when it was prepared for another life of the peer; else as [`Peer::put_nb`].
     pub fn post_batch(&self, batch: &Batch) -> Result<OpId> {
+        self.post_batch_by(batch, self.until())
+    }
+
+    fn post_batch_by(&self, batch: &Batch, until: Until) -> Result<OpId> {
         if batch.link != self.link.serial {
             return Err(Error::new(
                 ErrorKind::Stale,
@@ -82,7 +87,6 @@ impl Peer {
             )
             .with_peer(self.rank()));
         }
-        let until = self.until();
         let hold = Hold { region: Some(batch.region.clone()), ..Hold::default() };
         let op = self.submit(opcode(batch.direction), until, hold, |data, hold| {
             data.post_list(&batch.list, until.at, hold)
@@ -97,6 +101,14 @@ impl Peer {
     /// # Errors
     /// As [`Peer::post_batch`] and [`Peer::put`]; some of the copies may have been done.
     pub fn run_batch(&self, batch: &Batch) -> Result<()> {
+        self.run_batch_within(batch, self.shared.config.deadline)
+    }
+
+    /// As [`Peer::run_batch`], within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Peer::run_batch`].
+    pub fn run_batch_within(&self, batch: &Batch, timeout: std::time::Duration) -> Result<()> {
         self.shared.check_process()?;
         if batch.link == self.link.serial && self.link.life() == Life::Ready {
             let mut data = self.link.data();
@@ -105,9 +117,9 @@ impl Peer {
                 return Ok(());
             }
         }
-        let op = self.post_batch(batch)?;
+        let op = self.post_batch_by(batch, self.shared.until(timeout))?;
         // Nobody knows its name: what is not over runs on by itself.
-        self.wait(op).map(drop).inspect_err(|_| self.abandon(op.op))
+        self.wait_within(op, timeout).map(drop).inspect_err(|_| self.abandon(op.op))
     }
 
     /// Puts a long range in chunks of `chunk` bytes with at most `max_inflight` of them under way.

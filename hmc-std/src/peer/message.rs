@@ -16,7 +16,15 @@ impl Peer {
     /// # Errors
     /// `PeerDead`, `Closed`; `DeadlineExceeded` or `Interrupted` when the peer does not receive.
     pub fn send_tag(&self, tag: u64) -> Result<()> {
-        self.send(&Wire::Tag(tag))
+        self.send(&Wire::Tag(tag), self.shared.config.deadline)
+    }
+
+    /// As [`Peer::send_tag`], within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Peer::send_tag`].
+    pub fn send_tag_within(&self, tag: u64, timeout: Duration) -> Result<()> {
+        self.send(&Wire::Tag(tag), timeout)
     }
 
     /// Sends a 32-bit number.
@@ -24,7 +32,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_tag`].
     pub fn send_int(&self, n: i32) -> Result<()> {
-        self.send(&Wire::Int32(n))
+        self.send(&Wire::Int32(n), self.shared.config.deadline)
     }
 
     /// Sends opaque bytes, at most 1 MiB.
@@ -32,21 +40,30 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_tag`]; `Range` when they are too long.
     pub fn send_struct(&self, bytes: &[u8]) -> Result<()> {
+        self.send_struct_within(bytes, self.shared.config.deadline)
+    }
+
+    /// As [`Peer::send_struct`], within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Peer::send_struct`].
+    pub fn send_struct_within(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
         let limit = u64::from(hmc_core::limits::MAX_FRAME_BYTES);
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         hmc_core::span::Extent::new(limit).span(Side::Local, 0, len)?;
-        self.send(&Wire::Struct(bytes))
+        self.send(&Wire::Struct(bytes), timeout)
     }
 
     /// Sends a message, waiting for room when the peer does not read as fast as we send.
-    fn send(&self, m: &Wire<'_>) -> Result<()> {
+    fn send(&self, m: &Wire<'_>, timeout: Duration) -> Result<()> {
         self.shared.check_process()?;
         let attempt = |link: &Link| match link.check_open().and_then(|()| link.send(m)) {
             Err(e) if e.kind() == ErrorKind::Full => None,
             r => Some(r),
         };
         attempt(&self.link).unwrap_or_else(|| {
-            self.link.drive(Watch::Both, self.until(), attempt).unwrap_or_else(|stop| {
+            let until = self.shared.until(timeout);
+            self.link.drive(Watch::Both, until, attempt).unwrap_or_else(|stop| {
                 Err(stop.error("sending: the peer does not receive").with_peer(self.rank()))
             })
         })
