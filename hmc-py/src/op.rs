@@ -32,6 +32,13 @@ enum State {
 ///
 /// ``wait()`` returns the bytes moved or raises why it failed; it can be awaited in asyncio. The arrays that it uses are
 /// held until nothing touches them any more, whoever drops what. Dropping an operation abandons it: it runs on.
+///
+/// >>> import asyncio, hmc
+/// >>> async def both(peer):
+/// ...     return await peer.put_nb(b"ab"), await peer.put_nb(b"cde", 2)
+/// >>> with hmc.Session(rank=0, buffer_size=16) as s:
+/// ...     asyncio.run(both(s.loopback())), s.buffer.read(5)
+/// ((2, 3), bytearray(b'abcde'))
 #[pyclass(module = "hmc._hmc", frozen, subclass)]
 pub(crate) struct Op {
     peer: Peer,

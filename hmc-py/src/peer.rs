@@ -21,6 +21,16 @@ use crate::{time, told};
 /// Belongs to one life of the peer: when that is over every call raises ``PeerDead``, also after the peer came back; ask the
 /// session for a new one then. All methods may be called from any thread; blocking ones let other Python threads run, take
 /// ``timeout`` in seconds (default 30) and give way to Ctrl-C on the main thread.
+///
+/// >>> import hmc
+/// >>> with hmc.Session(rank=0, buffer_size=4096) as s:
+/// ...     peer = s.loopback()                      # or s.connect(1, "tcp://..."), s.peer(1)
+/// ...     peer.put(b"some bytes", remote_offset=100)
+/// ...     out = bytearray(4)
+/// ...     peer.get(out, remote_offset=105)
+/// ...     peer.put_notify(b"more", tag=7)
+/// ...     out, peer.recv_notify(), peer.conn
+/// (bytearray(b'byte'), 7, 'loopback')
 #[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
 pub(crate) struct Peer {
     pub(crate) inner: StdPeer,
@@ -40,6 +50,13 @@ struct Ends {
 ///
 /// ``run()`` does them and returns when all are done; ``post()`` begins them as one operation. Belongs to one life of the
 /// peer.
+///
+/// >>> import hmc
+/// >>> with hmc.Session(rank=0, buffer_size=4096) as s:
+/// ...     batch = s.loopback().prepare_put([(0, 100, 2), (2, 200, 3)], b"abcde")
+/// ...     batch.run()
+/// ...     len(batch), s.buffer.read(2, 100), s.buffer.read(3, 200)
+/// (2, bytearray(b'ab'), bytearray(b'cde'))
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct Batch {
     peer: StdPeer,
@@ -265,6 +282,14 @@ impl Peer {
 
     /// Exposes ``nbytes`` bytes at ``offset`` of a region to this peer, who finds them by ``label`` (0 to 2**64-1). What it
     /// may do: ``"r"``, ``"w"`` or ``"rw"`` (a read-only array: ``"r"``).
+    ///
+    /// >>> import hmc
+    /// >>> with hmc.Session(rank=0, buffer_size=0) as s:
+    /// ...     peer, memory = s.loopback(), bytearray(10)
+    /// ...     with peer.expose(s.register(memory), label=3, access="w"):
+    /// ...         peer.put(b"there", window=peer.window(3))
+    /// ...     memory
+    /// bytearray(b'there\x00\x00\x00\x00\x00')
     #[pyo3(signature = (region, label, *, access = "rw", offset = 0, nbytes = None))]
     fn expose(
         &self,

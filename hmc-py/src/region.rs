@@ -20,6 +20,13 @@ const LONG: usize = 64 << 10;
 ///
 /// Offsets and lengths are in bytes. Peers may read and write exposed memory at any time; copies are safe against that.
 /// ``memoryview(region)``, ``numpy.frombuffer(region, dtype)`` and ``numpy.from_dlpack(region)`` see the bytes in place.
+///
+/// >>> import hmc
+/// >>> with hmc.Session(rank=0, buffer_size=0) as s:
+/// ...     region = s.allocate(8)
+/// ...     n = region.write(b"bytes", offset=1)
+/// ...     n, region.read(5, 1), bytes(memoryview(region)), region.readonly
+/// (5, bytearray(b'bytes'), b'\x00bytes\x00\x00', False)
 #[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
 pub(crate) struct Region {
     pub(crate) buffer: ConnBuffer,

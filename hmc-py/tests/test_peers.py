@@ -339,7 +339,7 @@ def test_what_is_told_of_a_peer(pair):
 
 def test_a_session_is_a_peer_of_itself():
     with hmc.Session(rank=3, buffer_size=4096) as s:
-        me = s._core._loopback()
+        me = s.loopback()
         me.put(b"to myself", 100)
         assert s.buffer.read(9, 100) == b"to myself" and me.conn == "loopback"
 

@@ -164,6 +164,10 @@ class Session(OlderGuide):
         """The :class:`Peer` of that rank, waiting until it has connected."""
         return self._core.peer(rank, timeout)
 
+    def loopback(self) -> "_hmc.Peer":
+        """This session as a :class:`Peer` of itself: transfers within its own memory."""
+        return self._core._loopback()
+
     @property
     def peers(self) -> list:
         """The peers that are connected now."""
