@@ -12,33 +12,38 @@ import weakref
 
 from . import _hmc
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._hmc import Op
+
 __all__ = ["awaitable"]
 
-_lines = weakref.WeakKeyDictionary()
+_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = weakref.WeakKeyDictionary()
 
 
 class _Line:
     """What one event loop waits for."""
 
-    def __init__(self, loop):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.bell = _hmc.Bell()
         self.keys = itertools.count(1)
-        self.waiting = {}
+        self.waiting: dict[int, tuple[Op, asyncio.Future[int]]] = {}
         loop.add_reader(self.bell.fileno(), self.rung)
 
-    def rung(self):
+    def rung(self) -> None:
         for key in self.bell.take():
-            op, future = self.waiting.pop(key, (None, None))
-            if op is None or future.done():
+            found = self.waiting.pop(key, None)
+            if found is None or found[1].done():
                 continue
+            op, future = found
             if not op._watch(self.bell, key):
                 # Rung for nothing: it waits on.
                 self.waiting[key] = (op, future)
                 continue
             settle(op, future)
 
-    def add(self, op, loop):
-        future = loop.create_future()
+    def add(self, op: Op, loop: asyncio.AbstractEventLoop) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = loop.create_future()
         key = next(self.keys)
         self.waiting[key] = (op, future)
         if op._watch(self.bell, key):
@@ -48,12 +53,12 @@ class _Line:
             future.add_done_callback(lambda f: self.cancelled(f, key))
         return future
 
-    def cancelled(self, future, key):
+    def cancelled(self, future: asyncio.Future[int], key: int) -> None:
         if future.cancelled() and (found := self.waiting.pop(key, None)):
             found[0].cancel()
 
 
-def settle(op, future):
+def settle(op: Op, future: asyncio.Future[int]) -> None:
     """Hands the result of an operation that has ended to its future."""
     try:
         future.set_result(op.wait(0))
@@ -61,7 +66,7 @@ def settle(op, future):
         future.set_exception(e)
 
 
-def awaitable(op):
+def awaitable(op: Op) -> asyncio.Future[int]:
     """A future of the running loop that ends with the operation. Cancelling it cancels the operation."""
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)

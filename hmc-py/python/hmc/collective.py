@@ -21,13 +21,43 @@ from .errors import DeadlineExceeded, Refused, Unavailable
 from .errors import invalid as _bad
 from .tensors import describe
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+    from typing import Any, Literal, NamedTuple, TypedDict, overload
+
+    from ._hmc import RawGroup
+    from .session import Session
+    from .typing import A, ArrayLike, Exchange, Reduction, StrPath
+
+    class _Member(NamedTuple):
+        rank: int
+        world: int
+        ip: str
+        port_ucx: int
+        port_rdma: int
+        port_ctrl: int
+        mem_type: int
+        device_id: int
+        buffer_size: int
+
+    class _Table(TypedDict):
+        """What members tell each other. ``member`` is a :class:`GroupMember`; of others, the list that JSON makes of it."""
+
+        group: str
+        place: int
+        member: Any
+else:
+    _Member = namedtuple("GroupMember", "rank world ip port_ucx port_rdma port_ctrl mem_type device_id buffer_size")
+
 __all__ = ["Group", "GroupMember", "alltoall", "init_group"]
 
 #: How often somebody who waits for others' files, or for an address to be there, looks again.
 _LOOK_EVERY = 0.02
 
 
-class GroupMember(namedtuple("GroupMember", "rank world ip port_ucx port_rdma port_ctrl mem_type device_id buffer_size")):
+class GroupMember(_Member):
     """What the others know of a member: numbers, and its address as a text. ``rank`` is its session's."""
 
     __slots__ = ()
@@ -44,7 +74,7 @@ class Group:
     ``DeadlineExceeded``; later calls on the group raise at once.
     """
 
-    def __init__(self, session, members, raw):
+    def __init__(self, session: Session, members: Iterable[GroupMember], raw: RawGroup) -> None:
         self.session = session
         self.members = sorted(members, key=lambda m: m.rank)
         self._raw = raw
@@ -60,7 +90,7 @@ class Group:
         """How many members."""
         return len(self.ranks)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.ranks)
 
     @property
@@ -73,41 +103,48 @@ class Group:
         """The position after this one, in a ring."""
         return (self.rank + 1) % len(self)
 
-    def peer(self, r) -> GroupMember:
+    def peer(self, r: int) -> GroupMember:
         """What is known of the member at position ``r``."""
         return self.members[r]
 
-    def port_for(self, conn, r=None) -> int:
+    def port_for(self, conn: ConnType, r: int | None = None) -> int:
         """The data port of a member, this one if none is named."""
         member = self.members[self.rank if r is None else r]
         return member.port_ucx if ConnType(conn) == ConnType.UCX else member.port_rdma
 
-    def barrier(self, timeout=None):
+    def barrier(self, timeout: float | None = None) -> None:
         """Returns when all members have called it."""
         self._raw.barrier(timeout)
 
-    def broadcast(self, array, root=0, timeout=None):
+    def broadcast(self, array: A, root: int = 0, timeout: float | None = None) -> A:
         """Copies the array of the member at position ``root`` to all others'; returns it."""
         self._raw.broadcast(array, root, timeout)
         return array
 
-    def gather(self, send, recv=None, root=0, timeout=None):
+    if TYPE_CHECKING:
+        @overload
+        def gather(self, send: ArrayLike, recv: A, root: int = 0, timeout: float | None = None) -> A: ...
+        @overload
+        def gather(self, send: ArrayLike, recv: None = None, root: int = 0, timeout: float | None = None) -> None: ...
+
+    def gather(self, send: ArrayLike, recv: ArrayLike | None = None, root: int = 0,
+               timeout: float | None = None) -> ArrayLike | None:
         """Copies every member's ``send`` to ``recv`` at ``root``, in order; elsewhere ``recv`` is not used."""
         self._raw.gather(send, bytearray() if recv is None else recv, root, timeout)
         return recv
 
-    def scatter(self, send, recv, root=0, timeout=None):
+    def scatter(self, send: ArrayLike | None, recv: A, root: int = 0, timeout: float | None = None) -> A:
         """Gives each member its block of ``send`` at ``root``; elsewhere ``send`` is not used and may be None."""
         self._raw.scatter(b"" if send is None else send, recv, root, timeout)
         return recv
 
-    def allgather(self, send, recv, timeout=None):
+    def allgather(self, send: ArrayLike, recv: A, timeout: float | None = None) -> A:
         """Copies every member's ``send`` to every ``recv``, in order: ``recv`` has ``world_size`` times its bytes."""
         _same_dtype(send, recv)
         self._raw.allgather(send, recv, timeout)
         return recv
 
-    def alltoall(self, send, recv, *, algo="auto", timeout=None):
+    def alltoall(self, send: ArrayLike, recv: A, *, algo: Exchange = "auto", timeout: float | None = None) -> A:
         """Gives each member its block of ``send`` and takes one of each into ``recv``, in order. Both have as many bytes, a
         multiple of ``world_size``. ``algo``: ``"direct"`` (all at once), ``"ring"`` (one partner at a time), ``"auto"``."""
         _same_dtype(send, recv)
@@ -117,29 +154,30 @@ class Group:
         self._raw.alltoall(send, recv, algo, timeout)
         return recv
 
-    def reduce_scatter(self, send, recv, op="sum", timeout=None):
+    def reduce_scatter(self, send: ArrayLike, recv: A, op: Reduction = "sum", timeout: float | None = None) -> A:
         """Reduces all members' ``send``, number by number, and gives each its block: ``send`` has ``world_size`` times the
         bytes of ``recv``. ``op``: ``"sum"``, ``"prod"``, ``"min"``, ``"max"``. Whole numbers wrap around; float16 and bfloat16 are
         rounded after each step."""
         self._raw.reduce_scatter(send, recv, _same_dtype(send, recv), op, timeout)
         return recv
 
-    def allreduce(self, array, op="sum", timeout=None):
+    def allreduce(self, array: A, op: Reduction = "sum", timeout: float | None = None) -> A:
         """Reduces all members' arrays, number by number, in place; all get the same bits. Returns the array. ``op`` as in
         :meth:`reduce_scatter`."""
         self._raw.allreduce(array, describe(array).dtype, op, timeout)
         return array
 
 
-def _same_dtype(send, recv):
+def _same_dtype(send: ArrayLike, recv: ArrayLike) -> str:
     a, b = describe(send).dtype, describe(recv).dtype
     if a != b:
         raise _bad(f"what is sent is of {a}, what is received of {b}")
     return a
 
 
-def alltoall(group, send, recv, *, algo="auto", conn="auto", send_bias=0, recv_bias=None, chunk_bytes=4 << 20, do_self_copy=True,
-             timeout=None):
+def alltoall(group: Group, send: ArrayLike, recv: A, *, algo: Exchange = "auto",
+             conn: ConnType | str = "auto", send_bias: int = 0, recv_bias: int | None = None, chunk_bytes: int = 4 << 20,
+             do_self_copy: bool = True, timeout: float | None = None) -> A:
     """The C++ HMC's call; see :meth:`Group.alltoall`. Arrays are used where they lie: ``send_bias``, ``recv_bias`` and
     ``chunk_bytes`` name places of its staging buffer and change nothing; ``conn`` was chosen when the group was made."""
     if do_self_copy:
@@ -153,7 +191,7 @@ def alltoall(group, send, recv, *, algo="auto", conn="auto", send_bias=0, recv_b
     return recv
 
 
-def _view(array):
+def _view(array: Any) -> memoryview:
     """The bytes of an array, to be kept and put back."""
     if hasattr(array, "element_size"):
         import torch
@@ -162,9 +200,10 @@ def _view(array):
     return memoryview(array).cast("B")
 
 
-def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl=0, group_id="hmc", ctrl_tcp_port=None,
-               ctrl_uds_dir=None, start_servers=True, server_barrier=True, rendezvous=None, rank=None, world_size=None, conn="auto",
-               timeout=None) -> Group:
+def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0, port_rdma: int = 0, port_ctrl: int = 0,
+               group_id: str = "hmc", ctrl_tcp_port: int | None = None, ctrl_uds_dir: StrPath | None = None,
+               start_servers: bool = True, server_barrier: bool = True, rendezvous: str | None = None, rank: int | None = None,
+               world_size: int | None = None, conn: ConnType | Literal["auto"] = "auto", timeout: float | None = None) -> Group:
     """Brings a group together and connects its members with each other.
 
     Args:
@@ -197,9 +236,9 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
         raise _bad("the session listens on no TCP address: give start_servers=True, or listen=")
     port = int(listens[0].rsplit(":", 1)[1])
     me = GroupMember(session.rank, world, my_ip, port_ucx, port_rdma, port, int(MemoryType.CPU), 0, session.buf.size)
-    table = {"group": group_id, "place": rank, "member": me}
+    table: _Table = {"group": group_id, "place": rank, "member": me}
     if dist is not None:
-        found = [None] * world
+        found: list[Any] = [None] * world
         dist.all_gather_object(found, table)
     elif world == 1:
         found = [table]
@@ -227,7 +266,7 @@ def init_group(*, session, my_ip="127.0.0.1", port_ucx=0, port_rdma=0, port_ctrl
     return group
 
 
-def _dial(session, rank, address, conn, end):
+def _dial(session: Session, rank: int, address: str, conn: ConnType, end: float) -> None:
     """Connects, unless the other end did."""
     try:
         if any(p.rank == rank for p in session.peers):
@@ -239,13 +278,13 @@ def _dial(session, rank, address, conn, end):
         session.peer(rank, left(end))
 
 
-def _torch_distributed():
+def _torch_distributed() -> ModuleType | None:
     torch = sys.modules.get("torch")
-    dist = getattr(torch, "distributed", None)
+    dist: ModuleType | None = getattr(torch, "distributed", None)
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
-def _place(rank, world, dist):
+def _place(rank: int | str | None, world: int | str | None, dist: ModuleType | None) -> tuple[int, int]:
     if dist is not None:
         rank = dist.get_rank() if rank is None else rank
         world = dist.get_world_size() if world is None else world
@@ -259,22 +298,22 @@ def _place(rank, world, dist):
     return rank, world
 
 
-def _from_environment():
+def _from_environment() -> str:
     addr, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if not addr or not port:
         raise _bad("give rendezvous=\"tcp://HOST:PORT\" or \"file:///FOLDER\", or set MASTER_ADDR and MASTER_PORT")
     return f"tcp://{addr}:{port}"
 
 
-def _late(what):
+def _late(what: str) -> DeadlineExceeded:
     return DeadlineExceeded(status_t.TIMEOUT, f"{what} in time: the others did not come", kind="deadline_exceeded")
 
 
-def _file(folder, group_id, place):
+def _file(folder: str, group_id: str, place: int) -> str:
     return os.path.join(folder, f"{group_id}.{place}.json")
 
 
-def _meet_in(folder, table, world, end):
+def _meet_in(folder: str, table: _Table, world: int, end: float) -> list[_Table]:
     """Each leaves a file, and reads the others'."""
     import json
 
@@ -284,7 +323,7 @@ def _meet_in(folder, table, world, end):
     with open(own + ".new", "w") as f:
         json.dump(table, f)
     os.replace(own + ".new", own)
-    found = {}
+    found: dict[int, _Table] = {}
     while True:
         for place in range(world):
             if place not in found and os.path.exists(name(place)):
@@ -297,7 +336,7 @@ def _meet_in(folder, table, world, end):
         time.sleep(_LOOK_EVERY)
 
 
-def _meet_at(session, address, table, rank, world, end):
+def _meet_at(session: Session, address: str, table: _Table, rank: int, world: int, end: float) -> list[_Table]:
     """Rank 0 listens there, hears all, and tells all."""
     import json
 
@@ -306,7 +345,8 @@ def _meet_at(session, address, table, rank, world, end):
         port = host.rsplit(":", 1)[1]
         if not any(a.rsplit(":", 1)[1] == port for a in session.addresses):
             session._core._listen_tcp(host, insecure=doors.warn_once([host.rsplit(":", 1)[0].strip("[]")], False))
-        found, ranks = [table], []
+        found = [table]
+        ranks: list[int] = []
         while len(found) < world:
             other, text = session._core._recv_any(left(end))
             found.append(_table(text, table))
@@ -325,15 +365,16 @@ def _meet_at(session, address, table, rank, world, end):
                 raise
             time.sleep(_LOOK_EVERY)
     peer.send(json.dumps(table).encode(), left(end))
-    return json.loads(peer.recv(left(end)))
+    members: list[_Table] = json.loads(peer.recv(left(end)))
+    return members
 
 
-def _table(text, own):
+def _table(text: bytes, own: _Table) -> _Table:
     """What another member says of itself."""
     import json
 
     try:
-        table = json.loads(text)
+        table: _Table = json.loads(text)
         group, place, member = table["group"], table["place"], table["member"]
     except (ValueError, TypeError, KeyError):
         raise _bad("a message came that is no member's: nothing else may be sent to rank 0 while a group meets there") from None

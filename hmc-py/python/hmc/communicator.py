@@ -14,16 +14,27 @@ from .enums import ConnType, CtrlTransport, MemoryType, status_t
 from .errors import HMCStatusError, InvalidArgument
 from .session import Session
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Protocol
+
+    from .typing import ArrayLike, P, StrPath
+
+    class _HasConnBuffer(Protocol):
+        @property
+        def conn_buffer(self) -> ConnBuffer: ...
+
 __all__ = ["Buffer", "Communicator", "CtrlLink", "Memory", "memory_supported", "memory_type_from_torch_tensor"]
 
 log = logging.getLogger("hmc")
 
 
-def _status(method):
+def _status(method: Callable[P, object]) -> Callable[P, status_t]:
     """A method that answers with a status: SUCCESS, or that of the exception, whose words go to the log."""
 
     @functools.wraps(method)
-    def call(*args, **kwargs):
+    def call(*args: P.args, **kwargs: P.kwargs) -> status_t:
         try:
             method(*args, **kwargs)
         except HMCStatusError as e:
@@ -39,13 +50,14 @@ class CtrlLink:
 
     __slots__ = ("transport", "ip", "port", "uds_path")
 
-    def __init__(self, transport=CtrlTransport.TCP, ip="", port=0, uds_path=""):
+    def __init__(self, transport: CtrlTransport = CtrlTransport.TCP, ip: str = "", port: int = 0,
+                 uds_path: StrPath = "") -> None:
         self.transport = transport
         self.ip = ip
         self.port = port
         self.uds_path = uds_path
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"CtrlLink({self.transport.name}, ip={self.ip!r}, port={self.port}, uds_path={self.uds_path!r})"
 
 
@@ -54,12 +66,13 @@ class Communicator:
 
     CtrlTransport = CtrlTransport
 
-    def __init__(self, buffer, num_chs=1):
+    def __init__(self, buffer: ConnBuffer | _HasConnBuffer, num_chs: int = 1) -> None:
         buf = buffer if isinstance(buffer, (IOBuffer, ConnBuffer)) else buffer.conn_buffer
         self.session = Session(buf, num_chs)
 
     @_status
-    def initServer(self, bind_ip, data_port, ctrl_tcp_port, ctrl_uds_path="", connType=ConnType.RDMA, self_id=0):
+    def initServer(self, bind_ip: str, data_port: int, ctrl_tcp_port: int, ctrl_uds_path: StrPath = "",
+                   connType: ConnType = ConnType.RDMA, self_id: int = 0) -> None:
         """Listens for peers. ``ctrl_uds_path`` names the socket of ``udsPathFor``, which also tells the rank."""
         ports = {"ucx_port": data_port} if connType == ConnType.UCX else {"rdma_port": data_port}
         folder, rank = _split(ctrl_uds_path)
@@ -67,12 +80,13 @@ class Communicator:
                                  self_id=self_id if rank is None else rank, **ports)
 
     @_status
-    def closeServer(self):
+    def closeServer(self) -> None:
         """Stops listening. Connections live on."""
         self.session.close_server()
 
     @_status
-    def connectTo(self, peer_id, self_id, peer_ip, data_port, link, connType=ConnType.RDMA):
+    def connectTo(self, peer_id: int, self_id: int, peer_ip: str, data_port: int, link: CtrlLink,
+                  connType: ConnType = ConnType.RDMA) -> None:
         """Connects to a peer whose control listener is at ``link``."""
         session = self.session
         with session._lock:
@@ -84,68 +98,70 @@ class Communicator:
         session._learn(peer_ip, data_port, connType, session._reach(peer_id, address, connType, None))
 
     @_status
-    def disConnect(self, ip, port, connType=ConnType.RDMA):
+    def disConnect(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> None:
         """Ends the link to a peer."""
         self.session.disconnect(ip, port, connType)
 
-    def checkConn(self, ip, port, connType=ConnType.RDMA):
+    def checkConn(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> status_t:
         """SUCCESS when the peer is connected now, else NOT_FOUND."""
         return status_t.SUCCESS if self.session.check_conn(ip, port, connType) else status_t.NOT_FOUND
 
     @_status
-    def put(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA):
+    def put(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> None:
         """Copies from our buffer to the peer's; the peer can read it when this returns."""
         self.session.put_remote(ip, port, local_off, remote_off, size, connType)
 
     @_status
-    def get(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA):
+    def get(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> None:
         """Copies from the peer's buffer to ours."""
         self.session.get_remote(ip, port, local_off, remote_off, size, connType)
 
-    def putNB(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA) -> int:
+    def putNB(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> int:
         """Begins a put; gives its number for ``wait``, or raises."""
         return self.session.put_nb(ip, port, local_off, remote_off, size, connType)
 
-    def getNB(self, ip, port, local_off, remote_off, size, connType=ConnType.RDMA) -> int:
+    def getNB(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> int:
         """Begins a get; gives its number for ``wait``, or raises."""
         return self.session.get_nb(ip, port, local_off, remote_off, size, connType)
 
     @_status
-    def wait(self, wr_id):
+    def wait(self, wr_id: int | Iterable[int]) -> None:
         """Waits for a number, or for all of a list."""
         self.session.wait(wr_id)
 
     @_status
-    def sendDataTo(self, ip, port, buf, size, buf_type=MemoryType.CPU, connType=ConnType.RDMA):
+    def sendDataTo(self, ip: str, port: int, buf: ArrayLike | int, size: int, buf_type: MemoryType = MemoryType.CPU,
+                   connType: ConnType = ConnType.RDMA) -> None:
         """Sends ``size`` bytes of an object or at an address to the peer's next ``recvDataFrom``."""
         self.session.send_data_to(ip, port, _memory_of(buf), size, buf_type, connType)
 
     @_status
-    def recvDataFrom(self, ip, port, buf, size, buf_type=MemoryType.CPU, flag=None, connType=ConnType.RDMA):
+    def recvDataFrom(self, ip: str, port: int, buf: ArrayLike | int, size: int, buf_type: MemoryType = MemoryType.CPU,
+                     flag: ArrayLike | int | None = None, connType: ConnType = ConnType.RDMA) -> None:
         """Receives the peer's next message."""
         self.session.recv_data_from(ip, port, _memory_of(buf), size, buf_type, flag, connType)
 
     @_status
-    def ctrlSend(self, peer_id, tag):
+    def ctrlSend(self, peer_id: int, tag: int) -> None:
         """Sends a tag to a rank."""
         self.session.ctrl_send(peer_id, tag)
 
-    def ctrlRecv(self, peer_id) -> int:
+    def ctrlRecv(self, peer_id: int) -> int:
         """Receives the oldest tag of a rank, or raises."""
         return self.session.ctrl_recv(peer_id)
 
     @_status
-    def closeCtrl(self):
+    def closeCtrl(self) -> None:
         """Ends the session: this version has one plane for control and data."""
         self.session.close()
 
     @staticmethod
-    def udsPathFor(dir, peer_id) -> str:
+    def udsPathFor(dir: StrPath, peer_id: int) -> str:
         """The path of a rank's control socket."""
         return os.path.join(dir, f"hmc_ctrl_rank_{peer_id}.sock")
 
 
-def _split(path):
+def _split(path: StrPath) -> tuple[str | None, int | None]:
     """The folder of a control socket, and the rank in its name."""
     if not path:
         return None, None
@@ -154,13 +170,13 @@ def _split(path):
     return folder, int(number) if number.isdecimal() else None
 
 
-def _private(folder):
+def _private(folder: str | None) -> str:
     from .doors import private
 
     return private(folder or "/tmp")
 
 
-def _tcp(ip, port):
+def _tcp(ip: str, port: int) -> str:
     from .doors import tcp
 
     return tcp(ip, port)
@@ -169,7 +185,7 @@ def _tcp(ip, port):
 class Buffer:
     """Host memory that :class:`Memory` allocated. Objects with bytes can be copied to and from it."""
 
-    def __init__(self, size):
+    def __init__(self, size: int) -> None:
         import ctypes  # most programs need none
 
         self._bytes = bytearray(size)
@@ -177,45 +193,45 @@ class Buffer:
         self.ptr = ctypes.addressof(self._view)
         self.size = size
 
-    def _check(self):
+    def _check(self) -> Buffer:
         if self._bytes is None:
             raise InvalidArgument(status_t.INVALID_CONFIG, "this buffer was freed", kind="invalid_config")
         return self
 
     @property
-    def __array_interface__(self):
+    def __array_interface__(self) -> dict[str, Any]:
         self._check()
         return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.ptr, False)}
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
 
-def _memory_of(obj):
+def _memory_of(obj: ArrayLike | int) -> ArrayLike | int:
     return memoryview(obj._check()._bytes) if isinstance(obj, Buffer) else obj
 
 
 class Memory:
     """Memory of a device, and copies between it and the host. This version has host memory only."""
 
-    def __init__(self, device_id=0, mem_type=MemoryType.DEFAULT):
+    def __init__(self, device_id: int = 0, mem_type: MemoryType = MemoryType.DEFAULT) -> None:
         self.setDeviceIdAndMemoryType(device_id, mem_type)
 
-    def setDeviceIdAndMemoryType(self, device_id, mem_type=MemoryType.DEFAULT):
+    def setDeviceIdAndMemoryType(self, device_id: int, mem_type: MemoryType = MemoryType.DEFAULT) -> status_t:
         """Another device, another kind of memory. Raises ``Unavailable`` for what cannot be had."""
         self._type = host_only(mem_type)
         self._device_id = device_id
         return status_t.SUCCESS
 
-    def createMemoryClass(self, mem_type):
+    def createMemoryClass(self, mem_type: MemoryType) -> Memory:
         """A :class:`Memory` of that kind on the same device."""
         return Memory(self._device_id, mem_type)
 
-    def init(self):
+    def init(self) -> status_t:
         """Host memory needs none."""
         return status_t.SUCCESS
 
-    def free(self):
+    def free(self) -> status_t:
         """Host memory needs none."""
         return status_t.SUCCESS
 
@@ -223,7 +239,7 @@ class Memory:
         """The kind of memory."""
         return self._type
 
-    def getInitStatus(self):
+    def getInitStatus(self) -> status_t:
         """Whether it can be used."""
         return status_t.SUCCESS
 
@@ -231,33 +247,33 @@ class Memory:
         """The device that was asked for."""
         return self._device_id
 
-    def allocateBuffer(self, size) -> Buffer:
+    def allocateBuffer(self, size: int) -> Buffer:
         """``size`` zeroed bytes."""
         return Buffer(size)
 
-    def allocatePeerableBuffer(self, size) -> Buffer:
+    def allocatePeerableBuffer(self, size: int) -> Buffer:
         """As :meth:`allocateBuffer`: all host memory can be registered."""
         return Buffer(size)
 
-    def freeBuffer(self, buf: Buffer):
+    def freeBuffer(self, buf: Buffer) -> status_t:
         """Frees a buffer: it cannot be used any more. Its pages go when nothing uses them."""
-        buf._check()._view = buf._bytes = None
+        buf._check()._view = buf._bytes = None  # type: ignore[assignment]  # _check refuses it from here on
         return status_t.SUCCESS
 
-    def copyHostToDevice(self, dst, src, size):
+    def copyHostToDevice(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
         """Copies ``size`` bytes. Both are objects with bytes, or addresses that the caller vouches for."""
         return _copy(dst, src, size)
 
-    def copyDeviceToHost(self, dst, src, size):
+    def copyDeviceToHost(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
         """As :meth:`copyHostToDevice`."""
         return _copy(dst, src, size)
 
-    def copyDeviceToDevice(self, dst, src, size):
+    def copyDeviceToDevice(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
         """As :meth:`copyHostToDevice`."""
         return _copy(dst, src, size)
 
 
-def _copy(dst, src, size):
+def _copy(dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
     import ctypes
 
     if isinstance(dst, int) and isinstance(src, int):
@@ -270,12 +286,12 @@ def _copy(dst, src, size):
     return status_t.SUCCESS
 
 
-def _view(obj, size, what):
+def _view(obj: ArrayLike | int, size: int, what: str) -> memoryview:
     if isinstance(obj, int):
         import ctypes
 
         return memoryview((ctypes.c_char * size).from_address(obj)).cast("B")
-    view = memoryview(_memory_of(obj)).cast("B")
+    view = memoryview(_memory_of(obj)).cast("B")  # type: ignore[arg-type]  # a TypeError without the buffer protocol
     if view.nbytes < size:
         raise InvalidArgument(status_t.INVALID_CONFIG, f"{what} has {view.nbytes} bytes, size={size}", kind="length")
     return view
@@ -286,7 +302,7 @@ def memory_supported() -> MemoryType:
     return MemoryType.CPU
 
 
-def memory_type_from_torch_tensor(t, *, default=MemoryType.DEFAULT) -> MemoryType:
+def memory_type_from_torch_tensor(t: object, *, default: MemoryType = MemoryType.DEFAULT) -> MemoryType:
     """Where a torch tensor lives."""
     kind = getattr(getattr(t, "device", None), "type", None)
     if kind == "cpu":
@@ -295,5 +311,7 @@ def memory_type_from_torch_tensor(t, *, default=MemoryType.DEFAULT) -> MemoryTyp
         import torch
 
         return MemoryType.AMD_GPU if getattr(torch.version, "hip", None) else MemoryType.NVIDIA_GPU
-    named = {"mlu": MemoryType.CAMBRICON_MLU, "musa": MemoryType.MOORE_GPU, "npu": MemoryType.HUAWEI_ASCEND_NPU}
+    named: dict[str | None, MemoryType] = {
+        "mlu": MemoryType.CAMBRICON_MLU, "musa": MemoryType.MOORE_GPU, "npu": MemoryType.HUAWEI_ASCEND_NPU,
+    }
     return named.get(kind, default)

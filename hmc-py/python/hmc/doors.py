@@ -14,19 +14,25 @@ from . import _hmc
 from .enums import ConnType
 from .errors import HMCStatusError, Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .typing import StrPath
+
 log = logging.getLogger("hmc")
 
-_live = weakref.WeakSet()
+_live: weakref.WeakSet[_hmc.Core] = weakref.WeakSet()
 _warned = threading.Event()
 
 
-def closes_at_exit(core):
+def closes_at_exit(core: _hmc.Core) -> None:
     """Peers hear goodbye when the interpreter ends."""
     _live.add(core)
 
 
 @atexit.register
-def _close_all():
+def _close_all() -> None:
     for core in list(_live):
         try:
             core.close(0.2)
@@ -34,18 +40,18 @@ def _close_all():
             log.debug("at exit: %s", e)
 
 
-def tcp(ip, port):
+def tcp(ip: str | None, port: int) -> str:
     """``tcp://IP:PORT``, with brackets where IPv6 needs them."""
     host = ip or "0.0.0.0"
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def default_dir():
+def default_dir() -> str:
     """The folder of local control sockets: ``HMC_UDS_DIR``, ``$XDG_RUNTIME_DIR/hmc``, or ``/tmp/hmc-UID``."""
     return os.fspath(_hmc.default_uds_dir())
 
 
-def private(path):
+def private(path: StrPath) -> str:
     """A folder that belongs to this user alone: ``path`` itself, or one in it named after the user.
 
     The seeds put their sockets straight into ``/tmp``, where anybody can take their names.
@@ -60,7 +66,7 @@ def private(path):
     return os.path.join(path, f"hmc-{os.geteuid()}")
 
 
-def warn_once(ips, insecure):
+def warn_once(ips: Iterable[str], insecure: bool) -> bool:
     """Whether connections beyond this host are allowed. The seeds' calls allow them, and warn once in a process."""
     if insecure:
         return True
@@ -78,7 +84,7 @@ def warn_once(ips, insecure):
     return True
 
 
-def _is_loopback(ip):
+def _is_loopback(ip: str) -> bool:
     if ip == "localhost":
         return True
     import ipaddress  # here, and not at the top: importing hmc takes little
@@ -89,7 +95,7 @@ def _is_loopback(ip):
         return False
 
 
-def with_remedy(error, conn):
+def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:
     """The same error, with how to get the transport."""
     if conn == ConnType.UCX:
         remedy = ("pip install './hmc-py[ucx]' (or libucx-cu12) brings UCX, as does apt install libucx0; HMC_UCX_LIB names a "
@@ -104,29 +110,29 @@ def with_remedy(error, conn):
     return Unavailable(error.status, f"{error.msg}; {remedy}", kind=error.kind, peer=error.peer)
 
 
-def start(core, rank, *, tcp, uds, insecure, num_chs, ucx, required):
+def start(core: _hmc.Core, rank: int, *, tcp: str | None, uds: str | None, insecure: bool, num_chs: int, ucx: bool,
+          required: bool) -> None:
     """Starts a session that listens. A plane that cannot be had is a warning with its reason; UCX is one only where it is not
     all that was asked for."""
-    planes = {"uds": uds, "ucx": ucx}
     while True:
         try:
-            core._start(rank, tcp=tcp, insecure=insecure, num_chs=num_chs, **planes)
+            core._start(rank, tcp=tcp, uds=uds, insecure=insecure, ucx=ucx, num_chs=num_chs)
             return
         except Unavailable as e:
-            if not planes["ucx"]:
+            if not ucx:
                 raise
             if required and not os.environ.get("HMC_CONN_FALLBACK"):
                 raise with_remedy(e, ConnType.UCX) from None
             log.warning("no UCX plane: %s", e.msg)
-            planes["ucx"] = False
+            ucx = False
         except HMCStatusError as e:
-            if not planes["uds"] or planes["uds"] not in e.msg:
+            if not uds or uds not in e.msg:
                 raise
             log.warning("no local control socket, and no shared memory: %s", e.msg)
-            planes["uds"] = None
+            uds = None
 
 
-def try_uds(core, uds):
+def try_uds(core: _hmc.Core, uds: str) -> None:
     """Opens the local door of a running session, or says why not."""
     try:
         core._listen_uds(uds)

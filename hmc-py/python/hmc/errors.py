@@ -11,6 +11,13 @@ from __future__ import annotations
 
 from .enums import status_t
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    E = TypeVar("E", bound="HMCStatusError")
+
 __all__ = [
     "HMCError", "HMCStatusError", "OutOfRange", "InvalidArgument", "NotFound", "DeadlineExceeded", "Cancelled",
     "PeerDead", "Closed", "Refused", "NoCredentials", "Revoked", "Busy", "OutOfMemory", "SystemLimit", "Unavailable",
@@ -33,8 +40,9 @@ class HMCStatusError(HMCError):
         side, offset, length, limit: for a range that does not fit: ``"local"`` or ``"remote"``, and bytes.
     """
 
-    def __init__(self, status=status_t.ERROR, msg="", *, kind="other", peer=None, op=None,
-                 side=None, offset=None, length=None, limit=None):
+    def __init__(self, status: status_t | int = status_t.ERROR, msg: str = "", *, kind: str = "other", peer: int | None = None,
+                 op: str | None = None, side: str | None = None, offset: int | None = None, length: int | None = None,
+                 limit: int | None = None) -> None:
         super().__init__(msg)
         self.status = status_t(status)
         self.msg = msg
@@ -46,15 +54,15 @@ class HMCStatusError(HMCError):
         self.length = length
         self.limit = limit
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.msg} [{self.status.name}]"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., HMCStatusError], tuple[type[HMCStatusError], dict[str, Any]]]:
         # So that a worker process can hand it to its parent.
         return _rebuild, (type(self), dict(self.__dict__))
 
 
-def _rebuild(cls, fields):
+def _rebuild(cls: type[E], fields: dict[str, Any]) -> E:
     error = cls(fields["status"], fields["msg"])
     error.__dict__.update(fields)
     return error
@@ -68,7 +76,7 @@ class InvalidArgument(HMCStatusError, ValueError):
     """What was asked for makes no sense: a setting, a length, a shape."""
 
 
-def invalid(what):
+def invalid(what: str) -> InvalidArgument:
     """What is raised for an argument that makes no sense."""
     return InvalidArgument(status_t.INVALID_CONFIG, what, kind="invalid_config")
 

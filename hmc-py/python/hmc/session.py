@@ -18,6 +18,18 @@ from .errors import DeadlineExceeded, HMCStatusError, InvalidArgument, NotFound,
 from .errors import invalid as _invalid
 from .older import OlderGuide, nbytes_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal, Self, Unpack, overload
+
+    import numpy
+    import torch
+
+    from ._hmc import Peer, Region
+    from .tensors import P2POp, TensorOp
+    from .typing import A, ArrayLike, Explanation, SessionStats, Settings, StrPath
+
 __all__ = ["Session", "create_session"]
 
 log = logging.getLogger("hmc")
@@ -28,15 +40,21 @@ MAX_RANKS = 4096
 _HOT = ("put_remote", "get_remote", "put_nb", "get_nb")
 
 
-def _drawn_rank():
+def _drawn_rank() -> int:
     """A rank for a process that was given none."""
     return 1 + int.from_bytes(os.urandom(4), "little") % (MAX_RANKS - 1)
 
 
-def _port(name, port):
+def _port(name: str, port: object) -> int:
     if not isinstance(port, int) or not 1 <= port <= 65535:
         raise _invalid(f"{name}={port!r}: ports are 1 to 65535")
     return port
+
+
+def _rank(name: str, rank: object) -> int:
+    if not isinstance(rank, int):
+        raise _invalid(f"{name}={rank!r}: ranks are numbers")
+    return rank
 
 
 class Session(OlderGuide):
@@ -63,12 +81,15 @@ class Session(OlderGuide):
     All methods may be called from any thread.
     """
 
-    def __init__(self, buf=None, num_chs=1, *, local_ip="", ctrl_uds_dir="/tmp", rank=None, listen=None,
-                 buffer_size=DEFAULT_BUFFER_SIZE, insecure=False, ucx=False, **settings):
+    def __init__(self, buf: IOBuffer | ConnBuffer | None = None, num_chs: int = 1, *, local_ip: str = "",
+                 ctrl_uds_dir: StrPath = "/tmp", rank: int | None = None, listen: StrPath | Iterable[StrPath] | None = None,
+                 buffer_size: int = DEFAULT_BUFFER_SIZE, insecure: bool = False, ucx: bool = False,
+                 **settings: Unpack[Settings]) -> None:
         if buf is None:
+            wanted = {**surroundings(), **settings}
             if ucx:
-                settings["ucx"] = True
-            core = _hmc.Core(buffer_size=buffer_size, num_chs=num_chs, settings={**surroundings(), **settings})
+                wanted["ucx"] = True
+            core = _hmc.Core(buffer_size=buffer_size, num_chs=num_chs, settings=wanted)
             buf = IOBuffer(ConnBuffer._of(core))
         elif settings or ucx:
             raise _invalid("settings belong to a session that makes its own buffer; give rank= and buffer_size= instead")
@@ -84,7 +105,7 @@ class Session(OlderGuide):
         self._lock = threading.RLock()
         self._insecure = insecure
         self._known = {}
-        self._turns = {}
+        self._turns: dict[int, threading.Lock] = {}
         # No frame of Python between the caller and the transfer, unless a subclass wants one.
         for name in _HOT:
             if getattr(type(self), name) is getattr(Session, name):
@@ -97,7 +118,7 @@ class Session(OlderGuide):
 
     # ---- its life ----
 
-    def _begin(self, rank, listen, insecure):
+    def _begin(self, rank: int, listen: StrPath | Iterable[StrPath] | None, insecure: bool) -> None:
         tcp = uds = None
         for text in [listen] if isinstance(listen, (str, os.PathLike)) else listen or []:
             text = os.fspath(text)
@@ -109,10 +130,10 @@ class Session(OlderGuide):
                 uds = text.removeprefix("uds://")
         self._core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.close()
         except HMCStatusError as e:
@@ -121,7 +142,7 @@ class Session(OlderGuide):
             # What went wrong before is what matters.
             log.warning("closing: %s", e)
 
-    def close(self, timeout=None):
+    def close(self, timeout: float | None = None) -> None:
         """Ends the session in order: what was begun ends, the peers hear goodbye, doors close. At most ``timeout`` seconds
         (default 1). The buffer stays readable."""
         self._core.close(timeout)
@@ -132,7 +153,7 @@ class Session(OlderGuide):
         return self._core.rank
 
     @property
-    def addresses(self) -> list:
+    def addresses(self) -> list[str]:
         """Where it listens, as :meth:`connect` takes it: TCP first."""
         return self._core.addresses
 
@@ -150,35 +171,49 @@ class Session(OlderGuide):
         return self._buf
 
     @property
-    def buffer(self) -> "_hmc.Region":
+    def buffer(self) -> Region:
         """The same memory as a :class:`Region`."""
         return self._buf.region
 
-    def stats(self) -> dict:
+    def stats(self) -> SessionStats:
         """Counters of the session, and by rank under ``"peers"``."""
         return self._core.stats()
 
     # ---- peers ----
 
-    def peer(self, rank, timeout=None):
+    def peer(self, rank: int, timeout: float | None = None) -> Peer:
         """The :class:`Peer` of that rank, waiting until it has connected."""
         return self._core.peer(rank, timeout)
 
-    def loopback(self) -> "_hmc.Peer":
+    def loopback(self) -> Peer:
         """This session as a :class:`Peer` of itself: transfers within its own memory."""
         return self._core._loopback()
 
     @property
-    def peers(self) -> list:
+    def peers(self) -> list[Peer]:
         """The peers that are connected now."""
         return self._core.peers
 
-    def explain(self, peer, timeout=None) -> dict:
+    def explain(self, peer: Peer | int, timeout: float | None = None) -> Explanation:
         """Which transport moves the bytes to a peer (a :class:`Peer` or a rank), and why; see :meth:`Peer.explain`."""
         return (peer if isinstance(peer, _hmc.Peer) else self._core.peer(peer, timeout)).explain()
 
-    def connect(self, *args, peer_id=None, self_id=None, peer_ip=None, data_port=None, ctrl_tcp_port=None, uds_dir=None,
-                conn=None, ip=None, port=None, timeout=None, rank=None, address=None):
+    if TYPE_CHECKING:
+        @overload
+        def connect(self, rank: int | None, address: str, conn: ConnType = ConnType.AUTO, *,
+                    timeout: float | None = None) -> Peer: ...
+        @overload
+        def connect(self, address: str, conn: ConnType = ConnType.AUTO, *, timeout: float | None = None) -> Peer: ...
+        @overload
+        def connect(self, *, peer_id: int, self_id: int, peer_ip: str, data_port: int, ctrl_tcp_port: int,
+                    uds_dir: StrPath | None = None, conn: ConnType = ConnType.RDMA, timeout: float | None = None) -> None: ...
+        @overload
+        def connect(self, ip: str, port: int, conn: ConnType = ConnType.UCX, *, timeout: float | None = None) -> None: ...
+
+    def connect(self, *args: Any, peer_id: int | None = None, self_id: int | None = None, peer_ip: str | None = None,
+                data_port: int | None = None, ctrl_tcp_port: int | None = None, uds_dir: StrPath | None = None,
+                conn: ConnType | None = None, ip: str | None = None, port: int | None = None, timeout: float | None = None,
+                rank: int | None = None, address: str | None = None) -> Peer | None:
         """Connects to a peer, by one of three signatures.
 
         ``connect(rank, address, conn=ConnType.AUTO)`` gives a :class:`Peer`; ``address`` as in :attr:`address`; ``rank=None``
@@ -193,7 +228,8 @@ class Session(OlderGuide):
         one that ``HMC_CONN_FALLBACK`` names); ``Refused``; ``NoCredentials``; ``DeadlineExceeded``.
         """
         if peer_ip is not None:
-            return self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout)
+            self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout)
+            return None
         values = iter(args)
         first = next(values, address if ip is None else ip)
         by_rank = rank is not None or first is None or isinstance(first, int)
@@ -206,32 +242,32 @@ class Session(OlderGuide):
             return self._core._connect(rank, first, ConnType.AUTO if conn is None else conn, timeout)
         port = next(values, port)
         conn = next(values, conn)
-        return self._connect_old(first, port, ConnType.UCX if conn is None else ConnType(conn), timeout)
+        self._connect_old(first, port, ConnType.UCX if conn is None else ConnType(conn), timeout)
+        return None
 
-    def _connect_ranked(self, peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout):
+    def _connect_ranked(self, peer_id: int | None, self_id: int | None, peer_ip: str, data_port: int | None,
+                        ctrl_tcp_port: int | None, uds_dir: StrPath | None, conn: ConnType | None,
+                        timeout: float | None) -> None:
         conn = ConnType.RDMA if conn is None else ConnType(conn)
-        for name, value in (("peer_id", peer_id), ("self_id", self_id)):
-            if not isinstance(value, int):
-                raise _invalid(f"{name}={value!r}: ranks are numbers")
-        _port("data_port", data_port)
-        _port("ctrl_tcp_port", ctrl_tcp_port)
+        peer_id, self_id = _rank("peer_id", peer_id), _rank("self_id", self_id)
+        data_port, ctrl_tcp_port = _port("data_port", data_port), _port("ctrl_tcp_port", ctrl_tcp_port)
         with self._lock:
             self._start_as(self_id, [peer_ip])
         address = self._control_address(peer_ip, ctrl_tcp_port, uds_dir)
         self._learn(peer_ip, data_port, conn, self._reach(peer_id, address, conn, timeout))
 
-    def _learn(self, ip, port, conn, peer):
+    def _learn(self, ip: str, port: int, conn: ConnType, peer: Peer) -> None:
         self._core._know(ip, port, conn, peer)
         self._known[ip, port, int(conn)] = peer.rank
 
-    def _control_address(self, peer_ip, port, uds_dir):
+    def _control_address(self, peer_ip: str, port: int, uds_dir: StrPath | None) -> str:
         forced = os.environ.get("CTRL_TRANSPORT", "").lower()
         same = peer_ip == self._local_ip and peer_ip not in ("", "0.0.0.0")
         if forced == "uds" or (not forced and same):
             return "uds://" + doors.private(uds_dir or self._uds_dir)
         return doors.tcp(peer_ip, port)
 
-    def _reach(self, rank, address, conn, timeout):
+    def _reach(self, rank: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
         """Connects over ``conn``, or what the environment names instead where it cannot be had."""
         try:
             return self._core._connect(rank, address, conn, timeout)
@@ -246,8 +282,8 @@ class Session(OlderGuide):
             log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, e.msg, instead.name)
             return self._core._connect(rank, address, instead, timeout)
 
-    def _connect_old(self, ip, port, conn, timeout):
-        _port("port", port)
+    def _connect_old(self, ip: str, port: int | None, conn: ConnType, timeout: float | None) -> None:
+        port = _port("port", port)
         with self._lock:
             if not self._core._is_live:
                 self._start_anyhow([ip])
@@ -265,11 +301,11 @@ class Session(OlderGuide):
             raise Refused(status_t.ERROR, f"{ip}:{port} knows every rank that was tried", kind="duplicate_rank")
         self._learn(ip, port, conn, peer)
 
-    def _start_anyhow(self, ips):
+    def _start_anyhow(self, ips: list[str]) -> None:
         """Starts under a rank that nobody chose."""
         self._core._start(_drawn_rank(), insecure=doors.warn_once(ips, self._insecure), num_chs=self._num_chs)
 
-    def _start_as(self, rank, ips):
+    def _start_as(self, rank: int, ips: list[str]) -> None:
         insecure = doors.warn_once(ips, self._insecure)
         if not self._core._is_live:
             self._core._start(rank, insecure=insecure, num_chs=self._num_chs)
@@ -278,7 +314,8 @@ class Session(OlderGuide):
         elif insecure:
             self._core._allow_insecure()
 
-    def disconnect(self, ip, port=None, conn=ConnType.RDMA, *, timeout=None):
+    def disconnect(self, ip: str, port: int | ConnType | None = None, conn: ConnType = ConnType.RDMA, *,
+                   timeout: float | None = None) -> None:
         """Ends the link to a peer in order. ``disconnect(ip, conn)`` is the older guide's."""
         if port is None or isinstance(port, ConnType):
             conn = ConnType.UCX if port is None else port
@@ -288,7 +325,7 @@ class Session(OlderGuide):
         self._known.pop((ip, port, int(conn)), None)
         peer.disconnect(timeout)
 
-    def check_conn(self, ip, port, conn=ConnType.RDMA) -> bool:
+    def check_conn(self, ip: str, port: int, conn: ConnType = ConnType.RDMA) -> bool:
         """Whether the peer at ``(ip, port, conn)`` is connected now."""
         try:
             return self._core._at(ip, port, conn).connected
@@ -297,8 +334,16 @@ class Session(OlderGuide):
 
     # ---- serving ----
 
-    def init_server(self, *args, bind_ip=None, ucx_port=None, rdma_port=None, ctrl_tcp_port=None, self_id=None,
-                    ctrl_uds_dir=None, ip=None, port=None, conn=None):
+    if TYPE_CHECKING:
+        @overload
+        def init_server(self, *, bind_ip: str, ucx_port: int | None = None, rdma_port: int | None = None, ctrl_tcp_port: int,
+                        self_id: int, ctrl_uds_dir: StrPath | None = None) -> None: ...
+        @overload
+        def init_server(self, ip: str, port: int, conn: ConnType = ConnType.UCX) -> None: ...
+
+    def init_server(self, *args: Any, bind_ip: str | None = None, ucx_port: int | None = None, rdma_port: int | None = None,
+                    ctrl_tcp_port: int | None = None, self_id: int | None = None, ctrl_uds_dir: StrPath | None = None,
+                    ip: Any = None, port: int | None = None, conn: ConnType | None = None) -> None:
         """Listens for peers.
 
         ``init_server(bind_ip=, ucx_port=, rdma_port=, ctrl_tcp_port=, self_id=, ctrl_uds_dir=None)``: the C++ HMC's. Peers
@@ -313,20 +358,20 @@ class Session(OlderGuide):
             port = next(values, port)
             conn = next(values, conn)
         if bind_ip is None:
-            _port("port", port)
+            port = _port("port", port)
             conn = ConnType.UCX if conn is None else ConnType(conn)
             self._serve(None, ip, port, None, ucx=conn == ConnType.UCX, required=True)
             return
-        for name, value in (("ucx_port", ucx_port), ("rdma_port", rdma_port), ("ctrl_tcp_port", ctrl_tcp_port)):
-            if value is not None or name == "ctrl_tcp_port":
+        for name, value in (("ucx_port", ucx_port), ("rdma_port", rdma_port)):
+            if value is not None:
                 _port(name, value)
-        if not isinstance(self_id, int):
-            raise _invalid(f"self_id={self_id!r}: ranks are numbers")
+        ctrl_tcp_port = _port("ctrl_tcp_port", ctrl_tcp_port)
+        self_id = _rank("self_id", self_id)
         if rdma_port is not None:
             log.warning("no RDMA plane: this version has no RDMA verbs; peers can come over UCX, TCP and shared memory")
         self._serve(self_id, bind_ip, ctrl_tcp_port, ctrl_uds_dir or self._uds_dir, ucx=ucx_port is not None, required=False)
 
-    def _serve(self, rank, ip, port, uds_dir, *, ucx, required):
+    def _serve(self, rank: int | None, ip: str, port: int, uds_dir: StrPath | None, *, ucx: bool, required: bool) -> None:
         if not self._local_ip:
             self.set_local_ip(ip)
         addr = doors.tcp(ip, port).removeprefix("tcp://")
@@ -343,89 +388,100 @@ class Session(OlderGuide):
             self._core._listen_tcp(addr, insecure=insecure)
             doors.try_uds(self._core, uds)
 
-    def close_server(self):
+    def close_server(self) -> None:
         """Stops listening, at once. Connections live on."""
         if self._core._is_live:
             self._core._close_doors()
 
-    def set_local_ip(self, ip):
+    def set_local_ip(self, ip: str) -> None:
         """This process's address as its peers know it."""
         self._local_ip = ip
         if ip:
             self._core._own_ip(ip)
 
-    def set_ctrl_uds_dir(self, path):
+    def set_ctrl_uds_dir(self, path: StrPath) -> None:
         """The folder of the local control sockets."""
         self._uds_dir = path
 
     # ---- transfers, as the C++ HMC names them ----
 
-    def put_remote(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA, timeout=None):
+    def put_remote(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0,
+                   conn: ConnType = ConnType.RDMA, timeout: float | None = None) -> None:
         """Copies ``nbytes`` bytes from ``local_off`` of our buffer to ``remote_off`` of the peer's, and returns when the peer
         can read them. Raises ``OutOfRange`` (nothing is written), ``NotFound``, ``PeerDead``, ``DeadlineExceeded``."""
         self._core.put_remote(ip, port, local_off, remote_off, nbytes, conn, timeout)
 
-    def get_remote(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA, timeout=None):
+    def get_remote(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0,
+                   conn: ConnType = ConnType.RDMA, timeout: float | None = None) -> None:
         """Copies ``nbytes`` bytes from ``remote_off`` of the peer's buffer to ``local_off`` of ours."""
         self._core.get_remote(ip, port, local_off, remote_off, nbytes, conn, timeout)
 
-    def put_nb(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA) -> int:
+    def put_nb(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0,
+               conn: ConnType = ConnType.RDMA) -> int:
         """Begins a put and returns its number for :meth:`wait`. The bytes must not change until it has ended."""
         return self._core.put_nb(ip, port, local_off, remote_off, nbytes, conn)
 
-    def get_nb(self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=ConnType.RDMA) -> int:
+    def get_nb(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0,
+               conn: ConnType = ConnType.RDMA) -> int:
         """Begins a get and returns its number for :meth:`wait`."""
         return self._core.get_nb(ip, port, local_off, remote_off, nbytes, conn)
 
-    def wait(self, wr_id, timeout=None):
+    def wait(self, wr_id: int | Iterable[int], timeout: float | None = None) -> None:
         """Waits for one number or a list of them, all of them to their ends, then raises the first failure. One that has not
         ended in time can be waited for again."""
-        self._core._wait([wr_id] if hasattr(wr_id, "__index__") else list(wr_id), timeout)
+        numbers = [wr_id] if hasattr(wr_id, "__index__") else list(wr_id)
+        self._core._wait(numbers, timeout)  # type: ignore[arg-type]  # what has __index__ is one number
 
-    def buffer_put_then_put(self, ip, port, data, *, local_off=0, remote_off=0, conn=ConnType.RDMA, nbytes=None, device=None,
-                            timeout=None) -> int:
+    def buffer_put_then_put(self, ip: str, port: int, data: ArrayLike | int, *, local_off: int = 0, remote_off: int = 0,
+                            conn: ConnType = ConnType.RDMA, nbytes: int | None = None,
+                            device: Literal["cpu", "ptr"] | None = None, timeout: float | None = None) -> int:
         """``buf.put`` and ``put_remote`` in one call; returns the bytes."""
-        n = self._buf.put(data, nbytes=nbytes, offset=local_off, device=device)
+        n = self._buf.put(data, nbytes=nbytes, offset=local_off, device=device)  # type: ignore[arg-type]  # device says which
         self.put_remote(ip, port, local_off, remote_off, n, conn, timeout)
         return n
 
-    def get_then_buffer_get_into(self, ip, port, dst, *, local_off=0, remote_off=0, conn=ConnType.RDMA, nbytes=None,
-                                 device=None, timeout=None) -> int:
+    def get_then_buffer_get_into(self, ip: str, port: int, dst: ArrayLike | int, *, local_off: int = 0, remote_off: int = 0,
+                                 conn: ConnType = ConnType.RDMA, nbytes: int | None = None,
+                                 device: Literal["cpu", "ptr"] | None = None, timeout: float | None = None) -> int:
         """``get_remote`` and ``buf.get_into`` in one call; returns the bytes."""
         n = nbytes_of(dst) if nbytes is None else nbytes
         self.get_remote(ip, port, local_off, remote_off, n, conn, timeout)
-        return self._buf.get_into(dst, nbytes=n, offset=local_off, device=device)
+        return self._buf.get_into(dst, nbytes=n, offset=local_off, device=device)  # type: ignore[arg-type]  # device says which
 
-    def send_data_to(self, ip, port, ptr, size=None, buf_type=MemoryType.CPU, conn=ConnType.RDMA, *, timeout=None):
+    def send_data_to(self, ip: str, port: int, ptr: ArrayLike | int, size: int | None = None,
+                     buf_type: MemoryType = MemoryType.CPU, conn: ConnType = ConnType.RDMA, *,
+                     timeout: float | None = None) -> None:
         """Sends ``size`` bytes to the peer's next ``recv_data_from`` and returns when it has them. ``ptr``: an object with
         bytes, or an address with ``size``."""
         host_only(buf_type)
         self._core._at(ip, port, conn).send_data(_memory(ptr, size), timeout)
 
-    def recv_data_from(self, ip, port, ptr, size=None, buf_type=MemoryType.CPU, flag_ptr=None, conn=ConnType.RDMA, *,
-                       timeout=None) -> int:
+    def recv_data_from(self, ip: str, port: int, ptr: ArrayLike | int, size: int | None = None,
+                       buf_type: MemoryType = MemoryType.CPU, flag_ptr: ArrayLike | int | None = None,
+                       conn: ConnType = ConnType.RDMA, *, timeout: float | None = None) -> int:
         """Receives the peer's next message into ``ptr`` and returns its length. ``flag_ptr`` (an address of 8 bytes, or a
         writable object) is set to 1 then."""
         host_only(buf_type)
         n = self._core._at(ip, port, conn).recv_data(_memory(ptr, size), timeout)
         if flag_ptr:
-            memoryview(_memory(flag_ptr, 8)).cast("B")[:8] = (1).to_bytes(8, "little")
+            view = memoryview(_memory(flag_ptr, 8))  # type: ignore[arg-type]  # a TypeError without the buffer protocol
+            view.cast("B")[:8] = (1).to_bytes(8, "little")
         return n
 
     # ---- tags ----
 
-    def ctrl_send(self, peer, tag, timeout=None):
+    def ctrl_send(self, peer: int, tag: int, timeout: float | None = None) -> None:
         """Sends a tag, 0 to 2**64-1, to a rank. Whoever receives it can read what was put (and waited for) before. Waits
         while the peer does not receive what was sent before."""
         self._core._ctrl_send(peer, tag, timeout)
 
-    def ctrl_recv(self, peer, timeout=None) -> int:
+    def ctrl_recv(self, peer: int, timeout: float | None = None) -> int:
         """Receives the oldest tag of a rank, waiting for the rank to connect if need be."""
         return self._core._ctrl_recv(peer, timeout)
 
     # ---- tensors, by rank ----
 
-    def isend(self, tensor, dst, tag=0, *, timeout=None):
+    def isend(self, tensor: A, dst: int, tag: int = 0, *, timeout: float | None = None) -> TensorOp[A]:
         """Begins to send a tensor or array to rank ``dst``, with its shape and dtype, from where it lies; it must not change
         until the :class:`TensorOp` that is returned has ended. ``tag``: 0 to 2**64-1, compared by the receiver.
 
@@ -434,7 +490,7 @@ class Session(OlderGuide):
         with self._lock:  # a header and its bytes are neighbours
             return tensors.isend(peer, tensor, tag)
 
-    def irecv(self, tensor, src, tag=None, *, timeout=None):
+    def irecv(self, tensor: A, src: int, tag: int | None = None, *, timeout: float | None = None) -> TensorOp[A]:
         """Begins to receive rank ``src``'s next tensor into ``tensor``: same dtype and shape, writable, C-contiguous. Tensors
         of one rank come in the order in which they were sent; with ``tag``, the next one must have it. Waits for the rank
         to connect as :meth:`isend`."""
@@ -442,12 +498,24 @@ class Session(OlderGuide):
         with self._lock:
             return tensors.irecv(peer, tensor, tag)
 
-    def send(self, tensor, dst, tag=0, timeout=None):
+    def send(self, tensor: ArrayLike, dst: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sends a tensor and returns when rank ``dst`` has it."""
         end = end_of(timeout)
         self.isend(tensor, dst, tag, timeout=timeout).wait(left(end))
 
-    def recv(self, tensor=None, src=0, tag=None, *, like="numpy", timeout=None):
+    if TYPE_CHECKING:
+        @overload
+        def recv(self, tensor: A, src: int = 0, tag: int | None = None, *, like: Literal["numpy", "torch"] = "numpy",
+                 timeout: float | None = None) -> A: ...
+        @overload
+        def recv(self, tensor: None = None, src: int = 0, tag: int | None = None, *, like: Literal["numpy"] = "numpy",
+                 timeout: float | None = None) -> numpy.ndarray[Any, Any]: ...
+        @overload
+        def recv(self, tensor: None = None, src: int = 0, tag: int | None = None, *, like: Literal["torch"],
+                 timeout: float | None = None) -> torch.Tensor: ...
+
+    def recv(self, tensor: ArrayLike | None = None, src: int = 0, tag: int | None = None, *, like: str = "numpy",
+             timeout: float | None = None) -> Any:
         """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it.
 
         Threads that receive new ones of a rank wait for each other: how many bytes follow, the first ones tell."""
@@ -465,14 +533,14 @@ class Session(OlderGuide):
         finally:
             turn.release()
 
-    def batch_isend_irecv(self, ops) -> list:
+    def batch_isend_irecv(self, ops: Iterable[P2POp]) -> list[TensorOp[ArrayLike]]:
         """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each."""
-        begun = {"send": self.isend, "recv": self.irecv}
+        begun: dict[str, Callable[[ArrayLike, int, int], TensorOp[ArrayLike]]] = {"send": self.isend, "recv": self.irecv}
         return [begun[op.op](op.tensor, op.rank, op.tag) for op in ops]
 
     # ---- memory ----
 
-    def register(self, array) -> "_hmc.Region":
+    def register(self, array: ArrayLike) -> Region:
         """Registers an array's memory in place, without a copy, and returns it as a :class:`Region`.
 
         ``array``: NumPy, torch (CPU), or any object with the buffer protocol or DLPack, C-contiguous; a read-only one can be a
@@ -480,7 +548,7 @@ class Session(OlderGuide):
         """
         return self._core.register(array)
 
-    def allocate(self, nbytes) -> "_hmc.Region":
+    def allocate(self, nbytes: int) -> Region:
         """Memory of ``nbytes`` zeroed bytes that peers of this host can map: what is put into it moves once.
 
         ``numpy.frombuffer(region, dtype)`` is an array over it.
@@ -488,24 +556,25 @@ class Session(OlderGuide):
         return self._core.allocate(nbytes)
 
 
-class _Address:
+def _at_address(address: int, size: int) -> memoryview:
     """Memory at an address, as an object with bytes."""
+    import ctypes
 
-    def __new__(cls, address, size):
-        import ctypes
-
-        return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
 
-def _memory(obj, size):
+def _memory(obj: ArrayLike | int, size: int | None) -> ArrayLike:
     if isinstance(obj, int):
         if size is None:
             raise _invalid("an address needs a size")
-        return _Address(obj, size)
-    return obj if size is None else memoryview(obj).cast("B")[:size]
+        return _at_address(obj, size)
+    if size is None:
+        return obj
+    return memoryview(obj).cast("B")[:size]  # type: ignore[arg-type]  # a TypeError without the buffer protocol
 
 
-def create_session(device_id=0, buffer_size=DEFAULT_BUFFER_SIZE, mem_type=MemoryType.CPU, num_chs=1, local_ip="") -> Session:
+def create_session(device_id: int = 0, buffer_size: int = DEFAULT_BUFFER_SIZE, mem_type: MemoryType = MemoryType.CPU,
+                   num_chs: int = 1, local_ip: str = "") -> Session:
     """A session with a buffer of ``buffer_size`` bytes, whose peers come by ``init_server`` and ``connect``.
 
     Args:

@@ -8,10 +8,39 @@ from __future__ import annotations
 
 import struct
 from collections import namedtuple
+from types import GenericAlias
 
 from .deadline import end_of, left
 from .errors import InvalidArgument
 from .errors import invalid as _bad
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any, Generic, Literal, NamedTuple, Self
+
+    import numpy
+    import torch
+
+    from ._hmc import Op, Peer
+    from .typing import A, ArrayLike
+
+    class _Meta(NamedTuple):
+        dtype: str
+        shape: tuple[int, ...]
+        nbytes: int
+        tag: int
+
+    class _P2POp(NamedTuple):
+        op: Literal["send", "recv"]
+        tensor: ArrayLike
+        rank: int
+        tag: int = 0
+else:
+    # TensorOp has no other base at run time: typing would have to be imported for one.
+    A, Generic = None, {None: object}
+    _Meta = namedtuple("Meta", "dtype shape nbytes tag")
+    _P2POp = namedtuple("P2POp", "op tensor rank tag", defaults=(0,))
 
 __all__ = ["Meta", "P2POp", "TensorOp", "describe"]
 
@@ -20,7 +49,7 @@ _HEADER = struct.Struct("<4sBB2x32sQQ16q")
 _MAGIC, _VERSION, MAX_DIMS = b"HMCT", 1, 16
 
 
-class Meta(namedtuple("Meta", "dtype shape nbytes tag")):
+class Meta(_Meta):
     """What a tensor is: dtype (NumPy's or torch's name for it), shape, bytes, and the sender's tag."""
 
     __slots__ = ()
@@ -36,7 +65,7 @@ class Meta(namedtuple("Meta", "dtype shape nbytes tag")):
         return _HEADER.pack(_MAGIC, _VERSION, len(self.shape), name, self.tag, self.nbytes, *extents)
 
     @classmethod
-    def unpack(cls, header) -> "Meta":
+    def unpack(cls, header: bytes | bytearray) -> Self:
         """Reads a header."""
         magic, version, ndim, name, tag, nbytes, *extents = _HEADER.unpack(header)
         if magic != _MAGIC or version != _VERSION or ndim > MAX_DIMS or min(extents) < 0:
@@ -44,7 +73,7 @@ class Meta(namedtuple("Meta", "dtype shape nbytes tag")):
         return cls(name.rstrip(b"\0").decode(), tuple(extents[:ndim]), nbytes, tag)
 
 
-def describe(obj, tag=0) -> Meta:
+def describe(obj: ArrayLike, tag: int = 0) -> Meta:
     """What an array, tensor or bytes-like object is.
 
     >>> describe(bytearray(3))
@@ -52,33 +81,38 @@ def describe(obj, tag=0) -> Meta:
     """
     dtype = getattr(obj, "dtype", None)
     if dtype is None:
-        view = memoryview(obj)
+        view = memoryview(obj)  # type: ignore[arg-type]  # what has DLPack has a dtype, too, or is refused here
         if view.format in ("B", "b", "c"):
-            return Meta("uint8", tuple(view.shape), view.nbytes, tag)
-        return Meta(view.format, tuple(view.shape), view.nbytes, tag)
-    shape = tuple(int(n) for n in obj.shape)
-    if hasattr(obj, "element_size"):
-        return Meta(str(dtype).removeprefix("torch."), shape, obj.numel() * obj.element_size(), tag)
+            return Meta("uint8", tuple(view.shape or ()), view.nbytes, tag)
+        return Meta(view.format, tuple(view.shape or ()), view.nbytes, tag)
+    array: Any = obj
+    shape = tuple(int(n) for n in array.shape)
+    if hasattr(array, "element_size"):
+        return Meta(str(dtype).removeprefix("torch."), shape, array.numel() * array.element_size(), tag)
     name = dtype.name if getattr(dtype, "names", None) is None and dtype.kind not in "SUV" else dtype.str
-    return Meta(name, shape, int(obj.nbytes), tag)
+    return Meta(name, shape, int(array.nbytes), tag)
 
 
-class P2POp(namedtuple("P2POp", "op tensor rank tag", defaults=(0,))):
+class P2POp(_P2POp):
     """One of a batch: ``P2POp("send" or "recv", tensor, rank, tag=0)``; the next tensor of a rank must have the tag."""
 
     __slots__ = ()
 
 
-class TensorOp:
+class TensorOp(Generic[A]):
     """A tensor under way. ``wait()`` returns the tensor; it can be awaited."""
 
-    def __init__(self, tensor, header_op, body_op, check=None, hold=None):
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
+
+    def __init__(self, tensor: A, header_op: Op, body_op: Op, check: Callable[[], None] | None = None,
+                 hold: object = None) -> None:
         self.tensor = tensor
         self._ops = (header_op, body_op)
         self._check = check
         self._hold = hold
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> A:
         """Waits for the end and returns the tensor. Raises ``DeadlineExceeded`` when it has not ended within ``timeout``
         seconds (default 30; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
         tag than the tensor, else why it failed."""
@@ -91,11 +125,11 @@ class TensorOp:
                 raise
         return self._ended()
 
-    def _ended(self):
+    def _ended(self) -> A:
         self._explain()
         return self.tensor
 
-    def _explain(self):
+    def _explain(self) -> None:
         """Raises when what came is not what was expected: it says more than a length that does not fit."""
         if self._check is not None and self._ops[0].done():
             self._check()
@@ -104,12 +138,12 @@ class TensorOp:
         """Whether it has ended. Waits for nothing."""
         return all(op.done() for op in self._ops)
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Asks it to end; it still has to be waited for."""
         for op in self._ops:
             op.cancel()
 
-    def __await__(self):
+    def __await__(self) -> Generator[Any, None, A]:
         for op in self._ops:
             try:
                 yield from op.__await__()
@@ -119,19 +153,19 @@ class TensorOp:
         return self._ended()
 
 
-def isend(peer, tensor, tag=0) -> TensorOp:
+def isend(peer: Peer, tensor: A, tag: int = 0) -> TensorOp[A]:
     """Begins to send a tensor to a peer."""
     meta = describe(tensor, tag)
     header = meta.pack()
     return TensorOp(tensor, peer.isend_data(header), peer.isend_data(tensor), hold=header)
 
 
-def irecv(peer, tensor, tag=None) -> TensorOp:
+def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
     """Begins to receive a peer's next tensor into ``tensor``, which must be writable and C-contiguous."""
     want = describe(tensor)
     header = bytearray(_HEADER.size)
 
-    def check():
+    def check() -> None:
         came = Meta.unpack(header)
         _expect(tag, came)
         if (came.dtype, came.shape) != (want.dtype, want.shape):
@@ -140,7 +174,7 @@ def irecv(peer, tensor, tag=None) -> TensorOp:
     return TensorOp(tensor, peer.irecv_data(header), peer.irecv_data(tensor), check, header)
 
 
-def recv_new(peer, tag, like, end):
+def recv_new(peer: Peer, tag: int | None, like: str, end: float) -> numpy.ndarray[Any, Any] | torch.Tensor:
     """Receives a peer's next tensor into a new one until ``end``. ``like``: ``"numpy"`` or ``"torch"``."""
     header = bytearray(_HEADER.size)
     peer.recv_data(header, left(end))
@@ -151,12 +185,12 @@ def recv_new(peer, tag, like, end):
     return tensor
 
 
-def _expect(tag, meta):
+def _expect(tag: int | None, meta: Meta) -> None:
     if tag is not None and meta.tag != tag:
         raise _bad(f"a tensor with tag {meta.tag} came where tag {tag} was expected")
 
 
-def _empty(meta, like):
+def _empty(meta: Meta, like: str) -> numpy.ndarray[Any, Any] | torch.Tensor:
     if like == "torch":
         import torch
 
