@@ -358,6 +358,37 @@ pub(crate) fn place(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     Array::of(obj)?.in_place(obj.py(), "registered memory")
 }
 
+/// The bytes of an object as a buffer of bytes, whatever it is itself: a source's, or with ``writable`` a destination's.
+#[pyclass(module = "hmc._hmc", frozen)]
+pub(crate) struct View {
+    bytes: Bytes,
+    readonly: bool,
+}
+
+#[pymethods]
+impl View {
+    #[new]
+    #[pyo3(signature = (obj, writable = false))]
+    fn new(obj: &Bound<'_, PyAny>, writable: bool) -> PyResult<Self> {
+        let bytes = if writable { target(obj)? } else { source(obj)? };
+        Ok(Self { bytes, readonly: !writable })
+    }
+
+    /// # Safety
+    /// As of Python's slot: `view` is Python's.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let start = NonNull::new(this.bytes.start).unwrap_or(NonNull::dangling());
+        let (len, readonly) = (this.bytes.len, this.readonly);
+        // SAFETY: Python gives the view; the bytes are held as long as this object.
+        unsafe { export(slf.into_any(), (start, len), readonly, view, flags) }
+    }
+}
+
 /// Memory at an address that the caller vouches for.
 ///
 /// # Safety

@@ -30,6 +30,8 @@ mod _hmc {
     #[pymodule_export]
     use super::bell::Bell;
     #[pymodule_export]
+    use super::data::View;
+    #[pymodule_export]
     use super::group::RawGroup;
     #[pymodule_export]
     use super::op::Op;

@@ -25,6 +25,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, 
         d.set_item("bytes_in", p.bytes_in)?;
         d.set_item("messages_out", p.messages_out)?;
         d.set_item("messages_in", p.messages_in)?;
+        d.set_item("overslept", p.overslept)?;
         d.set_item("in_flight", p.in_flight)?;
         d.set_item("inbox", p.inbox)?;
         d.set_item("exposed_bytes", p.exposed_bytes)?;

@@ -260,3 +260,27 @@ def test_members_of_another_group_are_told_apart():
     for t in threads:
         t.join(60)
     assert "'group1'" in dict(failed)[0], failed
+
+
+def test_members_are_in_the_order_of_their_places(tmp_path):
+    """Also where their sessions' ranks are in another one."""
+    got, failed = {}, []
+
+    def one(place, rank):
+        try:
+            with hmc.Session(rank=rank, listen="tcp://127.0.0.1:0", buffer_size=64) as session:
+                group = hmc.init_group(session=session, rank=place, world_size=2, rendezvous=f"file://{tmp_path}",
+                                       start_servers=False, port_ucx=100 + place)
+                got[place] = (group.rank, group.ranks, [m.rank for m in group.members], group.peer(place).rank,
+                              group.port_for(hmc.ConnType.UCX), group.port_for(hmc.ConnType.UCX, 1 - place))
+                group.barrier()
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=one, args=args) for args in ((0, 7), (1, 3))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not failed, failed
+    assert got == {0: (0, [7, 3], [7, 3], 7, 100, 101), 1: (1, [7, 3], [7, 3], 3, 101, 100)}

@@ -214,6 +214,60 @@ def test_tensors_that_do_not_match_say_so(pair):
     sent.wait()
 
 
+class OnlyDlpack:
+    """An array that has DLPack, and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_what_has_dlpack_alone_travels_as_bytes(pair):
+    a, b, _, _ = pair
+    out = np.zeros(3, np.int16)
+    op = b.irecv(OnlyDlpack(out), 0)
+    a.send(OnlyDlpack(np.array([1, 2, 3], np.int16)), 1)
+    op.wait()
+    assert list(out) == [1, 2, 3]
+    op = b.irecv(out, 0)
+    a.send(OnlyDlpack(np.array([4, 5, 6], np.int16)), 1)
+    with pytest.raises(hmc.InvalidArgument, match="uint8"):
+        op.wait()
+
+
+def test_a_batch_that_makes_no_sense_begins_nothing(pair):
+    a, b, _, back = pair
+    with pytest.raises(hmc.InvalidArgument, match="'push'"):
+        a.batch_isend_irecv([hmc.P2POp("send", np.zeros(1), 1), hmc.P2POp("push", np.zeros(1), 1)])
+    with pytest.raises(hmc.DeadlineExceeded):
+        back.recv_data(bytearray(1000), timeout=0.05)
+
+
+def test_messages_of_the_seeds_take_what_has_bytes(pair):
+    a, b, peer, _ = pair
+    conn = hmc.ConnType[peer.conn.upper()]
+    src = np.arange(12, dtype=np.int16).reshape(3, 4).T
+    for flag, out in ((np.zeros(1, np.int64), np.zeros(12, np.int16)), (np.zeros(8, np.uint8), np.zeros((2, 6), np.int16))):
+        thread = threading.Thread(target=lambda: a.send_data_to("127.0.0.1", 1, src, 24, conn=conn))
+        thread.start()
+        assert b.recv_data_from("127.0.0.1", 1, out, 24, flag_ptr=flag, conn=conn) == 24
+        thread.join()
+        assert out.tobytes() == src.tobytes() and flag.tobytes() == (1).to_bytes(8, "little")
+    thread = threading.Thread(target=lambda: a.send_data_to("127.0.0.1", 1, np.array(["2026-11-23"], "M8[s]"), 8, conn=conn))
+    thread.start()
+    assert b.recv_data_from("127.0.0.1", 1, out.ctypes.data, 24, flag_ptr=0, conn=conn) == 8
+    thread.join()
+    # Refused before anything is received.
+    for dst, flag in ((np.zeros(3, np.uint8), None), (b"frozen bytes", None), (bytearray(9), bytearray(7)), (bytearray(9), b"12345678")):
+        with pytest.raises(hmc.InvalidArgument):
+            b.recv_data_from("127.0.0.1", 1, dst, 9, flag_ptr=flag, conn=conn, timeout=0.05)
+
+
 def test_threads_receive_whole_tensors(pair):
     a, b, _, _ = pair
     got = []
@@ -382,7 +436,8 @@ def test_ways_to_name_who_is_connected_to():
             with hmc.Session(rank=rank, buffer_size=64) as c:
                 assert way(c).rank == 0
         with hmc.Session(rank=9, buffer_size=64) as c:
-            for broken in (lambda: c.connect(0), lambda: c.connect(), lambda: c.connect(rank=0), lambda: c.connect("127.0.0.1")):
+            for broken in (lambda: c.connect(0), lambda: c.connect(), lambda: c.connect(rank=0), lambda: c.connect("127.0.0.1"),
+                           lambda: c.connect("127.0.0.1", hmc.ConnType.TCP), lambda: c.get("127.0.0.1")):
                 with pytest.raises(hmc.InvalidArgument):
                     broken()
 

@@ -59,6 +59,16 @@ def test_tensors_by_rank(pair):
     assert torch.equal(fresh, t) and fresh.dtype == t.dtype
 
 
+def test_the_own_block_is_left_alone_if_asked():
+    with hmc.Session(hmc.IOBuffer.create(buffer_size=0)) as session:
+        group = hmc.init_group(session=session, rank=0, world_size=1)
+        recv = torch.full((2, 2), 7, dtype=torch.bfloat16)
+        hmc.alltoall(group, torch.zeros(2, 2, dtype=torch.bfloat16), recv, do_self_copy=False)
+        assert (recv == 7).all()
+        hmc.alltoall(group, torch.zeros(2, 2, dtype=torch.bfloat16), recv)
+        assert (recv == 0).all()
+
+
 def test_where_a_tensor_lives():
     assert hmc.memory_type_from_torch_tensor(torch.zeros(1)) == hmc.MemoryType.CPU
     assert hmc.memory_type_from_torch_tensor(object()) == hmc.MemoryType.DEFAULT

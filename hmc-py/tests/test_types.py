@@ -18,7 +18,8 @@ CONFIG = Path(__file__).parents[1] / "pyproject.toml"
 #: What no stub can say: the name, and why.
 UNSAID = {}
 if sys.version_info < (3, 12):
-    UNSAID["hmc._hmc.Region.__buffer__"] = "a method of Python's since 3.12; checkers look for it before, too"
+    for name in ("Region", "View"):
+        UNSAID[f"hmc._hmc.{name}.__buffer__"] = "a method of Python's since 3.12; checkers look for it before, too"
 
 
 @pytest.fixture

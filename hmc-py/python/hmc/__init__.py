@@ -1,14 +1,20 @@
 """HMC: one-sided transfers between registered memory of processes, with a control plane of ranks, tags and small messages.
 
-A new program::
+Two sessions, here of one process::
 
-    import hmc, numpy as np
-
-    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0") as s:
-        peer = s.peer(1)                        # waits until rank 1 has connected
-        region = s.register(np.zeros(1 << 20))  # in place: no staging copy
-        peer.put(region, remote_offset=0)       # on return rank 1 can read it
-        await peer.get_nb(region)               # or op.wait(timeout=1.5)
+    >>> import hmc, numpy as np
+    >>> a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096)
+    >>> b = hmc.Session(rank=1, buffer_size=4096)
+    >>> peer = b.connect(a.address)                      # or s.peer(1): waits until rank 1 has connected
+    >>> region = b.register(np.arange(4, dtype="i4"))    # in place: no staging copy
+    >>> peer.put(region, remote_offset=8)                # on return rank 0 can read it
+    >>> np.frombuffer(a.buffer, "i4", count=4, offset=8)
+    array([0, 1, 2, 3], dtype=int32)
+    >>> op = peer.get_nb(region, remote_offset=12)       # await op, or:
+    >>> op.wait(timeout=1.5), region.array
+    (16, array([1, 2, 3, 0], dtype=int32))
+    >>> b.close(), a.close()
+    (None, None)
 
 Programs of the C++ HMC run unchanged: ``create_session``, ``init_server``, ``connect``, ``buf.put``, ``put_remote``; see
 docs/python.md.

@@ -6,7 +6,7 @@ from typing import Any, Self, final
 
 from .typing import ArrayLike, Explanation, SessionStats
 
-__all__ = ["Batch", "Bell", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "Window", "default_uds_dir"]
+__all__ = ["Batch", "Bell", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Window", "default_uds_dir"]
 
 class Region:
     @property
@@ -38,6 +38,11 @@ class Region:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class View:
+    def __new__(cls, obj: ArrayLike, writable: bool = False) -> Self: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Window:

@@ -78,7 +78,7 @@ class ConnBuffer:
     def writeFromCpu(self, src: ArrayLike | int, size: int | None = None, bias: int = 0) -> status_t:
         """Copies ``size`` bytes in at ``bias``."""
         if isinstance(src, int):
-            self._region.write_from_address(src, size, bias)  # type: ignore[arg-type]  # a TypeError without size
+            self._region.write_from_address(src, _needed(size), bias)
         else:
             self._region.write(src, bias, size)
         return status_t.SUCCESS
@@ -86,7 +86,7 @@ class ConnBuffer:
     def readToCpu(self, dst: ArrayLike | int, size: int | None = None, bias: int = 0) -> status_t:
         """Copies ``size`` bytes at ``bias`` out."""
         if isinstance(dst, int):
-            self._region.read_to_address(dst, size, bias)  # type: ignore[arg-type]  # a TypeError without size
+            self._region.read_to_address(dst, _needed(size), bias)
         else:
             self._region.read_into(dst, bias, size)
         return status_t.SUCCESS

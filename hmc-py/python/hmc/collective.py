@@ -19,6 +19,7 @@ from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
 from .errors import DeadlineExceeded, Refused, Unavailable
 from .errors import invalid as _bad
+from .memory import flat
 from .tensors import describe
 
 TYPE_CHECKING = False
@@ -64,7 +65,7 @@ class GroupMember(_Member):
 
 
 class Group:
-    """Members of a job, in the order of their ranks.
+    """Members of a job, in the order of their places (``rank`` of :func:`init_group`).
 
     Arrays are NumPy, torch (CPU), or anything with the buffer protocol or DLPack. What is sent may have gaps; what is received
     must be writable and C-contiguous. All members give arrays of the same shapes and dtypes. One collective runs at a time:
@@ -72,11 +73,17 @@ class Group:
 
     Raises ``PeerDead`` when a member died, ``Cancelled`` when it gave up, ``InvalidArgument`` when lengths differ,
     ``DeadlineExceeded``; later calls on the group raise at once.
+
+    >>> import hmc, numpy as np
+    >>> with hmc.create_session(buffer_size=64) as session:
+    ...     group = hmc.init_group(session=session, rank=0, world_size=1)
+    ...     group.allreduce(np.array([1.5, 2.5]), "max"), group.rank, group.world_size
+    (array([1.5, 2.5]), 0, 1)
     """
 
     def __init__(self, session: Session, members: Iterable[GroupMember], raw: RawGroup) -> None:
         self.session = session
-        self.members = sorted(members, key=lambda m: m.rank)
+        self.members = list(members)
         self._raw = raw
         self.ranks = raw.ranks
 
@@ -182,22 +189,13 @@ def alltoall(group: Group, send: ArrayLike, recv: A, *, algo: Exchange = "auto",
     ``chunk_bytes`` name places of its staging buffer and change nothing; ``conn`` was chosen when the group was made."""
     if do_self_copy:
         return group.alltoall(send, recv, algo=algo, timeout=timeout)
-    view = _view(recv)
+    view = flat(recv, writable=True, what="recv")
     block = view.nbytes // len(group)
     own = slice(group.rank * block, (group.rank + 1) * block)
     kept = bytes(view[own])
     group.alltoall(send, recv, algo=algo, timeout=timeout)
     view[own] = kept
     return recv
-
-
-def _view(array: Any) -> memoryview:
-    """The bytes of an array, to be kept and put back."""
-    if hasattr(array, "element_size"):
-        import torch
-
-        array = array.detach().view(-1).view(torch.uint8).numpy()
-    return memoryview(array).cast("B")
 
 
 def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0, port_rdma: int = 0, port_ctrl: int = 0,

@@ -11,7 +11,8 @@ import os
 
 from .buffer import ConnBuffer, IOBuffer, host_only
 from .enums import ConnType, CtrlTransport, MemoryType, status_t
-from .errors import HMCStatusError, InvalidArgument
+from .errors import Busy, HMCStatusError, invalid
+from .memory import flat
 from .session import Session
 
 TYPE_CHECKING = False
@@ -95,7 +96,8 @@ class Communicator:
             address = "uds://" + _private(_split(link.uds_path)[0])
         else:
             address = _tcp(link.ip or peer_ip, link.port)
-        session._learn(peer_ip, data_port, connType, session._reach(peer_id, address, connType, None))
+        conn = ConnType(connType)
+        session._learn(peer_ip, data_port, conn, session._reach(peer_id, address, conn, None))
 
     @_status
     def disConnect(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> None:
@@ -133,13 +135,13 @@ class Communicator:
     def sendDataTo(self, ip: str, port: int, buf: ArrayLike | int, size: int, buf_type: MemoryType = MemoryType.CPU,
                    connType: ConnType = ConnType.RDMA) -> None:
         """Sends ``size`` bytes of an object or at an address to the peer's next ``recvDataFrom``."""
-        self.session.send_data_to(ip, port, _memory_of(buf), size, buf_type, connType)
+        self.session.send_data_to(ip, port, buf, size, buf_type, connType)
 
     @_status
     def recvDataFrom(self, ip: str, port: int, buf: ArrayLike | int, size: int, buf_type: MemoryType = MemoryType.CPU,
                      flag: ArrayLike | int | None = None, connType: ConnType = ConnType.RDMA) -> None:
         """Receives the peer's next message."""
-        self.session.recv_data_from(ip, port, _memory_of(buf), size, buf_type, flag, connType)
+        self.session.recv_data_from(ip, port, buf, size, buf_type, flag, connType)
 
     @_status
     def ctrlSend(self, peer_id: int, tag: int) -> None:
@@ -182,33 +184,38 @@ def _tcp(ip: str, port: int) -> str:
     return tcp(ip, port)
 
 
-class Buffer:
-    """Host memory that :class:`Memory` allocated. Objects with bytes can be copied to and from it."""
+class Buffer(bytearray):
+    """Host memory that :class:`Memory` allocated: zeroed bytes, for all calls that take objects with bytes.
+
+    Attributes:
+        ptr: the address of the first byte.
+        size: how many bytes.
+    """
 
     def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+        self.ptr = self._pinned()
+
+    def _pinned(self) -> int:
+        """From here on the bytes stay where they are; their address."""
         import ctypes  # most programs need none
 
-        self._bytes = bytearray(size)
-        self._view = (ctypes.c_char * size).from_buffer(self._bytes)
-        self.ptr = ctypes.addressof(self._view)
-        self.size = size
+        self._pin: Any = (ctypes.c_char * self.size).from_buffer(self)
+        return ctypes.addressof(self._pin)
 
-    def _check(self) -> Buffer:
-        if self._bytes is None:
-            raise InvalidArgument(status_t.INVALID_CONFIG, "this buffer was freed", kind="invalid_config")
-        return self
+    def _free(self) -> None:
+        if self._pin is None:
+            raise invalid("this buffer was freed before")
+        self._pin = None
+        try:
+            self.clear()
+        except BufferError:
+            self._pinned()
+            raise Busy(status_t.ERROR, "the buffer is in use: a view or an operation still has it", kind="busy") from None
 
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        self._check()
-        return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.ptr, False)}
-
-    def __len__(self) -> int:
-        return self.size
-
-
-def _memory_of(obj: ArrayLike | int) -> ArrayLike | int:
-    return memoryview(obj._check()._bytes) if isinstance(obj, Buffer) else obj
+    def __repr__(self) -> str:
+        return f"<hmc.Buffer: {self.size} bytes{'' if self._pin is not None else ', freed'}>"
 
 
 class Memory:
@@ -256,8 +263,8 @@ class Memory:
         return Buffer(size)
 
     def freeBuffer(self, buf: Buffer) -> status_t:
-        """Frees a buffer: it cannot be used any more. Its pages go when nothing uses them."""
-        buf._check()._view = buf._bytes = None  # type: ignore[assignment]  # _check refuses it from here on
+        """Frees a buffer: it has no bytes any more. One that something still uses raises ``Busy`` and stays."""
+        buf._free()
         return status_t.SUCCESS
 
     def copyHostToDevice(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
@@ -279,22 +286,9 @@ def _copy(dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
     if isinstance(dst, int) and isinstance(src, int):
         ctypes.memmove(dst, src, size)
         return status_t.SUCCESS
-    to, come_from = (_view(x, size, what) for x, what in ((dst, "dst"), (src, "src")))
-    if to.readonly:
-        raise InvalidArgument(status_t.INVALID_CONFIG, "dst is read-only", kind="invalid_config")
-    to[:size] = come_from[:size]
+    to, come_from = flat(dst, size, writable=True, what="dst"), flat(src, size, what="src")
+    to[:] = come_from
     return status_t.SUCCESS
-
-
-def _view(obj: ArrayLike | int, size: int, what: str) -> memoryview:
-    if isinstance(obj, int):
-        import ctypes
-
-        return memoryview((ctypes.c_char * size).from_address(obj)).cast("B")
-    view = memoryview(_memory_of(obj)).cast("B")  # type: ignore[arg-type]  # a TypeError without the buffer protocol
-    if view.nbytes < size:
-        raise InvalidArgument(status_t.INVALID_CONFIG, f"{what} has {view.nbytes} bytes, size={size}", kind="length")
-    return view
 
 
 def memory_supported() -> MemoryType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .enums import ConnType
 from .errors import invalid
+from .memory import nbytes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,16 +21,6 @@ def _old_order(conn: ConnType | int, bias: int | ConnType) -> tuple[ConnType, in
     if isinstance(conn, ConnType):
         return conn, bias
     return (bias if isinstance(bias, ConnType) else ConnType.UCX), conn
-
-
-def nbytes_of(obj: Any) -> int:
-    """Bytes of an array, tensor, or bytes-like object."""
-    n = getattr(obj, "nbytes", None)
-    if isinstance(n, int):
-        return n
-    if hasattr(obj, "element_size"):
-        return int(obj.numel() * obj.element_size())
-    return memoryview(obj).nbytes
 
 
 class OlderGuide:
@@ -66,6 +57,8 @@ class OlderGuide:
         """Gets ``size`` bytes at ``bias`` of the peer's buffer. The guide has both orders: ``get(ip, size)``, ``get(size, ip)``."""
         if not isinstance(ip, str):
             ip, size = size, ip
+        if not isinstance(size, int):
+            raise invalid(f"size={size!r}: how many bytes?")
         conn, bias = _old_order(conn, bias)
         self.get_remote(ip, self._old_port(ip, conn), bias, bias, size, conn, timeout)
         return bytes(self._buf.buffer_get_cpu(nbytes=size, offset=bias))

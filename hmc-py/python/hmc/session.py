@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 
 from . import _hmc, doors, tensors
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, host_only, surroundings
-from .enums import ConnType, MemoryType, status_t
 from .deadline import end_of, left
+from .enums import ConnType, MemoryType, status_t
 from .errors import DeadlineExceeded, HMCStatusError, InvalidArgument, NotFound, Refused, Unavailable
 from .errors import invalid as _invalid
-from .older import OlderGuide, nbytes_of
+from .memory import flat, nbytes_of
+from .older import OlderGuide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def _drawn_rank() -> int:
 
 
 def _port(name: str, port: object) -> int:
-    if not isinstance(port, int) or not 1 <= port <= 65535:
+    if not isinstance(port, int) or isinstance(port, ConnType) or not 1 <= port <= 65535:
         raise _invalid(f"{name}={port!r}: ports are 1 to 65535")
     return port
 
@@ -372,6 +374,7 @@ class Session(OlderGuide):
         self._serve(self_id, bind_ip, ctrl_tcp_port, ctrl_uds_dir or self._uds_dir, ucx=ucx_port is not None, required=False)
 
     def _serve(self, rank: int | None, ip: str, port: int, uds_dir: StrPath | None, *, ucx: bool, required: bool) -> None:
+        ip = ip or "0.0.0.0"
         if not self._local_ip:
             self.set_local_ip(ip)
         addr = doors.tcp(ip, port).removeprefix("tcp://")
@@ -454,18 +457,20 @@ class Session(OlderGuide):
         """Sends ``size`` bytes to the peer's next ``recv_data_from`` and returns when it has them. ``ptr``: an object with
         bytes, or an address with ``size``."""
         host_only(buf_type)
-        self._core._at(ip, port, conn).send_data(_memory(ptr, size), timeout)
+        self._core._at(ip, port, conn).send_data(flat(ptr, size, what="ptr"), timeout)
 
     def recv_data_from(self, ip: str, port: int, ptr: ArrayLike | int, size: int | None = None,
                        buf_type: MemoryType = MemoryType.CPU, flag_ptr: ArrayLike | int | None = None,
                        conn: ConnType = ConnType.RDMA, *, timeout: float | None = None) -> int:
-        """Receives the peer's next message into ``ptr`` and returns its length. ``flag_ptr`` (an address of 8 bytes, or a
-        writable object) is set to 1 then."""
+        """Receives the peer's next message into ``ptr`` and returns its length. The 8 bytes of ``flag_ptr`` (an address other
+        than 0, or a writable object) are set to the number 1 then."""
         host_only(buf_type)
-        n = self._core._at(ip, port, conn).recv_data(_memory(ptr, size), timeout)
-        if flag_ptr:
-            view = memoryview(_memory(flag_ptr, 8))  # type: ignore[arg-type]  # a TypeError without the buffer protocol
-            view.cast("B")[:8] = (1).to_bytes(8, "little")
+        flag = None
+        if flag_ptr is not None and not (isinstance(flag_ptr, int) and flag_ptr == 0):
+            flag = flat(flag_ptr, 8, writable=True, what="flag_ptr")
+        n = self._core._at(ip, port, conn).recv_data(flat(ptr, size, writable=True, what="ptr"), timeout)
+        if flag is not None:
+            flag[:] = (1).to_bytes(8, sys.byteorder)
         return n
 
     # ---- tags ----
@@ -535,6 +540,10 @@ class Session(OlderGuide):
 
     def batch_isend_irecv(self, ops: Iterable[P2POp]) -> list[TensorOp[ArrayLike]]:
         """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each."""
+        ops = list(ops)
+        for op in ops:
+            if op.op not in ("send", "recv"):
+                raise _invalid(f"op={op.op!r}: give \"send\" or \"recv\"; nothing was begun")
         begun: dict[str, Callable[[ArrayLike, int, int], TensorOp[ArrayLike]]] = {"send": self.isend, "recv": self.irecv}
         return [begun[op.op](op.tensor, op.rank, op.tag) for op in ops]
 
@@ -554,23 +563,6 @@ class Session(OlderGuide):
         ``numpy.frombuffer(region, dtype)`` is an array over it.
         """
         return self._core.allocate(nbytes)
-
-
-def _at_address(address: int, size: int) -> memoryview:
-    """Memory at an address, as an object with bytes."""
-    import ctypes
-
-    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
-
-
-def _memory(obj: ArrayLike | int, size: int | None) -> ArrayLike:
-    if isinstance(obj, int):
-        if size is None:
-            raise _invalid("an address needs a size")
-        return _at_address(obj, size)
-    if size is None:
-        return obj
-    return memoryview(obj).cast("B")[:size]  # type: ignore[arg-type]  # a TypeError without the buffer protocol
 
 
 def create_session(device_id: int = 0, buffer_size: int = DEFAULT_BUFFER_SIZE, mem_type: MemoryType = MemoryType.CPU,

@@ -10,6 +10,7 @@ import struct
 from collections import namedtuple
 from types import GenericAlias
 
+from . import _hmc
 from .deadline import end_of, left
 from .errors import InvalidArgument
 from .errors import invalid as _bad
@@ -74,14 +75,17 @@ class Meta(_Meta):
 
 
 def describe(obj: ArrayLike, tag: int = 0) -> Meta:
-    """What an array, tensor or bytes-like object is.
+    """What an array, tensor or bytes-like object is. What has DLPack and no dtype of its own are bytes.
 
     >>> describe(bytearray(3))
     Meta(dtype='uint8', shape=(3,), nbytes=3, tag=0)
     """
     dtype = getattr(obj, "dtype", None)
     if dtype is None:
-        view = memoryview(obj)  # type: ignore[arg-type]  # what has DLPack has a dtype, too, or is refused here
+        try:
+            view = memoryview(obj)  # type: ignore[arg-type]  # what has DLPack alone is below
+        except TypeError:
+            view = memoryview(_hmc.View(obj))
         if view.format in ("B", "b", "c"):
             return Meta("uint8", tuple(view.shape or ()), view.nbytes, tag)
         return Meta(view.format, tuple(view.shape or ()), view.nbytes, tag)

@@ -100,6 +100,7 @@ class PeerStats(TypedDict):
     bytes_in: int
     messages_out: int
     messages_in: int
+    overslept: int
     in_flight: int
     inbox: int
     exposed_bytes: int
