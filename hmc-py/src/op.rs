@@ -2,9 +2,9 @@
 
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hmc_std::delivery::Delivery;
 use hmc_std::future::OpFuture;
@@ -13,19 +13,49 @@ use pyo3::prelude::*;
 
 use crate::bell::{Bell, Ring};
 use crate::data::Sweep;
-use crate::errors::{OrRaise, raise};
+use crate::errors::{OrRaise, interrupted, raise};
 use crate::time;
+
+/// How often a thread that leaves the waiting to another one looks for signals.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// What an operation is at the moment.
 enum State {
     /// A transfer, known by its name.
     Named(OpId),
-    /// A transfer that rings a bell when it ends.
+    /// A transfer that tells the listeners when it ends.
     Watched(OpFuture),
     /// A message under way.
     Message(Arc<Delivery>),
     /// It is over.
     Over(Result<u64, Error>),
+}
+
+struct Inner {
+    state: State,
+    /// One thread waits for it. A result is given once: all others leave it to that one, and are told.
+    led: bool,
+}
+
+/// Event loops that want to hear of an operation.
+#[derive(Default)]
+struct Listeners(Mutex<Vec<Waker>>);
+
+impl Listeners {
+    fn list(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Listeners {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let all = std::mem::take(&mut *self.list());
+        all.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// A transfer or message under way.
@@ -42,68 +72,116 @@ enum State {
 #[pyclass(module = "hmc._hmc", frozen, subclass)]
 pub(crate) struct Op {
     peer: Peer,
-    state: Mutex<State>,
+    inner: Mutex<Inner>,
+    /// The state is another one, or nobody waits any more.
+    changed: Condvar,
+    listeners: Arc<Listeners>,
     _sweep: Sweep,
 }
 
+/// What the one who waits waits for.
+enum Lead {
+    Transfer(OpId),
+    Message(Arc<Delivery>),
+}
+
 impl Op {
+    fn new(peer: Peer, state: State) -> Self {
+        let (inner, listeners) = (Inner { state, led: false }, Arc::default());
+        Self { peer, inner: Mutex::new(inner), changed: Condvar::new(), listeners, _sweep: Sweep }
+    }
+
     pub(crate) fn transfer(peer: Peer, op: OpId) -> Self {
-        Self { peer, state: Mutex::new(State::Named(op)), _sweep: Sweep }
+        Self::new(peer, State::Named(op))
     }
 
     pub(crate) fn message(peer: Peer, delivery: Delivery) -> Self {
-        Self { peer, state: Mutex::new(State::Message(Arc::new(delivery))), _sweep: Sweep }
+        Self::new(peer, State::Message(Arc::new(delivery)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits without the GIL, and without a lock: others may cancel it. `None`: it has not ended in time.
     fn finish(&self, timeout: Duration) -> Result<Option<u64>, Error> {
-        let (op, message) = {
-            let mut state = self.state();
-            match &*state {
-                State::Over(result) => return result.clone().map(Some),
-                State::Message(delivery) => (None, Some(Arc::clone(delivery))),
-                State::Named(op) => (Some(*op), None),
-                State::Watched(_) => (state.unwatch(), None),
+        let end = Instant::now().checked_add(timeout);
+        let left = || end.map_or(Duration::MAX, |e| e.saturating_duration_since(Instant::now()));
+        let lead = loop {
+            let mut inner = self.lock();
+            if let State::Over(result) = &inner.state {
+                return result.clone().map(Some);
+            }
+            if !inner.led {
+                let Some(lead) = inner.state.lead() else { return Ok(None) };
+                inner.led = true;
+                break lead;
+            }
+            let left = left();
+            if left.is_zero() && !self.has_ended(&inner.state) {
+                return Ok(None);
+            }
+            let nap = left.clamp(Duration::from_millis(1), SLICE);
+            drop(self.changed.wait_timeout(inner, nap));
+            // Without the lock: the handler may use this operation.
+            if interrupted() {
+                return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
             }
         };
-        let ended = match (op, message) {
-            (Some(op), _) => match self.peer.wait_within(op, timeout) {
+        let ended = match lead {
+            Lead::Transfer(op) => match self.peer.wait_within(op, left()) {
+                // The wait ended, not the operation.
                 Err(e) if is_wait_over(&e) && self.peer.test(op).is_ok() => {
-                    // The wait ended, not the operation.
-                    return if e.kind() == ErrorKind::Interrupted { Err(e) } else { Ok(None) };
+                    if e.kind() == ErrorKind::Interrupted { Err(e) } else { Ok(None) }
                 }
-                result => result,
+                result => Ok(Some(result)),
             },
-            (None, Some(message)) => match message.wait_for(timeout)? {
-                None => return Ok(None),
-                Some(delivered) => delivered.map(|(n, _)| n).map_err(Error::from),
-            },
-            (None, None) => return Ok(None),
+            Lead::Message(message) => message.wait_for(left()).map(|found| {
+                found.map(|delivered| delivered.map(|(n, _)| n).map_err(Error::from))
+            }),
         };
-        let mut state = self.state();
-        if let State::Over(result) = &*state {
-            // Two waited; the other one got it.
-            return result.clone().map(Some);
+        {
+            let mut inner = self.lock();
+            inner.led = false;
+            if let Ok(Some(result)) = &ended {
+                inner.state = State::Over(result.clone());
+            }
         }
-        *state = State::Over(ended.clone());
-        ended.map(Some)
+        self.tell();
+        ended?.transpose()
     }
 
-    /// Looks whether it has ended, and registers who is to be told if not.
-    fn look(&self, waker: &Waker) -> bool {
-        let mut state = self.state();
-        if let State::Named(op) = &*state {
+    /// Those who wait, and those who listen, look again.
+    fn tell(&self) {
+        self.changed.notify_all();
+        self.listeners.wake_by_ref();
+    }
+
+    /// Whether a transfer has ended, of which another thread takes the result.
+    fn has_ended(&self, state: &State) -> bool {
+        // One that is unknown has been taken.
+        matches!(state, State::Named(op) if self.peer.test(*op).unwrap_or(true))
+    }
+
+    /// Looks whether it has ended; if not, `listener` is told when it has.
+    fn look(&self, listener: Option<Waker>) -> bool {
+        let mut inner = self.lock();
+        if matches!(inner.state, State::Over(_)) {
+            return true;
+        }
+        self.listeners.list().extend(listener);
+        if inner.led {
+            return false;
+        }
+        if let State::Named(op) = &inner.state {
             match self.peer.watch(*op) {
-                Ok(future) => *state = State::Watched(future),
-                Err(e) => *state = State::Over(Err(e)),
+                Ok(future) => inner.state = State::Watched(future),
+                Err(e) => inner.state = State::Over(Err(e)),
             }
         }
-        let mut cx = Context::from_waker(waker);
-        let ended = match &mut *state {
+        let waker = Waker::from(Arc::clone(&self.listeners));
+        let mut cx = Context::from_waker(&waker);
+        let ended = match &mut inner.state {
             State::Over(_) | State::Named(_) => return true,
             State::Watched(future) => Pin::new(future).poll(&mut cx),
             State::Message(delivery) => {
@@ -111,25 +189,28 @@ impl Op {
             }
         };
         let Poll::Ready(result) = ended else { return false };
-        *state = State::Over(result);
+        inner.state = State::Over(result);
+        drop(inner);
+        self.tell();
         true
     }
 }
 
 impl State {
-    /// A wait goes by name.
-    fn unwatch(&mut self) -> Option<OpId> {
-        let gone = Error::new(ErrorKind::Stale, "the operation is over");
-        match std::mem::replace(self, Self::Over(Err(gone))) {
-            Self::Watched(future) => {
-                let op = future.into_id()?;
+    /// What is to be waited for. A transfer goes by its name then.
+    fn lead(&mut self) -> Option<Lead> {
+        if let Self::Watched(_) = self {
+            let gone = Error::new(ErrorKind::Stale, "the operation is over");
+            if let Self::Watched(future) = std::mem::replace(self, Self::Over(Err(gone)))
+                && let Some(op) = future.into_id()
+            {
                 *self = Self::Named(op);
-                Some(op)
             }
-            other => {
-                *self = other;
-                None
-            }
+        }
+        match self {
+            Self::Named(op) => Some(Lead::Transfer(*op)),
+            Self::Message(delivery) => Some(Lead::Message(Arc::clone(delivery))),
+            Self::Watched(_) | Self::Over(_) => None,
         }
     }
 }
@@ -158,24 +239,25 @@ impl Op {
     }
 
     /// Whether it has ended. Waits for nothing.
-    fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        let test = || match &*self.state() {
-            State::Over(_) => Ok(true),
-            State::Named(op) => self.peer.test(*op),
-            State::Watched(future) => future.id().map_or(Ok(true), |op| self.peer.test(op)),
-            State::Message(_) => Ok(false),
-        };
-        if py.detach(test).or_raise(py)? {
-            return Ok(true);
-        }
-        // A message is asked by a look that tells nobody.
-        let is_message = matches!(&*self.state(), State::Message(_));
-        Ok(is_message && py.detach(|| self.look(Waker::noop())))
+    fn done(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            let name = match &self.lock().state {
+                State::Over(_) => return true,
+                State::Named(op) => Some(*op),
+                State::Watched(future) => future.id(),
+                State::Message(_) => None,
+            };
+            match name {
+                // One that is unknown: another thread is about to say how it ended.
+                Some(op) => self.peer.test(op).unwrap_or(true),
+                None => self.look(None),
+            }
+        })
     }
 
     /// Asks it to end. It still has to be waited for: it ends as ``Cancelled`` unless it had ended before.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| match &*self.state() {
+        let cancelled = py.detach(|| match &self.lock().state {
             State::Over(_) => Ok(()),
             State::Named(op) => self.peer.cancel(*op),
             State::Watched(future) => future.id().map_or(Ok(()), |op| self.peer.cancel(op)),
@@ -183,8 +265,12 @@ impl Op {
                 delivery.cancel();
                 Ok(())
             }
-        })
-        .or_raise(py)
+        });
+        match cancelled {
+            // It had ended: another thread is about to say how.
+            Err(e) if e.kind() == ErrorKind::Stale => Ok(()),
+            other => other.or_raise(py),
+        }
     }
 
     fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
@@ -201,7 +287,7 @@ impl Op {
     /// Rings ``bell`` with ``key`` when it has ended. True when it has already: nothing rings then.
     fn _watch(&self, py: Python<'_>, bell: &Bell, key: u64) -> bool {
         let waker = Waker::from(Arc::new(Knock { ring: bell.ring(), key }));
-        py.detach(|| self.look(&waker))
+        py.detach(|| self.look(Some(waker)))
     }
 }
 

@@ -310,6 +310,69 @@ def test_asyncio(pair):
         asyncio.run(main())
 
 
+def test_threads_share_an_operation(pair):
+    """Its result is one; whoever asks for it gets it."""
+    _, _, peer, back = pair
+    src = np.zeros(8192, np.uint8)
+
+    def shared(op):
+        got = []
+
+        def wait():
+            try:
+                got.append(op.wait())
+            except BaseException as e:
+                got.append(e)
+
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        for t in threads:
+            t.start()
+        while not op.done():
+            pass
+        op.cancel()
+        for t in threads:
+            t.join()
+        return got
+
+    for _ in range(200):
+        assert shared(peer.put_nb(src)) == [src.nbytes] * 4
+    for _ in range(50):
+        out = bytearray(9)
+        op = back.irecv_data(out)
+        peer.isend_data(b"a message").wait()
+        assert shared(op) == [9] * 4 and out == b"a message"
+
+
+def test_an_operation_is_awaited_and_waited_for(pair):
+    _, _, peer, back = pair
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for i in range(100):
+            op = back.irecv_data(bytearray(5)) if i % 2 else peer.put_nb(bytes(4096))
+            first = asyncio.ensure_future(asyncio.wait_for(op, 20))
+            await asyncio.sleep(0)
+            other = loop.run_in_executor(None, op.wait, 20)
+            second = asyncio.ensure_future(asyncio.wait_for(op, 20))
+            await asyncio.sleep(0)
+            op.done()
+            if i % 2:
+                await peer.isend_data(b"12345")
+            assert await asyncio.gather(first, other, second) == [5 if i % 2 else 4096] * 3
+
+    asyncio.run(main())
+
+
+def test_importing_leaves_the_lock_off():
+    """A free-threaded interpreter stays one."""
+    import sys
+
+    enabled = getattr(sys, "_is_gil_enabled", None)
+    if enabled is None or __import__("sysconfig").get_config_var("Py_GIL_DISABLED") != 1:
+        pytest.skip("this interpreter has a global lock; python3.14t has none")
+    assert not enabled()
+
+
 def test_an_array_is_held_while_it_is_used(pair):
     a, b, peer, back = pair
     src = np.zeros(1 << 20, np.uint8)
