@@ -1,7 +1,7 @@
 //! `cargo xtask wheel`: builds the Python package, installs it into a fresh virtual environment, and tests it there.
 //!
-//! The wheel serves CPython 3.11 and later (abi3). Free-threaded interpreters need one each: it is built for those that are
-//! found. UCX and other libraries are found at run time; the wheel carries none.
+//! The wheel serves CPython 3.11 and later (abi3). Free-threaded interpreters need one each: it is built, and tested, for those
+//! that are found. UCX and other libraries are found at run time; the wheel carries none.
 
 use crate::answer::{Answer, pytest};
 use crate::shell;
@@ -20,7 +20,7 @@ const TEST: Duration = Duration::from_secs(600);
 /// The oldest interpreter of the wheel.
 const OLDEST: (u32, u32) = (3, 11);
 /// Names of free-threaded interpreters.
-const FREE_THREADED: [&str; 3] = ["python3.13t", "python3.14t", "python3.15t"];
+const FREE_THREADED: [&str; 2] = ["python3.14t", "python3.15t"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -40,12 +40,14 @@ pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
     match build(&root, &options.python) {
         Err(verdict) => verdict,
-        Ok(wheel) => {
-            println!("{}", wheel.display());
+        Ok(wheels) => {
+            for wheel in &wheels {
+                println!("{}", wheel.path.display());
+            }
             if !options.test {
                 return Verdict::Passed;
             }
-            test(&root, &options.python, &wheel, options.ucx).verdict
+            test_all(&root, &wheels, options.ucx).verdict
         }
     }
 }
@@ -53,7 +55,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
 /// The step of a test run.
 pub(crate) fn step(root: &Path) -> Answer {
     match build(root, "python3") {
-        Ok(wheel) => test(root, "python3", &wheel, false),
+        Ok(wheels) => test_all(root, &wheels, false),
         Err(verdict) => verdict.into(),
     }
 }
@@ -90,8 +92,14 @@ fn environment(python: &str, home: &Path, packages: &[String]) -> Result<(), Ver
     Ok(())
 }
 
-/// Builds the wheel; where it is.
-fn build(root: &Path, python: &str) -> Result<PathBuf, Verdict> {
+/// A wheel, and an interpreter that takes it.
+struct Wheel {
+    path: PathBuf,
+    python: String,
+}
+
+/// Builds the wheels: the one for all interpreters with a global lock first, then those of free-threaded ones.
+fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
     check(python)?;
     let tools = root.join("target/py/tools");
     let maturin = tools.join("bin/maturin");
@@ -121,28 +129,45 @@ fn build(root: &Path, python: &str) -> Result<PathBuf, Verdict> {
             FREE_THREADED.join(", ")
         );
     }
+    interpreters.iter().map(|python| found(&out, python)).collect()
+}
+
+/// The wheel that was built for an interpreter: by its tag, `abi3` or such as `cp314t`.
+fn found(out: &Path, python: &str) -> Result<Wheel, Verdict> {
+    let name = Path::new(python).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let free = name.strip_prefix("python").filter(|v| v.ends_with('t'));
+    let tag = free.map_or_else(|| "abi3".to_owned(), |v| format!("cp{}", v.replace('.', "")));
     let wheels =
-        std::fs::read_dir(&out).map_err(|e| Verdict::failed(format!("{}: {e}", out.display())))?;
-    wheels
+        std::fs::read_dir(out).map_err(|e| Verdict::failed(format!("{}: {e}", out.display())))?;
+    let path = wheels
         .flatten()
         .map(|entry| entry.path())
-        .find(|path| path.to_string_lossy().contains("abi3"))
-        .ok_or_else(|| Verdict::failed("maturin made no abi3 wheel"))
+        .find(|path| path.to_string_lossy().contains(&format!("-{tag}-")))
+        .ok_or_else(|| Verdict::failed(format!("maturin made no wheel for {tag}")))?;
+    Ok(Wheel { path, python: python.to_owned() })
 }
 
 /// The interpreter of a fresh environment with the package in it.
 pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
-    let wheel = build(root, "python3")?;
+    let wheels = build(root, "python3")?;
+    let wheel = wheels.first().ok_or_else(|| Verdict::failed("maturin made no wheel"))?;
     let home = root.join("target/py/bench");
-    environment("python3", &home, &[format!("{}[test]", wheel.display())])?;
+    environment("python3", &home, &[format!("{}[test]", wheel.path.display())])?;
     Ok(home.join("bin/python"))
 }
 
-/// Installs the wheel into a fresh environment and runs its tests there.
-fn test(root: &Path, python: &str, wheel: &Path, ucx: bool) -> Answer {
+fn test_all(root: &Path, wheels: &[Wheel], ucx: bool) -> Answer {
+    let tested = wheels.iter().map(|wheel| test(root, wheel, ucx)).reduce(Answer::and);
+    tested.unwrap_or_else(|| Verdict::failed("maturin made no wheel").into())
+}
+
+/// Installs a wheel into a fresh environment of its interpreter and runs its tests there.
+fn test(root: &Path, wheel: &Wheel, ucx: bool) -> Answer {
+    println!("testing {} with {}", wheel.path.display(), wheel.python);
     let home = root.join("target/py/test");
     let extras = if ucx { "[ucx,test]" } else { "[test]" };
-    if let Err(verdict) = environment(python, &home, &[format!("{}{extras}", wheel.display())]) {
+    let package = format!("{}{extras}", wheel.path.display());
+    if let Err(verdict) = environment(&wheel.python, &home, &[package]) {
         return verdict.into();
     }
     let mut command = Command::new(home.join("bin/python"));
