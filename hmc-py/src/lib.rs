@@ -5,6 +5,7 @@
 //! arrays; `session`, `peer`, `region`, `op`, `group` are the objects; `bell` tells event loops,
 //! `log` hands on what the library says.
 
+mod batch;
 mod begun;
 mod bell;
 mod data;
@@ -28,6 +29,8 @@ use pyo3::prelude::*;
 mod _hmc {
 
     #[pymodule_export]
+    use super::batch::Batch;
+    #[pymodule_export]
     use super::bell::Bell;
     #[pymodule_export]
     use super::data::View;
@@ -36,7 +39,7 @@ mod _hmc {
     #[pymodule_export]
     use super::op::Op;
     #[pymodule_export]
-    use super::peer::{Batch, Peer};
+    use super::peer::Peer;
     #[pymodule_export]
     use super::region::{Region, Remote, Window};
     #[pymodule_export]

@@ -136,9 +136,9 @@ impl Op {
                 }
                 result => Ok(Some(result)),
             },
-            Lead::Message(message) => message.wait_for(left()).map(|found| {
-                found.map(|delivered| delivered.map(|(n, _)| n).map_err(Error::from))
-            }),
+            Lead::Message(message) => message
+                .wait_for(left())
+                .map(|found| found.map(|delivered| delivered.map(|(n, _)| n).map_err(Error::from))),
         };
         {
             let mut inner = self.lock();

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use hmc_std::{
-    Access, Batch as StdBatch, ConnBuffer, Copy, Direction, ErrorKind, Message, Peer as StdPeer,
-    Route, Want,
+    Access, ConnBuffer, Copy, Direction, ErrorKind, Message, Peer as StdPeer, Route, Want,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::batch::Batch;
 use crate::data::{self, Sweep};
 use crate::errors::{OrRaise, refuse};
 use crate::op::Op;
@@ -44,23 +44,6 @@ struct Ends {
     remote: u64,
     len: u64,
     _sweep: Sweep,
-}
-
-/// A list of copies that was checked once and can be run many times.
-///
-/// ``run()`` does them and returns when all are done; ``post()`` begins them as one operation. Belongs to one life of the
-/// peer.
-///
-/// >>> import hmc
-/// >>> with hmc.Session(rank=0, buffer_size=4096) as s:
-/// ...     batch = s.loopback().prepare_put([(0, 100, 2), (2, 200, 3)], b"abcde")
-/// ...     batch.run()
-/// ...     len(batch), s.buffer.read(2, 100), s.buffer.read(3, 200)
-/// (2, bytearray(b'ab'), bytearray(b'cde'))
-#[pyclass(module = "hmc._hmc", frozen)]
-pub(crate) struct Batch {
-    peer: StdPeer,
-    batch: StdBatch,
 }
 
 impl Peer {
@@ -473,34 +456,12 @@ impl Peer {
             })
             .collect();
         let batch = ends.route.prepare(direction, &copies).or_raise(py)?;
-        Ok(Batch { peer: self.inner.clone(), batch })
+        Ok(Batch::new(self.inner.clone(), batch))
     }
 }
 
 impl Ends {
     fn copy(&self) -> Copy {
         Copy { local_offset: self.local, remote_offset: self.remote, len: self.len }
-    }
-}
-
-#[pymethods]
-impl Batch {
-    fn __len__(&self) -> usize {
-        self.batch.len()
-    }
-
-    /// Does all copies and returns when they are done, puts visible to the peer.
-    ///
-    /// ``timeout`` is in seconds (default 30). Raises as :meth:`Peer.put`; some of the copies may have been done then.
-    #[pyo3(signature = (timeout = None))]
-    fn run(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
-        py.detach(|| self.peer.run_batch_within(&self.batch, timeout)).or_raise(py)
-    }
-
-    /// Begins all copies as one operation.
-    fn post(&self, py: Python<'_>) -> PyResult<Op> {
-        let op = py.detach(|| self.peer.post_batch(&self.batch)).or_raise(py)?;
-        Ok(Op::transfer(self.peer.clone(), op))
     }
 }
