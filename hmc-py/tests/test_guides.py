@@ -364,7 +364,7 @@ def test_ctrl_transport_is_forced(run, tmp_path, transport):
     a = run(SERVER + "print(sess.ctrl_recv(peer=1))", *args, env=env)
     a.expect("UCX server ready")
     client = CLIENT.replace("    conn=", "    uds_dir=folder,\n    conn=")
-    b = run(client + "sess.ctrl_send(peer=0, tag=3); print(sess.peers[0].explain()['text'])", *args, env=env)
+    b = run(client + "print(sess.peers[0].explain()['text']); sess.ctrl_send(peer=0, tag=3)", *args, env=env)
     assert "3" in a.end() and "shm" in b.end()
 
 
