@@ -85,7 +85,8 @@ impl Element {
 /// What is done with the numbers of two ranks.
 ///
 /// Whole numbers wrap at their ends, as by `wrapping_add` and `wrapping_mul`. With numbers that have a fraction, `Min` and
-/// `Max` of anything and a NaN is a NaN; of -0 and +0 they give the one that comes first in the order of the reduction.
+/// `Max` of anything and a NaN is a NaN; of -0 and +0 they give the one that comes first in the order of the reduction. A NaN
+/// that comes out is always the same one (quiet, positive, no payload): processors choose differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reduce {
@@ -142,9 +143,19 @@ macro_rules! whole {
 
 whole!(i8: 1, i16: 2, i32: 4, i64: 8, u8: 1, u16: 2, u32: 4, u64: 8);
 
+/// The number, or the one NaN that comes out.
+fn one_f32(x: f32) -> f32 {
+    if x.is_nan() { f32::from_bits(0x7FC0_0000) } else { x }
+}
+
+/// As [`one_f32`].
+fn one_f64(x: f64) -> f64 {
+    if x.is_nan() { f64::from_bits(0x7FF8_0000_0000_0000) } else { x }
+}
+
 /// Numbers with a fraction: how they are read and written, and in which type they are reckoned with.
 macro_rules! fraction {
-    ($t:ty: $n:literal, $in:ty, $read:expr, $write:expr) => {
+    ($t:ty: $n:literal, $in:ty, $one_nan:ident, $read:expr, $write:expr) => {
         impl Number<$n> for $t {
             fn read(bytes: [u8; $n]) -> Self {
                 $read(bytes)
@@ -153,15 +164,15 @@ macro_rules! fraction {
                 $write(self)
             }
             fn sum(self, other: Self) -> Self {
-                <$t>::from(<$in>::from(self) + <$in>::from(other))
+                <$t>::from($one_nan(<$in>::from(self) + <$in>::from(other)))
             }
             fn product(self, other: Self) -> Self {
-                <$t>::from(<$in>::from(self) * <$in>::from(other))
+                <$t>::from($one_nan(<$in>::from(self) * <$in>::from(other)))
             }
             fn least(self, other: Self) -> Self {
                 let (a, b) = (<$in>::from(self), <$in>::from(other));
                 <$t>::from(if a.is_nan() || b.is_nan() {
-                    <$in>::NAN
+                    $one_nan(<$in>::NAN)
                 } else if b < a {
                     b
                 } else {
@@ -171,7 +182,7 @@ macro_rules! fraction {
             fn greatest(self, other: Self) -> Self {
                 let (a, b) = (<$in>::from(self), <$in>::from(other));
                 <$t>::from(if a.is_nan() || b.is_nan() {
-                    <$in>::NAN
+                    $one_nan(<$in>::NAN)
                 } else if b > a {
                     b
                 } else {
@@ -182,10 +193,10 @@ macro_rules! fraction {
     };
 }
 
-fraction!(f32: 4, f32, f32::from_ne_bytes, f32::to_ne_bytes);
-fraction!(f64: 8, f64, f64::from_ne_bytes, f64::to_ne_bytes);
-fraction!(F16: 2, f32, |b| Self(u16::from_ne_bytes(b)), |v: Self| v.0.to_ne_bytes());
-fraction!(BF16: 2, f32, |b| Self(u16::from_ne_bytes(b)), |v: Self| v.0.to_ne_bytes());
+fraction!(f32: 4, f32, one_f32, f32::from_ne_bytes, f32::to_ne_bytes);
+fraction!(f64: 8, f64, one_f64, f64::from_ne_bytes, f64::to_ne_bytes);
+fraction!(F16: 2, f32, one_f32, |b| Self(u16::from_ne_bytes(b)), |v: Self| v.0.to_ne_bytes());
+fraction!(BF16: 2, f32, one_f32, |b| Self(u16::from_ne_bytes(b)), |v: Self| v.0.to_ne_bytes());
 
 /// The bits of a binary16.
 #[derive(Clone, Copy)]
@@ -334,6 +345,29 @@ mod tests {
                 for op in [Reduce::Min, Reduce::Max] {
                     let want = least_or_greatest(op, f64::from(x), f64::from(y));
                     prop_assert!(same(value(of(op)), want));
+                }
+            }
+        }
+
+        /// A NaN of any bits, on either side or made of two others.
+        #[test]
+        fn one_nan_comes_out(payload: u64, other: u64) {
+            let nan = (0x7FF << 52) | payload | 1;
+            let f64s = |op, a: u64, b: u64| u64::from_ne_bytes(step(Element::F64, op, a.to_ne_bytes(), b.to_ne_bytes()));
+            let infinite = f64::INFINITY.to_bits();
+            for op in Reduce::ALL {
+                prop_assert_eq!(f64s(op, nan, other), 0x7FF8 << 48);
+                prop_assert_eq!(f64s(op, other, nan), 0x7FF8 << 48);
+            }
+            prop_assert_eq!(f64s(Reduce::Sum, infinite, infinite | 1 << 63), 0x7FF8 << 48);
+            prop_assert_eq!(f64s(Reduce::Prod, infinite | 1 << 63, 0), 0x7FF8 << 48);
+            let low = |n: u64| u16::try_from(n & 0xFFFF).expect("16 bits");
+            for (element, exponent, one) in [(Element::F16, 0x7C00, 0x7E00), (Element::BF16, 0x7F80, 0x7FC0)] {
+                let nan = exponent | low(payload) | 1;
+                let halves = |op, a: u16, b: u16| u16::from_ne_bytes(step(element, op, a.to_ne_bytes(), b.to_ne_bytes()));
+                for op in Reduce::ALL {
+                    prop_assert_eq!(halves(op, nan, low(other)), one);
+                    prop_assert_eq!(halves(op, low(other), nan), one);
                 }
             }
         }
