@@ -275,13 +275,21 @@ impl Core {
         Self::wrap(slf, peer)
     }
 
-    /// The peer of that rank, waiting until it has connected. One that has left is it as long as messages of it are unread.
-    #[pyo3(signature = (rank, timeout = None))]
-    fn peer(slf: &Bound<'_, Self>, rank: u32, timeout: Option<f64>) -> PyResult<Py<Peer>> {
+    /// The peer of that rank, waiting until it has connected. One that has left is it as long as messages of it are unread,
+    /// unless it must be ``alive``.
+    #[pyo3(signature = (rank, timeout = None, alive = false))]
+    fn peer(
+        slf: &Bound<'_, Self>,
+        rank: u32,
+        timeout: Option<f64>,
+        alive: bool,
+    ) -> PyResult<Py<Peer>> {
         let py = slf.py();
         let session = slf.get().live(py)?;
         let timeout = time::timeout(py, timeout)?;
-        let peer = py.detach(|| session.meet(rank, timeout));
+        let peer = py.detach(|| {
+            if alive { session.wait_peer(rank, timeout) } else { session.meet(rank, timeout) }
+        });
         Self::wrap(slf, peer.or_raise(py)?)
     }
 

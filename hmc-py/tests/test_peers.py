@@ -483,6 +483,8 @@ def test_who_left_is_found_as_long_as_its_messages_are_unread(run):
         process.end()
         until("it has left", lambda: not s.peers)
         peer = s.peer(1, timeout=5)
+        with pytest.raises(hmc.DeadlineExceeded):
+            s.peer(1, timeout=0.05, alive=True)
         assert not peer.connected and peer.recv_tag() == 7 and peer.recv() == b"bye"
         assert s.buffer.read(13) == b"gone but here"
         with pytest.raises(hmc.DeadlineExceeded):

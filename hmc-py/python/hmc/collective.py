@@ -254,7 +254,7 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
     for member in members[:rank]:
         _dial(session, member.rank, doors.tcp(member.ip, member.port_ctrl), conn, end)
     for member in members[rank + 1:]:
-        session.peer(member.rank, left(end))
+        session.peer(member.rank, left(end), alive=True)
     group = Group(session, members, session._core._group(ranks))
     if folder is not None and world > 1:
         # All have read all files, and nobody goes before all are gone: the folder can serve again.
@@ -273,7 +273,7 @@ def _dial(session: Session, rank: int, address: str, conn: ConnType, end: float)
     except Refused as e:
         if e.kind != "duplicate_rank":
             raise
-        session.peer(rank, left(end))
+        session.peer(rank, left(end), alive=True)
 
 
 def _torch_distributed() -> ModuleType | None:
@@ -351,7 +351,7 @@ def _meet_at(session: Session, address: str, table: _Table, rank: int, world: in
             ranks.append(other)
         told = json.dumps(found).encode()
         for other in ranks:
-            session.peer(other, left(end)).send(told, left(end))
+            session.peer(other, left(end), alive=True).send(told, left(end))
         return found
     while True:
         try:

@@ -183,9 +183,13 @@ class Session(OlderGuide):
 
     # ---- peers ----
 
-    def peer(self, rank: int, timeout: float | None = None) -> Peer:
-        """The :class:`Peer` of that rank, waiting until it has connected."""
-        return self._core.peer(rank, timeout)
+    def peer(self, rank: int, timeout: float | None = None, *, alive: bool = False) -> Peer:
+        """The :class:`Peer` of that rank, waiting until it has connected.
+
+        One that has left already is found, too, as long as messages of it are unread (its ``connected`` is False); with
+        ``alive`` it is waited for until it is back. Raises ``DeadlineExceeded``.
+        """
+        return self._core.peer(rank, timeout, alive)
 
     def loopback(self) -> Peer:
         """This session as a :class:`Peer` of itself: transfers within its own memory."""
@@ -491,7 +495,7 @@ class Session(OlderGuide):
         until the :class:`TensorOp` that is returned has ended. ``tag``: 0 to 2**64-1, compared by the receiver.
 
         Waits for the rank to connect, ``timeout`` seconds at most."""
-        peer = self._core.peer(dst, timeout)
+        peer = self._core.peer(dst, timeout, True)
         with self._lock:  # a header and its bytes are neighbours
             return tensors.isend(peer, tensor, tag)
 
