@@ -67,15 +67,16 @@ impl Core {
 
     fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
         drop(Sweep);
-        match &*self.life.read().unwrap_or_else(PoisonError::into_inner) {
-            Life::Live(session) => Ok(Arc::clone(session)),
-            Life::Prepared => Err(refuse(
-                py,
+        let (kind, what) = match &*self.life.read().unwrap_or_else(PoisonError::into_inner) {
+            Life::Live(session) => return Ok(Arc::clone(session)),
+            Life::Prepared => (
                 ErrorKind::NotFound,
                 "this session has no peers yet: call init_server() or connect() first",
-            )),
-            Life::Closed => Err(refuse(py, ErrorKind::Closed, "this session was closed")),
-        }
+            ),
+            Life::Closed => (ErrorKind::Closed, "this session was closed"),
+        };
+        // Without the lock: raising runs Python, which may let a thread run that wants it.
+        Err(refuse(py, kind, what))
     }
 
     /// A region over an object's bytes, for spans of it.

@@ -130,6 +130,30 @@ def test_handlers_run_and_waits_go_on():
     assert ran == [1]
 
 
+def test_threads_that_use_a_session_while_others_close_it(run):
+    """Of a call that raises no lock is held: another thread may want it, and has the interpreter."""
+    run("""
+    import hmc, sys, threading, time
+    sys.setswitchinterval(1e-6)
+    s, end = hmc.Session(buffer_size=0), time.monotonic() + 2
+
+    def asks():
+        while time.monotonic() < end:
+            try:
+                s.rank
+            except hmc.HMCError:
+                pass
+
+    def closes():
+        while time.monotonic() < end:
+            s.close()
+
+    threads = [threading.Thread(target=f) for f in (asks, asks, closes, closes)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    """).end()
+
+
 def test_the_interpreter_ends_with_a_live_session(run):
     out = run("""
     import hmc, numpy as np
