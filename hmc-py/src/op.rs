@@ -196,6 +196,16 @@ impl Op {
     }
 }
 
+impl Drop for Op {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let State::Named(op) = inner.state {
+            // As a future that is dropped: nobody can wait for it any more, and it leaves its slot when it ends.
+            drop(self.peer.watch(op));
+        }
+    }
+}
+
 impl State {
     /// What is to be waited for. A transfer goes by its name then.
     fn lead(&mut self) -> Option<Lead> {

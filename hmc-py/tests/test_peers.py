@@ -118,6 +118,19 @@ def test_operations(pair):
         peer.put_nb(src, b.buf.size - 1)
 
 
+def test_operations_that_nobody_waits_for_leave_their_slots(pair):
+    _, _, peer, _ = pair
+    for _ in range(1000):
+        while True:
+            try:
+                peer.put_nb(b"bytes")
+                break
+            except hmc.Busy:
+                # So many are under way indeed.
+                time.sleep(0.001)
+    peer.put(b"more")
+
+
 def test_batches(pair):
     a, b, peer, _ = pair
     region = a.register(np.arange(256, dtype=np.uint8))
