@@ -17,7 +17,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::dlpack;
-use crate::errors::refuse;
+use crate::errors::{interrupted, refuse};
+
+/// Packing more bytes lets other Python threads run.
+const LONG: usize = 64 << 10;
+/// After so many packed bytes it looks for signals.
+const ASK_EVERY: usize = 4 << 20;
 
 /// What holds the bytes.
 #[allow(dead_code, reason = "held for their drops")]
@@ -288,26 +293,44 @@ impl Array {
             refuse(py, ErrorKind::NoSpace, what)
         })?;
         let strides = self.strides.as_deref().unwrap_or_default();
-        pack(self.start, &self.shape, strides, self.item, &mut out);
+        let (from, shape, item) = (self.start.expose_provenance(), &self.shape, self.item);
+        let from = || std::ptr::with_exposed_provenance(from);
+        let whole = if len > LONG {
+            py.detach(|| pack(from(), shape, strides, item, &mut out))
+        } else {
+            pack(from(), shape, strides, item, &mut out)
+        };
+        if !whole {
+            return Err(refuse(py, ErrorKind::Interrupted, "packing an array was interrupted"));
+        }
         let (start, writable) = (out.as_mut_ptr(), false);
         Ok(Bytes { start, len, writable, _keep: Keep::Packed(out) })
     }
 }
 
-/// Appends an array with gaps in C order.
-fn pack(start: *const u8, shape: &[usize], strides: &[isize], item: usize, out: &mut Vec<u8>) {
+/// Appends an array with gaps in C order. False when a signal's handler ended it.
+fn pack(
+    start: *const u8,
+    shape: &[usize],
+    strides: &[isize],
+    item: usize,
+    out: &mut Vec<u8>,
+) -> bool {
     let (Some((extent, shape)), Some((stride, strides))) =
         (shape.split_first(), strides.split_first())
     else {
         // SAFETY: whoever describes the array vouches for each element of its shape; `start` is one of them.
         out.extend_from_slice(unsafe { std::slice::from_raw_parts(start, item) });
-        return;
+        return out.len() % ASK_EVERY >= item || !interrupted();
     };
     let mut at = start;
     for _ in 0..*extent {
-        pack(at, shape, strides, item, out);
+        if !pack(at, shape, strides, item, out) {
+            return false;
+        }
         at = at.wrapping_offset(*stride);
     }
+    true
 }
 
 /// Whether elements of a format of `struct` (PEP 3118) are or hold references to Python objects. Names of fields stand between

@@ -117,6 +117,40 @@ def test_ctrl_c_ends_waits(run):
     assert max(late.values()) < 0.1 + 0.2, late
 
 
+def test_packing_lets_others_run_and_ends_with_ctrl_c(run):
+    process = run('''
+    import hmc, numpy as np, threading, time
+    buf, src = hmc.IOBuffer.create(buffer_size=64), np.zeros((1 << 14, 1 << 15), np.uint8).T
+    gaps, end = [], []
+
+    def watch():
+        last = time.monotonic()
+        while not end:
+            time.sleep(0.001)
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    print("begun")
+    try:
+        buf.put(src)
+    except KeyboardInterrupt:
+        print("interrupted", time.clock_gettime(time.CLOCK_MONOTONIC))
+    end.append(1)
+    thread.join()
+    print(max(gaps) < 0.5)
+    ''')
+    process.expect("begun")
+    time.sleep(0.5)
+    sent = time.clock_gettime(time.CLOCK_MONOTONIC)
+    process.signal(signal.SIGINT)
+    word, at = process.line().split()
+    assert word == "interrupted" and float(at) - sent < 0.5
+    process.expect("True")
+    process.end()
+
+
 def test_handlers_run_and_waits_go_on():
     ran = []
     with hmc.Session(rank=0, buffer_size=0, listen="tcp://127.0.0.1:0") as s:
