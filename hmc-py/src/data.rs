@@ -4,13 +4,12 @@
 //! (dtypes that the buffer protocol has no name for), DLPack (torch, and all others). Strides are honoured or refused, never
 //! misread; arrays of Python objects are refused.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use hmc_std::ErrorKind;
 use hmc_std::memory::StableBytes;
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -27,11 +26,53 @@ const ASK_EVERY: usize = 4 << 20;
 /// What holds the bytes.
 #[allow(dead_code, reason = "held for their drops")]
 pub(crate) enum Keep {
-    Buffer(PyUntypedBuffer),
+    Buffer(Lent),
     Object(Py<PyAny>),
     Tensor(dlpack::Tensor),
     /// A copy in C order of an object with gaps.
     Packed(Vec<u8>),
+}
+
+/// What an object exports by the buffer protocol, until this is dropped. The view stays where it is: exporters may know its
+/// address.
+pub(crate) struct Lent(Box<ffi::Py_buffer>);
+
+impl Lent {
+    fn of(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: an object, and a view that nobody else has.
+        let rc =
+            unsafe { ffi::PyObject_GetBuffer(obj.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
+        if rc == 0 { Ok(Self(view)) } else { Err(PyErr::fetch(obj.py())) }
+    }
+
+    /// As `struct` writes it; `B` where nothing is said.
+    fn format(&self) -> &[u8] {
+        if self.0.format.is_null() {
+            return b"B";
+        }
+        // SAFETY: a text that ends with a zero and lives as long as the view.
+        unsafe { CStr::from_ptr(self.0.format) }.to_bytes()
+    }
+
+    /// Shape, strides or suboffsets; `None` where the exporter leaves them out.
+    fn numbers(&self, first: *mut isize) -> Option<Vec<isize>> {
+        let n = usize::try_from(self.0.ndim).unwrap_or_default();
+        // SAFETY: unless null, there is one for each dimension.
+        (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first, n) }.to_vec())
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // At the interpreter's end nobody wants it back.
+        // SAFETY: filled by `of`, and released once.
+        let _ = Python::try_attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
+    }
 }
 
 /// An array in memory that this process can reach.
@@ -154,7 +195,7 @@ impl Array {
         let py = obj.py();
         // SAFETY: an object, and the interpreter is ours.
         if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
-            match PyUntypedBuffer::get(obj) {
+            match Lent::of(obj) {
                 Ok(buffer) => return Self::of_buffer(py, buffer),
                 // Of a dtype that buffers have no name for.
                 Err(e) if !obj.hasattr(intern!(py, "__array_interface__"))? => return Err(e),
@@ -178,26 +219,37 @@ impl Array {
         Err(pyo3::exceptions::PyTypeError::new_err(what))
     }
 
-    fn of_buffer(py: Python<'_>, buffer: PyUntypedBuffer) -> PyResult<Self> {
-        if has_objects(buffer.format().to_bytes()) {
+    fn of_buffer(py: Python<'_>, buffer: Lent) -> PyResult<Self> {
+        if has_objects(buffer.format()) {
             return Err(objects());
         }
-        if buffer.suboffsets().is_some_and(|s| s.iter().any(|n| *n >= 0)) {
+        let view = &*buffer.0;
+        if buffer.numbers(view.suboffsets).is_some_and(|s| s.iter().any(|n| *n >= 0)) {
             return Err(refuse(
                 py,
                 ErrorKind::InvalidConfig,
                 "the buffer lies behind pointers (suboffsets); make a plain copy of it first",
             ));
         }
-        let strides = (!buffer.is_c_contiguous()).then(|| buffer.strides().to_vec());
-        Ok(Self {
-            start: buffer.buf_ptr().cast(),
-            item: buffer.item_size(),
-            shape: buffer.shape().to_vec(),
-            strides,
-            writable: !buffer.readonly(),
+        let shape = buffer.numbers(view.shape);
+        let (item, shape) = match (shape, view.ndim) {
+            (Some(shape), _) => {
+                (view.itemsize, shape.into_iter().map(isize::unsigned_abs).collect())
+            }
+            (None, 0) => (view.itemsize, Vec::new()),
+            // Bytes in a row.
+            (None, _) => (1, vec![buffer.len()]),
+        };
+        let mut array = Self {
+            start: view.buf.cast(),
+            item: item.unsigned_abs(),
+            strides: buffer.numbers(view.strides).filter(|s| s.len() == shape.len()),
+            shape,
+            writable: view.readonly == 0,
             keep: Keep::Buffer(buffer),
-        })
+        };
+        array.forget_plain_strides();
+        Ok(array)
     }
 
     /// NumPy's array interface, version 3.
@@ -211,9 +263,11 @@ impl Array {
                 refuse(py, ErrorKind::InvalidConfig, what)
             })
         };
+        let odd = |what: &str| {
+            refuse(py, ErrorKind::InvalidConfig, format!("the array interface {what}"))
+        };
         let typestr: String = need("typestr")?.extract()?;
         let shape: Vec<usize> = need("shape")?.extract()?;
-        let (start, readonly): (usize, bool) = need("data")?.extract()?;
         let kind = typestr.as_bytes().get(1).copied();
         let item = typestr.get(2..).and_then(|n| n.split('[').next()).and_then(|n| n.parse().ok());
         let dtype = obj.getattr_opt(intern!(py, "dtype"))?;
@@ -225,24 +279,49 @@ impl Array {
             },
             None => false,
         };
-        let Some(item) = item.filter(|_| kind != Some(b'O') && !holds) else {
+        if kind == Some(b'O') || holds {
             return Err(objects());
-        };
+        }
+        let item: usize = item.ok_or_else(|| odd(&format!("has no typestr: {typestr:?}")))?;
         // Texts of NumPy count characters.
         let item = if kind == Some(b'U') { 4usize.saturating_mul(item) } else { item };
         let strides = match interface.get_item("strides")?.filter(|s| !s.is_none()) {
             Some(strides) => Some(strides.cast::<PyTuple>()?.extract::<Vec<isize>>()?),
             None => None,
         };
+        if strides.as_ref().is_some_and(|s| s.len() != shape.len()) {
+            return Err(odd("has not one stride for each dimension"));
+        }
+        let data = need("data")?;
         let mut array = Self {
-            start: std::ptr::with_exposed_provenance_mut(start),
+            start: std::ptr::null_mut(),
             item,
             shape,
             strides,
-            writable: !readonly,
+            writable: false,
             keep: Keep::Object(obj.clone().unbind()),
         };
         array.forget_plain_strides();
+        if data.is_instance_of::<PyTuple>() {
+            let (start, readonly): (usize, bool) = data.extract()?;
+            array.start = std::ptr::with_exposed_provenance_mut(start);
+            array.writable = !readonly;
+            return Ok(array);
+        }
+        // Bytes that hold the data themselves.
+        let lent = Lent::of(&data)?;
+        let offset = match interface.get_item("offset")? {
+            Some(offset) => offset.extract()?,
+            None => 0usize,
+        };
+        let room = lent.len().checked_sub(offset);
+        if array.strides.is_some() || room.is_none_or(|room| array.len(py).is_ok_and(|n| n > room))
+        {
+            return Err(odd("names other bytes than its data has"));
+        }
+        array.start = lent.0.buf.cast::<u8>().wrapping_add(offset);
+        array.writable = lent.0.readonly == 0;
+        array.keep = Keep::Buffer(lent);
         Ok(array)
     }
 
@@ -262,7 +341,7 @@ impl Array {
     }
 
     fn len(&self, py: Python<'_>) -> PyResult<usize> {
-        bytes_of(self.item, &self.shape).ok_or_else(|| {
+        bytes_of(self.item, &self.shape).filter(|n| isize::try_from(*n).is_ok()).ok_or_else(|| {
             refuse(
                 py,
                 ErrorKind::InvalidConfig,
@@ -271,9 +350,19 @@ impl Array {
         })
     }
 
+    /// Its length, if there can be as many bytes where it says that they are.
+    fn reachable(&self, py: Python<'_>) -> PyResult<usize> {
+        let len = self.len(py)?;
+        if len > 0 && self.start.is_null() {
+            let what = format!("an array of {len} bytes at address 0 has no memory");
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        }
+        Ok(len)
+    }
+
     /// Its bytes where they lie; an array with gaps is refused.
     fn in_place(self, py: Python<'_>, what: &str) -> PyResult<Bytes> {
-        let len = self.len(py)?;
+        let len = self.reachable(py)?;
         if self.strides.is_some() {
             let what = format!(
                 "{what} must be C-contiguous: its bytes are used where they lie; give a contiguous array \
@@ -286,7 +375,7 @@ impl Array {
 
     /// A copy in C order.
     fn packed(self, py: Python<'_>) -> PyResult<Bytes> {
-        let len = self.len(py)?;
+        let len = self.reachable(py)?;
         let mut out: Vec<u8> = Vec::new();
         out.try_reserve_exact(len).map_err(|_| {
             let what = format!("no memory for a copy without gaps of {len} bytes");

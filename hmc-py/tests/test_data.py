@@ -1,7 +1,9 @@
 """What can be a source, what a destination, and what is refused."""
 
 import array
+import ctypes
 import gc
+import mmap
 import weakref
 
 import numpy as np
@@ -173,6 +175,65 @@ def test_tensors_come_in_by_dlpack(buf, versioned, shape):
     assert (out == a).all()
     assert buf.put(Exporter(a.T, versioned)) == a.nbytes
     assert bytes(buf.buffer_get_cpu(nbytes=a.nbytes)) == a.T.tobytes()
+
+
+class Point(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_int32), ("y", ctypes.c_double)]
+
+
+class Holder(ctypes.Structure):
+    _fields_ = [("held", ctypes.py_object)]
+
+
+def test_buffers_that_leave_out_shape_or_strides(buf):
+    for src in ((ctypes.c_int * 3)(1, 2, 3), ((ctypes.c_uint8 * 2) * 3)(), ctypes.c_double(1.5), Point(1, 2.5), (Point * 2)(),
+                (ctypes.c_int * 0)(), memoryview(bytes(range(8))).cast("q", ()), mmap.mmap(-1, 100)):
+        n = memoryview(src).nbytes
+        assert buf.put(src) == n and buf.buffer_get_cpu(nbytes=n) == bytes(memoryview(src))
+    out = (ctypes.c_int * 2)()
+    buf.put(np.array([7, -8], np.int32))
+    assert buf.get_into(out) == 8 and list(out) == [7, -8]
+    for objects in (Holder(5), (ctypes.py_object * 2)(1, 2)):
+        with pytest.raises(TypeError, match="Python objects"):
+            buf.put(objects)
+
+
+class Described:
+    """What has the array interface alone."""
+
+    def __init__(self, **fields):
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", **fields}
+
+
+def test_array_interfaces_are_checked(buf):
+    a = np.arange(100, dtype=np.uint8)
+    at = (a.ctypes.data, False)
+    assert buf.put(Described(shape=(2, 3), data=at, strides=(10, 2))) == 6
+    assert list(buf.buffer_get_cpu(nbytes=6)) == [0, 2, 4, 10, 12, 14]
+    for broken, what in (
+        (dict(shape=(4, 5), data=at, strides=(7,)), "stride"),
+        (dict(shape=(4, 5), data=at, strides=()), "stride"),
+        (dict(shape=(4,), data=at, strides=(1, 1)), "stride"),
+        (dict(shape=(4,), data=(0, False)), "address 0"),
+        (dict(shape=(4,), data=at, typestr="u"), "typestr"),
+        (dict(shape=(1 << 63,), data=at), "addresses"),
+        (dict(shape=(4,), data=b"abc"), "other bytes"),
+        (dict(shape=(2,), data=b"abc", offset=2), "other bytes"),
+        (dict(shape=(2,), data=b"abc", strides=(-1,)), "other bytes"),
+    ):
+        with pytest.raises(hmc.InvalidArgument, match=what):
+            buf.put(Described(**broken))
+    assert buf.put(Described(shape=(0,), data=(0, False))) == 0
+
+
+def test_array_interfaces_may_give_their_data_as_bytes(buf):
+    """As pictures of PIL do."""
+    assert buf.put(Described(shape=(2, 1), data=b"abc", offset=1)) == 2
+    assert buf.buffer_get_cpu(nbytes=2) == b"bc"
+    with pytest.raises(hmc.InvalidArgument, match="read-only"):
+        buf.get_into(Described(shape=(3,), data=b"abc"))
+    out = bytearray(3)
+    assert buf.get_into(Described(shape=(3,), data=out)) == 3 and out == b"bcc"[:2] + out[2:]
 
 
 def test_read_only_tensors_are_no_destination(buf):
