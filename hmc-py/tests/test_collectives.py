@@ -1,5 +1,6 @@
 """Collectives over processes: worlds of 1 to 8, all dtypes, all ways to meet."""
 
+import array
 import threading
 
 import numpy as np
@@ -101,6 +102,27 @@ def test_dtypes_are_reduced(dtype, meet):
                     np.maximum.reduce(inputs)]
         for g, w in zip(got, want):
             assert g.dtype == w.dtype and (g == w).all()
+
+
+def test_bools_stay_bools(meet):
+    def work(group):
+        mine = np.array([True, False, group.rank == 0])
+        one = np.empty(1, bool)
+        return [group.allreduce(mine.copy(), op) for op in ("sum", "prod", "max", "min")], group.reduce_scatter(mine[:2], one)
+
+    for r, (got, one) in enumerate(members(2, work, meet)):
+        assert [list(g.view(np.uint8)) for g in got] == [[1, 0, 1], [1, 0, 0]] * 2
+        assert one.view(np.uint8) == [1, 0][r]
+
+
+def test_numbers_are_reduced_as_what_they_are(meet):
+    def work(group):
+        with pytest.raises(hmc.InvalidArgument, match=">f4"):
+            group.allreduce(np.ones(2, ">f4"))
+        return group.allreduce(array.array("b", [-1 - group.rank, 3]), "max"), group.allreduce(array.array("d", [0.5]))
+
+    for b, d in members(2, work, meet):
+        assert list(b) == [-1, 3] and list(d) == [1.0]
 
 
 def test_members_meet_at_an_address():

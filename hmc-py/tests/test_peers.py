@@ -1,6 +1,8 @@
 """The newer surface: peers, regions, windows, operations, batches, tensors by rank."""
 
+import array
 import asyncio
+import ctypes
 import gc
 import threading
 import time
@@ -321,6 +323,32 @@ def test_asyncio(pair):
 
     for _ in range(2):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("src", [
+    np.arange(3, dtype=">f4"), np.array([1, 500], ">u2"), array.array("b", [-1, 5]), array.array("d", [1.5]),
+    array.array("L", [1 << 40]), memoryview(b"ab"), (ctypes.c_int16 * 2)(-3, 4), ctypes.c_double(2.5), np.array([True, False]),
+    memoryview(np.array([True])),
+], ids=repr)
+def test_numbers_arrive_as_what_they_are(pair, src):
+    a, b, _, _ = pair
+    op = a.isend(src, 1)
+    got, want = b.recv(src=0), np.asarray(src)
+    op.wait()
+    assert got.dtype == want.dtype and got.shape == want.shape and (got == want).all()
+    op = a.isend(want, 1)
+    same = np.empty_like(want)
+    b.recv(same, 0)
+    op.wait()
+    assert (same == want).all()
+
+
+def test_arrays_and_ctypes_of_the_same_numbers_match(pair):
+    a, b, _, _ = pair
+    out = (ctypes.c_ubyte * 3)()
+    a.batch_isend_irecv([hmc.P2POp("send", b"abc", 1)])
+    b.recv(out, 0)
+    assert bytes(out) == b"abc"
 
 
 def test_threads_share_an_operation(pair):

@@ -164,15 +164,24 @@ class Group:
     def reduce_scatter(self, send: ArrayLike, recv: A, op: Reduction = "sum", timeout: float | None = None) -> A:
         """Reduces all members' ``send``, number by number, and gives each its block: ``send`` has ``world_size`` times the
         bytes of ``recv``. ``op``: ``"sum"``, ``"prod"``, ``"min"``, ``"max"``. Whole numbers wrap around; float16 and bfloat16 are
-        rounded after each step."""
-        self._raw.reduce_scatter(send, recv, _same_dtype(send, recv), op, timeout)
+        rounded after each step; the sum of bools is their "or", the product their "and"."""
+        dtype = _same_dtype(send, recv)
+        self._raw.reduce_scatter(send, recv, dtype, _reduction(dtype, op), timeout)
         return recv
 
     def allreduce(self, array: A, op: Reduction = "sum", timeout: float | None = None) -> A:
         """Reduces all members' arrays, number by number, in place; all get the same bits. Returns the array. ``op`` as in
         :meth:`reduce_scatter`."""
-        self._raw.allreduce(array, describe(array).dtype, op, timeout)
+        dtype = describe(array).dtype
+        self._raw.allreduce(array, dtype, _reduction(dtype, op), timeout)
         return array
+
+
+def _reduction(dtype: str, op: Reduction) -> Reduction:
+    """What becomes of the bytes: those of bools are 0 or 1, and stay so."""
+    if dtype == "bool":
+        return "max" if op == "sum" else "min" if op == "prod" else op
+    return op
 
 
 def _same_dtype(send: ArrayLike, recv: ArrayLike) -> str:

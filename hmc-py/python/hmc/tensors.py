@@ -7,6 +7,7 @@ a pair of ranks are matched in order, and share that order with ``send_data`` an
 from __future__ import annotations
 
 import struct
+import sys
 from collections import namedtuple
 from types import GenericAlias
 
@@ -50,6 +51,11 @@ _HEADER = struct.Struct("<4sBB2x32sQQ16q")
 _MAGIC, _VERSION, MAX_DIMS = b"HMCT", 1, 16
 
 
+#: What `struct` calls numbers, by NumPy's kinds.
+_KINDS = {**dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQN", "uint"), **dict.fromkeys("efd", "float")}
+_NATIVE = "@=<" if sys.byteorder == "little" else "@=>!"
+
+
 class Meta(_Meta):
     """What a tensor is: dtype (NumPy's or torch's name for it), shape, bytes, and the sender's tag."""
 
@@ -86,15 +92,25 @@ def describe(obj: ArrayLike, tag: int = 0) -> Meta:
             view = memoryview(obj)  # type: ignore[arg-type]  # what has DLPack alone is below
         except TypeError:
             view = memoryview(_hmc.View(obj))
-        if view.format in ("B", "b", "c"):
-            return Meta("uint8", tuple(view.shape or ()), view.nbytes, tag)
-        return Meta(view.format, tuple(view.shape or ()), view.nbytes, tag)
+        return Meta(_named(view.format, view.itemsize), tuple(view.shape or ()), view.nbytes, tag)
     array: Any = obj
     shape = tuple(int(n) for n in array.shape)
     if hasattr(array, "element_size"):
         return Meta(str(dtype).removeprefix("torch."), shape, array.numel() * array.element_size(), tag)
-    name = dtype.name if getattr(dtype, "names", None) is None and dtype.kind not in "SUV" else dtype.str
-    return Meta(name, shape, int(array.nbytes), tag)
+    # Names leave out lengths, fields, and the order of bytes.
+    plain = dtype.isnative and (dtype.kind not in "SUV" or dtype.type.__name__ not in ("bytes_", "str_", "void"))
+    return Meta(dtype.name if plain else dtype.str, shape, int(array.nbytes), tag)
+
+
+def _named(form: str, itemsize: int) -> str:
+    """NumPy's name for a format of `struct`; the format itself where it has none: records, numbers of another byte order."""
+    code = form[1:] if form[0] in _NATIVE or (itemsize == 1 and form[0] in "<>!") else form
+    if code == "c":
+        return "uint8"
+    if code == "?":
+        return "bool"
+    kind = _KINDS.get(code)
+    return form if kind is None else f"{kind}{8 * itemsize}"
 
 
 class P2POp(_P2POp):
