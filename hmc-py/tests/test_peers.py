@@ -13,6 +13,7 @@ import pytest
 
 import hmc
 from conftest import until
+from hmc import tensors
 
 
 def test_regions_move_without_a_staging_copy(pair):
@@ -349,6 +350,52 @@ def test_arrays_and_ctypes_of_the_same_numbers_match(pair):
     a.batch_isend_irecv([hmc.P2POp("send", b"abc", 1)])
     b.recv(out, 0)
     assert bytes(out) == b"abc"
+
+
+def _in_step(a, b):
+    """The next tensor arrives whole."""
+    op = a.isend(np.arange(3.0), 1)
+    assert list(b.recv(src=0, timeout=5)) == [0, 1, 2]
+    op.wait()
+
+
+def test_a_tensor_that_is_refused_leaves_the_others_in_step(pair):
+    a, b, peer, _ = pair
+    constant = np.zeros(3)
+    constant.flags.writeable = False
+    for begin, what in (
+        (lambda: a.isend(np.array([None]), 1), TypeError),
+        (lambda: a.isend(np.zeros(2), 1, -1), hmc.InvalidArgument),
+        (lambda: a.isend(np.zeros(2), 1, 1 << 64), hmc.InvalidArgument),
+        (lambda: b.irecv(constant, 0), hmc.InvalidArgument),
+        (lambda: b.irecv(np.zeros((3, 3)).T, 0), hmc.InvalidArgument),
+        (lambda: b.irecv(np.array([None]), 0), TypeError),
+    ):
+        with pytest.raises(what):
+            begin()
+        _in_step(a, b)
+
+
+def test_a_tensor_of_an_unknown_dtype_leaves_the_others_in_step(pair):
+    a, b, peer, _ = pair
+    header, body = peer.isend_data(tensors.Meta("float3", (2,), 4, 0).pack()), peer.isend_data(bytes(4))
+    with pytest.raises(hmc.InvalidArgument, match="float3"):
+        b.recv(src=0, timeout=5)
+    header.wait()
+    with pytest.raises(hmc.InvalidArgument, match="room for 0"):
+        body.wait()
+    _in_step(a, b)
+
+
+def test_a_task_that_is_cancelled_leaves_the_others_in_step(pair):
+    a, b, _, _ = pair
+
+    async def late():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(b.irecv(np.zeros(3), 0), 0.05)
+
+    asyncio.run(late())
+    _in_step(a, b)
 
 
 def test_threads_share_an_operation(pair):

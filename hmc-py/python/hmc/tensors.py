@@ -6,6 +6,7 @@ a pair of ranks are matched in order, and share that order with ``send_data`` an
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 from collections import namedtuple
@@ -13,7 +14,7 @@ from types import GenericAlias
 
 from . import _hmc
 from .deadline import end_of, left
-from .errors import InvalidArgument
+from .errors import HMCStatusError, InvalidArgument
 from .errors import invalid as _bad
 
 TYPE_CHECKING = False
@@ -68,6 +69,8 @@ class Meta(_Meta):
         name = self.dtype.encode()
         if len(name) > 32:
             raise _bad(f"dtype {self.dtype} has a name of more than 32 bytes; send a view of bytes")
+        if not 0 <= self.tag < 1 << 64:
+            raise _bad(f"tag={self.tag}: tags are 0 to 2**64-1")
         extents = tuple(self.shape) + (0,) * (MAX_DIMS - len(self.shape))
         return _HEADER.pack(_MAGIC, _VERSION, len(self.shape), name, self.tag, self.nbytes, *extents)
 
@@ -164,11 +167,17 @@ class TensorOp(Generic[A]):
             op.cancel()
 
     def __await__(self) -> Generator[Any, None, A]:
+        from asyncio import CancelledError  # whoever awaits has it
+
         for op in self._ops:
             try:
                 yield from op.__await__()
             except InvalidArgument:
                 self._explain()
+                raise
+            except CancelledError:
+                # The other message, too: it would be matched with the next tensor's header.
+                self.cancel()
                 raise
         return self._ended()
 
@@ -177,7 +186,7 @@ def isend(peer: Peer, tensor: A, tag: int = 0) -> TensorOp[A]:
     """Begins to send a tensor to a peer."""
     meta = describe(tensor, tag)
     header = meta.pack()
-    return TensorOp(tensor, peer.isend_data(header), peer.isend_data(tensor), hold=header)
+    return TensorOp(tensor, *_begin(peer.isend_data, header, _hmc.View(tensor)), hold=header)
 
 
 def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
@@ -191,7 +200,17 @@ def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
         if (came.dtype, came.shape) != (want.dtype, want.shape):
             raise _bad(f"a tensor of {came.dtype}{list(came.shape)} came into one of {want.dtype}{list(want.shape)}")
 
-    return TensorOp(tensor, peer.irecv_data(header), peer.irecv_data(tensor), check, header)
+    return TensorOp(tensor, *_begin(peer.irecv_data, header, _hmc.View(tensor, True)), check, header)
+
+
+def _begin(message: Callable[[ArrayLike], Op], header: ArrayLike, body: _hmc.View) -> tuple[Op, Op]:
+    """Begins both messages of a tensor, or none. What cannot be moved was refused by :class:`View` before."""
+    first = message(header)
+    try:
+        return first, message(body)
+    except BaseException:
+        first.cancel()
+        raise
 
 
 def recv_new(peer: Peer, tag: int | None, like: str, end: float) -> numpy.ndarray[Any, Any] | torch.Tensor:
@@ -199,7 +218,13 @@ def recv_new(peer: Peer, tag: int | None, like: str, end: float) -> numpy.ndarra
     header = bytearray(_HEADER.size)
     peer.recv_data(header, left(end))
     meta = Meta.unpack(header)
-    tensor = _empty(meta, like)
+    try:
+        tensor = _empty(meta, like)
+    except BaseException:
+        # Its bytes come next, and have no place: their sender is told.
+        with contextlib.suppress(HMCStatusError):
+            peer.recv_data(bytearray(), left(end))
+        raise
     peer.recv_data(tensor, left(end))
     _expect(tag, meta)
     return tensor
