@@ -4,6 +4,7 @@ import array
 import asyncio
 import ctypes
 import gc
+import os
 import threading
 import time
 import weakref
@@ -396,6 +397,36 @@ def test_a_task_that_is_cancelled_leaves_the_others_in_step(pair):
 
     asyncio.run(late())
     _in_step(a, b)
+
+
+def test_loops_that_end_before_their_operations_are_let_go(pair):
+    _, _, _, back = pair
+    loops, ops = [], []
+
+    async def one(op):
+        await op
+
+    def bells():
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(os.readlink(link) == "anon_inode:[eventfd]" for link in links if os.path.lexists(link))
+
+    gc.collect()
+    before = bells()
+    for _ in range(5):
+        loop = asyncio.new_event_loop()
+        ops.append(back.irecv_data(bytearray(1)))
+        task = loop.create_task(one(ops[-1]))
+        task._log_destroy_pending = False
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+        loops.append(weakref.ref(loop))
+        del loop, task
+    for op in ops:
+        op.cancel()
+    del op, ops
+    gc.collect()
+    assert not any(loop() for loop in loops)
+    until("descriptors are closed", lambda: bells() <= before)
 
 
 def test_threads_share_an_operation(pair):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["awaitable"]
 
-_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = weakref.WeakKeyDictionary()
+#: What each loop waits for. Only the loop holds it, by its reader: it names the loop itself.
+_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Line]] = weakref.WeakKeyDictionary()
 
 
 class _Line:
@@ -69,7 +70,9 @@ def settle(op: Op, future: asyncio.Future[int]) -> None:
 def awaitable(op: Op) -> asyncio.Future[int]:
     """A future of the running loop that ends with the operation. Cancelling it cancels the operation."""
     loop = asyncio.get_running_loop()
-    line = _lines.get(loop)
+    known = _lines.get(loop)
+    line = None if known is None else known()
     if line is None:
-        line = _lines[loop] = _Line(loop)
+        line = _Line(loop)
+        _lines[loop] = weakref.ref(line)
     return line.add(op, loop)
