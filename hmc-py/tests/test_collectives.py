@@ -130,6 +130,45 @@ def test_members_meet_at_an_address():
     assert all((g == 4).all() for g in got)
 
 
+def test_members_meet_at_a_name():
+    got = members(2, lambda g: g.allreduce(np.ones(1)), f"tcp://localhost:{free_port()}")
+    assert all(g == 2 for g in got)
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1", "tcp://127.0.0.1", "tcp://:5", "file:x", "http://127.0.0.1:5"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_places_to_meet_that_cannot_be(where, rank):
+    with hmc.create_session(buffer_size=64) as session:
+        with pytest.raises(hmc.InvalidArgument, match="rendezvous="):
+            hmc.init_group(session=session, rank=rank, world_size=2, rendezvous=where, timeout=1)
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1])
+def test_times_that_cannot_be(timeout, meet):
+    with hmc.create_session(buffer_size=64) as session:
+        with pytest.raises(hmc.InvalidArgument, match="timeout="):
+            hmc.init_group(session=session, rank=0, world_size=2, rendezvous=meet, timeout=timeout)
+
+
+@pytest.mark.parametrize("places", [[(0, 3), (1, 3), (1, 3)], [(0, 2), (1, 3), (2, 3)]])
+def test_members_that_do_not_fit_together(places):
+    """Sessions with ranks of their own, at places that two have or of another size."""
+    where, failed = f"tcp://127.0.0.1:{free_port()}", []
+
+    def one(own, place, world):
+        with hmc.Session(rank=own, listen="tcp://127.0.0.1:0", buffer_size=64) as session:
+            with pytest.raises(hmc.HMCError) as e:
+                hmc.init_group(session=session, rank=place, world_size=world, rendezvous=where, start_servers=False, timeout=3)
+            failed.append(e.value)
+
+    threads = [threading.Thread(target=one, args=(10 + i, *place)) for i, place in enumerate(places)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert len(failed) == 3 and any(isinstance(e, hmc.InvalidArgument) for e in failed), failed
+
+
 def test_what_cannot_be_is_refused_before_anything_moves(meet):
     def work(group):
         for broken, what in (

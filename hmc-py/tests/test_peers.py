@@ -680,3 +680,29 @@ def test_settings_that_make_no_sense():
     with pytest.raises(hmc.Closed):
         s.stats()
     s.close()
+
+
+def test_where_a_session_listens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for broken in ("127.0.0.1:0", "5001", "TCP://127.0.0.1:0", "http://127.0.0.1:0", "", "tcp://nobody.invalid:0",
+                   ["tcp://127.0.0.1:0", "tcp://127.0.0.1:0"], ["uds", f"uds://{tmp_path}"]):
+        with pytest.raises(hmc.InvalidArgument):
+            hmc.Session(rank=0, buffer_size=0, listen=broken)
+    assert not list(tmp_path.iterdir())
+    folder = tmp_path / "s"
+    for good in (f"uds://{folder}", str(folder), folder):
+        with hmc.Session(rank=0, buffer_size=0, listen=good) as s:
+            assert s.address == f"uds://{folder}"
+    with hmc.Session(rank=0, buffer_size=0, listen="tcp://localhost:0") as s, hmc.Session(rank=1, buffer_size=0) as t:
+        assert t.connect(np.int64(0), s.address).rank == 0
+
+
+def test_sizes_that_make_no_sense(pair):
+    a, _, peer, _ = pair
+    conn = hmc.ConnType[peer.conn.upper()]
+    with pytest.raises(hmc.InvalidArgument, match="-1"):
+        a.send_data_to("127.0.0.1", 1, b"abc", -1, conn=conn)
+    out = hmc.Memory().allocateBuffer(4)
+    for dst, src in ((out, b"abc"), (out.ptr, out.ptr), (out.ptr, b"abc")):
+        with pytest.raises(hmc.InvalidArgument, match="-1"):
+            hmc.Memory().copyHostToDevice(dst, src, -1)

@@ -257,6 +257,10 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
         else:
             found = _meet_at(session, where, table, rank, world, end)
     members = [GroupMember(*t["member"]) for t in sorted(found, key=lambda t: t["place"])]
+    places = sorted(t["place"] for t in found)
+    if places != list(range(world)) or any(m.world != world for m in members):
+        raise _bad(f"members came with the places {places} and the sizes {sorted({m.world for m in members})}: "
+                   f"each needs one of 0 to {world - 1}, and the same world_size")
     ranks = [m.rank for m in members]
     if len(set(ranks)) != world:
         raise _bad(f"members have the ranks {ranks}: each needs one of its own")
@@ -347,11 +351,12 @@ def _meet_at(session: Session, address: str, table: _Table, rank: int, world: in
     """Rank 0 listens there, hears all, and tells all."""
     import json
 
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise _bad(f"rendezvous={address!r}: give \"tcp://HOST:PORT\" or \"file:///FOLDER\"")
     if rank == 0:
-        host = address.removeprefix("tcp://")
-        port = host.rsplit(":", 1)[1]
         if not any(a.rsplit(":", 1)[1] == port for a in session.addresses):
-            session._core._listen_tcp(host, insecure=doors.warn_once([host.rsplit(":", 1)[0].strip("[]")], False))
+            session._core._listen_tcp(doors.resolved(f"{host}:{port}"), insecure=doors.warn_once([host.strip("[]")], False))
         found = [table]
         ranks: list[int] = []
         while len(found) < world:

@@ -283,6 +283,8 @@ class Memory:
 def _copy(dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
     import ctypes
 
+    if size < 0:
+        raise invalid(f"a copy of {size} bytes: give 0 or more")
     if isinstance(dst, int) and isinstance(src, int):
         ctypes.memmove(dst, src, size)
         return status_t.SUCCESS

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
+
+from .errors import invalid
 
 __all__ = ["DEFAULT", "end_of", "left"]
 
@@ -11,8 +14,12 @@ DEFAULT = 30.0
 
 
 def end_of(timeout: float | None) -> float:
-    """When ``timeout`` seconds from now are over; :data:`DEFAULT` if None."""
-    return time.monotonic() + (DEFAULT if timeout is None else timeout)
+    """When ``timeout`` seconds from now are over; :data:`DEFAULT` if None. Raises ``InvalidArgument`` for what is no time."""
+    if timeout is None:
+        timeout = DEFAULT
+    if not 0 <= timeout < math.inf:
+        raise invalid(f"timeout={timeout}: give seconds, 0 or more")
+    return time.monotonic() + timeout
 
 
 def left(end: float) -> float:

@@ -12,7 +12,7 @@ import weakref
 
 from . import _hmc
 from .enums import ConnType
-from .errors import HMCStatusError, Unavailable
+from .errors import HMCStatusError, Unavailable, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +44,22 @@ def tcp(ip: str | None, port: int) -> str:
     """``tcp://IP:PORT``, with brackets where IPv6 needs them."""
     host = ip or "0.0.0.0"
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def resolved(address: str) -> str:
+    """``HOST:PORT`` to listen on, with an IP address for the host. Raises ``InvalidArgument`` for a name that nobody knows."""
+    host, _, port = address.rpartition(":")
+    if not host or host[0] == "[" or host.replace(".", "").isdecimal() or ":" in host:
+        return address
+    import socket  # most programs listen on addresses
+
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as e:
+        raise invalid(f"cannot listen on `{host}`: it is no IP address, and no name that can be resolved ({e})") from None
+    # Who dials a name of both kinds tries both.
+    ips = sorted((family != socket.AF_INET, str(where[0])) for family, *_, where in found)
+    return tcp(ips[0][1], int(port)).removeprefix("tcp://") if port.isdecimal() else address
 
 
 def default_dir() -> str:

@@ -18,6 +18,8 @@ def flat(obj: ArrayLike | int, size: int | None = None, *, writable: bool = Fals
     They are the object's own, but for those of a source with gaps, which are a copy. Raises ``InvalidArgument`` for an address
     without a size, for an object that has fewer bytes, and with ``writable`` for one that is read-only or has gaps.
     """
+    if size is not None and size < 0:
+        raise invalid(f"{size} bytes of {what}: give 0 or more")
     if isinstance(obj, int):
         if size is None:
             raise invalid(f"{what} is an address and needs a size")

@@ -7,6 +7,7 @@ offsets (the C++ HMC's), and ``(ip, data)`` (its older guide).
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import sys
 import threading
@@ -54,9 +55,10 @@ def _port(name: str, port: object) -> int:
 
 
 def _rank(name: str, rank: object) -> int:
-    if not isinstance(rank, int):
-        raise _invalid(f"{name}={rank!r}: ranks are numbers")
-    return rank
+    try:
+        return operator.index(rank)  # type: ignore[arg-type]  # whether it is one is asked here
+    except TypeError:
+        raise _invalid(f"{name}={rank!r}: ranks are numbers") from None
 
 
 class Session(OlderGuide):
@@ -122,14 +124,21 @@ class Session(OlderGuide):
 
     def _begin(self, rank: int, listen: StrPath | Iterable[StrPath] | None, insecure: bool) -> None:
         tcp = uds = None
-        for text in [listen] if isinstance(listen, (str, os.PathLike)) else listen or []:
-            text = os.fspath(text)
+        for given in [listen] if isinstance(listen, (str, os.PathLike)) else listen or []:
+            text = os.fspath(given)
             if text.startswith("tcp://"):
-                tcp = text.removeprefix("tcp://")
-            elif text == "uds":
+                if tcp is not None:
+                    raise _invalid("listen= names two TCP addresses: give one, \"tcp://0.0.0.0:PORT\" for all of this machine")
+                tcp = doors.resolved(text.removeprefix("tcp://"))
+                continue
+            if uds is not None:
+                raise _invalid("listen= names two folders: give one")
+            if text == "uds":
                 uds = doors.default_dir()
-            else:
+            elif text.startswith("uds://") or not isinstance(given, str) or ("/" in text and "://" not in text):
                 uds = text.removeprefix("uds://")
+            else:
+                raise _invalid(f"listen={text!r}: give \"tcp://HOST:PORT\", \"uds://FOLDER\" or \"uds\"")
         self._core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs)
 
     def __enter__(self) -> Self:
@@ -237,9 +246,9 @@ class Session(OlderGuide):
             self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout)
             return None
         values = iter(args)
-        first = next(values, address if ip is None else ip)
-        by_rank = rank is not None or first is None or isinstance(first, int)
-        if first is None or isinstance(first, int):
+        first: Any = next(values, address if ip is None else ip)
+        by_rank = rank is not None or first is None or hasattr(first, "__index__")
+        if first is None or hasattr(first, "__index__"):
             rank, first = first, next(values, address)
         if not isinstance(first, str):
             raise _invalid(f"address={first!r}: give one as a session's `addresses` has them, \"tcp://HOST:PORT\"")
@@ -381,7 +390,7 @@ class Session(OlderGuide):
         ip = ip or "0.0.0.0"
         if not self._local_ip:
             self.set_local_ip(ip)
-        addr = doors.tcp(ip, port).removeprefix("tcp://")
+        addr = doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
         uds = doors.private(uds_dir) if uds_dir else doors.default_dir()
         with self._lock:
             insecure = doors.warn_once([ip], self._insecure)
@@ -534,7 +543,7 @@ class Session(OlderGuide):
         peer = self._core.peer(src, timeout)
         with self._lock:
             turn = self._turns.setdefault(src, threading.Lock())
-        if not turn.acquire(timeout=left(end)):
+        if not turn.acquire(timeout=min(left(end), threading.TIMEOUT_MAX)):
             raise DeadlineExceeded(status_t.TIMEOUT, f"another thread still receives of rank {src}", kind="deadline_exceeded",
                                    peer=src)
         try:
