@@ -3,11 +3,31 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Peer as StdPeer, Session};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, refuse};
+
+/// How long somebody who is being connected may hold up a call that names nobody who is.
+const ARRIVAL: Duration = Duration::from_secs(2);
+
+/// Waits for those who are being connected: a tag of theirs may have come, and the program relies on it.
+fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {
+    py.detach(|| {
+        let until = Instant::now().checked_add(ARRIVAL);
+        for rank in session.arriving() {
+            let left = until.map_or(ARRIVAL, |u| u.saturating_duration_since(Instant::now()));
+            match session.wait_peer(rank, left) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+    .or_raise(py)
+}
 
 /// One such name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,6 +131,7 @@ impl Places {
         place: Place,
         old: &StdPeer,
     ) -> PyResult<StdPeer> {
+        let_in(py, session)?;
         let fresh = session.peer(old.rank().0).or_raise(py)?;
         if fresh.is_connected() {
             self.insert(place, fresh.clone());
@@ -136,8 +157,14 @@ impl Places {
         };
         let any = self.fallback || wanted == ConnType::Auto;
         let moves = |p: &StdPeer| any || p.conn() == Some(wanted);
-        let all: Vec<StdPeer> =
-            session.peers().into_iter().filter(|p| is_there(p) && moves(p)).collect();
+        let look = || -> Vec<StdPeer> {
+            session.peers().into_iter().filter(|p| is_there(p) && moves(p)).collect()
+        };
+        let mut all = look();
+        if all.is_empty() {
+            let_in(py, session)?;
+            all = look();
+        }
         match all.as_slice() {
             [peer] => Ok(peer.clone()),
             [] => Err(refuse(

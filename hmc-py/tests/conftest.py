@@ -88,13 +88,20 @@ class Process:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
+    def states(self):
+        """What the kernel says of its threads: ``S`` sleeps, ``T`` is stopped. The main thread's comes first."""
+        for task in sorted(os.listdir(f"/proc/{self.pid}/task"), key=int):
+            with open(f"/proc/{self.pid}/task/{task}/stat") as f:
+                yield f.read().rsplit(")", 1)[1].split()[0]
+
     def asleep(self):
         """Waits until its main thread sleeps in the kernel: it is in the call that it announced."""
-        def state():
-            with open(f"/proc/{self.pid}/task/{self.pid}/stat") as f:
-                return f.read().rsplit(")", 1)[1].split()[0]
+        until("asleep", lambda: next(self.states()) == "S")
 
-        until("asleep", lambda: state() == "S")
+    def stop(self):
+        """Stops it, and waits until none of its threads runs."""
+        self.signal(signal.SIGSTOP)
+        until("stopped", lambda: set(self.states()) == {"T"})
 
     def signal(self, number):
         os.kill(self.pid, number)

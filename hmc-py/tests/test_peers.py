@@ -2,9 +2,11 @@
 
 import array
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
+import signal
 import threading
 import time
 import weakref
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import until
+from conftest import free_port, until
 from hmc import tensors
 
 
@@ -217,6 +219,10 @@ def test_tensors_that_do_not_match_say_so(pair):
     op = b.irecv(np.zeros(4, np.int32), 0, tag=3)
     a.send(np.zeros(4, np.int32), 1, tag=4)
     with pytest.raises(hmc.InvalidArgument, match="tag 4"):
+        op.wait()
+    op = b.irecv(np.zeros((2, 6), np.int8), 0)
+    a.send(np.zeros((3, 4), np.int8), 1)
+    with pytest.raises(hmc.InvalidArgument, match=r"int8\[3, 4\] came into one of int8\[2, 6\]"):
         op.wait()
     # Longer than its place: what came is told, not only that it is too long.
     op = b.irecv(np.zeros(4, np.int32), 0)
@@ -482,6 +488,22 @@ def test_an_operation_is_awaited_and_waited_for(pair):
     asyncio.run(main())
 
 
+def test_an_operation_is_awaited_on_after_another_s_wait(pair):
+    """A thread that gives up its wait makes the loop look, for nothing."""
+    _, _, peer, back = pair
+
+    async def main():
+        op = back.irecv_data(bytearray(5))
+        awaited = asyncio.ensure_future(asyncio.wait_for(op, 20))
+        await asyncio.sleep(0)
+        with pytest.raises(hmc.DeadlineExceeded):
+            await asyncio.get_running_loop().run_in_executor(None, op.wait, 0.05)
+        await peer.isend_data(b"12345")
+        assert await awaited == 5
+
+    asyncio.run(main())
+
+
 def test_importing_leaves_the_lock_off():
     """A free-threaded interpreter stays one."""
     import sys
@@ -706,3 +728,210 @@ def test_sizes_that_make_no_sense(pair):
     for dst, src in ((out, b"abc"), (out.ptr, out.ptr), (out.ptr, b"abc")):
         with pytest.raises(hmc.InvalidArgument, match="-1"):
             hmc.Memory().copyHostToDevice(dst, src, -1)
+
+
+def test_each_call_goes_where_it_is_told(pair):
+    """Offsets, lengths and windows, in each of the calls that have them."""
+    a, b, peer, back = pair
+    src, memory, want = np.arange(100, dtype=np.uint8), np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
+    with back.expose(b.register(memory), 5, offset=1024, nbytes=512) as window:
+        there = peer.window(5)
+        assert window.nbytes == there.nbytes == 512
+        where = dict(local_offset=10, nbytes=20, window=there)
+        peer.put(src, 100, **where)
+        peer.put_nb(src, 200, **where).wait()
+        peer.put_notify(src, 7, 300, **where)
+        assert back.recv_notify() == 7
+        peer.prepare_put([(10, 400, 20)], src, window=there).run()
+        for at in (100, 200, 300, 400):
+            want[1024 + at:][:20] = src[10:30]
+        assert (memory == want).all()
+        want[:] = 0
+        want[30:50] = src[10:30]
+        for get in (lambda out: peer.get(out, 100, local_offset=30, nbytes=20, window=there),
+                    lambda out: peer.get_nb(out, 100, local_offset=30, nbytes=20, window=there).wait(),
+                    lambda out: peer.prepare_get([(30, 100, 20)], out, window=there).run()):
+            out = np.zeros(4096, np.uint8)
+            get(out)
+            assert (out == want).all()
+    assert not any(b.buffer.read(4096)) and not any(a.buffer.read(4096))
+
+
+def test_no_call_writes_what_is_read_only(pair):
+    a, b, peer, back = pair
+    frozen = np.zeros(64, np.uint8)
+    frozen.flags.writeable = False
+    region = a.register(frozen)
+    b.buffer.fill(1)
+    for broken in (peer.get, peer.get_nb, lambda dst: peer.prepare_get([(0, 0, 1)], dst)):
+        for dst in (frozen, region):
+            with pytest.raises(hmc.InvalidArgument, match="read-only"):
+                broken(dst)
+    for broken in (peer.recv_data, peer.irecv_data, lambda dst: a.irecv(dst, 1), lambda dst: a.recv(dst, 1)):
+        with pytest.raises(hmc.InvalidArgument, match="read-only"):
+            broken(frozen)
+    for broken in (lambda: region.copy_within(0, 32, 8), lambda: region.store_flag(0, 1)):
+        with pytest.raises(hmc.InvalidArgument, match="read-only"):
+            broken()
+    assert not frozen.any()
+
+
+def test_rights_of_windows(pair):
+    _, b, peer, back = pair
+    region = b.register(bytearray(64))
+    for label, (access, reads, writes) in enumerate((("r", True, False), ("w", False, True), ("rw", True, True))):
+        with back.expose(region, label, access=access):
+            window = peer.window(label)
+            for allowed, call in ((reads, lambda: peer.get(bytearray(64), window=window)),
+                                  (writes, lambda: peer.put(bytes(64), window=window))):
+                if allowed:
+                    call()
+                else:
+                    with pytest.raises(hmc.Revoked):
+                        call()
+    with pytest.raises(hmc.InvalidArgument, match='access="x"'):
+        back.expose(region, 9, access="x")
+
+
+def test_messages_that_are_no_tensors(pair):
+    a, b, peer, back = pair
+    peer.isend_data(bytes(184))
+    with pytest.raises(hmc.InvalidArgument, match="out of step"):
+        b.recv(src=0)
+    for broken, what in ((np.zeros((1,) * 17), "17 dimensions"), (memoryview(np.zeros(1, [("x" * 40, "i4")])), "32 bytes")):
+        with pytest.raises(hmc.InvalidArgument, match=what):
+            a.send(broken, 1)
+
+
+def test_tags_of_a_batch_are_compared(pair):
+    a, b, _, _ = pair
+    (received,) = b.batch_isend_irecv([hmc.P2POp("recv", np.zeros(2), 0, 3)])
+    assert not received.done()
+    for op in a.batch_isend_irecv([hmc.P2POp("send", np.zeros(2), 1, 4)]):
+        op.wait()
+    with pytest.raises(hmc.InvalidArgument, match="tag 4 came where tag 3"):
+        received.wait()
+
+
+def test_a_tensor_can_be_withdrawn(pair):
+    _, b, _, _ = pair
+    op = b.irecv(np.zeros(2), 0)
+    with pytest.raises(hmc.DeadlineExceeded):
+        op.wait(timeout=0.01)
+    op.cancel()
+    with pytest.raises(hmc.Cancelled):
+        op.wait()
+    assert op.done()
+
+
+def test_several_peers_at_one_address_are_not_mixed_up():
+    """An address that does not say which one is refused."""
+    TCP = hmc.ConnType.TCP
+    ports = [free_port(), free_port()]
+    with hmc.create_session(buffer_size=64) as a, hmc.create_session(buffer_size=64) as b, hmc.create_session(buffer_size=64) as c:
+        for s, port in ((a, ports[0]), (b, ports[1])):
+            s.init_server("127.0.0.1", port, TCP)
+            c.connect("127.0.0.1", port, TCP)
+        for s, port in ((a, ports[0]), (b, ports[1])):
+            c.buffer_put_then_put("127.0.0.1", port, port.to_bytes(2), conn=TCP)
+            assert s.buf.buffer_get_cpu(nbytes=2) == port.to_bytes(2)
+        with pytest.raises(hmc.InvalidArgument, match="several peers"):
+            c.put("127.0.0.1", b"x", TCP)
+        with pytest.raises(hmc.InvalidArgument, match="several peers .* name one by its rank"):
+            c.put_remote("127.0.0.1", 1, 0, 0, 1, TCP)
+
+
+def test_a_peer_that_came_back_is_at_its_place():
+    TCP, port = hmc.ConnType.TCP, free_port()
+    place = ("127.0.0.1", 2025, TCP)
+    serve = lambda: hmc.Session(rank=0, listen=f"tcp://127.0.0.1:{port}", buffer_size=64)
+    with hmc.Session(rank=1, listen="tcp://127.0.0.1:0", buffer_size=64) as c:
+        with serve():
+            c.connect(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=2025, ctrl_tcp_port=port, conn=TCP)
+            assert c.check_conn(*place)
+        until("it has left", lambda: not c.check_conn(*place) and not c.peers)
+        with serve() as back:
+            back.connect(1, c.address, TCP).send_tag(1)
+            assert c.ctrl_recv(0) == 1
+            c.buffer_put_then_put("127.0.0.1", 2025, b"again", conn=TCP)
+            assert back.buffer.read(5) == b"again"
+        until("it has left", lambda: not c.check_conn(*place) and not c.peers)
+        # Who is gone can be forgotten, too.
+        with contextlib.suppress(hmc.PeerDead):
+            c.disconnect(*place)
+        with pytest.raises(hmc.NotFound):
+            c.disconnect(*place)
+
+
+@pytest.mark.parametrize("conn", [hmc.ConnType.SHM, hmc.ConnType.TCP], ids=["shm", "tcp"])
+def test_who_sent_a_tag_can_be_addressed(conn):
+    """Also where the tag is faster than the rest of the connection."""
+    with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=64) as s:
+        for rank in range(1, 101):
+            with hmc.Session(rank=rank, buffer_size=64) as c:
+                c.connect(0, s.address, conn).send_tag(rank)
+                assert s.ctrl_recv(rank) == rank
+                s.get_remote("127.0.0.1", 1, 0, 0, 8, conn)
+            until("it has left", lambda: not s.peers)
+
+
+def test_a_subclass_hears_of_transfers():
+    class Counting(hmc.Session):
+        puts = 0
+
+        def put_remote(self, *args, **kwargs):
+            self.puts += 1
+            super().put_remote(*args, **kwargs)
+
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64) as s, Counting(rank=1, buffer_size=64) as c:
+        c.connect(0, s.address)
+        c.put_remote("127.0.0.1", 1, nbytes=4, conn=hmc.ConnType.AUTO)
+        c.buffer_put_then_put("127.0.0.1", 1, b"four", conn=hmc.ConnType.AUTO)
+        assert c.puts == 2 and s.buffer.read(4) == b"four"
+
+
+def test_all_transfers_of_a_list_are_waited_for(run, monkeypatch):
+    """Whatever becomes of each, and none if one of them is unknown."""
+    TCP = hmc.ConnType.TCP
+    dies = run("""
+    import sys, hmc
+    s = hmc.Session(rank=1, listen="tcp://127.0.0.1:0", buffer_size=4096)
+    print(s.address)
+    sys.stdin.readline()
+    """)
+    monkeypatch.setenv("HMC_NO_CMA", "1")
+    with hmc.Session(rank=2, listen="tcp://127.0.0.1:0", buffer_size=4096) as b, hmc.Session(rank=0, buffer_size=4096) as a:
+        for rank, address in ((1, dies.line()), (2, b.address)):
+            a.connect(peer_id=rank, self_id=0, peer_ip="127.0.0.1", data_port=rank, conn=TCP,
+                      ctrl_tcp_port=int(address.rsplit(":", 1)[1]))
+        dies.stop()
+        first, second = a.put_nb("127.0.0.1", 1, nbytes=4096, conn=TCP), a.get_nb("127.0.0.1", 2, nbytes=4096, conn=TCP)
+        with pytest.raises(hmc.NotFound, match="999"):
+            a.wait([second, 999])
+        with pytest.raises(hmc.DeadlineExceeded):
+            a.wait(first, timeout=0)
+        dies.signal(signal.SIGKILL)
+        with pytest.raises(hmc.PeerDead):
+            a.wait([first, second])
+        for number in (first, second):
+            with pytest.raises(hmc.NotFound):
+                a.wait(number)
+
+
+FAMILIES = {"OutOfRange": IndexError, "InvalidArgument": ValueError, "NotFound": LookupError, "DeadlineExceeded": TimeoutError,
+            "PeerDead": ConnectionError, "Closed": ConnectionError, "Refused": ConnectionError, "NoCredentials": PermissionError,
+            "Revoked": PermissionError, "OutOfMemory": MemoryError, "SystemLimit": OSError, "IoError": OSError}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_are_python_s_own(name):
+    family = getattr(hmc, name)
+    assert issubclass(family, FAMILIES[name]) and issubclass(family, hmc.HMCStatusError) and issubclass(family, hmc.HMCError)
+
+
+def test_numbers_are_the_seeds_ones():
+    names = {enum: [m.name for m in sorted(enum)] for enum in (hmc.status_t, hmc.MemoryType, hmc.ConnType, hmc.CtrlTransport)}
+    assert names[hmc.status_t] == ["SUCCESS", "ERROR", "UNSUPPORT", "INVALID_CONFIG", "TIMEOUT", "NOT_FOUND"]
+    assert names[hmc.MemoryType][:7] == ["DEFAULT", "CPU", "NVIDIA_GPU", "AMD_GPU", "CAMBRICON_MLU", "MOORE_GPU", "HUAWEI_ASCEND_NPU"]
+    assert names[hmc.ConnType][:2] == ["RDMA", "UCX"] and names[hmc.CtrlTransport] == ["TCP", "UDS"]
+    assert all([m.value for m in sorted(enum)] == list(range(len(enum))) for enum in names)

@@ -180,6 +180,14 @@ impl Communicator {
         self.shared.links().into_iter().filter(ready).map(|l| self.wrap(l)).collect()
     }
 
+    /// Ranks whose connections are being set up. Their messages may be here already; for transfers
+    /// [`Communicator::wait_peer`] waits until they can be.
+    #[must_use]
+    pub fn arriving(&self) -> Vec<u32> {
+        let opening = |l: &Arc<Link>| l.life() == Life::Opening;
+        self.shared.links().into_iter().filter(opening).map(|l| l.peer.0).collect()
+    }
+
     /// Whether `rank` is connected now (the seeds' checkConn).
     #[must_use]
     pub fn check_conn(&self, rank: u32) -> bool {

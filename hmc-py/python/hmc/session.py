@@ -16,7 +16,7 @@ from . import _hmc, doors, tensors
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, host_only, surroundings
 from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
-from .errors import DeadlineExceeded, HMCStatusError, InvalidArgument, NotFound, Refused, Unavailable
+from .errors import DeadlineExceeded, HMCStatusError, InvalidArgument, NotFound, PeerDead, Refused, Unavailable
 from .errors import invalid as _invalid
 from .memory import flat, nbytes_of
 from .older import OlderGuide
@@ -335,16 +335,18 @@ class Session(OlderGuide):
         if port is None or isinstance(port, ConnType):
             conn = ConnType.UCX if port is None else port
             port = self._old_port(ip, conn)
-        peer = self._core._at(ip, port or 1, conn)
-        self._core._forget(ip, port or 1, conn)
-        self._known.pop((ip, port, int(conn)), None)
-        peer.disconnect(timeout)
+        try:
+            self._core._at(ip, port or 1, conn).disconnect(timeout)
+        finally:
+            # Also one that is gone.
+            self._core._forget(ip, port or 1, conn)
+            self._known.pop((ip, port, int(conn)), None)
 
     def check_conn(self, ip: str, port: int, conn: ConnType = ConnType.RDMA) -> bool:
         """Whether the peer at ``(ip, port, conn)`` is connected now."""
         try:
             return self._core._at(ip, port, conn).connected
-        except (NotFound, InvalidArgument):
+        except (NotFound, InvalidArgument, PeerDead):
             return False
 
     # ---- serving ----
