@@ -2,6 +2,7 @@
 
 import array
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -79,11 +80,12 @@ def test_all_the_others(world, meet):
         most = data[r].copy()
         group.allreduce(most, "max")
         assert (most == data.max(axis=0)).all()
-        gathered = np.empty((world, 7)) if r == 0 else None
-        group.gather(data[r, 1 % world], gathered, root=0)
-        assert r != 0 or (gathered == data[:, 1 % world]).all()
+        last = world - 1
+        gathered = np.empty((world, 7)) if r == last else None
+        group.gather(data[r, 1 % world], gathered, root=last)
+        assert r != last or (gathered == data[:, 1 % world]).all()
         mine = np.empty(7)
-        group.scatter(data[2 % world] if r == 0 else None, mine, root=0)
+        group.scatter(data[2 % world] if r == last else None, mine, root=last)
         assert (mine == data[2 % world, r]).all()
 
     members(world, work, meet)
@@ -239,8 +241,6 @@ except hmc.PeerDead as e:
 
 
 def test_a_member_that_is_killed_ends_it_for_all(run, meet):
-    import time
-
     processes = [run(MEMBER, rank, meet, "dies") for rank in range(3)]
     for p in processes:
         p.expect("met")
@@ -271,8 +271,6 @@ group.barrier()
 """
     for p in [run(script, rank, tmp_path / "store") for rank in range(2)]:
         p.end()
-
-
 
 
 @pytest.mark.parametrize("way", ["tcp", "file"])
@@ -331,9 +329,9 @@ def test_members_are_in_the_order_of_their_places(tmp_path):
         try:
             with hmc.Session(rank=rank, listen="tcp://127.0.0.1:0", buffer_size=64) as session:
                 group = hmc.init_group(session=session, rank=place, world_size=2, rendezvous=f"file://{tmp_path}",
-                                       start_servers=False, port_ucx=100 + place)
+                                       start_servers=False, port_ucx=100 + place, port_rdma=200 + place)
                 got[place] = (group.rank, group.ranks, [m.rank for m in group.members], group.peer(place).rank,
-                              group.port_for(hmc.ConnType.UCX), group.port_for(hmc.ConnType.UCX, 1 - place))
+                              group.port_for(hmc.ConnType.UCX), group.port_for(hmc.ConnType.RDMA, 1 - place))
                 group.barrier()
         except BaseException as e:
             failed.append(e)
@@ -344,4 +342,61 @@ def test_members_are_in_the_order_of_their_places(tmp_path):
     for t in threads:
         t.join(60)
     assert not failed, failed
-    assert got == {0: (0, [7, 3], [7, 3], 7, 100, 101), 1: (1, [7, 3], [7, 3], 3, 101, 100)}
+    assert got == {0: (0, [7, 3], [7, 3], 7, 100, 201), 1: (1, [7, 3], [7, 3], 3, 101, 200)}
+
+
+CALLS = {
+    "barrier": lambda g, t: g.barrier(t), "broadcast": lambda g, t: g.broadcast(np.zeros(2), 1, t),
+    "gather": lambda g, t: g.gather(np.zeros(2), np.zeros(4), 0, t), "scatter": lambda g, t: g.scatter(None, np.zeros(2), 1, t),
+    "allgather": lambda g, t: g.allgather(np.zeros(2), np.zeros(4), t),
+    "alltoall": lambda g, t: g.alltoall(np.zeros(2), np.zeros(2), timeout=t),
+    "hmc.alltoall": lambda g, t: hmc.alltoall(g, np.zeros(2), np.zeros(2), timeout=t),
+    "reduce_scatter": lambda g, t: g.reduce_scatter(np.zeros(4), np.zeros(2), timeout=t),
+    "allreduce": lambda g, t: g.allreduce(np.zeros(2), timeout=t),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_collectives_end_in_time(call, meet):
+    """Member 0 is alone in it: the other one comes when it has given up, and what failed on one is over for all."""
+    given_up, took = threading.Event(), []
+
+    def work(group):
+        if group.rank == 0:
+            begun = time.monotonic()
+            try:
+                CALLS[call](group, 0.1)
+            except hmc.DeadlineExceeded:
+                took.append(time.monotonic() - begun)
+            finally:
+                given_up.set()
+        given_up.wait(10)
+
+    with pytest.raises(hmc.HMCError):
+        members(2, work, meet)
+    assert len(took) == 1 and took[0] < 2, took
+
+
+def test_a_group_takes_the_transport_that_is_named(meet):
+    def one(rank, conns):
+        with hmc.Session(hmc.IOBuffer.create(buffer_size=64)) as session:
+            group = hmc.init_group(session=session, rank=rank, world_size=3, rendezvous=meet, conn=hmc.ConnType.TCP)
+            conns += [p.conn for p in session.peers]
+            group.barrier()
+
+    conns = []
+    threads = [threading.Thread(target=one, args=(rank, conns)) for rank in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert conns == ["tcp"] * 6
+
+
+def test_the_environment_says_where_members_meet(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    assert members(2, lambda group: group.allreduce(np.ones(1))[0], None) == [2, 2]
+    monkeypatch.delenv("MASTER_PORT")
+    with pytest.raises(hmc.InvalidArgument, match="MASTER_PORT"):
+        members(2, lambda group: None, None)

@@ -325,3 +325,74 @@ def test_memory_and_buffers_of_the_binding():
     buf.readToCpu(out, 4, 0)
     assert bytes(out[:4]) == b"abcd"
     assert (buf.buffer_size, buf.device_id, buf.mem_type) == (4096, 0, hmc.MemoryType.CPU)
+
+
+def test_names_of_the_staged_path(buf):
+    out = bytearray(4)
+    address = ctypes.addressof((ctypes.c_char * 4).from_buffer(out))
+    ways_in = (lambda d, at: buf.put(d, bias=at), lambda d, at: buf.buffer_put_cpu(d, offset=at),
+               lambda d, at: buf.put(np.frombuffer(d, np.uint8).ctypes.data, nbytes=4, offset=at, device="ptr"),
+               lambda d, at: buf.buffer_put_gpu_ptr(np.frombuffer(d, np.uint8).ctypes.data, nbytes=4, bias=at))
+    ways_out = (lambda at: buf.get_into(out, bias=at), lambda at: buf.buffer_get_cpu_into(out, offset=at),
+                lambda at: buf.get_into(address, nbytes=4, offset=at, device="ptr"),
+                lambda at: buf.buffer_get_gpu_ptr(address, nbytes=4, bias=at))
+    for i, (way_in, way_out) in enumerate(zip(ways_in, ways_out)):
+        data, at = bytes([i + 1] * 4), 100 * (i + 1)
+        assert way_in(data, at) == 4 and buf.buffer_get_cpu(nbytes=4, bias=at) == data
+        assert way_out(at) == 4 and out == data
+    assert not any(buf.buffer_get_cpu(nbytes=100))
+    for broken in (lambda: buf.put(address, device="ptr"), lambda: buf.put(out, device="disk")):
+        with pytest.raises(hmc.InvalidArgument):
+            broken()
+
+
+class Made:
+    """A tensor of int16 of version ``major`` of DLPack, whose first byte is ``byte_offset`` behind its address."""
+
+    def __init__(self, array, byte_offset=0, major=1):
+        class Struct(ctypes.Structure):
+            _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+                        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p),
+                        ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                        ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+                        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+        self.array, self.shape = array, ctypes.c_int64(array.size - byte_offset // 2)
+        self.tensor = Struct(major, 0, None, None, 0, array.ctypes.data, (1, 0), 1, 0, 16, 1, ctypes.addressof(self.shape), None,
+                             byte_offset)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.capsule = new(ctypes.addressof(self.tensor), b"dltensor_versioned", None)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+
+def test_tensors_that_begin_behind_their_address(buf):
+    made = Made(np.arange(8, dtype=np.int16), byte_offset=6)
+    assert buf.put(made) == 10
+    assert np.frombuffer(buf.region, np.int16, 5).tolist() == [3, 4, 5, 6, 7]
+    with pytest.raises(hmc.InvalidArgument, match="used before"):
+        buf.put(made)
+    with pytest.raises(hmc.Unavailable, match="DLPack 2.0"):
+        buf.put(Made(np.arange(8, dtype=np.int16), major=2))
+
+
+class Region:
+    """A region that has DLPack only."""
+
+    def __init__(self, region):
+        self.__dlpack__, self.__dlpack_device__ = region.__dlpack__, region.__dlpack_device__
+
+
+def test_read_only_memory_goes_out_as_such(buf):
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        region = s.register(b"read-only")
+        with pytest.raises(hmc.InvalidArgument, match="read-only"):
+            buf.get_into(Exporter(Region(region)))
+        assert buf.put(Region(region)) == 9
+    with pytest.raises(BufferError):
+        buf.region.__dlpack__(dl_device=(2, 0))

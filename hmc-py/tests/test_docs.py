@@ -31,7 +31,7 @@ def test_the_quick_start_runs(run):
         if there.process.wait(LIMIT) == 0:
             told = there.end()
             break
-        assert "is the peer listening there" in there.process.stderr.read()
+        assert "is the peer listening there?" in there.process.stderr.read()
     assert here.end().strip() == "42 [0 1 2 3] 1023"
     assert told.startswith("shm: chosen") or "shm" in told, told
 

@@ -6,6 +6,7 @@ there, and what it then has.
 
 import pytest
 
+import hmc
 from conftest import free_port
 
 #: Without UCX the programs run as they are: the environment names another transport.
@@ -184,9 +185,11 @@ assert not sess.check_conn(server_ip, data_port, UCX)
 def test_messages_of_any_size(run, env, tmp_path):
     """send_data_to and recv_data_from, which raised TypeError and lost bytes."""
     two(run, env, tmp_path, """
-import ctypes
+import ctypes, time
 got = bytearray(300 * 1000 * 1000)
 flag = ctypes.c_uint64(0)
+while not sess.check_conn("127.0.0.1", ucx_port, hmc.ConnType.UCX):
+    time.sleep(0.005)
 n = sess.recv_data_from("127.0.0.1", ucx_port, got, len(got), hmc.MemoryType.CPU, ctypes.addressof(flag), hmc.ConnType.UCX)
 assert n == len(got) and flag.value == 1
 assert got == bytes(range(250)) * (len(got) // 250)
@@ -246,10 +249,12 @@ print(sess.buf.buffer_get_cpu(nbytes=9, offset=0), sess.buf.buffer_get_cpu(nbyte
 payload = b"hello hmc"
 sess.put(server_ip, payload, conn=hmc.ConnType.UCX)
 sess.put(server_ip, payload, bias=4096, conn=hmc.ConnType.UCX)
-sess.put(server_ip, payload, 8192, hmc.ConnType.UCX)
+sess.put(server_ip, b"elsewhere", 8192, hmc.ConnType.UCX)
 assert sess.get(server_ip, 9, conn=hmc.ConnType.UCX) == payload
 assert sess.get(9, server_ip, bias=4096, conn=hmc.ConnType.UCX) == payload
-assert sess.get(size=9, ip=server_ip, bias=8192) == payload
+assert sess.get(size=9, ip=server_ip, bias=8192) == b"elsewhere"
+out = bytearray(4)
+assert sess.get_into(server_ip, out, bias=8196) == 4 and out == b"wher"
 print("done"); input()
 """)
     assert out.count("bytearray(b'hello hmc')") == 2
@@ -356,16 +361,22 @@ hmc.Session(rank=0, listen="tcp://0.0.0.0:0", buffer_size=0, insecure=True).clos
     assert out.count("0.0.0.0 can be reached") == 1 and "refused no_credentials" in out
 
 
-@pytest.mark.parametrize("transport", ["tcp", "uds"])
-def test_ctrl_transport_is_forced(run, tmp_path, transport):
-    tmp_path.chmod(0o700)
-    args = (free_port(), free_port(), tmp_path)
-    env = {"HMC_UCX_LIB": "/nowhere", "HMC_CONN_FALLBACK": "auto", "CTRL_TRANSPORT": transport}
-    a = run(SERVER + "print(sess.ctrl_recv(peer=1))", *args, env=env)
-    a.expect("UCX server ready")
-    client = CLIENT.replace("    conn=", "    uds_dir=folder,\n    conn=")
-    b = run(client + "print(sess.peers[0].explain()['text']); sess.ctrl_send(peer=0, tag=3)", *args, env=env)
-    assert "3" in a.end() and "shm" in b.end()
+@pytest.mark.parametrize("forced, my_ip, way", [("tcp", "127.0.0.1", "tcp"), ("uds", "127.0.0.2", "uds"), ("", "127.0.0.1", "uds"),
+                                                ("", "127.0.0.2", "tcp")])
+def test_what_carries_control_messages(monkeypatch, tmp_path_factory, forced, my_ip, way):
+    """The other way leads nowhere. In a folder that others may enter the socket has one of its own."""
+    monkeypatch.setenv("CTRL_TRANSPORT", forced)
+    shared, empty = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("e")  # paths of sockets are short
+    shared.chmod(0o755)
+    server, client = (hmc.create_session(buffer_size=64, local_ip=ip) for ip in ("127.0.0.1", my_ip))
+    with server, client:
+        server.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=(port := free_port()), self_id=0, ctrl_uds_dir=shared)
+        client.connect(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=2025, conn=hmc.ConnType.AUTO,
+                       ctrl_tcp_port=port if way == "tcp" else free_port(), uds_dir=shared if way == "uds" else empty)
+        client.ctrl_send(0, 3)
+        assert server.ctrl_recv(1) == 3
+    (own,) = shared.iterdir()
+    assert own.is_dir() and own.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_binding_s_names(run, env, tmp_path):
@@ -400,3 +411,73 @@ assert comm.ctrlRecv(0) == 6
 comm.ctrlSend(0, 7)
 """ % (ctrl, port, port, port, port), env=env).end()
     a.end()
+
+
+def test_all_of_the_binding(tmp_path_factory, caplog):
+    """Over a local socket, whose name tells the rank; why a call failed is in the log."""
+    SHM, OK = hmc.ConnType.SHM, hmc.status_t.SUCCESS
+    there, back = ("127.0.0.1", 2025), ("127.0.0.1", 1)
+    path = hmc.Communicator.udsPathFor(tmp_path_factory.mktemp("s"), 3)
+    a, b = (hmc.Communicator(hmc.ConnBuffer(0, 4096)) for _ in range(2))
+    assert a.initServer("127.0.0.1", 2025, free_port(), path, SHM) == OK and a.session.rank == 3
+    assert b.connectTo(3, 1, "127.0.0.1", 2025, hmc.CtrlLink(hmc.CtrlTransport.UDS, uds_path=path), SHM) == OK
+    b.session.buf.put(b"some bytes", offset=8)
+    numbers = [b.putNB(*there, 8, 100, 4, SHM), b.putNB(*there, 12, 104, 6, SHM)]
+    assert b.wait(numbers[0]) == OK and b.wait(numbers[1:]) == OK
+    assert a.session.buffer.read(10, 100) == b"some bytes"
+    assert b.wait(numbers) == hmc.status_t.NOT_FOUND and "wait: " in caplog.text
+    assert b.wait(b.getNB(*there, 0, 105, 5, SHM)) == OK and b.get(*there, 5, 100, 5, SHM) == OK
+    assert b.session.buffer.read(10) == b"bytessome "
+    out, flag = bytearray(4), bytearray(8)
+    op = b.session.peer(3).isend_data(b"data")
+    assert a.recvDataFrom(*back, out, 4, hmc.MemoryType.CPU, flag, SHM) == OK
+    op.wait()
+    assert out == b"data" and int.from_bytes(flag, "little") == 1
+    op = a.session.peer(1).irecv_data(out)
+    assert b.sendDataTo(*there, b"more", 4, hmc.MemoryType.CPU, SHM) == OK
+    op.wait()
+    assert out == b"more"
+    assert b.ctrlSend(3, 5) == OK and a.ctrlRecv(1) == 5
+    assert b.disConnect(*there, SHM) == OK and b.checkConn(*there, SHM) == hmc.status_t.NOT_FOUND
+    assert a.closeCtrl() == OK and b.closeCtrl() == OK
+    assert b.ctrlSend(3, 5) != OK
+
+
+def test_what_instead_of_rdma(monkeypatch):
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64) as s:
+        there = dict(peer_id=0, peer_ip="127.0.0.1", data_port=2026, ctrl_tcp_port=int(s.address.rsplit(":", 1)[1]))
+        monkeypatch.delenv("HMC_CONN_FALLBACK", raising=False)
+        with hmc.create_session(buffer_size=64) as c:
+            with pytest.raises(hmc.Unavailable, match="use conn=ConnType.UCX.*HMC_CONN_FALLBACK=auto"):
+                c.connect(self_id=1, **there)
+            monkeypatch.setenv("HMC_CONN_FALLBACK", "pigeons")
+            with pytest.raises(hmc.InvalidArgument, match="'pigeons'"):
+                c.connect(self_id=1, **there)
+            with pytest.raises(hmc.InvalidArgument, match="this session is rank 1"):
+                c.connect(self_id=2, **there)
+            monkeypatch.setenv("HMC_CONN_FALLBACK", "tcp")
+            c.connect(self_id=1, **there)
+            assert c.peers[0].conn == "tcp"
+
+
+def test_a_rank_that_somebody_has_is_drawn_anew(monkeypatch):
+    """Programs of the older guide have none of their own."""
+    import hmc.session
+
+    drawn = iter((5, 6, 6, 6, 7))
+    monkeypatch.setattr(hmc.session, "_drawn_rank", lambda: next(drawn))
+    TCP, port = hmc.ConnType.TCP, free_port()
+    sessions = [hmc.create_session(buffer_size=64) for _ in range(3)]
+    sessions[0].init_server("127.0.0.1", port, TCP)
+    for s in sessions[1:]:
+        s.connect("127.0.0.1", port, TCP)
+    assert [s.rank for s in sessions] == [5, 6, 7]
+    for s in reversed(sessions):
+        s.close()
+
+
+def test_settings_belong_to_who_makes_the_buffer():
+    buf = hmc.IOBuffer.create(buffer_size=64)
+    for settings in ({"deadline": 1.0}, {"ucx": True}):
+        with pytest.raises(hmc.InvalidArgument, match="settings"):
+            hmc.Session(buf, **settings)
