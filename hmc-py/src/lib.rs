@@ -21,6 +21,7 @@ mod session;
 mod settings;
 mod time;
 mod told;
+mod view;
 
 use pyo3::prelude::*;
 
@@ -33,8 +34,6 @@ mod _hmc {
     #[pymodule_export]
     use super::bell::Bell;
     #[pymodule_export]
-    use super::data::View;
-    #[pymodule_export]
     use super::group::RawGroup;
     #[pymodule_export]
     use super::op::Op;
@@ -44,6 +43,8 @@ mod _hmc {
     use super::region::{Region, Remote, Window};
     #[pymodule_export]
     use super::session::Core;
+    #[pymodule_export]
+    use super::view::View;
 
     #[pymodule_init]
     fn init() {

@@ -250,7 +250,7 @@ impl Region {
         let start = NonNull::new(this.buffer.as_ptr()).unwrap_or(NonNull::dangling());
         let (len, readonly) = (this.__len__(), this.readonly);
         // SAFETY: Python gives the view; the bytes live as long as this object.
-        unsafe { data::export(slf.into_any(), (start, len), readonly, view, flags) }
+        unsafe { crate::view::export(slf.into_any(), (start, len), readonly, view, flags) }
     }
 
     /// The bytes as a DLPack tensor of ``uint8``, in place.

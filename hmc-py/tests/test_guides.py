@@ -462,10 +462,10 @@ def test_what_instead_of_rdma(monkeypatch):
 
 def test_a_rank_that_somebody_has_is_drawn_anew(monkeypatch):
     """Programs of the older guide have none of their own."""
-    import hmc.session
+    import hmc.seeds
 
     drawn = iter((5, 6, 6, 6, 7))
-    monkeypatch.setattr(hmc.session, "_drawn_rank", lambda: next(drawn))
+    monkeypatch.setattr(hmc.seeds, "_drawn_rank", lambda: next(drawn))
     TCP, port = hmc.ConnType.TCP, free_port()
     sessions = [hmc.create_session(buffer_size=64) for _ in range(3)]
     sessions[0].init_server("127.0.0.1", port, TCP)

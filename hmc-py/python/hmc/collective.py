@@ -387,7 +387,7 @@ def _table(text: bytes, own: _Table) -> _Table:
 
     try:
         table: _Table = json.loads(text)
-        group, place, member = table["group"], table["place"], table["member"]
+        group, _, member = table["group"], table["place"], table["member"]
     except (ValueError, TypeError, KeyError):
         raise _bad("a message came that is no member's: nothing else may be sent to rank 0 while a group meets there") from None
     if group != own["group"] or member[1] != own["member"].world:

@@ -94,11 +94,11 @@ class Cancelled(HMCStatusError):
 
 
 class PeerDead(HMCStatusError, ConnectionError):
-    """The peer died, hung up or fell silent."""
+    """The peer died, hung up or fell silent, or it has left in order (the message says which)."""
 
 
 class Closed(HMCStatusError, ConnectionError):
-    """The peer said goodbye, or this session is over."""
+    """The link is being ended in order, or this session is over."""
 
 
 class Refused(HMCStatusError, ConnectionError):
