@@ -291,14 +291,13 @@ def test_messages_of_the_seeds_take_what_has_bytes(pair):
             b.recv_data_from("127.0.0.1", 1, dst, 9, flag_ptr=flag, conn=conn, timeout=0.05)
 
 
-def test_threads_receive_whole_tensors(pair):
+def test_threads_send_and_receive_whole_tensors(pair):
     a, b, _, _ = pair
     got = []
     threads = [threading.Thread(target=lambda: got.extend(b.recv(src=0) for _ in range(20))) for _ in range(4)]
+    threads += [threading.Thread(target=lambda k=k: [a.send(np.full(i, i, np.int16), 1) for i in range(k, 80, 4)]) for k in range(4)]
     for t in threads:
         t.start()
-    for i in range(80):
-        a.send(np.full(i, i, np.int16), 1)
     for t in threads:
         t.join()
     assert sorted(len(t) for t in got) == list(range(80)) and all((t == len(t)).all() for t in got)
@@ -908,11 +907,13 @@ def test_all_transfers_of_a_list_are_waited_for(run, monkeypatch):
         first, second = a.put_nb("127.0.0.1", 1, nbytes=4096, conn=TCP), a.get_nb("127.0.0.1", 2, nbytes=4096, conn=TCP)
         with pytest.raises(hmc.NotFound, match="999"):
             a.wait([second, 999])
-        with pytest.raises(hmc.DeadlineExceeded):
+        with pytest.raises(hmc.DeadlineExceeded) as e:
             a.wait(first, timeout=0)
+        assert e.value.peer == 1 and e.value.op
         dies.signal(signal.SIGKILL)
-        with pytest.raises(hmc.PeerDead):
+        with pytest.raises(hmc.PeerDead) as e:
             a.wait([first, second])
+        assert (e.value.kind, e.value.peer) == ("peer_dead", 1)
         for number in (first, second):
             with pytest.raises(hmc.NotFound):
                 a.wait(number)
