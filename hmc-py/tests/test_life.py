@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -394,6 +395,22 @@ def test_what_the_library_says_goes_to_logging(victim, caplog):
             peer.recv_tag()
         until("a message", lambda: any("peer lost" in r.getMessage() for r in caplog.records))
     assert {(r.name, r.levelno) for r in caplog.records} == {("hmc", logging.INFO)}
+
+
+def test_warnings_are_warnings(run):
+    process = run("""
+    import logging, os, resource, sys, hmc
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
+    s = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64)
+    os.close(free := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+    print(s.address)
+    sys.stdin.readline()
+    """)
+    host, port = process.line().removeprefix("tcp://").split(":")
+    with socket.create_connection((host, int(port))):
+        assert process.line().startswith("hmc WARNING cannot accept connections")
+    process.tell()
 
 
 def test_nothing_is_left_behind():
