@@ -126,14 +126,17 @@ def test_operations(pair):
 
 def test_operations_that_nobody_waits_for_leave_their_slots(pair):
     _, _, peer, _ = pair
+
+    def begun():
+        try:
+            peer.put_nb(b"bytes")
+            return True
+        except hmc.Busy:
+            # So many are under way indeed.
+            return False
+
     for _ in range(1000):
-        while True:
-            try:
-                peer.put_nb(b"bytes")
-                break
-            except hmc.Busy:
-                # So many are under way indeed.
-                time.sleep(0.001)
+        until("a slot is free", begun, limit=10)
     peer.put(b"more")
 
 
