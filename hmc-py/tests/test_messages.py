@@ -1,0 +1,296 @@
+"""Messages: tags, small ones, those of any size, tensors by rank."""
+
+import array
+import asyncio
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+
+import hmc
+from hmc import tensors
+
+
+def test_tags_and_small_messages(pair):
+    a, b, peer, back = pair
+    for tag in (0, 1, 2**64 - 1):
+        peer.send_tag(tag)
+    peer.send(b"bytes")
+    peer.send(np.arange(3, dtype=np.uint8))
+    assert back.recv_tag(tag=2**64 - 1) == 2**64 - 1
+    assert back.recv() == b"bytes" and back.recv() == bytes([0, 1, 2])
+    assert [back.recv_tag(), back.recv_tag()] == [0, 1]
+    with pytest.raises(hmc.DeadlineExceeded) as e:
+        back.recv_tag(timeout=0.05)
+    assert isinstance(e.value, TimeoutError) and e.value.peer == 0 and e.value.status == hmc.status_t.TIMEOUT
+    with pytest.raises(hmc.OutOfRange):
+        peer.send(bytes((1 << 20) + 1))
+    for bad in (-1, 2**64):
+        with pytest.raises(OverflowError):
+            peer.send_tag(bad)
+
+
+def test_messages_of_any_size(pair):
+    a, b, peer, back = pair
+    data = np.random.default_rng(1).integers(0, 256, 9_000_001, np.uint8)
+    out = np.zeros_like(data)
+    thread = threading.Thread(target=lambda: peer.send_data(data))
+    thread.start()
+    assert back.recv_data(out) == data.nbytes
+    thread.join()
+    assert (out == data).all()
+    op = back.irecv_data(bytearray(4))
+    with pytest.raises(hmc.InvalidArgument):
+        peer.send_data(b"too long")
+    with pytest.raises(hmc.InvalidArgument):
+        op.wait()
+    op = back.irecv_data(bytearray(4))
+    assert not op.done()
+    with pytest.raises(hmc.DeadlineExceeded):
+        op.wait(timeout=0.05)
+    op.cancel()
+    with pytest.raises(hmc.Cancelled):
+        op.wait()
+
+
+def test_tensors_by_rank(pair):
+    a, b, _, _ = pair
+    rng = np.random.default_rng(7)
+    tensors = [rng.standard_normal((3, 5)), np.arange(7, dtype=np.int8), np.float32(2.5) * np.ones(()), np.zeros((0, 2))]
+    outs = [np.empty_like(t) for t in tensors]
+    received = b.batch_isend_irecv([hmc.P2POp("recv", o, 0, i) for i, o in enumerate(outs)])
+    for op in a.batch_isend_irecv([hmc.P2POp("send", t, 1, i) for i, t in enumerate(tensors)]):
+        op.wait()
+    for op, out, t in zip(received, outs, tensors):
+        assert op.wait() is out and (out == t).all()
+    sent = a.isend(tensors[0], 1)
+    fresh = b.recv(src=0)
+    sent.wait()
+    assert fresh.dtype == tensors[0].dtype and (fresh == tensors[0]).all()
+
+
+def test_tensors_that_do_not_match_say_so(pair):
+    a, b, _, _ = pair
+    op = b.irecv(np.zeros(4, np.int32), 0)
+    a.send(np.zeros(4, np.float32), 1)
+    with pytest.raises(hmc.InvalidArgument, match="float32"):
+        op.wait()
+    op = b.irecv(np.zeros(4, np.int32), 0, tag=3)
+    a.send(np.zeros(4, np.int32), 1, tag=4)
+    with pytest.raises(hmc.InvalidArgument, match="tag 4"):
+        op.wait()
+    op = b.irecv(np.zeros((2, 6), np.int8), 0)
+    a.send(np.zeros((3, 4), np.int8), 1)
+    with pytest.raises(hmc.InvalidArgument, match=r"int8\[3, 4\] came into one of int8\[2, 6\]"):
+        op.wait()
+    # Longer than its place: what came is told, not only that it is too long.
+    op = b.irecv(np.zeros(4, np.int32), 0)
+    sent = a.isend(np.zeros((5, 7)), 1)
+    with pytest.raises(hmc.InvalidArgument, match=r"float64\[5, 7\]"):
+        op.wait()
+    with pytest.raises(hmc.InvalidArgument):
+        sent.wait()
+    sent = a.isend(np.arange(3), 1, tag=4)
+    with pytest.raises(hmc.InvalidArgument, match="tag 4"):
+        b.recv(src=0, tag=3)
+    sent.wait()
+
+
+class OnlyDlpack:
+    """An array that has DLPack, and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_what_has_dlpack_alone_travels_as_bytes(pair):
+    a, b, _, _ = pair
+    out = np.zeros(3, np.int16)
+    op = b.irecv(OnlyDlpack(out), 0)
+    a.send(OnlyDlpack(np.array([1, 2, 3], np.int16)), 1)
+    op.wait()
+    assert list(out) == [1, 2, 3]
+    op = b.irecv(out, 0)
+    a.send(OnlyDlpack(np.array([4, 5, 6], np.int16)), 1)
+    with pytest.raises(hmc.InvalidArgument, match="uint8"):
+        op.wait()
+
+
+def test_a_batch_that_makes_no_sense_begins_nothing(pair):
+    a, b, _, back = pair
+    with pytest.raises(hmc.InvalidArgument, match="'push'"):
+        a.batch_isend_irecv([hmc.P2POp("send", np.zeros(1), 1), hmc.P2POp("push", np.zeros(1), 1)])
+    with pytest.raises(hmc.DeadlineExceeded):
+        back.recv_data(bytearray(1000), timeout=0.05)
+
+
+def test_messages_of_the_seeds_take_what_has_bytes(pair):
+    a, b, peer, _ = pair
+    conn = hmc.ConnType[peer.conn.upper()]
+    src = np.arange(12, dtype=np.int16).reshape(3, 4).T
+    for flag, out in ((np.zeros(1, np.int64), np.zeros(12, np.int16)), (np.zeros(8, np.uint8), np.zeros((2, 6), np.int16))):
+        thread = threading.Thread(target=lambda: a.send_data_to("127.0.0.1", 1, src, 24, conn=conn))
+        thread.start()
+        assert b.recv_data_from("127.0.0.1", 1, out, 24, flag_ptr=flag, conn=conn) == 24
+        thread.join()
+        assert out.tobytes() == src.tobytes() and flag.tobytes() == (1).to_bytes(8, "little")
+    thread = threading.Thread(target=lambda: a.send_data_to("127.0.0.1", 1, np.array(["2026-11-23"], "M8[s]"), 8, conn=conn))
+    thread.start()
+    assert b.recv_data_from("127.0.0.1", 1, out.ctypes.data, 24, flag_ptr=0, conn=conn) == 8
+    thread.join()
+    # Refused before anything is received.
+    for dst, flag in ((np.zeros(3, np.uint8), None), (b"frozen bytes", None), (bytearray(9), bytearray(7)), (bytearray(9), b"12345678")):
+        with pytest.raises(hmc.InvalidArgument):
+            b.recv_data_from("127.0.0.1", 1, dst, 9, flag_ptr=flag, conn=conn, timeout=0.05)
+
+
+def test_threads_send_and_receive_whole_tensors(pair):
+    a, b, _, _ = pair
+    got = []
+    threads = [threading.Thread(target=lambda: got.extend(b.recv(src=0) for _ in range(20))) for _ in range(4)]
+    threads += [threading.Thread(target=lambda k=k: [a.send(np.full(i, i, np.int16), 1) for i in range(k, 80, 4)]) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(len(t) for t in got) == list(range(80)) and all((t == len(t)).all() for t in got)
+
+
+@pytest.mark.parametrize("src", [
+    np.arange(3, dtype=">f4"), np.array([1, 500], ">u2"), array.array("b", [-1, 5]), array.array("d", [1.5]),
+    array.array("L", [1 << 40]), memoryview(b"ab"), (ctypes.c_int16 * 2)(-3, 4), ctypes.c_double(2.5), np.array([True, False]),
+    memoryview(np.array([True])),
+], ids=repr)
+def test_numbers_arrive_as_what_they_are(pair, src):
+    a, b, _, _ = pair
+    op = a.isend(src, 1)
+    got, want = b.recv(src=0), np.asarray(src)
+    op.wait()
+    assert got.dtype == want.dtype and got.shape == want.shape and (got == want).all()
+    op = a.isend(want, 1)
+    same = np.empty_like(want)
+    b.recv(same, 0)
+    op.wait()
+    assert (same == want).all()
+
+
+def test_arrays_and_ctypes_of_the_same_numbers_match(pair):
+    a, b, _, _ = pair
+    out = (ctypes.c_ubyte * 3)()
+    a.batch_isend_irecv([hmc.P2POp("send", b"abc", 1)])
+    b.recv(out, 0)
+    assert bytes(out) == b"abc"
+
+
+def _in_step(a, b):
+    """The next tensor arrives whole."""
+    op = a.isend(np.arange(3.0), 1)
+    assert list(b.recv(src=0, timeout=5)) == [0, 1, 2]
+    op.wait()
+
+
+def test_a_tensor_that_is_refused_leaves_the_others_in_step(pair):
+    a, b, peer, _ = pair
+    constant = np.zeros(3)
+    constant.flags.writeable = False
+    for begin, what in (
+        (lambda: a.isend(np.array([None]), 1), TypeError),
+        (lambda: a.isend(np.zeros(2), 1, -1), hmc.InvalidArgument),
+        (lambda: a.isend(np.zeros(2), 1, 1 << 64), hmc.InvalidArgument),
+        (lambda: b.irecv(constant, 0), hmc.InvalidArgument),
+        (lambda: b.irecv(np.zeros((3, 3)).T, 0), hmc.InvalidArgument),
+        (lambda: b.irecv(np.array([None]), 0), TypeError),
+    ):
+        with pytest.raises(what):
+            begin()
+        _in_step(a, b)
+
+
+def test_a_tensor_of_an_unknown_dtype_leaves_the_others_in_step(pair):
+    a, b, peer, _ = pair
+    header, body = peer.isend_data(tensors.Meta("float3", (2,), 4, 0).pack()), peer.isend_data(bytes(4))
+    with pytest.raises(hmc.InvalidArgument, match="float3"):
+        b.recv(src=0, timeout=5)
+    header.wait()
+    with pytest.raises(hmc.InvalidArgument, match="room for 0"):
+        body.wait()
+    _in_step(a, b)
+
+
+def test_a_task_that_is_cancelled_leaves_the_others_in_step(pair):
+    a, b, _, _ = pair
+
+    async def late():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(b.irecv(np.zeros(3), 0), 0.05)
+
+    asyncio.run(late())
+    _in_step(a, b)
+
+
+def test_senders_wait_for_a_peer_that_does_not_receive(pair):
+    _, _, peer, back = pair
+    sent = 0
+    with pytest.raises(hmc.DeadlineExceeded, match="does not receive"):
+        while True:
+            peer.send(bytes(1 << 20), timeout=0.05)
+            sent += 1
+    tags = 0
+    with pytest.raises(hmc.DeadlineExceeded):
+        while True:
+            peer.send_tag(tags, timeout=0)
+            tags += 1
+    assert sent > 0
+    # Nothing of it is lost.
+    for _ in range(sent):
+        assert len(back.recv()) == 1 << 20
+    assert [back.recv_tag() for _ in range(tags)] == list(range(tags))
+
+
+def test_sizes_that_make_no_sense(pair):
+    a, _, peer, _ = pair
+    conn = hmc.ConnType[peer.conn.upper()]
+    with pytest.raises(hmc.InvalidArgument, match="-1"):
+        a.send_data_to("127.0.0.1", 1, b"abc", -1, conn=conn)
+    out = hmc.Memory().allocateBuffer(4)
+    for dst, src in ((out, b"abc"), (out.ptr, out.ptr), (out.ptr, b"abc")):
+        with pytest.raises(hmc.InvalidArgument, match="-1"):
+            hmc.Memory().copyHostToDevice(dst, src, -1)
+
+
+def test_messages_that_are_no_tensors(pair):
+    a, b, peer, back = pair
+    peer.isend_data(bytes(184))
+    with pytest.raises(hmc.InvalidArgument, match="out of step"):
+        b.recv(src=0)
+    for broken, what in ((np.zeros((1,) * 17), "17 dimensions"), (memoryview(np.zeros(1, [("x" * 40, "i4")])), "32 bytes")):
+        with pytest.raises(hmc.InvalidArgument, match=what):
+            a.send(broken, 1)
+
+
+def test_tags_of_a_batch_are_compared(pair):
+    a, b, _, _ = pair
+    (received,) = b.batch_isend_irecv([hmc.P2POp("recv", np.zeros(2), 0, 3)])
+    assert not received.done()
+    for op in a.batch_isend_irecv([hmc.P2POp("send", np.zeros(2), 1, 4)]):
+        op.wait()
+    with pytest.raises(hmc.InvalidArgument, match="tag 4 came where tag 3"):
+        received.wait()
+
+
+def test_a_tensor_can_be_withdrawn(pair):
+    _, b, _, _ = pair
+    op = b.irecv(np.zeros(2), 0)
+    with pytest.raises(hmc.DeadlineExceeded):
+        op.wait(timeout=0.01)
+    op.cancel()
+    with pytest.raises(hmc.Cancelled):
+        op.wait()
+    assert op.done()

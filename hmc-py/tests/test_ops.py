@@ -1,0 +1,294 @@
+"""Operations: waited for, awaited, shared, dropped; what they hold; lists of them."""
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import hmc
+from conftest import until
+
+
+def test_operations(pair):
+    a, b, peer, _ = pair
+    src = np.arange(1 << 17, dtype=np.uint8)
+    ops = [peer.put_nb(src[i << 14:(i + 1) << 14], i << 14) for i in range(8)]
+    assert [op.wait() for op in ops] == [1 << 14] * 8
+    assert all(op.done() for op in ops) and ops[0].wait() == 1 << 14
+    assert b.buffer.read(src.nbytes) == src.tobytes()
+    with pytest.raises(hmc.OutOfRange):
+        peer.put_nb(src, b.buf.size - 1)
+
+
+def test_operations_that_nobody_waits_for_leave_their_slots(pair):
+    _, _, peer, _ = pair
+
+    def begun():
+        try:
+            peer.put_nb(b"bytes")
+            return True
+        except hmc.Busy:
+            # So many are under way indeed.
+            return False
+
+    for _ in range(1000):
+        until("a slot is free", begun, limit=10)
+    peer.put(b"more")
+
+
+def test_batches(pair):
+    a, b, peer, _ = pair
+    region = a.register(np.arange(256, dtype=np.uint8))
+    batch = peer.prepare_put([(i, 1000 - i, 1) for i in range(256)], region)
+    assert len(batch) == 256
+    batch.run()
+    assert b.buffer.read(256, 745) == bytes(range(255, -1, -1))
+    assert batch.post().wait() == 256
+    out = np.zeros(10, np.uint8)
+    peer.prepare_get([(0, 745, 5), (5, 745, 5)], out).run()
+    assert list(out) == [255, 254, 253, 252, 251] * 2
+    with pytest.raises(hmc.OutOfRange):
+        peer.prepare_put([(0, 0, 1), (250, 0, 10)], region)
+
+
+def test_asyncio(pair):
+    a, b, peer, back = pair
+    src = np.arange(100_000, dtype=np.uint8)
+
+    async def main():
+        moved = await asyncio.gather(*(peer.put_nb(src, 0) for _ in range(20)))
+        assert moved == [src.nbytes] * 20
+        out = np.zeros(3_000_000, np.uint8)
+        received = back.irecv_data(out)
+        sent = peer.isend_data(np.full(3_000_000, 5, np.uint8))
+        assert await asyncio.gather(received, sent) == [3_000_000] * 2
+        assert (out == 5).all()
+        t = np.arange(10)
+        got, _ = await asyncio.gather(b.irecv(np.zeros_like(t), 0), a.isend(t, 1))
+        assert (got == t).all()
+        with pytest.raises(hmc.OutOfRange):
+            await peer.put_nb(src, b.buf.size)
+        # A task that is cancelled withdraws its operation.
+        op = back.irecv_data(bytearray(1))
+        task = asyncio.ensure_future(asyncio.wait_for(op, 0.05))
+        with pytest.raises(asyncio.TimeoutError):
+            await task
+        with pytest.raises(hmc.Cancelled):
+            op.wait()
+
+    for _ in range(2):
+        asyncio.run(main())
+
+
+def test_loops_that_end_before_their_operations_are_let_go(pair):
+    _, _, _, back = pair
+    loops, ops = [], []
+
+    async def one(op):
+        await op
+
+    def bells():
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(os.readlink(link) == "anon_inode:[eventfd]" for link in links if os.path.lexists(link))
+
+    gc.collect()
+    before = bells()
+    for _ in range(5):
+        loop = asyncio.new_event_loop()
+        ops.append(back.irecv_data(bytearray(1)))
+        task = loop.create_task(one(ops[-1]))
+        task._log_destroy_pending = False
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+        loops.append(weakref.ref(loop))
+        del loop, task
+    for op in ops:
+        op.cancel()
+    del op, ops
+    gc.collect()
+    assert not any(loop() for loop in loops)
+    until("descriptors are closed", lambda: bells() <= before)
+
+
+def test_threads_share_an_operation(pair):
+    """Its result is one; whoever asks for it gets it."""
+    _, _, peer, back = pair
+    src = np.zeros(8192, np.uint8)
+
+    def shared(op):
+        got = []
+
+        def wait():
+            try:
+                got.append(op.wait())
+            except BaseException as e:
+                got.append(e)
+
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        for t in threads:
+            t.start()
+        while not op.done():
+            pass
+        op.cancel()
+        for t in threads:
+            t.join()
+        return got
+
+    for _ in range(200):
+        assert shared(peer.put_nb(src)) == [src.nbytes] * 4
+    for _ in range(50):
+        out = bytearray(9)
+        op = back.irecv_data(out)
+        peer.isend_data(b"a message").wait()
+        assert shared(op) == [9] * 4 and out == b"a message"
+
+
+def test_an_operation_is_awaited_and_waited_for(pair):
+    _, _, peer, back = pair
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for i in range(100):
+            op = back.irecv_data(bytearray(5)) if i % 2 else peer.put_nb(bytes(4096))
+            first = asyncio.ensure_future(asyncio.wait_for(op, 20))
+            await asyncio.sleep(0)
+            other = loop.run_in_executor(None, op.wait, 20)
+            second = asyncio.ensure_future(asyncio.wait_for(op, 20))
+            await asyncio.sleep(0)
+            op.done()
+            if i % 2:
+                await peer.isend_data(b"12345")
+            assert await asyncio.gather(first, other, second) == [5 if i % 2 else 4096] * 3
+
+    asyncio.run(main())
+
+
+def test_an_operation_is_awaited_on_after_another_s_wait(pair):
+    """A thread that gives up its wait makes the loop look, for nothing."""
+    _, _, peer, back = pair
+
+    async def main():
+        op = back.irecv_data(bytearray(5))
+        awaited = asyncio.ensure_future(asyncio.wait_for(op, 20))
+        await asyncio.sleep(0)
+        with pytest.raises(hmc.DeadlineExceeded):
+            await asyncio.get_running_loop().run_in_executor(None, op.wait, 0.05)
+        await peer.isend_data(b"12345")
+        assert await awaited == 5
+
+    asyncio.run(main())
+
+
+def test_importing_leaves_the_lock_off():
+    """A free-threaded interpreter stays one."""
+    import sys
+
+    enabled = getattr(sys, "_is_gil_enabled", None)
+    if enabled is None or __import__("sysconfig").get_config_var("Py_GIL_DISABLED") != 1:
+        pytest.skip("this interpreter has a global lock; python3.14t has none")
+    assert not enabled()
+
+
+def test_an_array_is_held_while_it_is_used(pair):
+    a, b, peer, back = pair
+    src = np.zeros(1 << 20, np.uint8)
+    gone = weakref.ref(src)
+    op = back.irecv_data(src)
+    del src
+    gc.collect()
+    kept = gone()
+    assert kept is not None
+    peer.send_data(np.ones(1 << 20, np.uint8))
+    op.wait()
+    assert kept.all()
+    del op, kept
+    gc.collect()
+    # What another thread let go of goes with the next call.
+    for _ in range(200):
+        if gone() is None:
+            break
+        a.stats()
+        gc.collect()
+        time.sleep(0.01)
+    assert gone() is None
+
+
+def test_a_bytearray_in_use_cannot_be_resized(pair):
+    _, _, peer, back = pair
+    out = bytearray(8)
+    op = back.irecv_data(out)
+    with pytest.raises(BufferError):
+        out.extend(b"more")
+    peer.send_data(b"12345678")
+    op.wait()
+    assert out == b"12345678"
+
+
+def test_many_threads(pair):
+    a, b, peer, back = pair
+    failed = []
+
+    def work(i):
+        try:
+            src = np.full(4096, i, np.uint8)
+            out = np.empty_like(src)
+            for _ in range(200):
+                peer.put(src, i * 4096)
+                peer.get(out, i * 4096)
+                assert (out == i).all()
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed, failed
+
+
+def test_waits_let_other_threads_run(pair):
+    _, _, _, back = pair
+    ticks = []
+    thread = threading.Thread(target=lambda: [ticks.append(time.monotonic()) or time.sleep(0.001) for _ in range(100)])
+    thread.start()
+    with pytest.raises(hmc.DeadlineExceeded):
+        back.recv_tag(timeout=0.5)
+    thread.join()
+    assert max(b - a for a, b in zip(ticks, ticks[1:])) < 0.25
+
+
+def test_all_transfers_of_a_list_are_waited_for(run, monkeypatch):
+    """Whatever becomes of each, and none if one of them is unknown."""
+    TCP = hmc.ConnType.TCP
+    dies = run("""
+    import sys, hmc
+    s = hmc.Session(rank=1, listen="tcp://127.0.0.1:0", buffer_size=4096)
+    print(s.address)
+    sys.stdin.readline()
+    """)
+    monkeypatch.setenv("HMC_NO_CMA", "1")
+    with hmc.Session(rank=2, listen="tcp://127.0.0.1:0", buffer_size=4096) as b, hmc.Session(rank=0, buffer_size=4096) as a:
+        for rank, address in ((1, dies.line()), (2, b.address)):
+            a.connect(peer_id=rank, self_id=0, peer_ip="127.0.0.1", data_port=rank, conn=TCP,
+                      ctrl_tcp_port=int(address.rsplit(":", 1)[1]))
+        dies.stop()
+        first, second = a.put_nb("127.0.0.1", 1, nbytes=4096, conn=TCP), a.get_nb("127.0.0.1", 2, nbytes=4096, conn=TCP)
+        with pytest.raises(hmc.NotFound, match="999"):
+            a.wait([second, 999])
+        with pytest.raises(hmc.DeadlineExceeded) as e:
+            a.wait(first, timeout=0)
+        assert e.value.peer == 1 and e.value.op
+        dies.signal(signal.SIGKILL)
+        with pytest.raises(hmc.PeerDead) as e:
+            a.wait([first, second])
+        assert (e.value.kind, e.value.peer) == ("peer_dead", 1)
+        for number in (first, second):
+            with pytest.raises(hmc.NotFound):
+                a.wait(number)
