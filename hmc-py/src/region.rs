@@ -2,9 +2,10 @@
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use hmc_std::{ConnBuffer, ErrorKind, RemoteWindow, SharedWindow};
+use hmc_std::{ConnBuffer, Error, ErrorKind, RemoteWindow, SharedWindow};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -279,16 +280,42 @@ impl Region {
     }
 }
 
+/// What became of a window.
+enum Access {
+    Open(SharedWindow),
+    /// It was taken back, or why the peer may still be in it.
+    Over(Result<(), Error>),
+}
+
 /// Memory that a peer may access until it is revoked.
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct Window {
-    inner: Mutex<Option<SharedWindow>>,
+    access: Mutex<Access>,
     nbytes: u64,
 }
 
 impl Window {
     pub(crate) fn new(inner: SharedWindow, nbytes: u64) -> Self {
-        Self { inner: Mutex::new(Some(inner)), nbytes }
+        Self { access: Mutex::new(Access::Open(inner)), nbytes }
+    }
+
+    fn end(&self, timeout: Duration) -> Result<(), Error> {
+        // Who comes second waits for the first: both are promised the same.
+        let mut access = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = match &*access {
+            Access::Over(result) => return result.clone(),
+            Access::Open(_) => std::mem::replace(&mut *access, Access::Over(Ok(()))),
+        };
+        let Access::Open(window) = window else { return Ok(()) };
+        let ended = window.revoke(timeout);
+        *access = Access::Over(ended.clone().map_err(|e| match e.kind() {
+            ErrorKind::Interrupted => {
+                let what = "revoking was interrupted: the peer may still be in the window; its memory is held until it is out";
+                Error::new(ErrorKind::Quarantined, what)
+            }
+            _ => e,
+        }));
+        ended
     }
 }
 
@@ -302,13 +329,12 @@ impl Window {
 
     /// Takes the window back: from when this returns, the peer reads and writes none of its bytes.
     ///
-    /// Raises ``Busy`` (kind ``"quarantined"``) when the peer did not get out within ``timeout`` seconds.
+    /// Raises ``Busy`` (kind ``"quarantined"``) when the peer did not get out within ``timeout`` seconds: the memory is held
+    /// until it is out or has ended. Revoked again, it answers the same.
     #[pyo3(signature = (timeout = None))]
     fn revoke(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = crate::time::timeout(py, timeout)?;
-        let window = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(window) = window else { return Ok(()) };
-        py.detach(|| window.revoke(timeout)).or_raise(py)
+        py.detach(|| self.end(timeout)).or_raise(py)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

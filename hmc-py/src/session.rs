@@ -171,11 +171,17 @@ impl Core {
             }
             prepared.use_ucx(ucx || self.ucx);
             prepared.set_num_channels(num_chs);
-            prepared.start()
+            let session = Arc::new(prepared.start()?);
+            let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*life, Life::Closed) {
+                // Meanwhile. Nobody has seen it.
+                drop(life);
+                return Err(Error::new(ErrorKind::Closed, "this session was closed"));
+            }
+            *life = Life::Live(session);
+            Ok(())
         });
-        let session = Arc::new(started.or_raise(py)?);
-        *self.life.write().unwrap_or_else(PoisonError::into_inner) = Life::Live(session);
-        Ok(())
+        started.or_raise(py)
     }
 
     /// Gives the rank back, so that another can be tried. Only while there are no peers.

@@ -1,6 +1,7 @@
 """The newer surface: peers, regions, windows; who is who."""
 
 import contextlib
+import signal
 
 import numpy as np
 import pytest
@@ -366,3 +367,42 @@ def test_numbers_are_the_seeds_ones():
     assert names[hmc.MemoryType][:7] == ["DEFAULT", "CPU", "NVIDIA_GPU", "AMD_GPU", "CAMBRICON_MLU", "MOORE_GPU", "HUAWEI_ASCEND_NPU"]
     assert names[hmc.ConnType][:2] == ["RDMA", "UCX"] and names[hmc.CtrlTransport] == ["TCP", "UDS"]
     assert all([m.value for m in sorted(enum)] == list(range(len(enum))) for enum in names)
+
+
+def test_ranks_that_nobody_can_have():
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64) as s, hmc.Session(rank=1, buffer_size=64) as t:
+        for broken in (lambda: t.connect(4096, s.address), lambda: t.peer(2**32 - 1), lambda: t.isend(b"x", 5000)):
+            with pytest.raises(hmc.InvalidArgument, match="4095"):
+                broken()
+        with pytest.raises(TypeError, match="positional"):
+            t.connect(0, s.address, hmc.ConnType.TCP, 5)
+
+
+def test_a_window_that_could_not_be_revoked_stays_so(run):
+    """A peer that is stopped in the middle of a copy: a second call promises no more than the first."""
+    with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=64, heartbeat=None) as s:
+        process = run("""
+            import sys, hmc
+            s = hmc.Session(rank=1, buffer_size=64, heartbeat=None)
+            peer = s.connect(0, sys.argv[1])
+            window, data = peer.window(3), b"1" * (64 << 20)
+            print("ready", flush=True)
+            while True:
+                peer.put(data, window=window)
+        """, [a for a in s.addresses if a.startswith("uds")][0])
+        peer = s.peer(1)
+        memory = s.allocate((64 << 20) + 4096)
+        window = peer.expose(memory, 3, offset=1, nbytes=64 << 20)  # not whole pages: they cannot be replaced
+        process.expect("ready")
+        answers = []
+        # The stop may fall between two copies: then the window is taken back, twice.
+        until("a put has ended", lambda: memory.read(1, 64 << 20) == b"1")
+        process.signal(signal.SIGSTOP)
+        for _ in range(2):
+            try:
+                window.revoke(timeout=0.2)
+                answers.append(None)
+            except hmc.Busy as e:
+                answers.append(e.kind)
+        assert answers in ([None] * 2, ["quarantined"] * 2), answers
+        process.signal(signal.SIGKILL)

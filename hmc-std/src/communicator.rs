@@ -10,6 +10,7 @@ use hmc_core::kinds::{ConnType, Rank};
 use crate::address::Address;
 use crate::batch::Copy;
 use crate::clock;
+use crate::config::check_rank;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::link::{Life, Link};
@@ -45,7 +46,7 @@ impl Communicator {
     /// both ends can transfer.
     ///
     /// # Errors
-    /// `Unavailable` when nobody answers there, `DuplicateRank`, `Version`, `NoCredentials` (not
+    /// `Unavailable` when nobody answers there, `InvalidConfig` for a rank beyond the last one, `DuplicateRank`, `Version`, `NoCredentials` (not
     /// loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`.
     pub fn connect(&self, rank: u32, address: &Address) -> Result<Peer> {
         self.connect_with(rank, address, ConnType::Auto, self.shared.config.deadline)
@@ -66,6 +67,7 @@ impl Communicator {
         if conn == ConnType::Loopback {
             return self.loopback();
         }
+        check_rank(rank)?;
         let link = self.shared.dial(Rank(rank), address, conn, self.shared.until(timeout))?;
         Ok(self.wrap(link))
     }
@@ -130,9 +132,10 @@ impl Communicator {
     /// Waits until `rank` has connected (or came back) and can be used.
     ///
     /// # Errors
-    /// `DeadlineExceeded`; `Interrupted`.
+    /// `DeadlineExceeded`; `Interrupted`; `InvalidConfig` for a rank beyond the last one.
     pub fn wait_peer(&self, rank: u32, timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
+        check_rank(rank)?;
         let found = self.shared.wait_news(self.shared.until(timeout), |s| {
             s.link(Rank(rank)).filter(|l| l.life() == Life::Ready)
         });
@@ -148,6 +151,7 @@ impl Communicator {
     /// As [`Communicator::wait_peer`].
     pub fn meet(&self, rank: u32, timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
+        check_rank(rank)?;
         let is_of_use = |l: &Arc<Link>| match l.life() {
             Life::Ready => true,
             Life::Leaving | Life::Dead => l.inbox().len() > 0,

@@ -151,6 +151,15 @@ impl Environment {
     }
 }
 
+/// Refuses a rank that nobody can have.
+pub(crate) fn check_rank(rank: u32) -> Result<()> {
+    if rank < limits::MAX_PEERS {
+        return Ok(());
+    }
+    let last = limits::MAX_PEERS.saturating_sub(1);
+    Err(Error::config(format!("rank {rank} is beyond the last one, {last}")))
+}
+
 impl Config {
     pub(crate) fn new(rank: Rank, env: &Environment) -> Self {
         Self {
@@ -187,13 +196,7 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        if self.rank.0 >= limits::MAX_PEERS {
-            return Err(Error::config(format!(
-                "rank {} is beyond the last one, {}",
-                self.rank,
-                limits::MAX_PEERS.saturating_sub(1)
-            )));
-        }
+        check_rank(self.rank.0)?;
         if self.slots == 0 || self.slots > limits::MAX_SLOTS {
             return Err(Error::config(format!(
                 "{} operations in flight: choose 1 to {}",

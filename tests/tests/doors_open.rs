@@ -255,3 +255,20 @@ fn who_left_is_met_as_long_as_its_messages_are_unread() {
     assert_eq!(a.meet(2, LONG).unwrap().recv_struct().unwrap(), b"last words");
     assert_eq!(a.meet(2, soon).unwrap_err().kind(), ErrorKind::DeadlineExceeded);
 }
+
+#[test]
+fn ranks_that_nobody_can_have_are_refused_at_once() {
+    let (a, b) = (session(1), session(2));
+    let refused = |r: Result<hmc_std::Peer, hmc_std::Error>| {
+        let e = r.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        assert!(e.to_string().contains("4095"), "{e}");
+    };
+    for rank in [4096, u32::MAX] {
+        refused(b.connect(rank, &at(&a)));
+        refused(b.wait_peer(rank, LONG));
+        refused(b.meet(rank, LONG));
+    }
+    let other = b.connect(4095, &at(&a)).unwrap_err();
+    assert!(!other.to_string().contains("beyond"), "{other}");
+}

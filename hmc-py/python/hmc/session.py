@@ -20,7 +20,7 @@ from .seeds import SeedsGuide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Literal, Self, Unpack, overload
 
     import numpy
@@ -35,6 +35,11 @@ __all__ = ["Session", "create_session"]
 log = logging.getLogger("hmc")
 
 _HOT = ("put_remote", "get_remote", "put_nb", "get_nb")
+
+
+def _no_more(values: Iterator[object]) -> None:
+    for value in values:
+        raise TypeError(f"connect() takes no more positional arguments: {value!r}")
 
 
 class Session(SeedsGuide):
@@ -230,9 +235,11 @@ class Session(SeedsGuide):
             raise _invalid(f"address={first!r}: give one as a session's `addresses` has them, \"tcp://HOST:PORT\"")
         if by_rank or "://" in first:
             conn = next(values, conn)
+            _no_more(values)
             return self._core._connect(rank, first, ConnType.AUTO if conn is None else conn, timeout)
         port = next(values, port)
         conn = next(values, conn)
+        _no_more(values)
         self._connect_old(first, port, ConnType.UCX if conn is None else ConnType(conn), timeout)
         return None
 
@@ -275,7 +282,9 @@ class Session(SeedsGuide):
              timeout: float | None = None) -> Any:
         """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it.
 
-        Threads that receive new ones of a rank wait for each other: how many bytes follow, the first ones tell."""
+        Threads that receive new ones of a rank wait for each other: how many bytes follow, the first ones tell. One that
+        ends between a tensor's two messages (``DeadlineExceeded``, Ctrl-C) leaves the pair out of step: later ones raise
+        ``InvalidArgument``; disconnect then."""
         end = end_of(timeout)
         if tensor is not None:
             return self.irecv(tensor, src, tag, timeout=timeout).wait(left(end))
@@ -291,13 +300,22 @@ class Session(SeedsGuide):
             turn.release()
 
     def batch_isend_irecv(self, ops: Iterable[P2POp]) -> list[TensorOp[ArrayLike]]:
-        """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each."""
+        """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each. If one cannot begin, the others are
+        cancelled."""
         ops = list(ops)
         for op in ops:
             if op.op not in ("send", "recv"):
                 raise _invalid(f"op={op.op!r}: give \"send\" or \"recv\"; nothing was begun")
-        begun: dict[str, Callable[[ArrayLike, int, int], TensorOp[ArrayLike]]] = {"send": self.isend, "recv": self.irecv}
-        return [begun[op.op](op.tensor, op.rank, op.tag) for op in ops]
+        calls: dict[str, Callable[[ArrayLike, int, int], TensorOp[ArrayLike]]] = {"send": self.isend, "recv": self.irecv}
+        begun: list[TensorOp[ArrayLike]] = []
+        try:
+            for op in ops:
+                begun.append(calls[op.op](op.tensor, op.rank, op.tag))
+        except BaseException:
+            for one in begun:
+                one.cancel()
+            raise
+        return begun
 
     # ---- memory ----
 
