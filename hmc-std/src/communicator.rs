@@ -134,14 +134,7 @@ impl Communicator {
     /// # Errors
     /// `DeadlineExceeded`; `Interrupted`; `InvalidConfig` for a rank beyond the last one.
     pub fn wait_peer(&self, rank: u32, timeout: Duration) -> Result<Peer> {
-        self.shared.check_process()?;
-        check_rank(rank)?;
-        let found = self.shared.wait_news(self.shared.until(timeout), |s| {
-            s.link(Rank(rank)).filter(|l| l.life() == Life::Ready)
-        });
-        found.map(|l| self.wrap(l)).map_err(|stop| {
-            stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
-        })
+        self.wait_link(rank, timeout, |l| l.life() == Life::Ready)
     }
 
     /// Waits until `rank` has connected and can be used, or has been here, is gone, and left messages that nobody has received
@@ -150,16 +143,18 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::wait_peer`].
     pub fn meet(&self, rank: u32, timeout: Duration) -> Result<Peer> {
-        self.shared.check_process()?;
-        check_rank(rank)?;
-        let is_of_use = |l: &Arc<Link>| match l.life() {
+        self.wait_link(rank, timeout, |l| match l.life() {
             Life::Ready => true,
             Life::Leaving | Life::Dead => l.inbox().len() > 0,
             Life::Opening => false,
-        };
-        let found = self
-            .shared
-            .wait_news(self.shared.until(timeout), |s| s.link(Rank(rank)).filter(is_of_use));
+        })
+    }
+
+    fn wait_link(&self, rank: u32, timeout: Duration, will_do: fn(&Link) -> bool) -> Result<Peer> {
+        self.shared.check_process()?;
+        check_rank(rank)?;
+        let until = self.shared.until(timeout);
+        let found = self.shared.wait_news(until, |s| s.link(Rank(rank)).filter(|l| will_do(l)));
         found.map(|l| self.wrap(l)).map_err(|stop| {
             stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
         })
