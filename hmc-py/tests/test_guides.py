@@ -481,3 +481,16 @@ def test_settings_belong_to_who_makes_the_buffer():
     for settings in ({"deadline": 1.0}, {"ucx": True}):
         with pytest.raises(hmc.InvalidArgument, match="settings"):
             hmc.Session(buf, **settings)
+
+
+@pytest.mark.parametrize("fallback", ["", "tcp"])
+def test_nobody_listens_is_no_matter_of_transports(monkeypatch, caplog, fallback):
+    monkeypatch.setenv("HMC_CONN_FALLBACK", fallback)
+    for conn in (hmc.ConnType.UCX, hmc.ConnType.RDMA, hmc.ConnType.TCP):
+        with hmc.create_session(buffer_size=64) as old, hmc.create_session(buffer_size=64) as new:
+            ranked = dict(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=2025, ctrl_tcp_port=free_port(), conn=conn)
+            for call in (lambda: old.connect("127.0.0.1", free_port(), conn), lambda: new.connect(**ranked)):
+                with pytest.raises(hmc.Unavailable, match="is the peer listening there") as e:
+                    call()
+                assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
+    assert "cannot be had" not in caplog.text

@@ -111,6 +111,11 @@ def _is_loopback(ip: str) -> bool:
         return False
 
 
+def nobody_there(error: Unavailable) -> bool:
+    """Whether it is the peer that cannot be had, whatever would move the bytes."""
+    return "cannot connect to" in error.msg
+
+
 def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:
     """The same error, with how to get the transport."""
     if conn == ConnType.UCX:

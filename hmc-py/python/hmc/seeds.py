@@ -89,6 +89,8 @@ class SeedsGuide(OlderGuide):
         try:
             return self._core._connect(rank, address, conn, timeout)
         except Unavailable as e:
+            if doors.nobody_there(e):
+                raise
             other = os.environ.get("HMC_CONN_FALLBACK")
             if not other or conn not in (ConnType.RDMA, ConnType.UCX):
                 raise doors.with_remedy(e, conn) from None
