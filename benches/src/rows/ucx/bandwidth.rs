@@ -80,9 +80,10 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
     };
     let name = format!("{} {verb} {}", rig.lanes(), size(len));
     let mut lines = vec![Line::bandwidth(name, len, &pairs, None).noted("bare calls")];
-    // Over TCP fewer: on a busy machine each takes milliseconds.
-    let most = if rig.tcp { 1_000 } else { 10_000 };
-    let count = (8 * sample / len).clamp(8, most);
+    // Over TCP fewer: on a busy machine each takes milliseconds. Through shared memory so many that it takes some tens of
+    // them: two processes are never placed alike.
+    let (samples, most) = if rig.tcp { (8, 1_000) } else { (64, 40_000) };
+    let count = (samples * sample / len).clamp(8, most);
     let beside = |safe: bool| {
         let perftest = rig.perftest.clone()?;
         // It warms itself up; after its two processes our caches are cold. Then both move as many bytes.
