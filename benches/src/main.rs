@@ -23,6 +23,7 @@ mod reference;
 mod report;
 mod rows;
 mod self_test;
+mod turns;
 
 use std::process::ExitCode;
 
@@ -77,6 +78,15 @@ struct Arguments {
     /// List the rows
     #[arg(long)]
     list: bool,
+    /// Take samples when they are asked for on the standard input
+    #[arg(long, hide = true)]
+    turns: bool,
+    /// With --turns: the share of our time that is wasted
+    #[arg(long, hide = true, default_value_t = 0.0)]
+    delay: f64,
+    /// Take so many samples of one series of the row that --only names
+    #[arg(long, hide = true, value_name = "SERIES,SAMPLES")]
+    count: Option<String>,
     #[arg(long, hide = true)]
     passive: bool,
     #[arg(long, hide = true)]
@@ -117,6 +127,17 @@ fn run(arguments: &Arguments) -> Res<ExitCode> {
             );
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.turns {
+        machine::raise_open_files();
+        return turns::serve(&rows, &Context::new(true)?, arguments.delay);
+    }
+    if let Some(asked) = &arguments.count {
+        let (series, samples) = asked.split_once(',').ok_or("--count SERIES,SAMPLES")?;
+        let (series, samples) = (series.parse().map_err(text)?, samples.parse().map_err(text)?);
+        let row = rows.iter().find(|row| arguments.only.as_deref() == Some(row.name()));
+        let row = row.ok_or("--count needs --only with the whole name of a row")?;
+        return turns::count(row.as_ref(), &Context::new(true)?, series, samples);
     }
     if arguments.store_instructions {
         println!("{}", instructions::store()?);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::Res;
+use crate::{Res, turns};
 
 /// A share of our own time that is wasted on purpose after each operation: 0 in a measurement, 0.1 in
 /// the self-test, which must see it in the ratio.
@@ -24,6 +24,8 @@ impl Delay {
                 self.waste(start.elapsed().as_nanos() as f64);
             }
         }
+        // At the end: looking at the clock after each operation would be more than a tenth of a short one.
+        turns::waste().waste(begun.elapsed().as_nanos() as f64);
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(times))
     }
 
@@ -61,9 +63,21 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 pub(crate) struct Pairs {
     ours: Vec<f64>,
     reference: Vec<f64>,
+    /// Where samples are taken in turns with another program: which series of its row this is.
+    number: Option<u32>,
 }
 
 impl Pairs {
+    /// Ours, in the order of time.
+    pub(crate) fn samples(&self) -> &[f64] {
+        &self.ours
+    }
+
+    /// Which series of its row this is, where there is no reference beside it.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.number
+    }
+
     /// Median of ours.
     pub(crate) fn ours_ns(&self) -> f64 {
         median(&self.ours)
@@ -88,6 +102,10 @@ pub(crate) fn interleave(
     mut ours: impl FnMut() -> Res<f64>,
     mut reference: impl FnMut() -> Res<f64>,
 ) -> Res<Pairs> {
+    if let Some(samples) = turns::series(&mut ours) {
+        let (number, ours) = samples?;
+        return Ok(Pairs { ours, number: Some(number), ..Pairs::default() });
+    }
     reference()?;
     ours()?;
     let mut pairs = Pairs::default();
@@ -101,6 +119,17 @@ pub(crate) fn interleave(
         }
     }
     Ok(pairs)
+}
+
+/// Takes `count` samples of ours after one that does not count, without a reference.
+pub(crate) fn alone(count: usize, mut ours: impl FnMut() -> Res<f64>) -> Res<Pairs> {
+    if let Some(samples) = turns::series(&mut ours) {
+        let (number, ours) = samples?;
+        return Ok(Pairs { ours, number: Some(number), ..Pairs::default() });
+    }
+    ours()?;
+    let ours = (0..count).map(|_| ours()).collect::<Res<_>>()?;
+    Ok(Pairs { ours, ..Pairs::default() })
 }
 
 #[cfg(test)]
@@ -117,8 +146,11 @@ mod tests {
     #[test]
     fn ratios_are_of_neighbours() {
         // The machine got twice as slow half-way: the ratio of neighbours does not notice.
-        let pairs =
-            Pairs { ours: vec![11.0, 11.0, 22.0, 22.0], reference: vec![10.0, 10.0, 20.0, 20.0] };
+        let pairs = Pairs {
+            ours: vec![11.0, 11.0, 22.0, 22.0],
+            reference: vec![10.0, 10.0, 20.0, 20.0],
+            number: None,
+        };
         assert!((pairs.time_ratio() - 1.1).abs() < 1e-9);
     }
 

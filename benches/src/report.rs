@@ -45,6 +45,8 @@ pub(crate) struct Line {
     ratio: Option<f64>,
     target: Option<Target>,
     note: String,
+    /// Ours one by one, in nanoseconds, and which series of the row they are: for who compares two programs.
+    samples: (Option<u32>, Vec<f64>),
 }
 
 impl Line {
@@ -64,6 +66,7 @@ impl Line {
             ratio: Some(1.0 / pairs.time_ratio()),
             target: bound.map(Target::RatioAtLeast),
             note: String::new(),
+            samples: (pairs.number(), pairs.samples().to_vec()),
         }
     }
 
@@ -84,6 +87,7 @@ impl Line {
             ratio: Some(pairs.time_ratio()),
             target: bound.map(Target::RatioAtMost),
             note: String::new(),
+            samples: (pairs.number(), pairs.samples().to_vec()),
         }
     }
 
@@ -107,7 +111,19 @@ impl Line {
             ratio: None,
             target: bound.map(Target::ValueAtMost),
             note: String::new(),
+            samples: (None, Vec::new()),
         }
+    }
+
+    /// A time without a reference; `bound` is the most that it may be. `ns` is what the unit has of them.
+    pub(crate) fn alone(
+        name: impl Into<String>,
+        pairs: &Pairs,
+        (unit, ns): (&'static str, f64),
+        bound: Option<f64>,
+    ) -> Self {
+        let samples = (pairs.number(), pairs.samples().to_vec());
+        Self { samples, ..Self::value(name, pairs.ours_ns() / ns, unit, bound) }
     }
 
     /// A figure beside a stored one.
@@ -156,6 +172,7 @@ impl Line {
             ratio: None,
             target: None,
             note: format!("not measured: {}", why.into()),
+            samples: (None, Vec::new()),
         }
     }
 
@@ -185,8 +202,9 @@ impl Line {
         self.value.is_some()
     }
 
-    fn json(&self, row: &str) -> serde_json::Value {
-        json!({
+    /// As the report has it.
+    pub(crate) fn json(&self, row: &str) -> serde_json::Value {
+        let mut json = json!({
             "row": row,
             "name": self.name,
             "value": self.value,
@@ -196,7 +214,14 @@ impl Line {
             "target": self.target.map(|t| t.to_string()),
             "met": self.met(),
             "note": self.note,
-        })
+        });
+        if let (Some(number), samples) = &self.samples
+            && let Some(fields) = json.as_object_mut()
+        {
+            fields.insert("series".to_owned(), json!(number));
+            fields.insert("samples".to_owned(), json!(samples));
+        }
+        json
     }
 }
 

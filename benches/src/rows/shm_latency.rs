@@ -6,7 +6,7 @@ use hmc_core::kinds::ConnType;
 
 use super::{Row, size};
 use crate::context::{Context, Duo};
-use crate::measure::{interleave, median, timed};
+use crate::measure::{alone, interleave, timed};
 use crate::reference::pages::{SharedPages, spin};
 use crate::report::Line;
 use crate::{Res, text};
@@ -61,12 +61,10 @@ impl Row for ShmLatency {
                 Some(1.5),
             ));
         }
-        let mut calls = Vec::new();
-        for _ in 0..context.pick(101, 501) {
-            calls.push(timed(1_000, || duo.borrow().peer.put(0, 0, 8).map_err(text))?);
-        }
+        let call = || timed(1_000, || duo.borrow().peer.put(0, 0, 8).map_err(text));
+        let calls = alone(context.pick(101, 501), call)?;
         lines.push(
-            Line::value("shm put 8 B, the call alone", median(&calls), "ns", None)
+            Line::alone("shm put 8 B, the call alone", &calls, ("ns", 1.0), None)
                 .noted("nobody reads what is written"),
         );
         Ok(lines)

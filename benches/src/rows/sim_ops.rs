@@ -8,9 +8,9 @@ use hmc_sim::nic::{Bytes, SimNic};
 
 use super::Row;
 use crate::context::Context;
-use crate::measure::median;
+use crate::measure::{alone, timed};
 use crate::report::Line;
-use crate::{Res, allocations, instructions, text};
+use crate::{Res, allocations, instructions, text, turns};
 
 /// Operations in one sample: short, so that most samples are not interrupted by other work.
 const OPS: u32 = 2_000;
@@ -85,23 +85,14 @@ impl Row for SimOps {
             (Bytes::Skip, "the same without the copy"),
         ] {
             let mut rig = Rig::new(bytes)?;
-            rig.rounds(OPS)?;
-            let mut samples = Vec::new();
-            for _ in 0..context.pick(201, 20_001) {
+            let samples = alone(context.pick(201, 20_001), || {
                 let before = allocations::so_far();
-                let begun = std::time::Instant::now();
-                rig.rounds(OPS)?;
-                let ns = begun.elapsed().as_nanos() as f64;
+                let ns = timed(1, || rig.rounds(OPS))?;
                 allocated += allocations::so_far() - before;
-                samples.push(ns / f64::from(OPS));
-            }
+                Ok(ns / f64::from(OPS))
+            })?;
             let bound = (bytes == Bytes::Move).then_some(40.0);
-            lines.push(Line::value(
-                format!("simulated NIC: {name}"),
-                median(&samples),
-                "ns",
-                bound,
-            ));
+            lines.push(Line::alone(format!("simulated NIC: {name}"), &samples, ("ns", 1.0), bound));
         }
         lines.push(Line::value(
             "simulated NIC: allocations in all of these",
@@ -109,6 +100,9 @@ impl Row for SimOps {
             "",
             Some(0.0),
         ));
+        if turns::are_taken() {
+            return Ok(lines);
+        }
         let name = "simulated NIC: instructions for one";
         lines.push(match (instructions::measure(), instructions::stored()) {
             (Ok(count), Ok(stored)) => Line::stored(name, count, "", stored, WITHIN),

@@ -1,6 +1,6 @@
 //! How long it takes until a session listens, and until a peer is connected, on one host.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hmc_core::kinds::ConnType;
 use hmc_std::address::Address;
@@ -8,7 +8,7 @@ use hmc_std::session::Session;
 
 use super::Row;
 use crate::context::{Context, Folder};
-use crate::measure::median;
+use crate::measure::{alone, timed};
 use crate::report::Line;
 use crate::{Res, text};
 
@@ -40,31 +40,34 @@ impl Row for Startup {
         let tcp = Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?);
         let uds = Address::Uds(folder.path().to_path_buf());
         let own = Folder::new(&std::env::temp_dir())?;
-        let mut starts = Vec::new();
-        let mut connects = [Vec::new(), Vec::new()];
-        for _ in 0..count {
-            for (i, (address, via)) in
-                [(&uds, ConnType::Shm), (&tcp, ConnType::Tcp)].into_iter().enumerate()
-            {
-                let begun = Instant::now();
-                let session = Session::builder(0)
-                    .uds(own.path())
-                    .tcp("127.0.0.1:0")
-                    .buffer(1 << 20)
-                    .start()
-                    .map_err(text)?;
-                starts.push(begun.elapsed().as_nanos() as f64 / 1e6);
-                let begun = Instant::now();
-                session.connect_with(1, address, via, Duration::from_secs(10)).map_err(text)?;
-                connects[i].push(begun.elapsed().as_nanos() as f64 / 1e6);
-                session.shutdown(Duration::from_secs(10)).map_err(text)?;
-            }
-        }
-        let [shm, tcp] = connects;
+        let start = || {
+            let builder = Session::builder(0).uds(own.path()).tcp("127.0.0.1:0").buffer(1 << 20);
+            builder.start().map_err(text)
+        };
+        let end = |session: Session| session.shutdown(Duration::from_secs(10)).map_err(text);
+        let starts = alone(2 * count, || {
+            let mut session = None;
+            let ns = timed(1, || start().map(|started| session = Some(started)))?;
+            session.map(end).transpose()?;
+            Ok(ns)
+        })?;
+        let connects = |address: &Address, via| {
+            alone(count, || {
+                let session = start()?;
+                let limit = Duration::from_secs(10);
+                let connect =
+                    || session.connect_with(1, address, via, limit).map(drop).map_err(text);
+                let ns = timed(1, connect)?;
+                end(session)?;
+                Ok(ns)
+            })
+        };
+        let (shm, tcp) = (connects(&uds, ConnType::Shm)?, connects(&tcp, ConnType::Tcp)?);
+        let ms = ("ms", 1e6);
         Ok(vec![
-            Line::value("session with a 1 MiB buffer, listening", median(&starts), "ms", Some(5.0)),
-            Line::value("peer connected over shm", median(&shm), "ms", Some(1.0)),
-            Line::value("peer connected over tcp (loopback)", median(&tcp), "ms", Some(1.0)),
+            Line::alone("session with a 1 MiB buffer, listening", &starts, ms, Some(5.0)),
+            Line::alone("peer connected over shm", &shm, ms, Some(1.0)),
+            Line::alone("peer connected over tcp (loopback)", &tcp, ms, Some(1.0)),
         ])
     }
 }
