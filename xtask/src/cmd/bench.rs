@@ -4,6 +4,11 @@
 //! given. The self-test of the measurement comes first (not with `--only`), and its failure is one.
 //! With `--ucx` it measures UCX instead, once for lanes of shared memory and once for TCP, each in processes of its own:
 //! UCX reads its lanes from the environment. Where there is no UCX the command ends with status 77.
+//! With `--against COMMIT` it compares this tree with a commit (`bench/against`), and a lost line is a failure.
+
+mod against;
+mod ratios;
+mod taker;
 
 use crate::cmd::wheel;
 use crate::shell;
@@ -45,10 +50,22 @@ pub(crate) struct Options {
     /// Store the present count of instructions as the one to compare with
     #[arg(long)]
     store_instructions: bool,
+    /// Compare with COMMIT instead: both are built, and take samples in turns; fails when a line is lost
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["micro", "store_instructions", "ucx", "python", "strict"])]
+    against: Option<String>,
+    /// With --against: samples of each line (21 or more)
+    #[arg(long, default_value_t = 21, requires = "against")]
+    pairs: usize,
+    /// With --against: the profile that both are built in
+    #[arg(long, default_value = "release", requires = "against")]
+    profile: String,
 }
 
 /// Builds and measures.
 pub(crate) fn run(options: &Options) -> Verdict {
+    if let Some(commit) = &options.against {
+        return against::run(commit, options);
+    }
     if options.ucx {
         return over_ucx(options);
     }
@@ -180,6 +197,9 @@ mod tests {
             python: false,
             micro: false,
             store_instructions: false,
+            against: None,
+            pairs: 21,
+            profile: "release".to_owned(),
         });
         let line = shown(&command);
         assert!(line.ends_with("-- --quick --strict --only ctrl --json /tmp/x.json"), "{line}");
