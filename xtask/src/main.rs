@@ -8,6 +8,7 @@
 mod answer;
 mod cmd;
 mod manifest;
+mod record;
 mod shell;
 mod source;
 mod tools;

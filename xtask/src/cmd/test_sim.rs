@@ -1,17 +1,19 @@
 //! `cargo xtask test-sim`: every test that needs no hardware, in order, with a summary.
 //!
 //! A step that fails does not stop the others. A step that cannot run here is shown as skipped
-//! with what to do about it, never as passed. The last line is `N passed, N failed, N skipped`:
+//! with what to do about it, never as passed. `--keep FILE` notes what became of each; `--after FILE` runs those that were
+//! skipped as a whole then, when something has been installed. The last line is `N passed, N failed, N skipped`:
 //! the sum of cargo's own `test result` lines, plus one for each step that failed or was skipped
 //! as a whole.
 
 use crate::answer::{Answer, Line, summary, tests};
 use crate::cmd;
+use crate::record;
 use crate::shell;
 use crate::tools;
 use crate::tree;
 use crate::verdict::Verdict;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time that one step may take, its build included.
@@ -43,6 +45,12 @@ pub(crate) struct Options {
     /// Leave out the slow steps: msrv, the other processor, process tests, Python, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
+    /// Write what became of each step to FILE
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+    /// Run only the steps that were skipped in the run that FILE is of; the table and the sum have the others as they were
+    #[arg(long, value_name = "FILE", conflicts_with = "keep")]
+    after: Option<PathBuf>,
 }
 
 /// One step: its name, whether `--quick` leaves it out, and how it is run.
@@ -103,8 +111,16 @@ const STEPS: [Step; 13] = [
 /// Runs the steps and prints the summary.
 pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
+    let mut before = match options.after.as_deref().map(record::read).transpose() {
+        Ok(before) => before.unwrap_or_default(),
+        Err(why) => return Verdict::Failed(why),
+    };
     let mut table = Vec::new();
     for step in &STEPS {
+        if let Some(place) = before.iter().position(|line| stands(line, step.name)) {
+            table.push(before.swap_remove(place));
+            continue;
+        }
         table.push(Line::of(step.name.to_owned(), || {
             if options.quick && step.slow {
                 return Verdict::skipped("left out by --quick", "run without --quick").into();
@@ -112,8 +128,17 @@ pub(crate) fn run(options: &Options) -> Verdict {
             (step.run)(&root)
         }));
     }
+    let kept = options.keep.as_deref().map_or(Ok(()), |path| record::write(path, &table));
     let total = summary(&table);
+    if let Err(why) = kept {
+        return Verdict::Failed(why);
+    }
     if total.failed == 0 { Verdict::Passed } else { Verdict::failed("some steps failed") }
+}
+
+/// Whether a step of an earlier run needs no other.
+fn stands(line: &Line, name: &str) -> bool {
+    line.name == name && !matches!(line.answer.verdict, Verdict::Skipped { .. })
 }
 
 /// Checks the workspace for the other kind of processor. Nothing is linked or run: that needs its tools.
@@ -189,4 +214,38 @@ fn miri(root: &Path, what: &[&str]) -> Answer {
         // The tests read stored texts; nothing else of the machine is touched.
         .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation");
     tests(command.current_dir(root), STEP)
+}
+
+#[cfg(test)]
+mod tests_of_runs {
+    use super::{STEPS, stands};
+    use crate::answer::{Answer, Line};
+    use crate::verdict::Verdict;
+    use std::time::Duration;
+
+    #[test]
+    fn nothing_is_installed_before_the_tests_of_a_bare_machine() {
+        let script = std::fs::read_to_string(crate::tree::root().join(".ci/run")).unwrap();
+        let is_code = |l: &&str| !["#", "echo"].iter().any(|word| l.trim_start().starts_with(word));
+        let code: Vec<&str> = script.lines().filter(is_code).collect();
+        let first = |what: &str| code.iter().position(|line| line.contains(what)).unwrap();
+        let tests = first("cargo xtask test-sim --keep");
+        assert!(tests < first("rustup ") && tests < first("--install"));
+        assert!(first("test-hw --ucx --system --install") < first("cargo xtask test-sim --after"));
+        let ways = ["rustup ", "apt-get", "pip install", "--install"];
+        assert!(code[..tests].iter().all(|line| ways.iter().all(|way| !line.contains(way))));
+    }
+
+    #[test]
+    fn only_what_was_skipped_runs_again() {
+        let line = |verdict: Verdict| Line {
+            name: STEPS[0].name.to_owned(),
+            answer: Answer::from(verdict),
+            time: Duration::ZERO,
+        };
+        assert!(stands(&line(Verdict::Passed), STEPS[0].name));
+        assert!(stands(&line(Verdict::failed("why")), STEPS[0].name));
+        assert!(!stands(&line(Verdict::skipped("a", "b")), STEPS[0].name));
+        assert!(!stands(&line(Verdict::Passed), STEPS[1].name));
+    }
 }

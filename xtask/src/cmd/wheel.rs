@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// With UCX of the Python package index in that environment
     #[arg(long)]
     ucx: bool,
+    /// With --test: only the tests whose names match (pytest's -k)
+    #[arg(long, value_name = "EXPRESSION", requires = "test")]
+    only: Option<String>,
 }
 
 /// Builds, and tests if asked.
@@ -47,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
             if !options.test {
                 return Verdict::Passed;
             }
-            test_all(&root, &wheels, options.ucx).verdict
+            test_all(&root, &wheels, options.ucx, options.only.as_deref()).verdict
         }
     }
 }
@@ -55,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
 /// The step of a test run.
 pub(crate) fn step(root: &Path) -> Answer {
     match build(root, "python3") {
-        Ok(wheels) => test_all(root, &wheels, false),
+        Ok(wheels) => test_all(root, &wheels, false, None),
         Err(verdict) => verdict.into(),
     }
 }
@@ -156,13 +159,13 @@ pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
     Ok(home.join("bin/python"))
 }
 
-fn test_all(root: &Path, wheels: &[Wheel], ucx: bool) -> Answer {
-    let tested = wheels.iter().map(|wheel| test(root, wheel, ucx)).reduce(Answer::and);
+fn test_all(root: &Path, wheels: &[Wheel], ucx: bool, only: Option<&str>) -> Answer {
+    let tested = wheels.iter().map(|wheel| test(root, wheel, ucx, only)).reduce(Answer::and);
     tested.unwrap_or_else(|| Verdict::failed("maturin made no wheel").into())
 }
 
 /// Installs a wheel into a fresh environment of its interpreter and runs its tests there.
-fn test(root: &Path, wheel: &Wheel, ucx: bool) -> Answer {
+fn test(root: &Path, wheel: &Wheel, ucx: bool, only: Option<&str>) -> Answer {
     println!("testing {} with {}", wheel.path.display(), wheel.python);
     let home = root.join("target/py/test");
     let extras = if ucx { "[ucx,test]" } else { "[test]" };
@@ -172,6 +175,9 @@ fn test(root: &Path, wheel: &Wheel, ucx: bool) -> Answer {
     }
     let mut command = Command::new(home.join("bin/python"));
     command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("hmc-py/tests"));
+    if let Some(only) = only {
+        command.args(["-k", only]);
+    }
     // Not the folder of the sources: what is tested is what was installed.
     pytest(command.current_dir(&home), TEST)
 }
