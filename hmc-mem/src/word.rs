@@ -13,7 +13,7 @@
 
 use core::time::Duration;
 
-use crate::sync::{Deadline, Ordering, Scope, Wakes, Word64, high};
+use crate::sync::{Deadline, Ordering, Scope, Wakes, Word64, high, low};
 
 const CLOSED: u64 = 1 << 31;
 const EPOCH: u64 = CLOSED - 1;
@@ -21,8 +21,6 @@ const EPOCH: u64 = CLOSED - 1;
 const INSIDE: u64 = 1 << 32;
 /// A sleeper looks again after this long even if nobody wakes it: a killed peer wakes no one.
 const LONGEST_NAP: Duration = Duration::from_millis(50);
-/// How often the owner tries against others who enter and leave. An honest word needs a few tries.
-const TRIES: u32 = 10_000;
 
 /// The largest epoch that a word can hold.
 pub const MAX_EPOCH: u32 = 0x7fff_ffff;
@@ -62,7 +60,7 @@ pub struct WindowWord<'a> {
 
 impl<'a> WindowWord<'a> {
     /// The window word in `word`. A page of zeros is an open window of epoch 0 with nobody inside, so the
-    /// owner calls [`Self::reset`] or [`Self::close`] before it hands the page out.
+    /// owner calls [`Self::close`] before it hands the page out.
     #[must_use]
     pub const fn new(word: &'a Word64) -> Self {
         Self { word }
@@ -85,7 +83,7 @@ impl<'a> WindowWord<'a> {
         let why = if before & CLOSED != 0 {
             Refused::Closed
         } else if before & EPOCH != u64::from(epoch) {
-            Refused::Epoch { now: crate::sync::low(before & EPOCH) }
+            Refused::Epoch { now: low(before & EPOCH) }
         } else if high(before) == u32::MAX {
             Refused::Broken
         } else {
@@ -118,35 +116,20 @@ impl<'a> WindowWord<'a> {
         self.word.atomic().fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Owner: opens under `epoch` and keeps the count of those who are about to leave again.
+    /// Owner: opens under `epoch` and keeps the count: who was refused before may still be about to leave, and takes off
+    /// what it added. Wait-free: an initiator that retries cannot hold the owner.
     ///
     /// # Errors
-    /// [`Refused::Broken`] when `epoch` is larger than [`MAX_EPOCH`], or the word changed at every try.
+    /// [`Refused::Broken`] when `epoch` is larger than [`MAX_EPOCH`]; nothing changed.
     pub fn open(&self, epoch: u32) -> Result<(), Refused> {
         if epoch > MAX_EPOCH {
             return Err(Refused::Broken);
         }
-        let mut now = self.word.atomic().load(Ordering::Relaxed);
-        for _ in 0..TRIES {
-            let next = (now & !(CLOSED | EPOCH)) | u64::from(epoch);
-            // Release: what the owner put into the window is visible to who enters it.
-            match self.word.atomic().compare_exchange(
-                now,
-                next,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(()),
-                Err(other) => now = other,
-            }
-        }
-        Err(Refused::Broken)
-    }
-
-    /// Owner: closed under `epoch` and empty, whatever the word held. Only when no process that knows the
-    /// word is alive besides the owner: it forgets who was inside.
-    pub fn reset(&self, epoch: u32) {
-        self.word.atomic().store(Self::closed_value(epoch), Ordering::Release);
+        // Only the owner changes the low half. A peer that did, too, has a window of a wrong epoch: its own loss.
+        let now = low(self.word.atomic().load(Ordering::Relaxed));
+        // Release: what the owner put into the window is visible to who enters it.
+        self.word.atomic().fetch_xor(u64::from(now ^ epoch), Ordering::AcqRel);
+        Ok(())
     }
 
     /// How many are inside, as the word says.
@@ -207,7 +190,8 @@ mod tests {
         w.open(MAX_EPOCH).unwrap();
         w.enter(MAX_EPOCH).unwrap();
         assert_eq!(w.open(MAX_EPOCH + 1), Err(Refused::Broken));
-        w.reset(0);
+        w.close();
+        w.leave();
         assert!(w.is_drained());
     }
 

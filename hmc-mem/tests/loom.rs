@@ -19,6 +19,8 @@ use std::time::Duration;
 mod bell;
 #[path = "common/loom_relay.rs"]
 mod relay;
+#[path = "common/loom_reopen.rs"]
+mod reopen;
 #[path = "common/loom_shell.rs"]
 mod shell;
 #[path = "common/loom_socket.rs"]

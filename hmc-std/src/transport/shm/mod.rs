@@ -212,10 +212,8 @@ impl ShmPort {
     ) -> Result<()> {
         let word = self.page.bytes().word(word_at(exposed.window.index()));
         if let Ok(word) = word {
-            let word = WindowWord::new(word);
-            // Nobody is inside: the place was free, so its last window was fenced.
-            word.reset(word_epoch(exposed.epoch));
-            let _ = word.open(word_epoch(exposed.epoch));
+            // Who was refused at the place's last window may still be at the word: its count stays as it is.
+            let _ = WindowWord::new(word).open(word_epoch(exposed.epoch));
         }
         // An empty region has no pages to hand out; transfers of no bytes go through the stream.
         let Some(mapping) = region.mapping().filter(|m| !m.extent().is_empty()) else {
