@@ -4,7 +4,8 @@
 //! Each call is one `sendmsg` or `recvmsg`, repeated on EINTR; it moves what it can (a part is normal) and
 //! says "would block" on a non-blocking socket. A broken connection is an error, never a signal.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 
 use hmc_core::span::Span;
 
@@ -12,6 +13,9 @@ use crate::shared::{SharedBytes, SharedError};
 
 /// The most parts of one call. More are left for the next call.
 pub const MAX_PARTS: usize = 64;
+
+/// Room for all descriptors that may come with a message (unix(7): 253), though none should.
+const BESIDE_WORDS: usize = 130;
 
 /// What a call moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,18 +189,49 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, 
         return Ok(Moved::Bytes(0));
     }
     let mut message = table.message();
+    let mut beside = MaybeUninit::<[u64; BESIDE_WORDS]>::uninit();
+    message.msg_control = beside.as_mut_ptr().cast();
     let fd = socket.as_fd().as_raw_fd();
     let moved = sort(|| {
+        message.msg_controllen = size_of_val(&beside);
         // SAFETY: `message` points to `used` rows of `table`, alive during the call, each a range that is
-        // writable: a slice borrowed mutably or a span within a writable view.
+        // writable: a slice borrowed mutably or a span within a writable view; and to `beside`, with its size.
         unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_CMSG_CLOEXEC) }
     })?;
+    if moved.is_some() && message.msg_controllen > 0 {
+        close_passed(&message);
+    }
     Ok(match moved {
         None => Moved::WouldBlock,
         // recvmsg(2): 0 for a stream means that the peer shut down; no part is empty here.
         Some(0) => Moved::Closed,
         Some(n) => Moved::Bytes(n),
     })
+}
+
+/// Closes the descriptors that came with a message where none may come.
+#[cold]
+fn close_passed(message: &libc::msghdr) {
+    // SAFETY: recvmsg(2) has filled `message`, whose control part lives in the caller's frame.
+    let mut at = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !at.is_null() {
+        // SAFETY: cmsg(3): not null, so a whole header lies there.
+        let head = unsafe { at.read() };
+        if (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            // SAFETY: as above: the data follows the header.
+            let first = unsafe { libc::CMSG_DATA(at) }.cast::<RawFd>();
+            let before = first.addr().wrapping_sub(at.addr());
+            let bytes = head.cmsg_len.saturating_sub(before);
+            for n in 0..bytes.checked_div(size_of::<RawFd>()).unwrap_or(0) {
+                // SAFETY: unix(7): the data is an array of descriptors, as long as the header says.
+                let fd = unsafe { first.wrapping_add(n).read_unaligned() };
+                // SAFETY: the kernel has just made it for this message; nobody else knows it.
+                super::pass::close(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+        // SAFETY: as for the first.
+        at = unsafe { libc::CMSG_NXTHDR(message, at) };
+    }
 }
 
 /// Receives into `span`.
