@@ -10,6 +10,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::fork::Reserved;
 use super::limits::{self, Budget};
 use crate::error::{MemError, MemLimit};
 
@@ -53,10 +54,31 @@ pub(super) fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
 pub(super) struct Pins {
     pub(super) at: NonNull<u8>,
     pub(super) len: usize,
+    /// Keeps the pages from children, if their addresses may be handed out.
+    reserved: Option<Reserved>,
+}
+
+impl Pins {
+    fn new(at: NonNull<u8>, len: usize) -> Self {
+        Self { at, len, reserved: None }
+    }
+
+    /// Keeps the pages from children, and their addresses reserved there.
+    fn keep_from_children(mut self) -> Result<Self, MemError> {
+        // SAFETY: the range is mapped and this value's own until `drop`, which ends the reservation first.
+        self.reserved = Some(unsafe { Reserved::new(self.at.as_ptr(), self.len) }?);
+        Ok(self)
+    }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take()
+            && reserved.is_inherited()
+        {
+            // A child: the pages are its parent's. The addresses stay reserved, as views of them may be left.
+            return;
+        }
         // SAFETY: `at` and `len` are what `map` mapped, whole pages that nothing else unmaps; views of them
         // borrow the `Mapping` that is being dropped. The call cannot fail for such a range.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
@@ -92,7 +114,7 @@ pub(super) fn map(
     }
     .map_err(|e| no_space(size, "mmap", e))?;
     let base = base.cast::<u8>();
-    let Some(reserved) = NonNull::new(base).map(|at| Pins { at, len: whole }) else {
+    let Some(reserved) = NonNull::new(base).map(|at| Pins::new(at, whole)) else {
         return Err(os("mmap", Errno::NOMEM));
     };
     // `align_offset` of a byte pointer to a power of two is at most `slack - 1`.
@@ -109,16 +131,14 @@ pub(super) fn map(
     give_back(start.wrapping_add(len), slack.saturating_sub(head));
     // Never null: mmap(2) succeeded above the lowest page.
     let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-    let pins = Pins { at, len };
     // Row "fork" of the fault table: a child that touched these pages would break the parent's windows.
-    advise(&pins, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
-    Ok(pins)
+    Pins::new(at, len).keep_from_children()
 }
 
 /// Unmaps a rest of a reservation.
 fn give_back(at: *mut u8, len: usize) {
     if let Some(at) = NonNull::new(at).filter(|_| len > 0) {
-        drop(Pins { at, len });
+        drop(Pins::new(at, len));
     }
 }
 
@@ -134,15 +154,21 @@ pub(super) fn advise(pins: &Pins, advice: Advice) -> Result<(), Errno> {
     }
 }
 
-/// Maps `size` bytes of fresh private zeros, every page committed, not inherited by a fork.
-pub(super) fn anonymous(size: u64) -> Result<Pins, MemError> {
-    let len = usize::try_from(size).map_err(|_| MemError::TooLong { len: size, limit: MAX_LEN })?;
+/// Maps `len` bytes of fresh private zeros, rounded up to whole pages.
+pub(super) fn zeros(len: usize) -> Result<Pins, MemError> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let need = u64::try_from(len).unwrap_or(u64::MAX);
     // SAFETY: no address is asked for, so no mapping is replaced.
     let at = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }
-        .map_err(|e| no_space(size, "mmap", e))?;
+        .map_err(|e| no_space(need, "mmap", e))?;
     let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-    let pins = Pins { at, len };
+    Ok(Pins::new(at, len))
+}
+
+/// As [`zeros`], every page committed, not inherited by a fork.
+pub(super) fn anonymous(size: u64) -> Result<Pins, MemError> {
+    let len = usize::try_from(size).map_err(|_| MemError::TooLong { len: size, limit: MAX_LEN })?;
+    let pins = zeros(len)?;
     match advise(&pins, Advice::LinuxPopulateWrite) {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(e) => return Err(no_space(size, "madvise", e)),
