@@ -343,3 +343,15 @@ fn another_process_leaves_and_wakes_the_owner() {
         .unwrap();
     assert!(quickest < Duration::from_millis(25), "{quickest:?}");
 }
+
+#[test]
+fn pages_that_are_not_committed_are_taken_by_touch_and_go_to_no_peer() {
+    let m = Mapping::builder().commit(false).create(64 << 20).unwrap();
+    assert!(matches!(m.fd(), Err(MemError::NotExportable)));
+    let mut out = [1; 4];
+    m.bytes().read_at(span(40 << 20, 4), &mut out).unwrap();
+    assert_eq!(out, [0; 4]);
+    // More than any system has is no mistake here.
+    assert!(Mapping::builder().commit(false).create(1 << 44).is_ok());
+    assert!(matches!(Mapping::create(1 << 44), Err(MemError::NoSpace { .. })));
+}

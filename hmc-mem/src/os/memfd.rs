@@ -41,12 +41,13 @@ pub enum Pages {
 pub struct Builder {
     huge: bool,
     populate: bool,
+    commit: bool,
     budget: Option<Budget>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { huge: true, populate: false, budget: None }
+        Self { huge: true, populate: false, commit: true, budget: None }
     }
 }
 
@@ -63,6 +64,15 @@ impl Builder {
     #[must_use]
     pub const fn populate(mut self, yes: bool) -> Self {
         self.populate = yes;
+        self
+    }
+
+    /// Whether every page is committed now (default), so that no access can trap. Otherwise pages are taken when they are
+    /// touched; a system that has none then ends the process by SIGBUS. Such a mapping is not for peers ([`Mapping::fd`]):
+    /// it would end their processes as well.
+    #[must_use]
+    pub const fn commit(mut self, yes: bool) -> Self {
+        self.commit = yes;
         self
     }
 
@@ -85,6 +95,7 @@ impl Builder {
             return Err(MemError::TooLong { len, limit: MAX_LEN });
         }
         match &self.budget {
+            _ if !self.commit => {}
             Some(budget) => budget.check(len)?,
             None => Budget::read().check(len)?,
         }
@@ -118,7 +129,7 @@ impl Builder {
             fd: Some(fd),
             access: Access::READ | Access::WRITE,
             pages,
-            patched: AtomicBool::new(false),
+            patched: AtomicBool::new(!self.commit),
         };
         if pages == Pages::Transparent {
             // A hint: where the kernel has no huge pages for shared memory, small ones serve.
@@ -127,14 +138,16 @@ impl Builder {
         // fallocate(2) would commit small pages, so where huge ones are granted they are faulted in first;
         // elsewhere that would cost twice the time for nothing.
         // madvise(2): MADV_POPULATE_WRITE fails instead of raising SIGBUS; kernels before 5.14 lack it.
-        if pages == Pages::Transparent || self.populate {
+        if self.commit && (pages == Pages::Transparent || self.populate) {
             match mapping.advise(Advice::LinuxPopulateWrite) {
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(e) => return Err(no_space(len, "madvise", e)),
             }
         }
         if let Some(fd) = &mapping.fd {
-            commit(fd.as_fd(), size).map_err(|e| no_space(len, "fallocate", e))?;
+            if self.commit {
+                commit(fd.as_fd(), size).map_err(|e| no_space(len, "fallocate", e))?;
+            }
             // FUTURE_WRITE may still be added: F_SEAL_SEAL would forbid it, and `seal_future_write` sets both.
             rustix::fs::fcntl_add_seals(fd, SEALS).map_err(|e| os("fcntl(F_ADD_SEALS)", e))?;
         }
@@ -301,7 +314,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MemError::NotExportable`] for an empty region, for a peer's pages (only their owner hands them out), and
-    /// after [`Self::fresh_over`], when the descriptor no longer has all of the bytes.
+    /// after [`Self::fresh_over`], when the descriptor no longer has all of the bytes, and without [`Builder::commit`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
         match &self.fd {
             Some(fd) if !self.patched.load(Ordering::Acquire) => Ok(fd.as_fd()),
