@@ -10,3 +10,4 @@ pub mod limits;
 pub mod memfd;
 mod pages;
 pub mod pass;
+pub mod words;
