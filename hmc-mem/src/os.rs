@@ -6,6 +6,7 @@ pub mod cma;
 pub mod file;
 pub mod fork;
 pub mod io;
+pub mod life;
 pub mod limits;
 pub mod memfd;
 mod pages;
