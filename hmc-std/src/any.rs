@@ -112,6 +112,7 @@ impl Communicator {
     /// The first failure, in the order of the list, after all have ended. `Interrupted` at once: this one and those after
     /// it can be waited for again.
     pub fn wait_all(&self, ops: &[OpId]) -> Result<u64> {
+        self.shared.check_process()?;
         let until = self.shared.until(self.shared.config.deadline);
         let mut total: u64 = 0;
         let mut failure = None;
@@ -133,6 +134,7 @@ impl Communicator {
     /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Interrupted`; `Stale` for a name that is none.
     /// The failure of an operation that ended is the second half of the pair.
     pub fn wait_any(&self, ops: &[OpId], timeout: Duration) -> Result<(usize, Result<u64>)> {
+        self.shared.check_process()?;
         if ops.is_empty() {
             return Err(Error::config("wait_any needs at least one operation"));
         }

@@ -1,7 +1,7 @@
 //! Transfers and messages by rank: the seeds' Communicator.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -172,7 +172,7 @@ impl Communicator {
         found.map(|l| self.wrap(l)).map_err(|stop| stop.error("waiting for a peer to connect"))
     }
 
-    /// The peers that are connected now.
+    /// The peers that are connected now; none in a forked child.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
         let ready = |l: &Arc<Link>| l.life() == Life::Ready;
@@ -302,6 +302,7 @@ impl Communicator {
     }
 
     pub(crate) fn peer_of(&self, op: OpId) -> Result<Peer> {
+        self.shared.check_process()?;
         // A link that died is replaced by its successor; what was posted to it ended with it.
         match self.shared.link(op.peer) {
             Some(link) if link.serial == op.link => Ok(self.wrap(link)),
@@ -399,6 +400,7 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::register`].
     pub unsafe fn register_raw(&self, start: std::ptr::NonNull<u8>, len: usize) -> Result<Region> {
+        self.shared.check_process()?;
         // SAFETY: the caller vouches for just what `adopt_raw` asks.
         unsafe { self.shared.regions.adopt_raw(start, len) }
     }
@@ -423,9 +425,12 @@ impl Communicator {
         Ok(self.peer(rank)?.explain())
     }
 
-    /// Counters of this session and its peers.
+    /// Counters of this session and its peers; none in a forked child.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        if self.shared.origin.is_child() {
+            return Stats::default();
+        }
         let mut peers: Vec<PeerStats> =
             self.shared.links().iter().map(|l| PeerStats::of(l)).collect();
         peers.sort_by_key(|p| p.rank);
@@ -446,13 +451,14 @@ impl Communicator {
     /// `Unavailable` when there is no UCX; `NoSpace`.
     #[doc(hidden)]
     pub fn find_ucx_registration(&self, region: &Region) -> Result<()> {
+        self.shared.check_process()?;
         self.shared.ucx()?.memory_of(region).map(drop)
     }
 
     /// One round of progress, for [`crate::config::Progress::Manual`]: puts of peers land and
     /// futures wake in here. Returns whether anything happened. Harmless otherwise.
     pub fn progress(&self) -> bool {
-        self.shared.run_data_planes()
+        !self.shared.origin.is_child() && self.shared.run_data_planes()
     }
 
     /// Ends the session in order: no new operations; waits for the posted ones, says BYE to all
@@ -486,10 +492,10 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.shared.fork.is_child() {
-            // A forked child: threads, sockets and their files are the parent's. Nothing of them is
-            // closed, removed or unmapped here.
-            std::mem::forget(lock(&self.engine).take());
+        if self.shared.origin.is_child() {
+            // Threads, sockets and their files are the parent's: nothing is closed or unmapped, no lock taken.
+            let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(engine.take());
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }

@@ -44,6 +44,10 @@ impl Delivery {
         Self { peer, ticket: Some(ticket) }
     }
 
+    fn check_process(&self) -> std::result::Result<(), OpError> {
+        self.peer.shared.check_process().map_err(|error| OpError { error, span: None })
+    }
+
     /// Waits for the end, up to `timeout`; a message that has not ended by then, or when the wait is
     /// interrupted, is ended.
     ///
@@ -52,6 +56,7 @@ impl Delivery {
     /// returns to its region later.
     pub fn wait(mut self, timeout: Duration) -> Delivered {
         let ticket = self.ticket.take().ok_or_else(stale)?;
+        self.check_process()?;
         let until = self.peer.shared.until(timeout);
         let what = "waiting for a message";
         conclude(self.peer.wait_relay(&ticket, until, what, || ticket.take()))
@@ -63,6 +68,7 @@ impl Delivery {
     /// # Errors
     /// `Interrupted`. How the message itself failed is in what is given.
     pub fn wait_for(&self, timeout: Duration) -> Result<Option<Delivered>> {
+        self.peer.shared.check_process()?;
         let Some(ticket) = &self.ticket else { return Ok(Some(Err(stale()))) };
         let until = self.peer.shared.until(timeout);
         match self.peer.drive_relay(until, &mut || ticket.take()) {
@@ -74,6 +80,9 @@ impl Delivery {
 
     /// As the future's `poll`, for those who share it.
     pub fn poll_ref(&self, cx: &mut Context<'_>) -> Poll<Delivered> {
+        if let Err(e) = self.check_process() {
+            return Poll::Ready(Err(e));
+        }
         let Some(ticket) = &self.ticket else { return Poll::Ready(Err(stale())) };
         match ticket.take_or_wake(cx.waker().clone()) {
             Ok(found) => Poll::Ready(conclude(found)),
@@ -84,6 +93,9 @@ impl Delivery {
 
     /// Takes the result if it is known. Drives nothing.
     pub fn test(&mut self) -> Option<Delivered> {
+        if let Err(e) = self.check_process() {
+            return Some(Err(e));
+        }
         let found = self.ticket.as_ref()?.take()?;
         self.ticket = None;
         Some(conclude(found))
@@ -91,7 +103,7 @@ impl Delivery {
 
     /// Asks for it to end; it still has to be waited for.
     pub fn cancel(&self) {
-        if let Some(ticket) = &self.ticket {
+        if let Some(ticket) = self.ticket.as_ref().filter(|_| self.check_process().is_ok()) {
             self.peer.link.end_relay(ticket, Why::Cancelled);
         }
     }

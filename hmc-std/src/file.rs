@@ -32,9 +32,9 @@ impl ConnBuffer {
     /// `Range`; `Io` when the file cannot be read.
     pub fn fill_from(&self, offset: u64, len: u64, file: impl AsFd, at: u64) -> Result<u64> {
         let region = self.region();
+        let bytes = region.checked()?;
         let part = region.local().extent.span(Side::Local, offset, len)?;
-        file::read_from(file, at, &region.bytes(), part)
-            .map_err(|e| failed("cannot read the file", e))
+        file::read_from(file, at, &bytes, part).map_err(|e| failed("cannot read the file", e))
     }
 
     /// Writes `len` bytes at `offset` to `file`, from its byte `at` on.
@@ -43,9 +43,9 @@ impl ConnBuffer {
     /// `Range`; `NoSpace` when the disk is full (part may be written); `Io`.
     pub fn write_to(&self, offset: u64, len: u64, file: impl AsFd, at: u64) -> Result<()> {
         let region = self.region();
+        let bytes = region.checked()?;
         let part = region.local().extent.span(Side::Local, offset, len)?;
-        file::write_to(file, at, &region.bytes(), part)
-            .map_err(|e| failed("cannot write the file", e))?;
+        file::write_to(file, at, &bytes, part).map_err(|e| failed("cannot write the file", e))?;
         Ok(())
     }
 }
@@ -65,7 +65,7 @@ impl Window {
     /// `Range`, `Revoked`.
     pub fn crc32c(&self, offset: u64, len: u64) -> Result<u32> {
         let (span, part) = self.part(offset, len)?;
-        Ok(span.region().bytes().crc32c(part).map_err(MemError::from)?)
+        Ok(span.region().checked()?.crc32c(part).map_err(MemError::from)?)
     }
 
     /// Writes `len` bytes at `offset` to `file`, from its byte `at` on; the peer may be changing them.
@@ -74,7 +74,7 @@ impl Window {
     /// `Range`; `Revoked`; `NoSpace` when the disk is full (part may be written); `Io`.
     pub fn write_to(&self, offset: u64, len: u64, file: impl AsFd, at: u64) -> Result<()> {
         let (span, part) = self.part(offset, len)?;
-        file::write_to(file, at, &span.region().bytes(), part)
+        file::write_to(file, at, &span.region().checked()?, part)
             .map_err(|e| failed("cannot write the file", e))?;
         Ok(())
     }

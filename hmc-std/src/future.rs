@@ -122,7 +122,8 @@ impl Op {
                 span: None,
             }));
         };
-        match self.peer.finish(op, self.peer.shared.until(timeout)) {
+        let mine = self.peer.shared.check_process();
+        match mine.and_then(|()| self.peer.finish(op, self.peer.shared.until(timeout))) {
             Ok((outcome, hold)) => {
                 self.op = None;
                 Self::conclude(&self.peer, outcome, hold).map_err(WaitError::Failed)

@@ -64,6 +64,7 @@ pub mod op;
 pub mod peer;
 mod prepared;
 pub mod probe;
+pub mod process;
 mod redial;
 pub mod session;
 mod shared;
@@ -93,6 +94,7 @@ pub use node::inbox::{Message, Want};
 pub use op::{OpError, OpId};
 pub use peer::{Explanation, Peer, Route};
 pub use prepared::Prepared;
+pub use process::Origin;
 pub use session::{Session, SessionBuilder};
 pub use window::{RemoteWindow, SharedWindow, Window};
 

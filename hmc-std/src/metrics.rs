@@ -42,7 +42,7 @@ pub struct PeerStats {
 }
 
 /// Counters of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Peers that are connected, by rank.

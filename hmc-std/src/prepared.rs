@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak, mpsc};
 
 use hmc_core::kinds::{Incarnation, Rank};
-use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock;
 use crate::communicator::Communicator;
@@ -17,6 +16,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, RegionTable};
+use crate::process::Origin;
 use crate::session::{Session, SessionBuilder, host_id};
 use crate::shared::{Parts, Shared};
 use crate::ucx::Plane;
@@ -34,6 +34,16 @@ pub struct Prepared {
     buffer: ConnBuffer,
     /// The session that was started last.
     last: Weak<Shared>,
+    origin: Origin,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if self.origin.is_child() {
+            // UCX's objects are the parent's.
+            std::mem::forget(self.ucx.take());
+        }
+    }
 }
 
 impl Prepared {
@@ -49,7 +59,7 @@ impl Prepared {
             _ => regions.allocate(config.buffer_bytes)?,
         };
         let buffer = ConnBuffer::new(region)?;
-        Ok(Self { settings, regions, ucx, buffer, last: Weak::new() })
+        Ok(Self { settings, regions, ucx, buffer, last: Weak::new(), origin: Origin::here()? })
     }
 
     /// The buffer that offsets of `put` and `get` will address.
@@ -107,6 +117,7 @@ impl Prepared {
     /// As [`SessionBuilder::start`]; `Unavailable` with [`Prepared::use_ucx`] and no UCX; `InvalidConfig` while the session
     /// that was started before runs.
     pub fn start(&mut self) -> Result<Session> {
+        self.origin.check()?;
         if self.last.upgrade().is_some_and(|s| !s.over.load(Ordering::Acquire)) {
             return Err(Error::config(
                 "the session that was started before still runs; shut it down first, or prepare another one",
@@ -133,7 +144,7 @@ impl Prepared {
             doors,
             host: host_id(),
             incarnation: Incarnation(clock::wall_nanos()),
-            fork: ForkGuard::new()?,
+            origin: Origin::here()?,
             plane,
         });
         let weak = Arc::downgrade(&shared);

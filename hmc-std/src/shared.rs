@@ -10,8 +10,6 @@ use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
 use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
-use hmc_mem::os::fork::ForkGuard;
-
 use crate::accept::Pending;
 use crate::clock;
 use crate::config::{Config, Progress};
@@ -22,6 +20,7 @@ use crate::link::{Life, Link, Owner};
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
+use crate::process::Origin;
 use crate::redial::Reach;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
@@ -71,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) news: News,
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
-    pub(crate) fork: ForkGuard,
+    pub(crate) origin: Origin,
     pub(crate) me: Weak<Shared>,
 }
 
@@ -88,7 +87,7 @@ pub(crate) struct Parts {
     pub(crate) doors: Doors,
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
-    pub(crate) fork: ForkGuard,
+    pub(crate) origin: Origin,
     pub(crate) plane: Option<Arc<Plane>>,
 }
 
@@ -143,7 +142,7 @@ impl Shared {
             news: News::default(),
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            fork: parts.fork,
+            origin: parts.origin,
             me: me.clone(),
         })
     }
@@ -177,14 +176,9 @@ impl Shared {
     }
 
     /// The child of a fork may not use its parent's session.
+    #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
-        if !self.fork.is_child() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Forked,
-            "this session belongs to the parent process; start a new one in the child",
-        ))
+        self.origin.check()
     }
 
     /// What this end says about itself. `expected` is the rank that is dialed.
@@ -224,7 +218,11 @@ impl Shared {
         list
     }
 
+    /// The newest link of a rank; none in a forked child.
     pub(crate) fn link(&self, rank: Rank) -> Option<Arc<Link>> {
+        if self.origin.is_child() {
+            return None;
+        }
         self.by_rank.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
     }
 
@@ -261,12 +259,17 @@ impl Shared {
         });
     }
 
+    /// The links that are not over; none in a forked child.
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        if self.origin.is_child() {
+            return Vec::new();
+        }
         self.by_serial.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The live link to a rank.
     pub(crate) fn live_link(&self, rank: Rank) -> Result<Arc<Link>> {
+        self.check_process()?;
         match self.link(rank) {
             Some(link) => Ok(link),
             None if lock(&self.departed).contains_key(&rank) => {

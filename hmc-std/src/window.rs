@@ -117,6 +117,7 @@ impl Grant {
     /// Takes it back. When the fence does not pass in time its place is in quarantine, and the memory has to follow
     /// ([`Grant::lock_away`]).
     fn revoke(&self, timeout: Duration) -> Result<std::result::Result<(), (Stop, Fence)>> {
+        self.peer.shared.check_process()?;
         let until = self.peer.shared.until(timeout);
         let fence = self.begin()?;
         let over = self.wait_for(&fence, until);
@@ -171,7 +172,7 @@ impl Grant {
     }
 
     fn is_child(&self) -> bool {
-        self.peer.shared.fork.is_child()
+        self.peer.shared.origin.is_child()
     }
 }
 

@@ -104,6 +104,9 @@ impl Members {
 
 impl Drop for Members {
     fn drop(&mut self) {
+        if self.shared.origin.is_child() {
+            return;
+        }
         for peer in self.peers.iter().flatten() {
             peer.link.bells.take_off(&self.bell);
         }
@@ -129,6 +132,7 @@ impl Communicator {
     /// `InvalidConfig` for a list without our rank or with one twice; `DeadlineExceeded`, with the rank that did not
     /// connect; `Unsupported` for a peer that has no data plane; `SystemLimit` when descriptors are used up.
     pub fn group(&self, ranks: &[u32]) -> Result<Group> {
+        self.shared.check_process()?;
         let own = self.rank().0;
         for (i, rank) in ranks.iter().enumerate() {
             if ranks.iter().skip(i.saturating_add(1)).any(|r| r == rank) {
@@ -203,6 +207,7 @@ impl Group {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        self.members.shared.check_process()?;
         let state = match self.members.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),

@@ -22,6 +22,14 @@ impl ConnBuffer {
         Ok(Self { region })
     }
 
+    /// Refuses to go on in a forked child of the process that made it.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_process(&self) -> Result<()> {
+        self.region.check_process()
+    }
+
     /// The address of its first byte, for code that shares the memory by other means, as arrays do. It stays the same as
     /// long as a handle, a route or a window of the buffer lives; for a buffer without bytes it points to none.
     ///
@@ -58,7 +66,7 @@ impl ConnBuffer {
     /// `Range` when they exceed the buffer; nothing is written then.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let part = self.part(offset, bytes.len())?;
-        self.region.bytes().write_at(part, bytes).map_err(MemError::from)?;
+        self.region.checked()?.write_at(part, bytes).map_err(MemError::from)?;
         Ok(())
     }
 
@@ -68,7 +76,7 @@ impl ConnBuffer {
     /// `Range` when they exceed the buffer.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let part = self.part(offset, out.len())?;
-        self.region.bytes().read_at(part, out).map_err(MemError::from)?;
+        self.region.checked()?.read_at(part, out).map_err(MemError::from)?;
         Ok(())
     }
 
@@ -81,7 +89,7 @@ impl ConnBuffer {
         let extent = self.region.local().extent;
         let src = extent.span(Side::Local, src_offset, len)?;
         let dst = extent.span(Side::Local, dst_offset, len)?;
-        self.region.bytes().copy_within(src, dst).map_err(MemError::from)?;
+        self.region.checked()?.copy_within(src, dst).map_err(MemError::from)?;
         Ok(())
     }
 
@@ -91,7 +99,7 @@ impl ConnBuffer {
     /// `Range` when they exceed the buffer.
     pub fn fill(&self, offset: u64, len: u64, value: u8) -> Result<()> {
         let part = self.region.local().extent.span(Side::Local, offset, len)?;
-        self.region.bytes().fill(part, value).map_err(MemError::from)?;
+        self.region.checked()?.fill(part, value).map_err(MemError::from)?;
         Ok(())
     }
 
@@ -101,7 +109,7 @@ impl ConnBuffer {
     /// `Range` when they exceed the buffer.
     pub fn crc32c(&self, offset: u64, len: u64) -> Result<u32> {
         let part = self.region.local().extent.span(Side::Local, offset, len)?;
-        Ok(self.region.bytes().crc32c(part).map_err(MemError::from)?)
+        Ok(self.region.checked()?.crc32c(part).map_err(MemError::from)?)
     }
 
     /// Reads the aligned 64-bit word at `offset` with acquire ordering: bytes put before a word that
@@ -110,7 +118,7 @@ impl ConnBuffer {
     /// # Errors
     /// `Range` when it exceeds the buffer or `offset` is not a multiple of 8.
     pub fn load_flag(&self, offset: u64) -> Result<u64> {
-        Ok(self.region.bytes().flag(offset).map_err(MemError::from)?.load_acquire())
+        Ok(self.region.checked()?.flag(offset).map_err(MemError::from)?.load_acquire())
     }
 
     /// Writes the aligned 64-bit word at `offset` with release ordering.
@@ -118,7 +126,7 @@ impl ConnBuffer {
     /// # Errors
     /// `Range` when it exceeds the buffer or `offset` is not a multiple of 8.
     pub fn store_flag(&self, offset: u64, value: u64) -> Result<()> {
-        self.region.bytes().flag(offset).map_err(MemError::from)?.store_release(value);
+        self.region.checked()?.flag(offset).map_err(MemError::from)?.store_release(value);
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::Origin;
 
 #[derive(Debug)]
 enum Backing {
@@ -62,6 +63,7 @@ struct Inner {
     cached: AtomicUsize,
     /// Whether a device may know its pages: they cannot be replaced.
     pinned: AtomicBool,
+    origin: Origin,
 }
 
 // SAFETY: `Adopted.start` is the only member that is not Send by itself. Its bytes are reached only
@@ -73,6 +75,13 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.origin.is_child() {
+            // The owner of adopted memory is the parent's, and may wait for threads that are not here.
+            if let Backing::Adopted { _keep: Keep(owner), .. } = &mut self.backing {
+                std::mem::forget(owner.take());
+            }
+            return;
+        }
         self.table.give_back(self.local.key);
     }
 }
@@ -130,6 +139,7 @@ impl RegionTable {
             table: Arc::clone(self),
             cached: AtomicUsize::new(0),
             pinned: AtomicBool::new(false),
+            origin: Origin::here()?,
         })))
     }
 
@@ -205,6 +215,16 @@ impl Region {
         }
     }
 
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.0.origin.check()
+    }
+
+    /// The bytes, for calls of the application: none in a forked child.
+    pub(crate) fn checked(&self) -> Result<SharedBytes<'_>> {
+        self.check_process()?;
+        Ok(self.bytes())
+    }
+
     /// The bytes, for copies in and out.
     pub(crate) fn bytes(&self) -> SharedBytes<'_> {
         match &self.0.backing {
@@ -224,6 +244,7 @@ impl Region {
     /// `Range` when they exceed the region; `Busy` when part of them is taken already: by another
     /// span, a window, or an operation that has not reached its fence; or when the region is a shared buffer.
     pub fn take(&self, offset: u64, len: u64) -> Result<Span> {
+        self.check_process()?;
         let range = self.0.local.extent.span(Side::Local, offset, len)?;
         let mut taken = lock(&self.0.taken);
         if taken.shared {
@@ -261,6 +282,7 @@ impl Region {
     /// Makes the region a buffer that several may access at a time. Operations and windows may use it after the last handle
     /// of the application is gone, so it never becomes private again.
     pub(crate) fn share(&self) -> Result<()> {
+        self.check_process()?;
         let mut taken = lock(&self.0.taken);
         if let Some(r) = taken.ranges.first() {
             return Err(Error::new(

@@ -11,6 +11,9 @@ use std::ptr::NonNull;
 ///
 /// While it lives nobody else can take, expose or transfer any of its bytes. Dropping it gives the
 /// range back to the region.
+///
+/// In a forked child calls answer `Forked`, and those that cannot (`as_slice`, `as_mut_slice`, `fill`, `crc32c`) fault if a
+/// session allocated the memory; memory of the application's own is the child's own copy.
 #[derive(Debug)]
 pub struct Span {
     pub(super) region: Region,
@@ -19,7 +22,9 @@ pub struct Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        self.region.release(self.range);
+        if self.region.check_process().is_ok() {
+            self.region.release(self.range);
+        }
     }
 }
 
@@ -74,7 +79,7 @@ impl Span {
     /// `Range` when they exceed the span.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let part = self.part(offset, out.len())?;
-        self.region.bytes().read_at(part, out).map_err(MemError::from)?;
+        self.region.checked()?.read_at(part, out).map_err(MemError::from)?;
         Ok(())
     }
 
@@ -84,7 +89,7 @@ impl Span {
     /// `Range` when they exceed the span.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let part = self.part(offset, bytes.len())?;
-        self.region.bytes().write_at(part, bytes).map_err(MemError::from)?;
+        self.region.checked()?.write_at(part, bytes).map_err(MemError::from)?;
         Ok(())
     }
 
@@ -130,9 +135,10 @@ impl Span {
     /// Cuts after `at` bytes.
     ///
     /// # Errors
-    /// The span unchanged, when it is shorter.
+    /// The span unchanged, when it is shorter, or in a forked child.
     pub fn split_at(self, at: u64) -> std::result::Result<(Self, Self), Self> {
-        let Some((a, b)) = self.range.split_at(at) else {
+        let parts = self.range.split_at(at).filter(|_| self.region.check_process().is_ok());
+        let Some((a, b)) = parts else {
             return Err(self);
         };
         let (region, whole) = self.into_parts();
@@ -148,9 +154,9 @@ impl Span {
     /// Joins two neighbours of one region.
     ///
     /// # Errors
-    /// Both unchanged, when `other` does not start where this one ends.
+    /// Both unchanged, when `other` does not start where this one ends, or in a forked child.
     pub fn join(self, other: Self) -> std::result::Result<Self, (Self, Self)> {
-        if self.region.key() != other.region.key() {
+        if self.region.key() != other.region.key() || self.region.check_process().is_err() {
             return Err((self, other));
         }
         let Some(both) = self.range.join(other.range) else {

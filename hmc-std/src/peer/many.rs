@@ -80,6 +80,7 @@ impl Peer {
     }
 
     fn post_batch_by(&self, batch: &Batch, until: Until) -> Result<OpId> {
+        self.shared.check_process()?;
         if batch.link != self.link.serial {
             return Err(Error::new(
                 ErrorKind::Stale,
@@ -140,6 +141,7 @@ impl Peer {
     }
 
     fn pipeline(&self, code: Opcode, copy: Copy, chunk: u64, max_inflight: usize) -> Result<()> {
+        self.shared.check_process()?;
         let Some(chunk) = NonZeroU64::new(chunk).filter(|_| max_inflight > 0) else {
             return Err(Error::config(
                 "a pipeline needs chunks of at least 1 byte, and at least one in flight",

@@ -31,6 +31,15 @@ pub struct Peer {
     pub(crate) shared: Arc<Shared>,
 }
 
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if self.shared.origin.is_child() {
+            // Sockets, mappings and UCX's objects are the parent's: in a child neither count reaches zero.
+            std::mem::forget((Arc::clone(&self.link), Arc::clone(&self.shared)));
+        }
+    }
+}
+
 /// What `explain` tells.
 #[derive(Clone, Debug)]
 pub struct Explanation {
@@ -76,18 +85,32 @@ impl Peer {
     /// Whether the link can still be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.link.life() == Life::Ready
+        self.shared.check_process().is_ok() && self.link.life() == Life::Ready
+    }
+
+    /// Refuses to go on in a forked child of the process whose peer it is.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_process(&self) -> Result<()> {
+        self.shared.check_process()
     }
 
     /// The transport that moves the bytes, as told by itself.
     #[must_use]
     pub fn conn(&self) -> Option<ConnType> {
-        self.link.data().port().kind()
+        // In a forked child nobody may hold the lock any more.
+        if self.shared.origin.is_child() { None } else { self.link.data().port().kind() }
     }
 
     /// Which transport was chosen, why, and why not the others.
     #[must_use]
     pub fn explain(&self) -> Explanation {
+        if self.shared.origin.is_child() {
+            let trust = "this is a forked child, which cannot use the connections of its parent";
+            let (conn, target_checks) = (None, false);
+            return Explanation { conn, choices: Vec::new(), trust, target_checks };
+        }
         let conn = self.conn();
         let trust = match conn {
             Some(ConnType::Shm) => {
@@ -148,6 +171,7 @@ impl Peer {
     /// # Errors
     /// `DeadlineExceeded` when the peer did not agree in time, `Interrupted`; the link is over all the same.
     pub fn disconnect(&self, timeout: Duration) -> Result<()> {
+        self.shared.check_process()?;
         let until = self.shared.until(timeout);
         crate::session::leave(&self.shared, std::slice::from_ref(&self.link), until)
     }

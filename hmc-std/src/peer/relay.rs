@@ -113,6 +113,7 @@ impl Peer {
     /// # Errors
     /// `Range`, `Full`, `PeerDead`.
     pub fn send_data_nb(&self, local_offset: u64, len: u64) -> Result<Delivery> {
+        self.shared.check_process()?;
         let region = self.shared.buffer.region().clone();
         let range = region.slice(local_offset, len)?.span;
         self.begin_send(region, range, None).map_err(Error::from)
@@ -123,6 +124,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_data_nb`].
     pub fn recv_data_nb(&self, local_offset: u64, room: u64) -> Result<Delivery> {
+        self.shared.check_process()?;
         let region = self.shared.buffer.region().clone();
         let range = region.slice(local_offset, room)?.span;
         self.begin_receive(region, range, None).map_err(Error::from)

@@ -35,6 +35,7 @@ impl Peer {
     /// # Errors
     /// `Stale` for a window of another peer or life; `InvalidConfig` for a buffer of another session.
     pub fn between(&self, local: &ConnBuffer, remote: &RemoteWindow) -> Result<Route> {
+        self.shared.check_process()?;
         self.shared.check_own(local.region())?;
         if remote.link != self.link.serial {
             let what = "the window belongs to another peer or life; ask this peer for it";
@@ -49,6 +50,7 @@ impl Peer {
     /// # Errors
     /// `NotFound` when it exposes none; `PeerDead`, `Closed`.
     pub fn remote_buffer(&self) -> Result<RemoteWindow> {
+        self.shared.check_process()?;
         self.link.check_open()?;
         Ok(RemoteWindow { region: self.default_remote()?, link: self.link.serial })
     }

@@ -50,7 +50,8 @@ impl Peer {
         window: &RemoteWindow,
         offset: u64,
     ) -> std::result::Result<Op, OpError> {
-        if let Err(error) = self.shared.check_own(span.region()) {
+        let mine = self.shared.check_process().and_then(|()| self.shared.check_own(span.region()));
+        if let Err(error) = mine {
             return Err(OpError { error, span: Some(span) });
         }
         let remote = match window.region.slice(offset, span.len()) {

@@ -298,7 +298,7 @@ impl Peer {
     }
 
     pub(crate) fn abandon(&self, op: slots::OpId) {
-        if self.shared.fork.is_child() {
+        if self.shared.origin.is_child() {
             return;
         }
         let mut after = Aftermath::default();

@@ -18,7 +18,6 @@ use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
-use hmc_mem::os::fork::ForkGuard;
 
 use crate::clock::virtual_time;
 use crate::config::{Config, Environment, Progress};
@@ -176,7 +175,7 @@ impl Node {
             doors,
             host: HostId(host),
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
-            fork: ForkGuard::new()?,
+            origin: crate::process::Origin::here()?,
             plane: None,
         });
         shared.news.count();
