@@ -323,6 +323,7 @@ impl Shared {
         let control = std::mem::replace(&mut p.control, spare);
         let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());
         let link = Link::new(LinkParts {
+            session: self.id,
             serial,
             peer,
             incarnation,

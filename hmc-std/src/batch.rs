@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hmc_core::lane::Transfer;
 
 use crate::memory::Region;
+use crate::op::LinkId;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +34,7 @@ pub struct Batch {
     pub(crate) list: Arc<[Transfer]>,
     pub(crate) region: Region,
     pub(crate) direction: Direction,
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     /// In all of its copies; saturating.
     pub(crate) bytes: u64,
 }

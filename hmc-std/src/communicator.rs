@@ -304,16 +304,16 @@ impl Communicator {
     pub(crate) fn peer_of(&self, op: OpId) -> Result<Peer> {
         self.shared.check_process()?;
         // A link that died is replaced by its successor; what was posted to it ended with it.
-        match self.shared.link(op.peer) {
-            Some(link) if link.serial == op.link => Ok(self.wrap(link)),
-            _ => Err(Error::peer_dead(op.peer, "its link was replaced").with_op(op)),
+        match self.shared.link(op.peer()) {
+            Some(link) if link.id() == op.link => Ok(self.wrap(link)),
+            _ => Err(op.has_no_link(self.shared.id)),
         }
     }
 
     /// Waits for an operation; see [`Peer::wait`].
     ///
     /// # Errors
-    /// As there; `PeerDead` when the operation's link was replaced by a new life of the peer.
+    /// As there; `PeerDead` when the operation's link was replaced by a new life of the peer; `Stale` for one of another session.
     pub fn wait(&self, op: OpId) -> Result<u64> {
         self.peer_of(op)?.wait(op)
     }

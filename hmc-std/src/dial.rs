@@ -119,6 +119,7 @@ impl Shared {
         self.decide(Input::Welcome { rank, incarnation, host: HostId::default() });
         self.decide(Input::Linked { rank });
         let link = Link::new(LinkParts {
+            session: self.id,
             serial: self.next_serial(),
             peer: rank,
             incarnation,
@@ -155,6 +156,7 @@ impl Shared {
             .map_err(|e| Error::io("cannot make a socket", e))?;
         let socket = Arc::new(fd.into());
         let link = Link::new(LinkParts {
+            session: self.id,
             serial: self.next_serial(),
             peer: rank,
             incarnation: self.next_life(),

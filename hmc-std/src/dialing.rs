@@ -378,6 +378,7 @@ impl Dialing {
         };
         self.note_choice(kind);
         let link = Link::new(LinkParts {
+            session: shared.id,
             serial,
             peer: self.rank,
             incarnation,

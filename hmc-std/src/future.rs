@@ -46,8 +46,7 @@ impl OpFuture {
     /// The operation's name; to wait for it by name, see [`OpFuture::into_id`].
     #[must_use]
     pub fn id(&self) -> Option<OpId> {
-        let link = &self.peer.link;
-        self.op.map(|op| OpId { peer: link.peer, link: link.serial, op })
+        self.op.map(|op| self.peer.name(op))
     }
 
     /// The operation by its name again: it is not abandoned. `None` when its result was given.
@@ -140,8 +139,7 @@ impl Op {
     /// Asks for the operation to end; it still has to be waited for.
     pub fn cancel(&self) {
         if let Some(op) = self.op {
-            let link = &self.peer.link;
-            let _ = self.peer.cancel(OpId { peer: link.peer, link: link.serial, op });
+            let _ = self.peer.cancel(self.peer.name(op));
         }
     }
 }

@@ -53,6 +53,8 @@ pub mod file;
 pub mod future;
 pub mod group;
 mod handshake;
+#[doc(hidden)]
+pub mod identity;
 mod inquiry;
 mod link;
 mod listen;

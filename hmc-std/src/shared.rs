@@ -32,6 +32,8 @@ use crate::window::Quarantine;
 const LONGEST_TICK_NS: u64 = 250_000_000;
 
 pub(crate) struct Shared {
+    /// Names the session among all of the process: part of the names of what it begins.
+    pub(crate) id: u64,
     pub(crate) config: Config,
     pub(crate) driver: Arc<Driver>,
     pub(crate) regions: Arc<RegionTable>,
@@ -114,6 +116,7 @@ impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let registry = Registry::new(parts.config.rank, parts.config.ranks);
         Arc::new_cyclic(|me| Self {
+            id: crate::identity::next(),
             insecure: AtomicBool::new(parts.config.insecure),
             config: parts.config,
             driver: parts.driver,

@@ -8,6 +8,7 @@ use hmc_core::wire::message::Message as Wire;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Link, Watch};
 use crate::memory::{ConnBuffer, Span};
+use crate::op::LinkId;
 use crate::peer::Peer;
 use crate::shared::{Shared, lock};
 use crate::transport::Fence;
@@ -17,7 +18,7 @@ use crate::until::{Stop, Until};
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteWindow {
     pub(crate) region: RemoteRegion,
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
 }
 
 impl RemoteWindow {

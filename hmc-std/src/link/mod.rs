@@ -42,6 +42,7 @@ pub(crate) use parts::{Counters, Life, LinkParts, Owner, bump};
 pub(crate) use wait::Watch;
 
 pub(crate) struct Link {
+    session: u64,
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
     pub(crate) incarnation: Incarnation,
@@ -97,6 +98,7 @@ impl Link {
             let _ = data_socket.set(socket);
         }
         Arc::new(Self {
+            session: parts.session,
             serial: parts.serial,
             peer: parts.peer,
             incarnation: parts.incarnation,

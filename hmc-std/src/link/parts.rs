@@ -9,6 +9,7 @@ use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use crate::driver::Driver;
+use crate::op::LinkId;
 use crate::socket::Socket;
 use crate::transport::SharedInbox;
 
@@ -21,6 +22,14 @@ pub struct Choice {
     pub chosen: bool,
     /// Why, or why not.
     pub why: String,
+}
+
+impl Link {
+    /// Its name within this process.
+    #[inline]
+    pub(crate) fn id(&self) -> LinkId {
+        LinkId { session: self.session, serial: self.serial, peer: self.peer }
+    }
 }
 
 /// How far a link has come.
@@ -61,6 +70,7 @@ pub(crate) fn bump(counter: &AtomicU64) {
 
 /// What a new link is made of.
 pub(crate) struct LinkParts {
+    pub(crate) session: u64,
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
     pub(crate) incarnation: Incarnation,

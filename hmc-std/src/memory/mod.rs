@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::identity;
 use crate::process::Origin;
 
 #[derive(Debug)]
@@ -91,7 +92,7 @@ impl Drop for Inner {
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Inner>);
 
-/// The keys of a communicator's regions.
+/// The keys of a communicator's regions. No other region of the process has one of them.
 #[derive(Debug, Default)]
 pub(crate) struct RegionTable {
     keys: Mutex<Keys>,
@@ -99,7 +100,8 @@ pub(crate) struct RegionTable {
 
 #[derive(Debug, Default)]
 struct Keys {
-    free: Vec<RegionKey>,
+    /// Places to give out again.
+    free: Vec<u16>,
     used: u32,
 }
 
@@ -107,27 +109,38 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl RegionTable {
-    fn claim(&self) -> Result<RegionKey> {
-        let mut keys = lock(&self.keys);
-        if let Some(key) = keys.free.pop() {
-            return Ok(key);
-        }
-        let index = u16::try_from(keys.used).map_err(|_| {
+impl Keys {
+    /// A place that was never given out by this table.
+    fn place(&mut self) -> Result<u16> {
+        let index = u16::try_from(self.used).map_err(|_| {
             Error::new(
                 ErrorKind::Full,
                 format!("{MAX_REGIONS} regions are registered, which is the limit; drop some"),
             )
         })?;
-        keys.used = keys.used.saturating_add(1);
-        Ok(RegionKey { index, generation: 1 })
+        self.used = self.used.saturating_add(1);
+        Ok(index)
+    }
+}
+
+impl RegionTable {
+    /// A key that no other region of the process has or had.
+    fn claim(&self) -> Result<RegionKey> {
+        let mut keys = lock(&self.keys);
+        loop {
+            let index = match keys.free.pop() {
+                Some(index) => index,
+                None => keys.place()?,
+            };
+            // A place whose generations are used up is never given out again.
+            if let Some(generation) = identity::next_generation(index) {
+                return Ok(RegionKey { index, generation });
+            }
+        }
     }
 
     fn give_back(&self, key: RegionKey) {
-        // A place whose generation is used up is never given out again.
-        if let Some(generation) = key.generation.checked_add(1) {
-            lock(&self.keys).free.push(RegionKey { index: key.index, generation });
-        }
+        lock(&self.keys).free.push(key.index);
     }
 
     fn register(self: &Arc<Self>, len: u64, backing: Backing) -> Result<Region> {
@@ -411,5 +424,15 @@ mod tests {
         let second = table.allocate(16).expect("memory").key();
         assert_eq!(first.index, second.index);
         assert_ne!(first.generation, second.generation);
+    }
+
+    #[test]
+    fn two_tables_never_give_the_same_key() {
+        let tables = [Arc::new(RegionTable::default()), Arc::new(RegionTable::default())];
+        let regions: Vec<_> =
+            (0..8).flat_map(|_| tables.iter().map(|t| t.allocate(16).expect("memory"))).collect();
+        for (i, a) in regions.iter().enumerate() {
+            assert!(regions.iter().skip(i.saturating_add(1)).all(|b| a.key() != b.key()));
+        }
     }
 }

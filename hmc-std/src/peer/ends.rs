@@ -145,7 +145,7 @@ pub(super) trait Ends {
                 })
             })
             .collect();
-        let (link, region) = (self.peer().link.serial, region.clone());
+        let (link, region) = (self.peer().link.id(), region.clone());
         Ok(Batch { list: list?.into(), region, direction, link, bytes })
     }
 }

@@ -81,10 +81,10 @@ impl Peer {
 
     fn post_batch_by(&self, batch: &Batch, until: Until) -> Result<OpId> {
         self.shared.check_process()?;
-        if batch.link != self.link.serial {
+        if batch.link != self.link.id() {
             return Err(Error::new(
                 ErrorKind::Stale,
-                "the batch was prepared for another peer or life; prepare it anew",
+                "the batch was prepared for another peer, life or session; prepare it anew",
             )
             .with_peer(self.rank()));
         }
@@ -111,7 +111,7 @@ impl Peer {
     /// As [`Peer::run_batch`].
     pub fn run_batch_within(&self, batch: &Batch, timeout: std::time::Duration) -> Result<()> {
         self.shared.check_process()?;
-        if batch.link == self.link.serial && self.link.life() == Life::Ready {
+        if batch.link == self.link.id() && self.link.life() == Life::Ready {
             let mut data = self.link.data();
             if data.transfer_list_now(&batch.region, &batch.list, batch.bytes) {
                 data.count(opcode(batch.direction));

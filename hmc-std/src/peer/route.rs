@@ -37,8 +37,8 @@ impl Peer {
     pub fn between(&self, local: &ConnBuffer, remote: &RemoteWindow) -> Result<Route> {
         self.shared.check_process()?;
         self.shared.check_own(local.region())?;
-        if remote.link != self.link.serial {
-            let what = "the window belongs to another peer or life; ask this peer for it";
+        if remote.link != self.link.id() {
+            let what = "the window belongs to another peer, life or session; ask this peer for it";
             return Err(Error::new(ErrorKind::Stale, what).with_peer(self.rank()));
         }
         let (peer, region) = (self.clone(), local.region().clone());
@@ -52,7 +52,7 @@ impl Peer {
     pub fn remote_buffer(&self) -> Result<RemoteWindow> {
         self.shared.check_process()?;
         self.link.check_open()?;
-        Ok(RemoteWindow { region: self.default_remote()?, link: self.link.serial })
+        Ok(RemoteWindow { region: self.default_remote()?, link: self.link.id() })
     }
 }
 

@@ -60,8 +60,9 @@ impl Peer {
                 return Err(OpError { error: e.into(), span: Some(span) });
             }
         };
-        if window.link != self.link.serial {
-            let e = Error::new(ErrorKind::Stale, "the window belongs to another peer or life");
+        if window.link != self.link.id() {
+            let e =
+                Error::new(ErrorKind::Stale, "the window belongs to another peer, life or session");
             return Err(OpError { error: e.with_peer(self.rank()), span: Some(span) });
         }
         let t = Transfer { opcode: code, when: CompleteWhen::Visible, local: span.slice(), remote };
@@ -165,7 +166,7 @@ impl Peer {
             (link.life() == Life::Dead).then(|| Err(link.gone()))
         });
         match found {
-            Ok(Ok(region)) => Ok(RemoteWindow { region, link: self.link.serial }),
+            Ok(Ok(region)) => Ok(RemoteWindow { region, link: self.link.id() }),
             Ok(Err(e)) => Err(e),
             Err(stop) => Err(stop
                 .error(format_args!("waiting for the window labelled {label}"))

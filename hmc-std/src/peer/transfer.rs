@@ -172,7 +172,7 @@ impl Peer {
     }
 
     pub(crate) fn name(&self, op: slots::OpId) -> OpId {
-        OpId { peer: self.link.peer, link: self.link.serial, op }
+        OpId { link: self.link.id(), op }
     }
 
     /// Waits for an operation of this link to end.
@@ -312,10 +312,10 @@ impl Peer {
 
     pub(super) fn check_name(&self, op: OpId) -> Result<()> {
         self.shared.check_process()?;
-        if op.peer == self.link.peer && op.link == self.link.serial {
+        if op.link == self.link.id() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Stale, "the operation belongs to another peer or life")
-            .with_op(op))
+        let what = "the operation belongs to another peer, life or session";
+        Err(Error::new(ErrorKind::Stale, what).with_op(op))
     }
 }
