@@ -144,6 +144,17 @@ impl Socket {
         }
     }
 
+    /// Ends our direction: the peer reads the end of the stream. Whether it has ended its own can still be seen.
+    pub(crate) fn end_sending(&self) {
+        match self {
+            Self::System(fd) => {
+                let _ = rustix::net::shutdown(fd, Shutdown::Write);
+            }
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.shutdown(),
+        }
+    }
+
     /// Ends both directions; whoever waits on the socket wakes.
     pub(crate) fn shutdown(&self) {
         match self {

@@ -25,12 +25,38 @@ impl Actor {
     /// When it cannot be started.
     #[must_use]
     pub fn spawn(program: &str) -> Self {
-        Self::spawn_with(program, &[])
+        Self::spawn_with(program, &[], &[])
+    }
+
+    /// Starts a [`bystander`](crate::bystander) with `len` bytes.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn bystander(program: &str, len: usize) -> Self {
+        Self::spawn_with(program, &[crate::bystander::NAME, &len.to_string()], &[])
     }
 
     /// The same, with variables of its own.
-    fn spawn_with(program: &str, variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(program)
+    fn spawn_with(program: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(program);
+        Self::begin(command.args(args), variables)
+    }
+
+    /// Starts one as another user, which only root can do.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn_as(program: &str, user: u32, variables: &[(&str, &str)]) -> Self {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = Command::new(program);
+        // Where that user may read.
+        Self::begin(command.uid(user).gid(user).current_dir("/"), variables)
+    }
+
+    fn begin(command: &mut Command, variables: &[(&str, &str)]) -> Self {
+        let mut child = command
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -64,7 +90,7 @@ impl Actor {
     /// When it cannot be started.
     #[must_use]
     pub fn session_with(program: &str, settings: &str, variables: &[(&str, &str)]) -> Self {
-        let mut actor = Self::spawn_with(program, variables);
+        let mut actor = Self::spawn_with(program, &[], variables);
         let answer = actor.ask(&format!("start {settings}"));
         actor.tcp = answer.split_whitespace().next().and_then(|a| a.parse().ok());
         actor
@@ -103,13 +129,24 @@ impl Actor {
     /// # Panics
     /// When none comes.
     pub fn answer(&mut self) -> Result<String, String> {
-        match self.lines.recv_timeout(ANSWER) {
+        self.answer_in(ANSWER)
+    }
+
+    /// The same, of something that may take longer.
+    ///
+    /// # Errors
+    /// What the actor's session answered.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub fn answer_in(&mut self, limit: Duration) -> Result<String, String> {
+        match self.lines.recv_timeout(limit) {
             Ok(line) => match line.split_once(' ') {
                 Some(("ok", rest)) => Ok(rest.to_owned()),
                 Some(("err", rest)) => Err(rest.to_owned()),
                 _ => panic!("the actor said `{line}`"),
             },
-            Err(RecvTimeoutError::Timeout) => panic!("the actor said nothing for {ANSWER:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the actor said nothing for {limit:?}"),
             Err(RecvTimeoutError::Disconnected) => panic!("the actor is gone"),
         }
     }
@@ -180,6 +217,15 @@ impl Actor {
         let now = Instant::now();
         self.signal(libc::SIGKILL);
         now
+    }
+
+    /// Whether its process has ended.
+    ///
+    /// # Panics
+    /// When the system does not know it.
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
     }
 
     /// Closes its standard input, which ends it in order, and gives its exit status.

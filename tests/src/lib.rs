@@ -8,6 +8,7 @@
 )]
 
 pub mod actor;
+pub mod bystander;
 pub mod child;
 pub mod cluster;
 pub mod counting;

@@ -80,8 +80,8 @@ enum Way {
 
 /// Copies from `address` in process `pid` into `span`, asking `go_on` before each piece of 4 MiB.
 ///
-/// A process id may be used again after a death: the caller holds a pidfd or a socket of the peer and checks
-/// it before it believes the bytes.
+/// A process id may be used again after a death, and names another program after execve(2): the caller holds a pidfd and a
+/// socket of the peer, and looks at both before each call. One call stays in the address space in which it began.
 ///
 /// # Errors
 /// [`CmaError`]; the bytes that it counts were copied.

@@ -9,7 +9,7 @@ use std::task::Waker;
 use hmc_core::lane::{Lane, LaneError, Transfer};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::slots::{OpId, Outcome, Slot, Stale};
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::window::Life;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
@@ -29,6 +29,9 @@ struct Named {
     label: u64,
     region: RemoteRegion,
 }
+
+/// How long after the end of one connection of a process its other ends take to show.
+const SHOWN_WITHIN: Duration = Duration::from_millis(20);
 
 /// Gives the word of an operation that is over and freed to the slot's next one.
 fn retire(word: &SlotWord, op: OpId) {
@@ -429,14 +432,20 @@ impl DataState {
         self.holds.get_mut(usize::from(op.index))?.waker.take()
     }
 
-    /// The link is over: everything ends. Without the peer's `eof`, copies that it does itself, in
-    /// our address space, may still run: their memory stays held.
+    /// The link is over: everything ends. Copies that the peer does itself, in our address space, may still run: their
+    /// memory stays held. After `eof` on the control connection its process has ended, as a rule, and shows that soon.
     pub(crate) fn die(&mut self, eof: bool, after: &mut Aftermath) {
         let why = if eof { Down::Eof } else { Down::Silent };
+        if eof
+            && self.lane.in_flight() != 0
+            && let Some(s) = self.port().stream()
+        {
+            let _ = s.life().ends_within(SHOWN_WITHIN);
+        }
         self.port().bring_down(why);
         self.feeding.clear();
         while self.lane.progress() > 0 {}
-        let fenced = eof || self.is_harmless();
+        let fenced = self.is_harmless();
         self.lane.fail_all(Failure::PeerDead, fenced);
         self.drain(after);
     }

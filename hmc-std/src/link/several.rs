@@ -195,12 +195,16 @@ impl<'a> Several<'a> {
         let mut fds = Vec::with_capacity(self.held.len().saturating_mul(2).saturating_add(1));
         fds.push(PollFd::new(&self.bell.fd, PollFlags::IN));
         for held in self.held.iter().filter(|h| h.lead.is_some()) {
-            let data = held.link.data().port().interest();
+            let (data, is_down) = {
+                let mut data = held.link.data();
+                (data.port().interest(), data.port().down().is_some())
+            };
             let (read, write) = held.link.ctrl().wants();
             if let Some(fd) = held.link.ctrl_socket().fd() {
                 fds.push(PollFd::from_borrowed_fd(fd, flags(read, write)));
             }
-            if let Some(fd) = held.link.data_socket().and_then(|s| s.fd()) {
+            // One that has ended would wake at once, time and again.
+            if let Some(fd) = held.link.data_socket().filter(|_| !is_down).and_then(|s| s.fd()) {
                 fds.push(PollFd::from_borrowed_fd(fd, flags(data.read, data.write)));
             }
         }

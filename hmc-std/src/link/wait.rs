@@ -163,6 +163,7 @@ impl Link {
         let mut spin_until = clock::now().after(spin_for);
         let mut tale = Tale::Found;
         let mut slept_out = false;
+        let mut hung_up = false;
         loop {
             let mut busy = self.turn_data(true);
             if watch == Watch::Both {
@@ -204,7 +205,7 @@ impl Link {
                     continue;
                 }
             }
-            slept_out = self.park(watch, deadline, ucx);
+            slept_out = self.park(watch, deadline, ucx, &mut hung_up);
             if let Some((_, bell)) = ucx {
                 bell.unpark();
             }
@@ -213,32 +214,37 @@ impl Link {
     }
 
     /// Sleeps until a socket is ready, the link dies (its sockets are shut down then), an operation's
-    /// deadline comes or ours does. No lock is held. Whether a whole nap passed without anything.
-    fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>) -> bool {
+    /// deadline comes or ours does. No lock is held. Whether a whole nap passed without anything. `hung_up` is for later
+    /// calls: the control connection has ended, and tells no more.
+    fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>, hung_up: &mut bool) -> bool {
         let flags = |read: bool, write: bool| {
             let mut f = PollFlags::empty();
             f.set(PollFlags::IN, read);
             f.set(PollFlags::OUT, write);
             f
         };
-        let (read, write, earlier) = {
+        let (read, write, earlier, is_down) = {
             let mut data = self.data();
             let i = data.port().interest();
-            (i.read, i.write, data.lane().next_deadline())
+            (i.read, i.write, data.lane().next_deadline(), data.port().down().is_some())
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let restless = ucx.is_some_and(|(seat, _)| seat.is_restless());
         let nap = if restless { RESTLESS } else { Duration::from_nanos(LONGEST_NAP_NS) };
         let soon = clock::now().after(nap);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
-        let data = self.data_socket().and_then(|s| s.fd());
+        // One that has ended would wake at once, time and again.
+        let data = self.data_socket().filter(|_| !is_down).and_then(|s| s.fd());
         let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)));
-        let ctrl = if watch == Watch::Both || data.is_none() {
-            let (read, write) = self.ctrl().wants();
-            self.ctrl_socket().fd().map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)))
+        // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
+        let (read, write) = if watch == Watch::Both || data.is_none() {
+            self.ctrl().wants()
         } else {
-            None
+            (false, false)
         };
+        let ctrl = self.ctrl_socket().fd().filter(|_| read || write || !*hung_up);
+        let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)));
+        let has_ctrl = ctrl.is_some();
         let worker =
             ucx.filter(|_| watch == Watch::Data && !restless).map(|(seat, _)| seat.worker());
         let worker = worker.map(|w| PollFd::new(w, PollFlags::IN));
@@ -247,6 +253,8 @@ impl Link {
         fds.extend([ctrl, data, worker, bell].into_iter().flatten());
         // EINTR is one more reason to look again.
         let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
+        let ctrl = fds.first().filter(|_| has_ctrl);
+        *hung_up |= ctrl.is_some_and(|c| c.revents().contains(PollFlags::HUP));
         nothing && !restless && soon <= deadline.min(earlier)
     }
 

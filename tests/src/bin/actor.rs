@@ -15,10 +15,12 @@ use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
 
 use hmc_core::kinds::Access;
+use hmc_std::future::Op;
 use hmc_std::{
     Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, RemoteWindow,
     Result, Session, SessionBuilder, Want, Window,
 };
+use hmc_tests::bystander;
 use hmc_tests::counting::Counting;
 
 #[global_allocator]
@@ -30,6 +32,7 @@ struct Actor {
     /// The session that commands are for.
     at: u32,
     ops: Vec<OpId>,
+    gets: Vec<Op>,
     windows: HashMap<u64, Window>,
     remote: HashMap<u64, RemoteWindow>,
     peers: HashMap<u32, Peer>,
@@ -163,6 +166,7 @@ impl Actor {
             "end" => {
                 let timeout = millis(w.first())?;
                 self.windows.clear();
+                self.gets.clear();
                 self.peers.clear();
                 match self.sessions.remove(&self.at) {
                     Some(s) => s.shutdown(timeout).map(|()| String::new()),
@@ -283,6 +287,30 @@ impl Actor {
                 }
                 Ok(String::new())
             }
+            // get_fixed RANK LABEL LEN: into memory where a bystander has its own; answers when the copy has begun
+            "get_fixed" => {
+                let peer = self.peer(rank(w.first())?)?;
+                let (label, len) = (number(w.get(1))?, number(w.get(2))?);
+                let window = peer.remote_window(label, Duration::from_secs(20))?;
+                let len = usize::try_from(len).unwrap_or(0);
+                let start = bystander::memory(len);
+                // SAFETY: mapped for as long as the process lives, and known to nobody else.
+                let region = unsafe { self.session()?.register_raw(start, len) }?;
+                let op = peer.get_span(region.take_all()?, &window, 0).map_err(|e| e.error)?;
+                self.gets.push(op);
+                // SAFETY: as above; volatile, since another process writes it.
+                while unsafe { start.as_ptr().read_volatile() } == 0 {
+                    std::hint::spin_loop();
+                }
+                Ok(String::new())
+            }
+            // become LEN: execve(2); a bystander with memory at the same place takes over
+            "become" => {
+                use std::os::unix::process::CommandExt as _;
+                let program = std::env::current_exe().map_err(|_| bad("no program"))?;
+                let e = std::process::Command::new(program).arg(bystander::NAME).args(w).exec();
+                Err(bad(&e.to_string()))
+            }
             "progress" => Ok(self.session()?.progress().to_string()),
             "connected" => Ok(self.session()?.check_conn(rank(w.first())?).to_string()),
             "peers" => Ok(self.session()?.peers().len().to_string()),
@@ -311,6 +339,10 @@ fn set_file_limit(files: u64) {
 }
 
 fn main() {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(bystander::NAME) {
+        return bystander::run(args.next().and_then(|len| len.parse().ok()).unwrap_or(0));
+    }
     let mut actor = Actor::default();
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };

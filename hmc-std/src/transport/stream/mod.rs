@@ -6,13 +6,15 @@
 //! blocks: [`StreamPort::service`] reads what is there, [`StreamPort::flush`] sends what fits.
 //!
 //! Rooms: `requests` (what we asked), `tx` (frames out), `rx` (frames in), `serve` (what the peer
-//! asked). One lock around the port, its link's, guards all of it.
+//! asked), `life` (whether the peer may still copy). One lock around the port, its link's, guards all of it.
 
+mod life;
 mod requests;
 mod rx;
 mod serve;
 mod tx;
 
+pub(crate) use life::PeerLife;
 pub(crate) use tx::Offer;
 
 use std::collections::VecDeque;
@@ -115,6 +117,7 @@ pub(crate) struct StreamPort {
     socket: Arc<Socket>,
     peer: Rank,
     local: bool,
+    life: PeerLife,
     regions: RegionCache,
     windows: WindowTable<Box<[WindowEntry]>>,
     requests: Requests,
@@ -128,8 +131,8 @@ pub(crate) struct StreamPort {
     /// The peer cannot reach our address space by itself (it said so once).
     by_ref_refused: bool,
     down: Option<Down>,
-    /// The process of a silent peer that may still copy by itself.
-    lingering: Option<Arc<OwnedFd>>,
+    /// When the stream went down, requests were unanswered that the peer serves by copies of its own.
+    unanswered: bool,
     /// Bytes of payload that this port moved, out and in.
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
@@ -137,7 +140,14 @@ pub(crate) struct StreamPort {
 
 impl StreamPort {
     pub(crate) fn new(setup: StreamSetup) -> Self {
+        let life = match setup.local {
+            true => PeerLife::of(setup.pid, &setup.socket),
+            false => PeerLife::default(),
+        };
+        // Without a way to see its end, a silent peer's copies could not be fenced.
+        let reached = setup.pid.filter(|_| setup.cma && life.has_process());
         Self {
+            life,
             socket: setup.socket,
             peer: setup.peer,
             local: setup.local,
@@ -147,13 +157,13 @@ impl StreamPort {
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
             rx: rx::Rx::new(setup.local),
-            serve: serve::Serve::new(setup.pid, setup.cma, setup.batched_acks),
+            serve: serve::Serve::new(reached, setup.batched_acks),
             arrivals: Vec::new(),
             inbox: setup.inbox,
             delivered: false,
             by_ref_refused: false,
             down: None,
-            lingering: None,
+            unanswered: false,
             bytes_out: 0,
             bytes_in: 0,
         }
@@ -218,8 +228,14 @@ impl StreamPort {
             return;
         }
         self.down = Some(why);
-        // Both directions: whoever is parked on the descriptor wakes.
-        self.socket.shutdown();
+        let out = self.life.has_ended();
+        if self.local {
+            // The end of the peer's direction is a fence, and it is to be seen.
+            self.socket.end_sending();
+        } else {
+            // Both directions: whoever is parked on the descriptor wakes.
+            self.socket.shutdown();
+        }
         self.rx.drop_body();
         self.tx.clear();
         self.serve.clear();
@@ -228,13 +244,11 @@ impl StreamPort {
             return;
         }
         for seq in self.requests.seqs() {
-            let in_reach = self
-                .requests
-                .get_mut(seq)
-                .is_some_and(|r| r.by_ref && r.phase == Phase::Sent && why != Down::Eof);
-            if in_reach {
+            let by_peer =
+                self.requests.get_mut(seq).is_some_and(|r| r.by_ref && r.phase == Phase::Sent);
+            if by_peer && !out {
                 // The peer may be copying at this very moment.
-                self.lingering = self.serve.peer_process();
+                self.unanswered = true;
             } else {
                 self.answer(seq, Err(Failure::PeerDead));
             }
@@ -243,14 +257,18 @@ impl StreamPort {
 
     /// Whether the peer's process cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&self) -> bool {
-        self.lingering.as_deref().is_none_or(has_terminated)
+        !self.unanswered || self.life.has_ended()
     }
 
-    /// Whether no thread of the peer's process runs any more. The kernel closes a socket after the
-    /// last of them, and a peer that closes it itself has left its mappings before.
+    /// Whether the peer is in none of our memory, and will not be: its process has ended, or it has ended its direction of
+    /// this stream. It does that under the lock under which it makes its copies, so that none of them is under way; and the
+    /// kernel closes the stream of a process after the last of its threads. The end of the control connection says neither.
     pub(crate) fn peer_has_ended(&self) -> bool {
-        let process = self.serve.peer_process();
-        self.down == Some(Down::Eof) || process.as_deref().is_some_and(has_terminated)
+        if self.local { self.life.has_ended() } else { self.down == Some(Down::Eof) }
+    }
+    /// What tells that the peer is out of our memory.
+    pub(crate) fn life(&self) -> &PeerLife {
+        &self.life
     }
 
     /// Gives a request its completion, once, and forgets it.
@@ -358,13 +376,6 @@ pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() == 0 {
         queue.reserve_exact(MAX_REQUESTS);
     }
-}
-
-/// pidfd_open(2): readable when the process has terminated, reaped or not.
-fn has_terminated(process: &OwnedFd) -> bool {
-    let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
-    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1))
 }
 
 impl Transport for StreamPort {

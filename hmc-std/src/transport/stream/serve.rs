@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::kinds::Access;
+use hmc_core::limits::MAX_CHUNK_BYTES;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
@@ -12,8 +13,6 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 use hmc_mem::os::cma;
 use rustix::process::Pid;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use super::{Down, MAX_REQUESTS, StreamPort, reserve_once};
 use crate::memory::Region;
@@ -21,7 +20,10 @@ use crate::node::inbox::Message;
 
 /// Bytes copied under one hold of the link's lock: enough that the looks at the socket in between do not show,
 /// few enough that a revocation waits some milliseconds at most.
-const BYTES_A_TURN: u64 = 2 * cma::PIECE;
+const BYTES_A_TURN: u64 = 8 << 20;
+/// Bytes that are copied between two looks at the peer's life.
+const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
+const _: () = assert!(BYTES_A_LOOK <= cma::PIECE);
 /// Bytes whose copy takes longer than a process that sleeps needs to wake and to ask for more: 0.1 ms.
 const BYTES_A_WAKE: u64 = 1 << 20;
 
@@ -63,15 +65,11 @@ pub(super) struct Serve {
     batched_acks: bool,
     answers: VecDeque<DataFrame>,
     cma_pid: Option<Pid>,
-    /// The peer's process, to learn of its end.
-    process: Option<Arc<OwnedFd>>,
 }
 
 impl Serve {
-    pub(super) fn new(pid: Option<u32>, cma: bool, batched_acks: bool) -> Self {
-        let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
-        let flags = rustix::process::PidfdFlags::empty();
-        let process = pid.and_then(|p| rustix::process::pidfd_open(p, flags).ok()).map(Arc::new);
+    /// `reached` is the peer's process, if copies into and out of its address space may be tried.
+    pub(super) fn new(reached: Option<u32>, batched_acks: bool) -> Self {
         Self {
             writing: None,
             replies: VecDeque::new(),
@@ -79,9 +77,7 @@ impl Serve {
             run: None,
             batched_acks,
             answers: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
-            // Without a way to see its end, a silent peer's copies could not be fenced.
-            cma_pid: pid.filter(|_| cma && process.is_some()),
-            process,
+            cma_pid: reached.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw),
         }
     }
 
@@ -91,10 +87,6 @@ impl Serve {
         self.jobs.clear();
         self.run = None;
         self.answers.clear();
-    }
-
-    pub(super) fn peer_process(&self) -> Option<Arc<OwnedFd>> {
-        self.process.clone()
     }
 
     pub(super) fn has_cma(&self) -> bool {
@@ -343,6 +335,12 @@ impl StreamPort {
             && self.down.is_none()
             && let Some(job) = self.serve.jobs.pop_front()
         {
+            // Before each piece: whoever ended its stream, by execve(2) for one, or its process, has its memory back, and
+            // the process's number may name another one. What came before the end is still to be received.
+            if self.life.has_ended() {
+                self.serve.jobs.clear();
+                break;
+            }
             ran = true;
             let copied = self.run_chunk(job);
             left = left.saturating_sub(copied);
@@ -392,7 +390,7 @@ impl StreamPort {
         if entry.life() != Life::Exposed {
             return Err(Failure::Window(WindowFault::Revoked));
         }
-        let (chunk, rest) = job.ours.span.take(cma::PIECE);
+        let (chunk, rest) = job.ours.span.take(BYTES_A_LOOK);
         let region = self.regions.resolve(job.ours).ok_or(Failure::UnknownRegion)?;
         let moved = if f.kind == DataKind::WriteRef {
             // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is
@@ -458,7 +456,7 @@ mod tests {
     use super::Serve;
 
     fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
-        let mut serve = Serve::new(None, false, batched_acks);
+        let mut serve = Serve::new(None, batched_acks);
         for seq in seqs {
             serve.done(*seq);
         }
