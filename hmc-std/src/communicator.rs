@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::link::{Life, Link};
 use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
-use crate::metrics::{PeerStats, Stats};
+use crate::metrics::Stats;
 use crate::op::OpId;
 use crate::peer::{Explanation, Peer};
 use crate::shared::{Shared, lock};
@@ -395,7 +395,7 @@ impl Communicator {
     /// # Safety
     /// The bytes are valid for reads and writes from any thread, and are not touched through Rust
     /// references, until the region and everything made from it (spans, windows, operations) is
-    /// gone and the session has been dropped.
+    /// gone, the session has been dropped, and [`held`](crate::held) lists none of it.
     ///
     /// # Errors
     /// As [`Communicator::register`].
@@ -428,20 +428,7 @@ impl Communicator {
     /// Counters of this session and its peers; none in a forked child.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        if self.shared.origin.is_child() {
-            return Stats::default();
-        }
-        let mut peers: Vec<PeerStats> =
-            self.shared.links().iter().map(|l| PeerStats::of(l)).collect();
-        peers.sort_by_key(|p| p.rank);
-        Stats {
-            peers,
-            peers_lost: self.shared.peers_lost.load(Ordering::Relaxed),
-            strangers_refused: self.shared.refused.load(Ordering::Relaxed),
-            quarantined_bytes: crate::window::quarantined_bytes(&self.shared),
-            quarantined_links: self.shared.buried(),
-            ucx_registrations: self.shared.ucx_begun().map_or(0, |plane| plane.registrations()),
-        }
+        if self.shared.origin.is_child() { Stats::default() } else { Stats::of(&self.shared) }
     }
 
     /// Finds the registration of a region with UCX, as a put from it does that no link knows, or makes it. For

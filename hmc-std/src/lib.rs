@@ -56,6 +56,7 @@ mod handshake;
 #[doc(hidden)]
 pub mod identity;
 mod inquiry;
+mod keeper;
 mod link;
 mod listen;
 pub mod memory;
@@ -90,6 +91,7 @@ pub use delivery::Delivery;
 pub use error::{Error, ErrorKind, Result};
 pub use group::{Element, Exchange, Group, Reduce};
 pub use hmc_core::kinds::{Access, ConnType, MemoryKind, Rank, Status};
+pub use keeper::{Held, held};
 pub use link::Choice;
 pub use memory::{ConnBuffer, Region, Span};
 pub use node::inbox::{Message, Want};

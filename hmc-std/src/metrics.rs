@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 
 use hmc_core::kinds::{ConnType, Rank};
 
+use crate::keeper::{Held, held};
 use crate::link::{Life, Link};
+use crate::shared::Shared;
 
 /// Counters of one peer since it connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +57,26 @@ pub struct Stats {
     pub quarantined_bytes: u64,
     /// Links that are over but whose peers may still copy from or into our memory.
     pub quarantined_links: usize,
+    /// Memory of the process, of all its sessions, that peers may still read or write: [`held`](crate::held()).
+    pub held: Vec<Held>,
     /// Registrations of memory with UCX that were made, those that are gone included.
     pub ucx_registrations: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let mut peers: Vec<PeerStats> = shared.links().iter().map(|l| PeerStats::of(l)).collect();
+        peers.sort_by_key(|p| p.rank);
+        Self {
+            peers,
+            peers_lost: shared.peers_lost.load(Ordering::Relaxed),
+            strangers_refused: shared.refused.load(Ordering::Relaxed),
+            quarantined_bytes: crate::window::quarantined_bytes(shared),
+            quarantined_links: shared.tally.links.load(Ordering::Acquire),
+            held: held(),
+            ucx_registrations: shared.ucx_begun().map_or(0, |plane| plane.registrations()),
+        }
+    }
 }
 
 impl PeerStats {

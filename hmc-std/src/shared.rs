@@ -16,6 +16,7 @@ use crate::config::{Config, Progress};
 use crate::doors::Doors;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::Tally;
 use crate::link::{Life, Link, Owner};
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
@@ -25,7 +26,6 @@ use crate::redial::Reach;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
 use crate::until::{Stop, Until};
-use crate::window::Quarantine;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
 /// deaths (2.5 s) are kept to within this.
@@ -56,9 +56,8 @@ pub(crate) struct Shared {
     by_serial: RwLock<BTreeMap<u32, Arc<Link>>>,
     /// Why peers that are gone went.
     departed: Mutex<BTreeMap<Rank, String>>,
-    /// Links that died while the peer may still touch our memory.
-    graveyard: Mutex<Vec<Arc<Link>>>,
-    pub(crate) quarantine: Mutex<Vec<Quarantine>>,
+    /// How much cannot be given back yet.
+    pub(crate) tally: Arc<Tally>,
     next_serial: AtomicU32,
     pub(crate) next_pending: AtomicU32,
     /// How often deadlines must be looked at, by the fastest heartbeat in force.
@@ -134,8 +133,7 @@ impl Shared {
             by_rank: RwLock::default(),
             by_serial: RwLock::default(),
             departed: Mutex::default(),
-            graveyard: Mutex::default(),
-            quarantine: Mutex::default(),
+            tally: Arc::default(),
             next_serial: AtomicU32::new(1),
             next_pending: AtomicU32::new(1),
             tick_ns: AtomicU64::new(LONGEST_TICK_NS),
@@ -429,28 +427,9 @@ impl Shared {
         Ok(token)
     }
 
-    /// Bytes that cannot be given back because a silent peer may still touch them.
-    pub(crate) fn buried(&self) -> usize {
-        lock(&self.graveyard).len()
-    }
-
-    /// Lets go of links whose peers' processes have really ended.
-    pub(crate) fn tend_graveyard(&self) {
-        let all = std::mem::take(&mut *lock(&self.graveyard));
-        // Without the lock: messages that are let go wake their owners.
-        let (gone, kept) = all.into_iter().partition::<Vec<_>, _>(|link| link.is_out_of_reach());
-        lock(&self.graveyard).extend(kept);
-        for link in gone {
-            link.release_all();
-        }
-    }
-
     pub(crate) fn has_peers(&self) -> bool {
         let none = self.by_serial.read().unwrap_or_else(PoisonError::into_inner).is_empty();
-        !none
-            || !lock(&self.pending).is_empty()
-            || !lock(&self.graveyard).is_empty()
-            || !lock(&self.quarantine).is_empty()
+        !none || !lock(&self.pending).is_empty()
     }
 
     pub(crate) fn listens(&self) -> bool {
@@ -465,24 +444,21 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Owner for Shared {
+    fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
     fn news(&self, _link: &Link) {
         self.tell_news();
     }
 
     fn over(&self, link: &Link) {
         let serial = link.serial;
-        let me = {
+        {
             let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
-            serials.remove(&serial)
-        };
-        lock(&self.tokens).forget(serial);
-        if let Some(me) = me.filter(|me| !me.is_out_of_reach()) {
-            tracing::warn!(
-                peer = link.peer.0,
-                "memory is quarantined: the peer fell silent and may still touch it"
-            );
-            lock(&self.graveyard).push(me);
+            serials.remove(&serial);
         }
+        lock(&self.tokens).forget(serial);
         let orderly = link.life_was_leaving();
         if !orderly {
             self.peers_lost.fetch_add(1, Ordering::Relaxed);

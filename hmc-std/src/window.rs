@@ -1,17 +1,22 @@
 //! Windows as the application holds them: exposed spans and ranges of ours, and exposed ranges of a peer.
 
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hmc_core::kinds::Rank;
 use hmc_core::region::RemoteRegion;
 use hmc_core::wire::message::Message as Wire;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::{self, Tally, Unfenced};
 use crate::link::{Link, Watch};
 use crate::memory::{ConnBuffer, Span};
 use crate::op::LinkId;
 use crate::peer::Peer;
 use crate::shared::{Shared, lock};
 use crate::transport::Fence;
+use crate::transport::stream::PeerLife;
 use crate::until::{Stop, Until};
 
 /// A window of a peer, found by its label.
@@ -71,11 +76,12 @@ enum Held {
 }
 
 /// A revoked window whose peer is not out yet: its word must not serve another window.
-#[derive(Debug)]
-pub(crate) struct Quarantine {
-    held: Held,
+struct Quarantine {
+    held: Mutex<Held>,
     fence: Fence,
-    grant: Grant,
+    link: Arc<Link>,
+    region: RemoteRegion,
+    tally: Arc<Tally>,
 }
 
 impl Grant {
@@ -106,7 +112,9 @@ impl Grant {
         let (window, epoch) = (self.region.window, self.region.epoch);
         match fence {
             Fence::Passed => Ok(()),
-            Fence::Shm(fence) => fence.wait_until(until),
+            Fence::Shm(fence) => {
+                fence.wait_until(until, || self.peer.link.data().port().peer_has_ended())
+            }
             Fence::Word => self.peer.link.drive(Watch::Both, until, |link: &Link| {
                 let mut data = link.data();
                 let over = fence.has_passed(data.port(), window, epoch);
@@ -151,8 +159,10 @@ impl Grant {
     }
 
     fn lock_away(&self, held: Held, fence: Fence) {
-        let q = Quarantine { held, fence, grant: self.clone() };
-        lock(&self.peer.shared.quarantine).push(q);
+        let (link, tally) = (Arc::clone(&self.peer.link), Arc::clone(&self.peer.shared.tally));
+        tally.window_bytes.fetch_add(held.bytes(), Ordering::AcqRel);
+        let held = Mutex::new(held);
+        keeper::keep(Arc::new(Quarantine { held, fence, link, region: self.region, tally }));
     }
 
     /// Why memory was locked away.
@@ -303,37 +313,48 @@ impl Drop for SharedWindow {
     }
 }
 
-impl Quarantine {
+impl Held {
     fn bytes(&self) -> u64 {
-        match &self.held {
-            Held::Nothing => 0,
-            Held::Span(span) => span.len(),
-            Held::Buffer { len, .. } => *len,
+        match self {
+            Self::Nothing => 0,
+            Self::Span(span) => span.len(),
+            Self::Buffer { len, .. } => *len,
         }
+    }
+}
+
+impl Unfenced for Quarantine {
+    fn peer(&self) -> Rank {
+        self.link.peer
+    }
+
+    fn life(&self) -> PeerLife {
+        self.link.data().port().stream().map(|s| s.life().clone()).unwrap_or_default()
+    }
+
+    fn may_end_before(&self) -> bool {
+        true
+    }
+
+    fn is_fenced(&self) -> bool {
+        let mut data = self.link.data();
+        let passed = self.fence.has_passed(data.port(), self.region.window, self.region.epoch);
+        passed || data.port().peer_has_ended()
+    }
+
+    fn release(&self) {
+        let held = std::mem::replace(&mut *lock(&self.held), Held::Nothing);
+        self.tally.window_bytes.fetch_sub(held.bytes(), Ordering::AcqRel);
+        self.link.data().port().fenced(self.region.window, self.region.epoch);
+        drop(held);
+    }
+
+    fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
+        each(lock(&self.held).bytes(), "the peer may be inside a window that was taken back");
     }
 }
 
 /// Bytes that are held back.
 pub(crate) fn quarantined_bytes(shared: &Shared) -> u64 {
-    lock(&shared.quarantine).iter().map(Quarantine::bytes).fold(0, u64::saturating_add)
-}
-
-/// Gives back what has been fenced since.
-pub(crate) fn tend_quarantine(shared: &Shared) {
-    let mut all = lock(&shared.quarantine);
-    if all.is_empty() {
-        return;
-    }
-    let (free, kept) = std::mem::take(&mut *all).into_iter().partition::<Vec<_>, _>(|q| {
-        let (link, region) = (&q.grant.peer.link, &q.grant.region);
-        let mut data = link.data();
-        let passed = q.fence.has_passed(data.port(), region.window, region.epoch);
-        passed || data.port().peer_has_ended()
-    });
-    *all = kept;
-    drop(all);
-    for q in free {
-        let (link, region) = (&q.grant.peer.link, &q.grant.region);
-        link.data().port().fenced(region.window, region.epoch);
-    }
+    shared.tally.window_bytes.load(Ordering::Acquire)
 }

@@ -450,6 +450,25 @@ impl DataState {
         self.drain(after);
     }
 
+    /// Nothing of a link that is over is in the peer's reach any more.
+    pub(super) fn fenced(&mut self, after: &mut Aftermath) {
+        self.lane.fail_all(Failure::PeerDead, true);
+        self.drain(after);
+    }
+
+    /// What operations hold that have not passed their fence, by size and reason.
+    pub(super) fn unfenced_bytes(&self, each: &mut dyn FnMut(u64, &'static str)) {
+        let reason = match self.lane.transport() {
+            Port::Ucx(_) => "UCX has not ended an operation of this memory",
+            _ => "the peer may be copying from or into this memory by itself",
+        };
+        for hold in &self.holds {
+            if let Some(region) = &hold.region {
+                each(region.len(), reason);
+            }
+        }
+    }
+
     /// Whether the peer cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&mut self) -> bool {
         self.port().is_harmless()

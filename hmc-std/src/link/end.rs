@@ -46,15 +46,9 @@ impl Link {
         self.driver.forget(self);
         self.baton.notify();
         self.bells.ring();
+        self.keep_unfenced();
         if let Some(owner) = self.owner.upgrade() {
             owner.over(self);
         }
-    }
-
-    /// The process of a silent peer has ended at last: nothing of ours is in its reach any more.
-    pub(crate) fn release_all(&self) {
-        let mut after = Aftermath::default();
-        self.data().die(true, &mut after);
-        self.follow_up(&mut after);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod aftermath;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod end;
+mod kept;
 mod parts;
 pub(crate) mod relay;
 mod schedule;
@@ -74,6 +75,7 @@ pub(crate) struct Link {
     life: AtomicU8,
     queued: AtomicBool,
     reason: OnceLock<String>,
+    me: Weak<Link>,
 }
 
 impl std::fmt::Debug for Link {
@@ -97,7 +99,7 @@ impl Link {
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
         }
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
             session: parts.session,
             serial: parts.serial,
             peer: parts.peer,
@@ -126,6 +128,7 @@ impl Link {
             life: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             reason: OnceLock::new(),
+            me: me.clone(),
         })
     }
 

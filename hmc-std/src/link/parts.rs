@@ -9,6 +9,7 @@ use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use crate::driver::Driver;
+use crate::keeper::Tally;
 use crate::op::LinkId;
 use crate::socket::Socket;
 use crate::transport::SharedInbox;
@@ -52,6 +53,8 @@ pub(crate) trait Owner: Send + Sync {
     fn news(&self, link: &Link);
     /// The link is over. Called once, without locks held.
     fn over(&self, link: &Link);
+    /// How much of the session's memory cannot be given back yet.
+    fn tally(&self) -> Arc<Tally>;
 }
 
 /// Counters of one link; all monotonic.

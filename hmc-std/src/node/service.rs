@@ -53,7 +53,5 @@ impl Shared {
             link.tick(now);
         }
         self.retire();
-        self.tend_graveyard();
-        crate::window::tend_quarantine(self);
     }
 }

@@ -304,6 +304,12 @@ impl Actor {
                 }
                 Ok(String::new())
             }
+            // held: bytes that peers may still use, here and in a child that is made now
+            "held" => {
+                let bytes = || hmc_std::held().iter().map(|h| h.bytes).sum::<u64>();
+                let (here, there) = (bytes(), in_a_child(|| u8::from(bytes() != 0)));
+                Ok(format!("{here} in the child {there}"))
+            }
             // become LEN: execve(2); a bystander with memory at the same place takes over
             "become" => {
                 use std::os::unix::process::CommandExt as _;
@@ -327,6 +333,23 @@ impl Actor {
             other => Err(bad(other)),
         }
     }
+}
+
+/// What `ask` answers in a child of this process.
+fn in_a_child(ask: impl FnOnce() -> u8) -> i32 {
+    // SAFETY: fork(2). This program has a thread that uses its memory, and its other threads hold no lock of the allocator's
+    // for long; the child asks and ends by `_exit`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let answer = ask();
+        // SAFETY: _exit(2) takes a number.
+        unsafe { libc::_exit(answer.into()) };
+    }
+    let mut status = 0;
+    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert!(waited == pid && libc::WIFEXITED(status), "the child ended with {status:#x}");
+    libc::WEXITSTATUS(status)
 }
 
 /// Lowers how many descriptors this process may open, or raises it to the hard limit again.

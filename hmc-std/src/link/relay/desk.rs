@@ -426,6 +426,20 @@ impl Desk {
             || !self.closing.is_empty()
             || !self.parting.is_empty()
     }
+
+    /// Bytes that wait for a fence.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let of = |b: &Bytes| match b {
+            Bytes::Owned { region, .. } | Bytes::Lent(Some(region)) => region.len(),
+            Bytes::Lent(None) => 0,
+        };
+        let halves = |s: &Staging| s.region.len();
+        let want = |w: &Want| of(&w.bytes).saturating_add(w.staging.as_ref().map_or(0, halves));
+        let sent = self.outbound.iter().map(|m| of(&m.bytes));
+        let received = self.inbound.iter().filter_map(|m| m.want.as_ref()).chain(&self.closing);
+        let parting = self.parting.iter().map(|(s, _)| halves(s));
+        sent.chain(received.map(want)).chain(parting).fold(0, u64::saturating_add)
+    }
 }
 
 /// The ticket of a message, or why it was not taken, with its bytes.

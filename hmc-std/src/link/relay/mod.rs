@@ -207,6 +207,21 @@ impl Link {
         !self.relay.live.load(Ordering::SeqCst) || self.glance(Desk::is_quiet) == Some(true)
     }
 
+    /// Whether messages may be under way.
+    pub(super) fn has_relays(&self) -> bool {
+        self.relay.live.load(Ordering::SeqCst)
+    }
+
+    /// The memory of messages that are under way, by size and reason.
+    pub(super) fn relay_bytes(&self, each: &mut dyn FnMut(u64, &'static str)) {
+        if self.has_relays() {
+            let bytes = lock(&self.relay.desk).held_bytes();
+            if bytes != 0 {
+                each(bytes, "the peer may be inside the memory of a message under way");
+            }
+        }
+    }
+
     /// Whether nothing of ours is in the reach of the peer of a link that is over.
     pub(crate) fn is_out_of_reach(&self) -> bool {
         self.run_relay();

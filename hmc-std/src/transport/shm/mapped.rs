@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 use crate::memory::Region;
 use crate::until::{Stop, Until};
 
+/// The longest sleep between two looks at the peer's end, of which its word tells nothing.
+const LONGEST_NAP_NS: u64 = 20_000_000;
+
 /// One window of the peer, mapped.
 #[derive(Debug)]
 pub(super) struct Mapped {
@@ -66,12 +69,16 @@ impl ShmFence {
         }
     }
 
-    /// Sleeps until nobody is inside any more, or the wait is over.
-    pub(crate) fn wait_until(&self, until: Until) -> std::result::Result<(), Stop> {
+    /// Sleeps until nobody is inside any more, `is_over` says that nobody can be, or the wait is over.
+    pub(crate) fn wait_until(
+        &self,
+        until: Until,
+        mut is_over: impl FnMut() -> bool,
+    ) -> std::result::Result<(), Stop> {
         let mut vigil = until.vigil();
         loop {
-            let nap = clock::left(vigil.nap_until()).as_nanos();
-            if self.wait(std::time::Duration::from_nanos(nap)) {
+            let nap = clock::left(vigil.nap_until()).as_nanos().min(LONGEST_NAP_NS);
+            if self.wait(std::time::Duration::from_nanos(nap)) || is_over() {
                 return Ok(());
             }
             vigil.check()?;
@@ -163,10 +170,14 @@ mod tests {
         word.enter(1).expect("open");
         let fence = ShmFence { page: Arc::clone(&page), index: 0 };
         let interrupted = Until::new(Instant::NEVER, Some(|| true));
-        assert_eq!(fence.wait_until(interrupted), Err(Stop::Interrupted));
+        assert_eq!(fence.wait_until(interrupted, || false), Err(Stop::Interrupted));
         let soon = clock::now().after(Duration::from_millis(1));
-        assert_eq!(fence.wait_until(Until::new(soon, Some(|| true))), Err(Stop::Deadline));
+        assert_eq!(
+            fence.wait_until(Until::new(soon, Some(|| true)), || false),
+            Err(Stop::Deadline)
+        );
+        assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
         word.leave();
-        assert_eq!(fence.wait_until(interrupted), Ok(()));
+        assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
     }
 }

@@ -56,8 +56,8 @@ const WORDS: [Word; 12] = [
     Word {
         code: "SystemTime",
         why: "the wall clock jumps: only the monotonic clock is compared",
-        // It names lives and files; nothing is ever compared with it.
-        homes: &["hmc-std/src/clock.rs", "hmc-cli/"],
+        // It names lives and files, and says since when memory is held; nothing is ever compared with it.
+        homes: &["hmc-std/src/clock.rs", "hmc-std/src/keeper.rs", "hmc-cli/"],
     },
     Word {
         code: "process::exit",

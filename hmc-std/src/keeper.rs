@@ -1,0 +1,211 @@
+//! Memory that a peer may still read or write although the link to it is over: the process owns it until its fence.
+//!
+//! One of the few states that all sessions of a process share. A thread runs only while something is held: it sleeps on the
+//! peers' processes and streams (poll(2)), and lets go of what has passed its fence. Nobody waits for it, neither a session
+//! that ends nor the process. It belongs to the process that made it: the child of a fork has none of it, and frees nothing.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use hmc_core::kinds::Rank;
+use hmc_core::time::Duration;
+use hmc_mem::os::fork::ForkGuard;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::clock;
+use crate::transport::stream::PeerLife;
+
+/// How often that is looked at of which no descriptor tells.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One piece of memory that is not given back yet, since a peer may still read or write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// Size of the memory that stays, in bytes.
+    pub bytes: u64,
+    /// The peer.
+    pub peer: Rank,
+    /// What the peer may still do.
+    pub reason: &'static str,
+    /// When the link, or the window, ended.
+    pub since: SystemTime,
+}
+
+/// What the keeper holds: it lets go of its memory when it is dropped.
+pub(crate) trait Unfenced: Send + Sync {
+    /// The peer that may still use it.
+    fn peer(&self) -> Rank;
+
+    /// What tells of that peer's end.
+    fn life(&self) -> PeerLife;
+
+    /// Whether its fence may pass without that.
+    fn may_end_before(&self) -> bool;
+
+    /// Whether nobody uses the memory any more. Called without locks, now and then.
+    fn is_fenced(&self) -> bool;
+
+    /// The fence has passed: what has to be done before the memory goes.
+    fn release(&self);
+
+    /// Its pieces, by size and reason.
+    fn pieces(&self, each: &mut dyn FnMut(u64, &'static str));
+}
+
+/// How much of one session's is held.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) links: AtomicUsize,
+    pub(crate) window_bytes: AtomicU64,
+}
+
+struct Entry {
+    what: Arc<dyn Unfenced>,
+    life: PeerLife,
+    since: SystemTime,
+    /// Its descriptors tell of nothing more.
+    told: AtomicBool,
+}
+
+impl Entry {
+    fn needs_ticks(&self) -> bool {
+        self.told.load(Ordering::Relaxed) || self.what.may_end_before()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    entries: Vec<Arc<Entry>>,
+    /// Wakes the thread, while there is one.
+    bell: Option<Arc<OwnedFd>>,
+    runs: bool,
+}
+
+struct Keeper {
+    /// `None` when the system refused: then no fork is noticed here.
+    process: Option<ForkGuard>,
+    state: Mutex<State>,
+}
+
+/// The keeper of this process, or of the parent that it was forked from.
+static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Keeper {
+    /// This process's.
+    fn get() -> &'static Self {
+        loop {
+            let current = KEEPER.load(Ordering::Acquire);
+            // SAFETY: null, or from `Box::leak` below: valid for ever, and only shared references to it are made.
+            if let Some(keeper) = unsafe { current.as_ref() }
+                && !keeper.process.as_ref().is_some_and(ForkGuard::is_child)
+            {
+                return keeper;
+            }
+            // What the parent holds is the parent's: it stays as it is, and its lock may be held by a thread that is not here.
+            let state = Mutex::default();
+            let new = Box::leak(Box::new(Self { process: ForkGuard::new().ok(), state }));
+            // If another thread was faster, its keeper is found in the next round.
+            let _ = KEEPER.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that the thread runs and knows of all that is held.
+    fn wake(&'static self) {
+        let mut state = self.state();
+        if let Some(bell) = &state.bell {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+        if state.runs {
+            return;
+        }
+        // Without a descriptor it looks every now and then.
+        state.bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        let spawned = std::thread::Builder::new().name("hmc-keeper".into()).spawn(|| self.run());
+        state.runs = spawned.is_ok();
+        if let Err(e) = spawned {
+            state.bell = None;
+            tracing::error!(error = %e, "no thread for memory that peers may still use: it stays until the next try");
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let (entries, bell) = {
+                let mut state = self.state();
+                if state.entries.is_empty() {
+                    state.runs = false;
+                    state.bell = None;
+                    return;
+                }
+                (state.entries.clone(), state.bell.clone())
+            };
+            sleep(&entries, bell.as_deref());
+            for entry in entries {
+                if entry.what.is_fenced() {
+                    self.let_go(entry);
+                }
+            }
+        }
+    }
+
+    fn let_go(&self, entry: Arc<Entry>) {
+        // The memory's owners may run code of theirs, and so may those who wait for it.
+        let released = catch_unwind(AssertUnwindSafe(|| entry.what.release()));
+        self.state().entries.retain(|e| !Arc::ptr_eq(e, &entry));
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(entry)));
+        if released.is_err() || dropped.is_err() {
+            tracing::error!("the owner of memory panicked when it came back");
+        }
+    }
+}
+
+/// Sleeps until something may have passed its fence, or more is held.
+fn sleep(entries: &[Arc<Entry>], bell: Option<&OwnedFd>) {
+    let ticks = bell.is_none() || entries.iter().any(|e| e.needs_ticks());
+    let timeout = if ticks { TICK } else { Duration::MAX };
+    let watched = || entries.iter().filter(|e| !e.told.load(Ordering::Relaxed));
+    let mut fds: Vec<PollFd<'_>> = Vec::new();
+    fds.extend(bell.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN)));
+    fds.extend(watched().flat_map(|e| e.life.descriptors()));
+    // EINTR is one more reason to look.
+    let _ = poll(&mut fds, clock::timespec(timeout).as_ref());
+    drop(fds);
+    for entry in watched() {
+        // Should the fence not have passed with that: no descriptor tells when it does.
+        entry.told.store(entry.life.has_ended(), Ordering::Relaxed);
+    }
+    if let Some(bell) = bell {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(bell, &mut count);
+    }
+}
+
+/// Hands memory over to the process, until its fence.
+pub(crate) fn keep(what: Arc<dyn Unfenced>) {
+    let keeper = Keeper::get();
+    let entry =
+        Entry { life: what.life(), what, since: SystemTime::now(), told: AtomicBool::new(false) };
+    keeper.state().entries.push(Arc::new(entry));
+    keeper.wake();
+}
+
+/// Memory of this process that is not given back yet because a peer may still read or write it, of all sessions, those that
+/// have ended included. Each piece goes as soon as its peer says that it is done, or its process ends.
+#[must_use]
+pub fn held() -> Vec<Held> {
+    let entries = Keeper::get().state().entries.clone();
+    let mut all = Vec::new();
+    for e in entries {
+        let (peer, since) = (e.what.peer(), e.since);
+        e.what.pieces(&mut |bytes, reason| all.push(Held { bytes, peer, reason, since }));
+    }
+    all
+}

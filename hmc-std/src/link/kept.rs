@@ -1,0 +1,62 @@
+//! A link that is over while its peer may still use memory of ours: the process keeps it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hmc_core::kinds::{ConnType, Rank};
+
+use super::Link;
+use super::aftermath::Aftermath;
+use crate::keeper::{self, Tally, Unfenced};
+use crate::transport::stream::PeerLife;
+
+/// A link that is over, of which operations have not passed their fence.
+struct Kept {
+    link: Arc<Link>,
+    tally: Arc<Tally>,
+}
+
+impl Unfenced for Kept {
+    fn peer(&self) -> Rank {
+        self.link.peer
+    }
+
+    fn life(&self) -> PeerLife {
+        self.link.data().port().stream().map(|s| s.life().clone()).unwrap_or_default()
+    }
+
+    fn may_end_before(&self) -> bool {
+        // UCX gives requests back, and the peer gets out of the halves of messages.
+        self.link.conn() == Some(ConnType::Ucx) || self.link.has_relays()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.link.is_out_of_reach()
+    }
+
+    fn release(&self) {
+        self.tally.links.fetch_sub(1, Ordering::AcqRel);
+        let mut after = Aftermath::default();
+        self.link.data().fenced(&mut after);
+        self.link.follow_up(&mut after);
+    }
+
+    fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
+        self.link.data().unfenced_bytes(each);
+        self.link.relay_bytes(each);
+    }
+}
+
+impl Link {
+    /// Hands the link over to the process if the peer may still use memory of ours.
+    pub(super) fn keep_unfenced(&self) {
+        let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
+        tracing::warn!(
+            peer = self.peer.0,
+            "memory is held: the link is over, and the peer may still read or write it"
+        );
+        let tally = self.owner.upgrade().map(|o| o.tally()).unwrap_or_default();
+        tally.links.fetch_add(1, Ordering::AcqRel);
+        keeper::keep(Arc::new(Kept { link, tally }));
+    }
+}
