@@ -90,7 +90,7 @@ impl Control<'_> {
     pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
         self.shared.check_process()?;
         let found = self.shared.wait_news(self.shared.until(timeout), |s| {
-            s.links().iter().find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
+            s.links.newest().iter().find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
         });
         found.map_err(|stop| stop.error("waiting for a message from anyone"))
     }

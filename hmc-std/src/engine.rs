@@ -107,6 +107,7 @@ impl Engine {
         if s.is_restless() {
             s.calm();
         }
+        s.retire_ended();
         let now = clock::now();
         if busy {
             self.spin_until = now.after(clock::from_std(s.config.spin));

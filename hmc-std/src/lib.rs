@@ -58,6 +58,7 @@ pub mod identity;
 mod inquiry;
 mod keeper;
 mod link;
+mod links;
 mod listen;
 pub mod memory;
 pub mod metrics;

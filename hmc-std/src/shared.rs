@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
@@ -18,6 +18,7 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Tally;
 use crate::link::{Life, Link, Owner};
+use crate::links::Links;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
@@ -52,8 +53,9 @@ pub(crate) struct Shared {
     pub(crate) tokens: Mutex<Tokens>,
     /// The session's part in UCX, once it has one.
     pub(crate) plane: Mutex<Option<Arc<Plane>>>,
-    by_rank: RwLock<BTreeMap<Rank, Arc<Link>>>,
-    by_serial: RwLock<BTreeMap<u32, Arc<Link>>>,
+    pub(crate) links: Links,
+    /// A link is over and was not retired since.
+    ended: AtomicBool,
     /// Why peers that are gone went.
     departed: Mutex<BTreeMap<Rank, String>>,
     /// How much cannot be given back yet.
@@ -130,8 +132,8 @@ impl Shared {
             routes: Mutex::default(),
             tokens: Mutex::default(),
             plane: Mutex::new(parts.plane),
-            by_rank: RwLock::default(),
-            by_serial: RwLock::default(),
+            links: Links::default(),
+            ended: AtomicBool::new(false),
             departed: Mutex::default(),
             tally: Arc::default(),
             next_serial: AtomicU32::new(1),
@@ -221,57 +223,48 @@ impl Shared {
 
     /// The newest link of a rank; none in a forked child.
     pub(crate) fn link(&self, rank: Rank) -> Option<Arc<Link>> {
-        if self.origin.is_child() {
-            return None;
-        }
-        self.by_rank.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
+        self.links.of_rank(rank).filter(|_| !self.origin.is_child())
     }
 
     pub(crate) fn link_by_serial(&self, serial: u32) -> Option<Arc<Link>> {
-        self.by_serial.read().unwrap_or_else(PoisonError::into_inner).get(&serial).cloned()
+        self.links.of_serial(serial)
     }
 
     /// All links that are not over, into storage that is used again and again.
     pub(crate) fn links_into(&self, out: &mut Vec<Arc<Link>>) {
-        out.clear();
-        let all = self.by_serial.read().unwrap_or_else(PoisonError::into_inner);
-        out.extend(all.values().cloned());
+        self.links.open_into(out);
     }
 
     /// Lets go of links that are over and of which nothing is left to receive; only why they ended
     /// is remembered.
     pub(crate) fn retire(&self) {
-        let is_done = |l: &Link| l.life() == Life::Dead && l.inbox().len() == 0;
-        let any = {
-            let ranks = self.by_rank.read().unwrap_or_else(PoisonError::into_inner);
-            ranks.values().any(|l| is_done(l))
-        };
-        if !any {
-            return;
-        }
-        let mut ranks = self.by_rank.write().unwrap_or_else(PoisonError::into_inner);
-        let mut departed = lock(&self.departed);
-        ranks.retain(|rank, l| {
-            let done = is_done(l);
+        // First the reason: who finds no link of the rank any more looks for that.
+        let is_done = |l: &Link| {
+            let done = l.life() == Life::Dead && l.inbox().len() == 0;
             if done {
-                departed.insert(*rank, l.reason().to_owned());
+                lock(&self.departed).insert(l.peer, l.reason().to_owned());
             }
-            !done
-        });
+            done
+        };
+        drop(self.links.retire(is_done));
+    }
+
+    /// Retires links that are over since the last call.
+    pub(crate) fn retire_ended(&self) {
+        if self.ended.load(Ordering::Relaxed) && self.ended.swap(false, Ordering::AcqRel) {
+            self.retire();
+        }
     }
 
     /// The links that are not over; none in a forked child.
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        if self.origin.is_child() {
-            return Vec::new();
-        }
-        self.by_serial.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        if self.origin.is_child() { Vec::new() } else { self.links.open() }
     }
 
     /// The live link to a rank.
     pub(crate) fn live_link(&self, rank: Rank) -> Result<Arc<Link>> {
         self.check_process()?;
-        match self.link(rank) {
+        match self.links.of_rank(rank) {
             Some(link) => Ok(link),
             None if lock(&self.departed).contains_key(&rank) => {
                 let why = lock(&self.departed).get(&rank).cloned().unwrap_or_default();
@@ -291,13 +284,8 @@ impl Shared {
             // Twice a period is often enough to beat in time.
             self.tick_ns.fetch_min(period >> 1, Ordering::Relaxed);
         }
-        let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
-        serials.insert(link.serial, Arc::clone(link));
-        drop(serials);
+        self.links.insert(link);
         lock(&self.departed).remove(&link.peer);
-        let mut ranks = self.by_rank.write().unwrap_or_else(PoisonError::into_inner);
-        ranks.insert(link.peer, Arc::clone(link));
-        drop(ranks);
         // The engine sleeps without a limit while there is no peer: from now on it keeps time.
         self.driver.ring();
     }
@@ -428,8 +416,8 @@ impl Shared {
     }
 
     pub(crate) fn has_peers(&self) -> bool {
-        let none = self.by_serial.read().unwrap_or_else(PoisonError::into_inner).is_empty();
-        !none || !lock(&self.pending).is_empty()
+        // One that is over has to be retired: it keeps descriptors and buffers until then.
+        !self.links.is_empty() || !lock(&self.pending).is_empty()
     }
 
     pub(crate) fn listens(&self) -> bool {
@@ -454,10 +442,7 @@ impl Owner for Shared {
 
     fn over(&self, link: &Link) {
         let serial = link.serial;
-        {
-            let mut serials = self.by_serial.write().unwrap_or_else(PoisonError::into_inner);
-            serials.remove(&serial);
-        }
+        self.links.close(serial);
         lock(&self.tokens).forget(serial);
         let orderly = link.life_was_leaving();
         if !orderly {
@@ -471,5 +456,8 @@ impl Owner for Shared {
         let (rank, incarnation) = (link.peer, link.incarnation);
         self.decide(Input::Over { rank, incarnation, redial });
         self.tell_news();
+        // Its descriptors and buffers go when the background thread comes by.
+        self.ended.store(true, Ordering::Release);
+        self.driver.ring();
     }
 }
