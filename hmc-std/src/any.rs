@@ -5,7 +5,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use hmc_core::time::Instant;
@@ -16,16 +15,23 @@ use crate::communicator::Communicator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::OpId;
 use crate::peer::Peer;
+use crate::wakers::Notice;
 
-/// Rung by the waker of each operation that is waited for.
+/// Rung when an operation that is waited for ends.
 #[derive(Debug)]
-struct Bell(OwnedFd);
+pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     fn new() -> Result<Arc<Self>> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(|fd| Arc::new(Self(fd)))
             .map_err(|e| Error::io("cannot create an eventfd to wait on", e))
+    }
+
+    /// Wakes the wait.
+    pub(crate) fn ring(&self) {
+        // eventfd(2): fails only when the counter is full, and then it rings already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Forgets what was rung.
@@ -35,30 +41,19 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // eventfd(2): fails only when the counter is full, and then it rings already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-}
-
-/// Wakers on operations, taken off again on drop: they must not ring for somebody else's wait.
+/// A bell at operations, taken off again on drop: it must not ring for somebody else's wait.
 struct Armed<'a> {
     peers: &'a [(Peer, OpId)],
 }
 
 impl<'a> Armed<'a> {
-    /// Puts `waker` on every operation. `None` when there is something to do first: one has ended, or bytes are to
+    /// Hangs `bell` at every operation. `None` when there is something to do first: one has ended, or bytes are to
     /// be copied by this process itself.
-    fn put(peers: &'a [(Peer, OpId)], waker: &Waker) -> Option<Self> {
+    fn put(peers: &'a [(Peer, OpId)], bell: &Arc<Bell>) -> Option<Self> {
         let armed = Armed { peers };
         for (peer, op) in peers {
-            // Wakers are cloned and dropped outside the lock.
-            let waker = waker.clone();
+            // What it replaces may be a waker: dropped outside the lock.
+            let waker = Notice::Own(Arc::clone(bell));
             let mut data = peer.link.data();
             let busy = data.has_work() || data.lane().test(op.op) != Ok(false);
             let left = if busy { Some(waker) } else { data.set_waker(op.op, waker) };
@@ -160,14 +155,11 @@ impl Communicator {
                 std::hint::spin_loop();
                 continue;
             }
-            let (bell, waker) = match &bell {
-                Some(pair) => pair,
-                None => {
-                    let fresh = Bell::new()?;
-                    bell.insert((Arc::clone(&fresh), Waker::from(fresh)))
-                }
+            let bell = match &bell {
+                Some(bell) => bell,
+                None => bell.insert(Bell::new()?),
             };
-            if let Some(armed) = Armed::put(&peers, waker) {
+            if let Some(armed) = Armed::put(&peers, bell) {
                 sleep(&peers, bell, vigil.nap_until());
                 drop(armed);
                 bell.hush();

@@ -467,9 +467,11 @@ impl Communicator {
         let result = crate::session::leave(&self.shared, &self.shared.links(), until);
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.driver.ring();
-        if engine.join().is_err() {
+        // Code of the application that runs on the session's own thread may hold the last handle.
+        if engine.thread().id() != std::thread::current().id() && engine.join().is_err() {
             tracing::error!("the session's thread panicked");
         }
+        self.shared.wakers.close();
         lock(&self.shared.pending).clear();
         self.shared.doors.close();
         self.shared.over.store(true, Ordering::Release);

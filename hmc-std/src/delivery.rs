@@ -84,6 +84,7 @@ impl Delivery {
             return Poll::Ready(Err(e));
         }
         let Some(ticket) = &self.ticket else { return Poll::Ready(Err(stale())) };
+        self.peer.shared.wakers.start();
         match ticket.take_or_wake(cx.waker().clone()) {
             Ok(found) => Poll::Ready(conclude(found)),
             // The waker that it replaces is dropped here, without locks.

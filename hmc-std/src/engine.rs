@@ -2,6 +2,7 @@
 //! there is nothing to do.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -48,8 +49,21 @@ impl Engine {
         }
     }
 
-    /// Runs until the session stops or is gone.
+    /// Runs until the session stops or is gone. Should it panic, whoever waits learns it.
     pub(crate) fn run(mut self, shared: &Weak<Shared>, driver: &Driver) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(shared, driver))) else {
+            return;
+        };
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        if let Some(s) = shared.upgrade() {
+            s.lose_thread(text);
+        }
+        // Its own drop is code of whoever panicked.
+        std::mem::forget(panic);
+    }
+
+    fn serve(&mut self, shared: &Weak<Shared>, driver: &Driver) {
         loop {
             let timeout = {
                 let Some(s) = shared.upgrade() else { return };
@@ -131,6 +145,22 @@ impl Engine {
         let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
         self.next_tick = now.after(tick);
         s.keep_time(now, &mut self.links);
+    }
+}
+
+impl Shared {
+    /// The thread is gone although the session is not: nothing goes on by itself any more, so everything ends.
+    fn lose_thread(&self, panic: &str) {
+        let why =
+            format!("this session's thread ended by a panic ({panic}); start another session");
+        self.stopping_links.store(true, Ordering::Release);
+        for link in self.links() {
+            // What panicked may do so again: a subscriber of `tracing`, say.
+            let _ = catch_unwind(AssertUnwindSafe(|| link.die(false, &why)));
+        }
+        let _ = catch_unwind(AssertUnwindSafe(|| self.doors.close()));
+        self.tell_news();
+        let _ = catch_unwind(AssertUnwindSafe(|| tracing::error!("{why}")));
     }
 }
 

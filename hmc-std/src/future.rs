@@ -12,6 +12,7 @@ use crate::link::aftermath::Hold;
 use crate::memory::Span;
 use crate::op::{OpError, OpId};
 use crate::peer::Peer;
+use crate::wakers::Notice;
 
 /// A transfer between the two buffers. Resolves to the bytes moved.
 ///
@@ -25,7 +26,11 @@ pub struct OpFuture {
 
 fn poll_op(peer: &Peer, op: slots::OpId, cx: &Context<'_>) -> Poll<Result<(slots::Outcome, Hold)>> {
     let stale = |_| Error::new(ErrorKind::Stale, "the operation was already waited for");
-    let waker = cx.waker().clone();
+    if let Err(e) = peer.shared.check_process() {
+        return Poll::Ready(Err(e));
+    }
+    peer.shared.wakers.start();
+    let waker = Notice::User(cx.waker().clone());
     let replaced = {
         let mut data = peer.link.data();
         match data.take(op) {

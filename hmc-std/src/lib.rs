@@ -80,6 +80,7 @@ mod tokens;
 mod transport;
 mod ucx;
 mod until;
+mod wakers;
 pub mod window;
 
 // The facade: what an application names most. Everything else is reached through its room.

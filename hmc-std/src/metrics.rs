@@ -49,6 +49,8 @@ pub struct PeerStats {
 pub struct Stats {
     /// Peers that are connected, by rank.
     pub peers: Vec<PeerStats>,
+    /// Panics of the application's code, in wakers and in the drops of owners of memory, that were caught.
+    pub panics_caught: u64,
     /// Links that ended without a goodbye.
     pub peers_lost: u64,
     /// Connections that were turned away.
@@ -69,6 +71,7 @@ impl Stats {
         peers.sort_by_key(|p| p.rank);
         Self {
             peers,
+            panics_caught: shared.wakers.panics(),
             peers_lost: shared.peers_lost.load(Ordering::Relaxed),
             strangers_refused: shared.refused.load(Ordering::Relaxed),
             quarantined_bytes: crate::window::quarantined_bytes(shared),

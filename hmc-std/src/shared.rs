@@ -27,6 +27,7 @@ use crate::redial::Reach;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
 use crate::until::{Stop, Until};
+use crate::wakers::Wakers;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
 /// deaths (2.5 s) are kept to within this.
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) origin: Origin,
+    pub(crate) wakers: Arc<Wakers>,
     pub(crate) me: Weak<Shared>,
 }
 
@@ -146,6 +148,7 @@ impl Shared {
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             origin: parts.origin,
+            wakers: Arc::default(),
             me: me.clone(),
         })
     }
@@ -432,6 +435,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Owner for Shared {
+    fn wakers(&self) -> Arc<Wakers> {
+        Arc::clone(&self.wakers)
+    }
+
     fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
     }

@@ -1,11 +1,13 @@
 //! What operations keep alive, and what a turn sets free.
 
-use std::sync::Arc;
-use std::task::Waker;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 
 use hmc_core::lane::Transfer;
 
+use super::parts::Owner;
 use crate::memory::{Region, Span};
+use crate::wakers::Notice;
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]
@@ -14,7 +16,7 @@ pub(crate) struct Hold {
     pub(crate) span: Option<Span>,
     pub(crate) list: Option<Arc<[Transfer]>>,
     pub(crate) fed: usize,
-    pub(crate) waker: Option<Waker>,
+    pub(crate) waker: Option<Notice>,
 }
 
 impl Hold {
@@ -48,13 +50,23 @@ impl Aftermath {
         }
     }
 
-    pub(crate) fn release(&mut self) {
+    /// Wakes and drops what was kept. `owner` is asked for only if there is something.
+    pub(crate) fn release(&mut self, owner: &Weak<dyn Owner>) {
         let Some(holds) = &mut self.holds else { return };
         for place in &mut *holds {
             // In place: their room is not worth moving.
-            let hold = std::mem::take(place);
-            if let Some(w) = hold.waker {
-                w.wake();
+            let mut hold = std::mem::take(place);
+            let notice = hold.waker.take();
+            // The owner of memory that goes may be the application's, too.
+            let panicked = catch_unwind(AssertUnwindSafe(|| drop(hold))).is_err();
+            let wakers = || owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
+            if panicked {
+                wakers().note_panic();
+            }
+            match notice {
+                Some(Notice::Own(bell)) => bell.ring(),
+                Some(Notice::User(waker)) => wakers().wake(waker),
+                None => {}
             }
         }
         holds.clear();

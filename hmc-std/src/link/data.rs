@@ -4,7 +4,6 @@ mod now;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 
 use hmc_core::lane::{Lane, LaneError, Transfer};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
@@ -22,6 +21,7 @@ use crate::driver::Registered;
 use crate::memory::{Region, Span};
 use crate::transport::Port;
 use crate::transport::stream::Down;
+use crate::wakers::Notice;
 
 /// A window that this end exposed or knows, by the user's label.
 #[derive(Clone, Copy, Debug)]
@@ -421,13 +421,13 @@ impl DataState {
     }
 
     /// Registers who is to be woken when the operation ends. Gives back a waker to drop.
-    pub(crate) fn set_waker(&mut self, op: OpId, waker: Waker) -> Option<Waker> {
+    pub(crate) fn set_waker(&mut self, op: OpId, waker: Notice) -> Option<Notice> {
         let hold = self.holds.get_mut(usize::from(op.index))?;
         hold.waker.replace(waker)
     }
 
     /// Takes off who was to be woken when the operation ends, if it still runs.
-    pub(crate) fn take_waker(&mut self, op: OpId) -> Option<Waker> {
+    pub(crate) fn take_waker(&mut self, op: OpId) -> Option<Notice> {
         self.lane.test(op).ok()?;
         self.holds.get_mut(usize::from(op.index))?.waker.take()
     }

@@ -409,7 +409,7 @@ impl Link {
                 self.baton.notify();
             }
             let more = after.is_full();
-            after.release();
+            after.release(&self.owner);
             if !more {
                 return;
             }

@@ -13,6 +13,7 @@ use crate::keeper::Tally;
 use crate::op::LinkId;
 use crate::socket::Socket;
 use crate::transport::SharedInbox;
+use crate::wakers::Wakers;
 
 /// Why a transport was chosen or not, for `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub(crate) trait Owner: Send + Sync {
     fn news(&self, link: &Link);
     /// The link is over. Called once, without locks held.
     fn over(&self, link: &Link);
+    /// What calls the wakers of the application.
+    fn wakers(&self) -> Arc<Wakers>;
     /// How much of the session's memory cannot be given back yet.
     fn tally(&self) -> Arc<Tally>;
 }

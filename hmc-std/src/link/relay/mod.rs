@@ -10,6 +10,7 @@ pub(crate) mod desk;
 mod run;
 pub(crate) mod ticket;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -128,10 +129,17 @@ impl Link {
             // So that the peer forgets its mapping. The fence does not depend on it.
             let _ = self.send(&Wire::Revoke { window, epoch });
         }
-        for waker in after.wakers {
-            waker.wake();
+        // The owner of memory that goes may be the application's, too.
+        let panicked = catch_unwind(AssertUnwindSafe(|| drop(after.over))).is_err();
+        if panicked || !after.wakers.is_empty() {
+            let wakers = self.owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
+            if panicked {
+                wakers.note_panic();
+            }
+            for waker in after.wakers {
+                wakers.wake(waker);
+            }
         }
-        drop(after.over);
         if after.news || after.lends {
             self.bells.ring();
         }

@@ -179,6 +179,8 @@ impl Node {
             plane: None,
         });
         shared.news.count();
+        // No thread beside the world: wakers run where they come up.
+        shared.wakers.close();
         Ok(Self {
             shared,
             start: settings.start,

@@ -1,0 +1,69 @@
+//! A session whose thread is lost all the same ends every operation, with an error that says so. Alone in its file: what
+//! panics is the process's subscriber of `tracing`.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hmc_std::{ConnType, ErrorKind, Progress, Session};
+use hmc_tests::actor::Actor;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+static ARMED: AtomicBool = AtomicBool::new(false);
+
+/// Panics on the thread of rank 0, once it is armed.
+struct Broken;
+
+impl Subscriber for Broken {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let here = std::thread::current().name() == Some("hmc-0");
+        assert!(!(here && ARMED.load(Ordering::Relaxed)), "the subscriber of the test panics");
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn operations_end_with_an_error_that_names_the_lost_thread() {
+    tracing::subscriber::set_global_default(Broken).unwrap();
+    let limit = Duration::from_secs(30);
+    let source = Session::builder(0).buffer(1 << 16).start().unwrap();
+    let target = Session::builder(1).tcp("127.0.0.1:0").buffer(1 << 16);
+    let target = target.progress(Progress::Manual).start().unwrap();
+    let address = hmc_std::Address::Tcp(target.tcp_addr().unwrap());
+    let peer = source.connect_with(1, &address, ConnType::Tcp, limit).unwrap();
+    let program = env!("CARGO_BIN_EXE_actor");
+    let killed = Actor::session(program, "rank=2 tcp=127.0.0.1:0 buffer=65536");
+    source.connect_with(2, &killed.address(), ConnType::Tcp, limit).unwrap();
+    let op = peer.put_nb(0, 0, 64).unwrap();
+    ARMED.store(true, Ordering::Relaxed);
+    // The thread says then that a peer is lost.
+    let _ = killed.kill();
+    let begun = Instant::now();
+    let e = peer.wait_within(op, limit).unwrap_err();
+    assert!(e.to_string().contains("this session's thread ended by a panic"), "{e}");
+    assert!(begun.elapsed() < limit, "it ended by its deadline");
+    let e = peer.put(0, 0, 64).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PeerDead);
+    assert!(e.to_string().contains("the subscriber of the test panics"), "{e}");
+    let e = source.put(1, 0, 0, 64).unwrap_err();
+    assert!(e.to_string().contains("this session's thread ended by a panic"), "{e}");
+    assert!(!source.check_conn(1));
+    drop(source);
+}
