@@ -1,17 +1,19 @@
 //! Waiting for several operations: for all of them, or for whichever ends first.
 //!
-//! [`Communicator::wait_any`] watches the sockets of all links concerned and a bell of its own: whoever else reads an
-//! answer (a leader, the background thread) rings it. No look is repeated for want of a signal.
+//! [`Communicator::wait_any`] watches the sockets of the links concerned and a bell of its own: whoever else reads an
+//! answer (a leader, the background thread) rings it. No look is repeated for want of a signal. What a wait needs is kept
+//! for the next one, so that it allocates nothing but the first time.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration as NanoDuration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::clock;
 use crate::communicator::Communicator;
+use crate::config::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::OpId;
 use crate::peer::Peer;
@@ -76,12 +78,22 @@ impl Drop for Armed<'_> {
     }
 }
 
+/// Sockets that one wait watches at most, and its bell. Answers on others are read by the background thread, which rings.
+const WATCHED: usize = 128;
+/// How long a wait sleeps at most that cannot watch all sockets, where no thread but it reads them.
+const UNWATCHED_NAP: NanoDuration = NanoDuration::from_millis(1);
+
 /// Sleeps until the bell rings, a socket is ready, or the time of an operation or of the caller has come.
 fn sleep(peers: &[(Peer, OpId)], bell: &Bell, deadline: Instant) {
     let mut until = deadline;
-    let mut fds = Vec::with_capacity(peers.len().saturating_add(1));
-    fds.push(PollFd::new(&bell.0, PollFlags::IN));
+    let mut fds: heapless::Vec<PollFd<'_>, WATCHED> = heapless::Vec::new();
+    let _ = fds.push(PollFd::new(&bell.0, PollFlags::IN));
+    let mut last = None;
     for (peer, _) in peers {
+        // Operations of one peer often stand side by side: one look at it is enough.
+        if last.replace(peer.link.serial) == Some(peer.link.serial) {
+            continue;
+        }
         let (interest, earliest) = {
             let mut data = peer.link.data();
             (data.port().interest(), data.lane().next_deadline())
@@ -91,13 +103,65 @@ fn sleep(peers: &[(Peer, OpId)], bell: &Bell, deadline: Instant) {
         flags.set(PollFlags::IN, interest.read);
         flags.set(PollFlags::OUT, interest.write);
         let socket = peer.link.data_socket().filter(|_| !flags.is_empty());
-        if let Some(fd) = socket.and_then(|s| s.fd()) {
-            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        if let Some(fd) = socket.and_then(|s| s.fd())
+            && fds.push(PollFd::from_borrowed_fd(fd, flags)).is_err()
+            && peer.shared.config.progress == Progress::Manual
+        {
+            until = until.min(clock::now().after(UNWATCHED_NAP));
         }
     }
     let timeout = clock::timespec(clock::left(until));
     // EINTR is one more reason to look again.
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+}
+
+/// What a wait needs beside its operations.
+#[derive(Debug)]
+struct Wait {
+    bell: Arc<Bell>,
+}
+
+/// What waits have left behind for the next ones.
+#[derive(Debug)]
+pub(crate) struct Waits(Mutex<heapless::Vec<Box<Room>, KEPT>>);
+
+/// How many are kept: threads that wait at the same time and allocate nothing.
+const KEPT: usize = 16;
+
+/// The operations that a wait looks at, with their peers, and what it sleeps with, once it has to.
+#[derive(Debug, Default)]
+struct Room {
+    peers: Vec<(Peer, OpId)>,
+    wait: Option<Wait>,
+}
+
+impl Waits {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(heapless::Vec::new()))
+    }
+
+    /// Never waits: what another thread is just taking or leaving is made anew.
+    fn take(&self) -> Box<Room> {
+        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
+        kept.unwrap_or_default()
+    }
+
+    fn leave(&self, mut room: Box<Room>) {
+        room.peers.clear();
+        if let Ok(mut kept) = self.0.try_lock() {
+            let _ = kept.push(room);
+        }
+    }
+}
+
+impl Room {
+    fn wait(&mut self) -> Result<(&[(Peer, OpId)], &Wait)> {
+        let wait = match &mut self.wait {
+            Some(wait) => wait,
+            place => place.insert(Wait { bell: Bell::new()? }),
+        };
+        Ok((&self.peers, wait))
+    }
 }
 
 impl Communicator {
@@ -133,18 +197,28 @@ impl Communicator {
         if ops.is_empty() {
             return Err(Error::config("wait_any needs at least one operation"));
         }
+        let mut room = self.shared.waits.take();
+        let ended = self.wait_any_in(ops, timeout, &mut room);
+        self.shared.waits.leave(room);
+        ended
+    }
+
+    fn wait_any_in(
+        &self,
+        ops: &[OpId],
+        timeout: Duration,
+        room: &mut Room,
+    ) -> Result<(usize, Result<u64>)> {
         let mut vigil = self.shared.until(timeout).vigil();
         let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
-        let mut peers = Vec::with_capacity(ops.len());
         for (i, op) in ops.iter().enumerate() {
             match self.peer_of(*op) {
-                Ok(peer) => peers.push((peer, *op)),
+                Ok(peer) => room.peers.push((peer, *op)),
                 Err(e) => return Ok((i, Err(e))),
             }
         }
-        let mut bell = None;
         loop {
-            for (i, (peer, op)) in peers.iter().enumerate() {
+            for (i, (peer, op)) in room.peers.iter().enumerate() {
                 if peer.test(*op)? {
                     return Ok((i, peer.wait(*op)));
                 }
@@ -155,14 +229,11 @@ impl Communicator {
                 std::hint::spin_loop();
                 continue;
             }
-            let bell = match &bell {
-                Some(bell) => bell,
-                None => bell.insert(Bell::new()?),
-            };
-            if let Some(armed) = Armed::put(&peers, bell) {
-                sleep(&peers, bell, vigil.nap_until());
+            let (peers, wait) = room.wait()?;
+            if let Some(armed) = Armed::put(peers, &wait.bell) {
+                sleep(peers, &wait.bell, vigil.nap_until());
                 drop(armed);
-                bell.hush();
+                wait.bell.hush();
             }
         }
     }

@@ -11,6 +11,7 @@ use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
 use crate::accept::Pending;
+use crate::any::Waits;
 use crate::clock;
 use crate::config::{Config, Progress};
 use crate::doors::Doors;
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) links: Links,
     /// A link is over and was not retired since.
     ended: AtomicBool,
+    /// What calls of `wait_any` leave behind for the next ones.
+    pub(crate) waits: Waits,
     /// Why peers that are gone went.
     departed: Mutex<BTreeMap<Rank, String>>,
     /// How much cannot be given back yet.
@@ -136,6 +139,7 @@ impl Shared {
             plane: Mutex::new(parts.plane),
             links: Links::default(),
             ended: AtomicBool::new(false),
+            waits: Waits::new(),
             departed: Mutex::default(),
             tally: Arc::default(),
             next_serial: AtomicU32::new(1),

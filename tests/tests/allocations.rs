@@ -28,7 +28,7 @@ fn abroad(actor: &mut Actor, work: impl FnOnce()) -> u64 {
     ask().saturating_sub(b).saturating_sub(b.saturating_sub(a))
 }
 
-fn all_kinds(peer: &Peer, rounds: u32) {
+fn all_kinds(session: &Session, peer: &Peer, rounds: u32) {
     let copies: Vec<Copy> = (0..8u32)
         .map(|n| {
             let at = u64::from(n) * 8192;
@@ -53,6 +53,18 @@ fn all_kinds(peer: &Peer, rounds: u32) {
         || {
             let op = peer.post_batch(&batch).unwrap();
             peer.wait(op).unwrap();
+        },
+        rounds / 4,
+    );
+    measured("put by rank", || session.put(1, 0, 64, 64).unwrap(), rounds);
+    measured(
+        "put_nb and wait_any",
+        || {
+            let (a, b) =
+                (peer.put_nb(0, 0, 300).unwrap(), peer.get_nb(4096, 4096, 70_000).unwrap());
+            let (first, done) = session.wait_any(&[a, b], LONG).unwrap();
+            done.unwrap();
+            session.wait(if first == 0 { b } else { a }).unwrap();
         },
         rounds / 4,
     );
@@ -98,8 +110,8 @@ fn the_data_path_allocates_nothing_in_either_process() {
         let mut actor = Actor::session(ACTOR, &settings);
         let session = Session::builder(0).buffer(BUFFER).start().unwrap();
         let peer = session.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        all_kinds(&peer, 200);
-        let n = abroad(&mut actor, || all_kinds(&peer, ROUNDS));
+        all_kinds(&session, &peer, 200);
+        let n = abroad(&mut actor, || all_kinds(&session, &peer, ROUNDS));
         assert!(n <= 8, "{via:?}: {n} allocations in the target's process");
         println!("allocations_of_the_target_{via:?} {n}");
         let mapped = session.allocate(1 << 20).unwrap();
