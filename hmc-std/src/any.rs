@@ -57,7 +57,7 @@ impl<'a> Armed<'a> {
             // What it replaces may be a waker: dropped outside the lock.
             let waker = Notice::Own(Arc::clone(bell));
             let mut data = peer.link.data();
-            let busy = data.has_work() || data.lane().test(op.op) != Ok(false);
+            let busy = data.has_work() || data.test(op.op) != Ok(false);
             let left = if busy { Some(waker) } else { data.set_waker(op.op, waker) };
             drop(data);
             drop(left);

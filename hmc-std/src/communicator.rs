@@ -42,6 +42,12 @@ impl Communicator {
         self.shared.config.rank
     }
 
+    /// Deadline of blocking calls and operations that are given none of their own.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.shared.config.deadline
+    }
+
     /// Connects to `rank` at `address`, over the best transport that both ends have. Returns when
     /// both ends can transfer.
     ///

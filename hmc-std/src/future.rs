@@ -5,8 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hmc_core::lane::Transfer;
 use hmc_core::slots;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::Hold;
 use crate::memory::Span;
@@ -22,6 +24,8 @@ use crate::wakers::Notice;
 pub struct OpFuture {
     peer: Peer,
     op: Option<slots::OpId>,
+    /// What is to be begun when there is room.
+    later: Option<Box<(Transfer, Hold)>>,
 }
 
 fn poll_op(peer: &Peer, op: slots::OpId, cx: &Context<'_>) -> Poll<Result<(slots::Outcome, Hold)>> {
@@ -45,16 +49,35 @@ fn poll_op(peer: &Peer, op: slots::OpId, cx: &Context<'_>) -> Poll<Result<(slots
 
 impl OpFuture {
     pub(crate) fn new(peer: Peer, op: slots::OpId) -> Self {
-        Self { peer, op: Some(op) }
+        Self { peer, op: Some(op), later: None }
     }
 
-    /// The operation's name; to wait for it by name, see [`OpFuture::into_id`].
+    /// One that is to be begun.
+    pub(crate) fn later(peer: Peer, t: Transfer, hold: Hold) -> Self {
+        Self { peer, op: None, later: Some(Box::new((t, hold))) }
+    }
+
+    /// Begins it, if that is to be done and there is room. Whether it was begun.
+    pub(crate) fn begin(&mut self) -> Result<bool> {
+        let Some(later) = &self.later else { return Ok(true) };
+        let (t, hold) = &**later;
+        let hold = Hold { region: hold.region.clone(), ..Hold::default() };
+        let deadline = clock::deadline_in(self.peer.shared.config.deadline);
+        let Some(posted) = self.peer.try_post(t, deadline, hold) else { return Ok(false) };
+        self.later = None;
+        self.op = Some(posted.map_err(|e| e.with_peer(self.peer.rank()))?);
+        self.peer.link.hand_over();
+        Ok(true)
+    }
+
+    /// The operation's name, once it was begun; to wait for it by name, see [`OpFuture::into_id`].
     #[must_use]
     pub fn id(&self) -> Option<OpId> {
         self.op.map(|op| self.peer.name(op))
     }
 
-    /// The operation by its name again: it is not abandoned. `None` when its result was given.
+    /// The operation by its name again: it is not abandoned. `None` when its result was given, or when it was not begun for
+    /// lack of room: then it never will be.
     #[must_use]
     pub fn into_id(mut self) -> Option<OpId> {
         let id = self.id();
@@ -67,6 +90,15 @@ impl Future for OpFuture {
     type Output = Result<u64>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.later.is_some() {
+            self.peer.shared.check_process()?;
+            // First the waker: room that comes meanwhile is found, or wakes.
+            self.peer.shared.wakers.start();
+            self.peer.link.wake_for_room(cx.waker());
+            if !self.begin()? {
+                return Poll::Pending;
+            }
+        }
         let Some(op) = self.op else {
             return Poll::Ready(Err(Error::new(ErrorKind::Stale, "polled after it was done")));
         };

@@ -33,4 +33,17 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         self.earliest = earliest;
         None
     }
+
+    /// The first operation at place `from` or later that has ended, has passed its fence and was not waited for.
+    #[must_use]
+    pub fn next_ended(&self, from: u16) -> Option<OpId> {
+        let places = (0..NONE).zip(self.entries.as_ref()).skip_while(|(index, _)| *index < from);
+        for (index, slot) in places {
+            let op = OpId { index, generation: slot.generation };
+            if self.outcome(op).is_ok_and(|o| o.is_some_and(|o| o.fenced)) {
+                return Some(op);
+            }
+        }
+        None
+    }
 }

@@ -1,5 +1,6 @@
 //! The data half of a link: the core's lane over a port, and what its operations hold.
 
+pub(crate) mod ended;
 mod now;
 
 use std::collections::VecDeque;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use hmc_core::lane::{Lane, LaneError, Transfer};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
-use hmc_core::slots::{OpId, Outcome, Slot, Stale};
+use hmc_core::slots::{OpId, Slot, Stale};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::window::Life;
@@ -22,6 +23,7 @@ use crate::memory::{Region, Span};
 use crate::transport::Port;
 use crate::transport::stream::Down;
 use crate::wakers::Notice;
+use ended::Ended;
 
 /// A window that this end exposed or knows, by the user's label.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +44,7 @@ fn retire(word: &SlotWord, op: OpId) {
 pub(crate) struct DataState {
     lane: Lane<Port, Box<[Slot]>>,
     holds: Box<[Hold]>,
+    ended: Ended,
     /// One word an operation, shared with those who wait: they look at it without the lock.
     words: Arc<[SlotWord]>,
     feeding: VecDeque<OpId>,
@@ -66,6 +69,7 @@ impl DataState {
         Self {
             lane: Lane::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
             holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
+            ended: Ended::default(),
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
             feeding: VecDeque::with_capacity(slots),
             attached,
@@ -88,6 +92,11 @@ impl DataState {
 
     pub(crate) fn lane(&mut self) -> &mut Lane<Port, Box<[Slot]>> {
         &mut self.lane
+    }
+
+    /// Withdraws an operation.
+    pub(crate) fn cancel(&mut self, op: OpId) -> Result<(), Stale> {
+        self.lane.cancel(op).or_else(|stale| self.test(op).map(drop).map_err(|_| stale))
     }
 
     pub(crate) fn words(&self) -> Arc<[SlotWord]> {
@@ -211,7 +220,8 @@ impl DataState {
         if let Some(region) = &hold.region {
             self.learn(region);
         }
-        match self.lane.post(t, deadline) {
+        let posted = self.with_room(|lane| lane.post(t, deadline));
+        match posted {
             Ok(op) => {
                 self.arm(op);
                 if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
@@ -253,7 +263,8 @@ impl DataState {
             self.learn(region);
         }
         let parts = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        match self.lane.begin_batch(parts, deadline) {
+        let begun = self.with_room(|lane| lane.begin_batch(parts, deadline));
+        match begun {
             Ok(op) => {
                 self.arm(op);
                 if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
@@ -386,37 +397,6 @@ impl DataState {
             if after.is_full() {
                 return;
             }
-        }
-    }
-
-    /// Takes the outcome of an operation, with what it still holds.
-    pub(crate) fn take(&mut self, op: OpId) -> Result<Option<(Outcome, Hold)>, Stale> {
-        let Some(outcome) = self.lane.try_wait(op)? else {
-            return Ok(None);
-        };
-        if !outcome.fenced {
-            return Ok(Some((outcome, Hold::default())));
-        }
-        if let Some(word) = self.words.get(usize::from(op.index)) {
-            retire(word, op);
-        }
-        let hold = self.holds.get_mut(usize::from(op.index)).map(std::mem::take);
-        Ok(Some((outcome, hold.unwrap_or_default())))
-    }
-
-    /// Nobody will take the outcome of an operation. What it holds goes at its fence; when it has
-    /// passed that, now.
-    pub(crate) fn abandon(&mut self, op: OpId, after: &mut Aftermath) {
-        let over = self.lane.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
-        if self.lane.abandon(op).is_err() || !over {
-            return;
-        }
-        // No event follows: the slot is free already.
-        if let Some(word) = self.words.get(usize::from(op.index)) {
-            retire(word, op);
-        }
-        if let Some(hold) = self.holds.get_mut(usize::from(op.index)) {
-            after.keep(std::mem::take(hold));
         }
     }
 

@@ -40,6 +40,7 @@ impl Link {
         let mut after = Aftermath::default();
         self.data().die(eof, &mut after);
         self.follow_up(&mut after);
+        self.room.wake(&self.owner);
         // Pairs with the one in `at_relay`: we find a message that begins, or its turn finds the link dead.
         fence(Ordering::SeqCst);
         self.run_relay();

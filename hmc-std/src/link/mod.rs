@@ -12,6 +12,7 @@ mod end;
 mod kept;
 mod parts;
 pub(crate) mod relay;
+mod room;
 mod schedule;
 pub(crate) mod several;
 mod ucx;
@@ -72,6 +73,7 @@ pub(crate) struct Link {
     /// Of callers that wait for several links.
     pub(crate) bells: several::Bells,
     relay: relay::Relay,
+    room: room::Room,
     life: AtomicU8,
     queued: AtomicBool,
     reason: OnceLock<String>,
@@ -125,6 +127,7 @@ impl Link {
             baton: Baton::new(),
             bells: several::Bells::default(),
             relay: relay::Relay::default(),
+            room: room::Room::default(),
             life: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             reason: OnceLock::new(),
@@ -407,6 +410,7 @@ impl Link {
             }
             if after.finished {
                 self.baton.notify();
+                self.room.wake(&self.owner);
             }
             let more = after.is_full();
             after.release(&self.owner);

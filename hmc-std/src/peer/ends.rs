@@ -16,6 +16,14 @@ use hmc_core::work::{CompleteWhen, Opcode};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
+/// A transfer that is to be begun.
+pub(super) enum Begun {
+    /// It is over, under that name.
+    Over(OpId),
+    /// It has to be posted.
+    Not(Transfer),
+}
+
 /// Where the offsets of a transfer begin. Known to the compiler for each caller: what the small copies cost is counted in
 /// nanoseconds.
 pub(super) trait Ends {
@@ -114,21 +122,44 @@ pub(super) trait Ends {
         Ok(Transfer { opcode: code, when: CompleteWhen::Visible, local, remote })
     }
 
+    #[inline]
     fn begin(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpId> {
+        self.begin_by(code, lo, ro, len, self.peer().deadline())
+    }
+
+    #[inline]
+    fn begin_by(
+        &self,
+        code: Opcode,
+        lo: u64,
+        ro: u64,
+        len: u64,
+        timeout: Duration,
+    ) -> Result<OpId> {
+        let t = match self.begin_now(code, lo, ro, len)? {
+            Begun::Over(op) => return Ok(op),
+            Begun::Not(t) => t,
+        };
+        let peer = self.peer();
+        let op = peer.post(&t, peer.shared.until(timeout), self.hold())?;
+        // Nobody waits yet: what this thread did not finish goes on in the background.
+        peer.link.hand_over();
+        Ok(peer.name(op))
+    }
+
+    /// Does a small copy into mapped memory; gives what else has to be posted.
+    #[inline(always)]
+    fn begin_now(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<Begun> {
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         let peer = self.peer();
         // A small copy into mapped memory is over at once.
         if peer.link.life() == Life::Ready
             && let Some(op) = data.begin_now(self.region(), code, local, remote)
         {
-            return Ok(peer.name(op));
+            return Ok(Begun::Over(peer.name(op)));
         }
         drop(data);
-        let t = Transfer { opcode: code, when: CompleteWhen::Visible, local, remote };
-        let op = peer.post(&t, peer.until(), self.hold())?;
-        // Nobody waits yet: what this thread did not finish goes on in the background.
-        peer.link.hand_over();
-        Ok(peer.name(op))
+        Ok(Begun::Not(Transfer { opcode: code, when: CompleteWhen::Visible, local, remote }))
     }
 
     fn list(&self, direction: Direction, copies: &[Copy]) -> Result<Batch> {

@@ -1,7 +1,7 @@
 //! Transfers in other shapes: as futures, as lists, as pipelines.
 
 use super::Peer;
-use super::ends::Ends as _;
+use super::ends::{Begun, Ends as _};
 use super::transfer::opcode;
 use crate::batch::{Batch, Copy, Direction};
 use crate::clock;
@@ -20,12 +20,23 @@ use std::num::NonZeroU64;
 const FENCE_MS: u64 = 200;
 
 impl Peer {
-    /// A put as a future. Any executor will do; dropping it abandons the operation, which runs on.
+    /// A put as a future. Any executor will do; dropping it abandons the operation, which runs on. While there is no room
+    /// for it the future is pending, and begins it when it is polled and there is some; dropped before, nothing was begun.
     ///
     /// # Errors
-    /// As [`Peer::put_nb`].
+    /// As [`Peer::put_nb`], but nothing is waited for.
     pub fn put_async(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpFuture> {
-        Ok(OpFuture::new(self.clone(), self.put_nb(local_offset, remote_offset, len)?.op))
+        self.begin_async(Opcode::Put, local_offset, remote_offset, len)
+    }
+
+    fn begin_async(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpFuture> {
+        let t = match self.begin_now(code, lo, ro, len)? {
+            Begun::Over(op) => return Ok(OpFuture::new(self.clone(), op.op)),
+            Begun::Not(t) => t,
+        };
+        let mut future = OpFuture::later(self.clone(), t, self.hold());
+        future.begin()?;
+        Ok(future)
     }
 
     /// A get as a future; see [`Peer::put_async`].
@@ -33,7 +44,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put_nb`].
     pub fn get_async(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpFuture> {
-        Ok(OpFuture::new(self.clone(), self.get_nb(local_offset, remote_offset, len)?.op))
+        self.begin_async(Opcode::Get, local_offset, remote_offset, len)
     }
 
     /// An operation that was begun, as a future. Its name can still be asked and cancelled, but not waited for: the future

@@ -75,6 +75,12 @@ impl Peer {
         self.link.peer
     }
 
+    /// Deadline of the session's calls and operations that are given none of their own.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.shared.config.deadline
+    }
+
     /// The peer's address on its control connection, when that is TCP; `None` over a local socket. For a peer that dialed, the
     /// port is the connection's, not one on which it listens.
     #[must_use]

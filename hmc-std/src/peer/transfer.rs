@@ -7,12 +7,14 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::DataState;
+use crate::link::data::ended::MAX_UNASKED;
 use crate::link::{Link, Watch, bump};
 use crate::op::OpId;
 use crate::transport::Port;
 use crate::until::Until;
 use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::slots::{self, Outcome};
+use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::work::Opcode;
 use std::time::Duration;
@@ -97,6 +99,17 @@ impl Peer {
         self.submit(t.opcode, until, hold, |data, hold| data.post(t, until.at, hold))
     }
 
+    /// As [`Peer::post`] if there is room now; `None` when there is none.
+    pub(crate) fn try_post(
+        &self,
+        t: &Transfer,
+        deadline: Instant,
+        hold: Hold,
+    ) -> Option<Result<slots::OpId>> {
+        let mut hold = Some(hold);
+        self.attempt(t.opcode, &mut hold, &mut |data, hold| data.post(t, deadline, hold))
+    }
+
     pub(super) fn submit(
         &self,
         code: Opcode,
@@ -109,42 +122,59 @@ impl Peer {
             -> std::result::Result<slots::OpId, (LaneError<PostError>, Hold)>,
     ) -> Result<slots::OpId> {
         let mut hold = Some(hold);
-        let mut once = |link: &Link| {
-            if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
-                return Some(Err(e));
-            }
-            let mut after = Aftermath::default();
-            let (result, why) = {
-                let mut data = link.data();
-                let r = attempt(&mut data, hold.take().unwrap_or_default());
-                let mut why = None;
-                if r.is_ok() {
-                    data.count(code);
-                    if !data.can_wait() {
-                        data.pump(&mut after);
-                    }
-                    link.settle_data(&mut data);
-                } else if let Port::Ucx(port) = data.port() {
-                    why = port.take_refusal();
-                }
-                (r, why)
-            };
-            link.follow_up(&mut after);
-            match result {
-                Ok(op) => Some(Ok(op)),
-                Err((LaneError::Busy, back)) => {
-                    hold = Some(back);
-                    None
-                }
-                Err((e, _)) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
-            }
-        };
         let op = self
             .link
-            .drive(Watch::Data, until, &mut once)
+            .drive(Watch::Data, until, |_| self.attempt(code, &mut hold, &mut attempt))
             .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
+    }
+
+    /// Posts if there is room; `None` when there is none.
+    fn attempt(
+        &self,
+        code: Opcode,
+        hold: &mut Option<Hold>,
+        attempt: &mut impl FnMut(
+            &mut DataState,
+            Hold,
+        )
+            -> std::result::Result<slots::OpId, (LaneError<PostError>, Hold)>,
+    ) -> Option<Result<slots::OpId>> {
+        let link = &self.link;
+        if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
+            return Some(Err(e));
+        }
+        let mut after = Aftermath::default();
+        let (result, why, many_unasked) = {
+            let mut data = link.data();
+            let r = attempt(&mut data, hold.take().unwrap_or_default());
+            let mut why = None;
+            if r.is_ok() {
+                data.count(code);
+                if !data.can_wait() {
+                    data.pump(&mut after);
+                }
+                link.settle_data(&mut data);
+            } else if let Port::Ucx(port) = data.port() {
+                why = port.take_refusal();
+            }
+            (r, why, data.has_many_unasked())
+        };
+        link.follow_up(&mut after);
+        match result {
+            Ok(op) => Some(Ok(op)),
+            // Whatever runs makes room when it ends.
+            Err((LaneError::Busy, back)) => {
+                *hold = Some(back);
+                None
+            }
+            Err((LaneError::Full { .. }, back)) if !many_unasked => {
+                *hold = Some(back);
+                None
+            }
+            Err((e, _)) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
+        }
     }
 
     fn refused(&self, e: LaneError<PostError>) -> Error {
@@ -152,8 +182,8 @@ impl Peer {
             LaneError::Full { limit } => Error::new(
                 ErrorKind::Full,
                 format!(
-                    "{limit} operations to this peer were posted and not waited for, which is the \
-                     limit; wait for some, or start the session with more slots (at most 1024)"
+                    "{limit} operations to this peer run, and {MAX_UNASKED} have ended that nobody waited for, \
+                     which is the limit; wait for some"
                 ),
             ),
             LaneError::Length { local, remote } => Error::new(
@@ -210,12 +240,22 @@ impl Peer {
     }
 
     /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
-    /// until it is done. Waits for room when the transport has none.
+    /// until it is done. While as many operations run as the session has slots, or the transport has no room, it waits
+    /// until one has ended. Up to 65,536 more may have ended without being waited for.
     ///
     /// # Errors
-    /// `Range`; `Full` when too many operations were posted and not waited for; `PeerDead`.
+    /// `Range`; `PeerDead`; `DeadlineExceeded` after the session's deadline or `Interrupted` when there was no room; `Full`
+    /// when too many have ended that nobody waited for.
     pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
         self.begin(Opcode::Put, local_offset, remote_offset, len)
+    }
+
+    /// Begins a put or a get, as [`Peer::put_nb`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`Peer::put_nb`].
+    pub fn begin_within(&self, direction: Direction, c: Copy, timeout: Duration) -> Result<OpId> {
+        self.begin_by(opcode(direction), c.local_offset, c.remote_offset, c.len, timeout)
     }
 
     /// Begins a get and returns at once, with its name.
@@ -269,7 +309,7 @@ impl Peer {
     /// `Stale`.
     pub fn test(&self, op: OpId) -> Result<bool> {
         self.check_name(op)?;
-        let ended = |link: &Link| link.data().lane().test(op.op);
+        let ended = |link: &Link| link.data().test(op.op);
         let stale = |_| Error::new(ErrorKind::Stale, "already waited for").with_op(op);
         if ended(&self.link).map_err(stale)? {
             return Ok(true);
@@ -288,7 +328,7 @@ impl Peer {
         let mut after = Aftermath::default();
         let r = {
             let mut data = self.link.data();
-            let r = data.lane().cancel(op.op);
+            let r = data.cancel(op.op);
             data.pump(&mut after);
             self.link.settle_data(&mut data);
             r

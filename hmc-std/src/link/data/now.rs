@@ -52,7 +52,7 @@ impl DataState {
         remote: RemoteSlice,
     ) -> Option<OpId> {
         let slots = self.lane.slots();
-        let has_room = slots.in_use() < slots.capacity();
+        let has_room = slots.in_use() < slots.capacity() || self.free_slots();
         if !has_room || !self.transfer_now(region, opcode, local, remote) {
             return None;
         }

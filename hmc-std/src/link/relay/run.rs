@@ -298,7 +298,7 @@ fn collect(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
                 return true;
             }
             let mut data = link.data();
-            let fenced = data.lane().outcome(*op).map(|o| o.is_some_and(|o| o.fenced));
+            let fenced = data.outcome(*op).map(|o| o.is_some_and(|o| o.fenced));
             if fenced == Ok(false) {
                 return true;
             }
@@ -341,7 +341,7 @@ fn withdraw(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
             run.failed = run.failed.or(Some(Failure::Cancelled));
             for (op, _) in &run.flying {
                 // A stale one is found when it is collected.
-                let _ = data.lane().cancel(*op);
+                let _ = data.cancel(*op);
             }
         }
         data.pump(&mut after);

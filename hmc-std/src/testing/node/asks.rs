@@ -371,7 +371,7 @@ fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
             }
             let (outcome, free) = {
                 let mut data = peer.link.data();
-                let outcome = data.lane().outcome(op.op);
+                let outcome = data.outcome(op.op);
                 (outcome, !data.port().uses_local(op.op))
             };
             match outcome {

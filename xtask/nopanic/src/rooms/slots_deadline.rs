@@ -8,6 +8,7 @@ pub(crate) fn call() {
     let mut s = Slots::new(any(&mut storage[..]));
     done(&mut s);
     done(Slots::next_deadline(&s));
+    done(Slots::next_ended(&s, any(0)));
     done(Slots::next_expired(&mut s, now(), any(0)));
     done(&mut s);
 }

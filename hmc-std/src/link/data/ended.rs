@@ -1,0 +1,109 @@
+//! Operations that have ended: who asks takes their outcome. While nobody has asked, an outcome uses its operation's slot;
+//! when slots are short, outcomes move to a table beside them, under their names.
+
+use std::collections::HashMap;
+
+use hmc_core::lane::{Lane, LaneError};
+use hmc_core::slots::{OpId, Outcome, Slot, Stale};
+use hmc_core::transport::ErrorKind as PostError;
+
+use super::{DataState, retire};
+use crate::link::aftermath::{Aftermath, Hold};
+use crate::transport::Port;
+
+/// Outcomes that nobody has asked for, beside those in slots, at the most.
+pub(crate) const MAX_UNASKED: usize = 1 << 16;
+
+/// Outcomes that have left their slots, with what the operations still hold.
+#[derive(Debug, Default)]
+pub(super) struct Ended(HashMap<OpId, (Outcome, Hold)>);
+
+impl DataState {
+    /// Takes the outcome of an operation, with what it still holds.
+    pub(crate) fn take(&mut self, op: OpId) -> Result<Option<(Outcome, Hold)>, Stale> {
+        let outcome = match self.lane.try_wait(op) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return Ok(None),
+            Err(stale) => return self.ended.0.remove(&op).map(Some).ok_or(stale),
+        };
+        if !outcome.fenced {
+            return Ok(Some((outcome, Hold::default())));
+        }
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            retire(word, op);
+        }
+        let hold = self.holds.get_mut(usize::from(op.index)).map(std::mem::take);
+        Ok(Some((outcome, hold.unwrap_or_default())))
+    }
+
+    /// What became of an operation; `None` while it runs. Changes nothing.
+    pub(crate) fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+        self.lane.outcome(op).or_else(|stale| match self.ended.0.get(&op) {
+            Some((outcome, _)) => Ok(Some(*outcome)),
+            None => Err(stale),
+        })
+    }
+
+    /// Whether an operation has ended.
+    pub(crate) fn test(&self, op: OpId) -> Result<bool, Stale> {
+        self.outcome(op).map(|o| o.is_some())
+    }
+
+    /// Nobody will take the outcome of an operation. What it holds goes at its fence; when it has
+    /// passed that, now.
+    pub(crate) fn abandon(&mut self, op: OpId, after: &mut Aftermath) {
+        if let Some(hold) = self.let_go(op) {
+            after.keep(hold);
+        }
+    }
+
+    /// As [`DataState::abandon`]; gives what the operation held, if it has passed its fence.
+    pub(super) fn let_go(&mut self, op: OpId) -> Option<Hold> {
+        let over = self.lane.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
+        if self.lane.abandon(op).is_err() {
+            return self.ended.0.remove(&op).map(|(_, hold)| hold);
+        }
+        if !over {
+            return None;
+        }
+        // No event follows: the slot is free already.
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            retire(word, op);
+        }
+        self.holds.get_mut(usize::from(op.index)).map(std::mem::take)
+    }
+
+    /// Posts; again when all slots were used and some of their operations have ended.
+    pub(super) fn with_room(
+        &mut self,
+        mut post: impl FnMut(&mut Lane<Port, Box<[Slot]>>) -> Result<OpId, LaneError<PostError>>,
+    ) -> Result<OpId, LaneError<PostError>> {
+        let posted = post(&mut self.lane);
+        if matches!(posted, Err(LaneError::Full { .. })) && self.free_slots() {
+            return post(&mut self.lane);
+        }
+        posted
+    }
+
+    /// Moves outcomes that nobody has asked for out of their slots. Whether there were any.
+    #[cold]
+    pub(super) fn free_slots(&mut self) -> bool {
+        let mut from = 0;
+        let mut any = false;
+        while !self.has_many_unasked()
+            && let Some(op) = self.lane.slots().next_ended(from)
+        {
+            from = op.index.saturating_add(1);
+            if let Ok(Some(ended)) = self.take(op) {
+                self.ended.0.insert(op, ended);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Whether no more outcomes are kept beside the slots.
+    pub(crate) fn has_many_unasked(&self) -> bool {
+        self.ended.0.len() >= MAX_UNASKED
+    }
+}
