@@ -1,7 +1,8 @@
 //! One big transfer in pieces, so many of them in flight at a time.
 //!
 //! A [`Pipeline`] cuts, posts, waits and adds up; whoever drives it makes progress on the lane
-//! between calls of [`Pipeline::advance`]. Each piece is an operation of the lane. It says `Done` only
+//! between calls of [`Pipeline::advance`]. Each piece is an operation of the lane, posted through [`Operations`], so
+//! that an owner of the lane can keep the memory of each piece alive. It says `Done` only
 //! when all pieces are, and `fenced` only when none of them can touch memory any more.
 
 use core::num::NonZeroU64;
@@ -10,13 +11,64 @@ use heapless::Vec;
 
 use crate::chunks::{Chunks, LengthMismatch, Pair};
 use crate::lane::{Lane, LaneError, Transfer, failure_of};
-use crate::slots::{OpId, Slot};
+use crate::slots::{OpId, Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
 use crate::work::{CompleteWhen, Failure, Opcode};
 
 /// Most pieces in flight in one pipeline.
 pub const MAX_PIECES: usize = 64;
+
+/// Where a pipeline posts its pieces: a [`Lane`], or the owner of one, who keeps what each piece uses until its fence.
+pub trait Operations {
+    /// Why a transfer was refused.
+    type Error: TransportError;
+
+    /// Begins one piece; see [`Lane::post`].
+    ///
+    /// # Errors
+    /// As there.
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<Self::Error>>;
+
+    /// What became of a piece; see [`Lane::outcome`].
+    ///
+    /// # Errors
+    /// [`Stale`] for a piece that somebody else took.
+    fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale>;
+
+    /// Takes the outcome of a piece whose memory is free.
+    fn take(&mut self, op: OpId);
+
+    /// Withdraws a piece; see [`Lane::cancel`]. One that somebody else took is passed over.
+    fn cancel(&mut self, op: OpId);
+
+    /// Lets a piece run on, whose outcome nobody will take; see [`Lane::abandon`].
+    fn abandon(&mut self, op: OpId);
+}
+
+impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for Lane<T, S> {
+    type Error = T::Error;
+
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<T::Error>> {
+        Lane::post(self, t, deadline)
+    }
+
+    fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+        Lane::outcome(self, op)
+    }
+
+    fn take(&mut self, op: OpId) {
+        let _ = self.try_wait(op);
+    }
+
+    fn cancel(&mut self, op: OpId) {
+        let _ = Lane::cancel(self, op);
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        let _ = Lane::abandon(self, op);
+    }
+}
 
 /// Where a pipeline stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,11 +151,7 @@ impl Pipeline {
     /// Takes what is done and posts what there is room for. Never blocks; call again after progress
     /// on the lane while the answer is `Pending`, or `Failed` and not `fenced`. After a failure
     /// nothing more is posted and the pieces in flight are cancelled.
-    pub fn advance<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(
-        &mut self,
-        lane: &mut Lane<T, S>,
-        now: Instant,
-    ) -> Advance {
+    pub fn advance<O: Operations>(&mut self, lane: &mut O, now: Instant) -> Advance {
         self.collect(lane);
         if self.failure.is_none() {
             if self.is_complete() {
@@ -132,10 +180,10 @@ impl Pipeline {
 
     /// Gives it up: the pieces in flight run on, and the lane's events tell when their memory is
     /// free.
-    pub fn abandon<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(self, lane: &mut Lane<T, S>) {
+    pub fn abandon<O: Operations>(self, lane: &mut O) {
         for op in self.ops {
             // A stale piece was taken by somebody else, who knows.
-            let _ = lane.abandon(op);
+            lane.abandon(op);
         }
     }
 
@@ -157,7 +205,7 @@ impl Pipeline {
 
     /// Takes the pieces whose memory is free. Others stay, for their fence, even when their outcome
     /// is known.
-    fn collect<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
+    fn collect<O: Operations>(&mut self, lane: &mut O) {
         let Self { ops, bytes, failure, lost, .. } = self;
         ops.retain(|op| match lane.outcome(*op) {
             Ok(None) => true,
@@ -168,7 +216,7 @@ impl Pipeline {
                 if outcome.fenced {
                     *bytes = bytes.saturating_add(outcome.result.unwrap_or(0));
                     // Cannot be stale: its outcome was just read.
-                    let _ = lane.try_wait(*op);
+                    lane.take(*op);
                 }
                 !outcome.fenced
             }
@@ -180,7 +228,7 @@ impl Pipeline {
         });
     }
 
-    fn post<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
+    fn post<O: Operations>(&mut self, lane: &mut O) {
         while self.ops.len() < self.window {
             let idle = self.ops.is_empty();
             let mut bulk = self.bulk;
@@ -214,14 +262,14 @@ impl Pipeline {
         }
     }
 
-    fn withdraw<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>>(&mut self, lane: &mut Lane<T, S>) {
+    fn withdraw<O: Operations>(&mut self, lane: &mut O) {
         if self.withdrawn {
             return;
         }
         self.withdrawn = true;
         for op in &self.ops {
             // A stale piece is found by `collect`.
-            let _ = lane.cancel(*op);
+            lane.cancel(*op);
         }
         self.collect(lane);
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod ended;
 mod now;
+pub(crate) mod pieces;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,8 +91,9 @@ impl DataState {
         self.lane.transport_mut()
     }
 
-    pub(crate) fn lane(&mut self) -> &mut Lane<Port, Box<[Slot]>> {
-        &mut self.lane
+    /// To look at. What is posted goes through [`DataState::post`] and its kin, with what it holds.
+    pub(crate) fn lane(&self) -> &Lane<Port, Box<[Slot]>> {
+        &self.lane
     }
 
     /// Withdraws an operation.

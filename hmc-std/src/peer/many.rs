@@ -8,6 +8,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::OpFuture;
 use crate::link::aftermath::{Aftermath, Hold};
+use crate::link::data::pieces::Pieces;
 use crate::link::{Life, Link, Watch};
 use crate::op::OpId;
 use crate::until::Until;
@@ -165,12 +166,11 @@ impl Peer {
         let mut pipe = Pipeline::new(&whole, chunk, max_inflight, until.at)
             .map_err(|e| Error::new(ErrorKind::Length, e.to_string()))?;
         self.link.check_open()?;
-        self.link.data().learn(region);
         let mut step = |link: &Link| {
             let mut after = Aftermath::default();
             let advance = {
                 let mut data = link.data();
-                let advance = pipe.advance(data.lane(), clock::now());
+                let advance = pipe.advance(&mut Pieces { data: &mut data, region }, clock::now());
                 data.pump(&mut after);
                 link.settle_data(&mut data);
                 advance
@@ -188,8 +188,8 @@ impl Peer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => Err(self.failed(failure.into())),
             Err(stop) => {
-                // The buffer's pages live as long as the session; what still runs is harmless.
-                pipe.abandon(self.link.data().lane());
+                // What still runs holds the buffer's pages until its fence.
+                pipe.abandon(&mut Pieces { data: &mut self.link.data(), region });
                 Err(stop.error("a pipeline").with_peer(self.rank()))
             }
         }

@@ -1,0 +1,111 @@
+//! The pieces of a pipeline as operations of a link: each holds the region that it reads or writes until its fence.
+
+use hmc_core::lane::{LaneError, Transfer};
+use hmc_core::pipeline::Operations;
+use hmc_core::slots::{OpId, Outcome, Stale};
+use hmc_core::time::Instant;
+use hmc_core::transport::ErrorKind as PostError;
+
+use super::DataState;
+use crate::link::aftermath::Hold;
+use crate::memory::Region;
+
+/// Where a pipeline over `region` posts. Whoever makes it keeps a handle of the region of its own: what a piece holds is
+/// dropped under the link's lock, where no last handle may go.
+pub(crate) struct Pieces<'a> {
+    pub(crate) data: &'a mut DataState,
+    pub(crate) region: &'a Region,
+}
+
+impl Operations for Pieces<'_> {
+    type Error = PostError;
+
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<PostError>> {
+        let hold = Hold { region: Some(self.region.clone()), ..Hold::default() };
+        self.data.post(t, deadline, hold).map_err(|(e, _)| e)
+    }
+
+    fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+        self.data.outcome(op)
+    }
+
+    fn take(&mut self, op: OpId) {
+        let _ = self.data.take(op);
+    }
+
+    fn cancel(&mut self, op: OpId) {
+        let _ = self.data.cancel(op);
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        let _ = self.data.let_go(op);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use std::num::NonZeroU64;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::{Arc, Mutex};
+
+    use hmc_core::kinds::Rank;
+    use hmc_core::pipeline::{Advance, Pipeline};
+    use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+    use hmc_core::span::{Extent, Side};
+    use hmc_core::work::{CompleteWhen, Opcode};
+
+    use super::*;
+    use crate::link::aftermath::Aftermath;
+    use crate::memory::RegionTable;
+    use crate::node::inbox::Inbox;
+    use crate::transport::Port;
+    use crate::transport::stream::{StreamPort, StreamSetup};
+
+    const CHUNK: u64 = 1 << 20;
+    const LEN: u64 = 4 * CHUNK;
+
+    /// A link to a peer that reads nothing: what is posted stays under way.
+    fn stopped_peer() -> (DataState, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let stream = StreamPort::new(StreamSetup {
+            socket: Arc::new(OwnedFd::from(ours).into()),
+            peer: Rank(1),
+            local: false,
+            pid: None,
+            cma: false,
+            batched_acks: true,
+            windows: 8,
+            inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
+        });
+        (DataState::new(Port::Tcp(Box::new(stream)), 8, true, false), theirs)
+    }
+
+    #[test]
+    fn each_piece_holds_its_region_until_its_fence() {
+        let region = Arc::new(RegionTable::default()).allocate(LEN).unwrap();
+        let (mut data, _theirs) = stopped_peer();
+        let local = region.slice(0, LEN).unwrap();
+        let span = Extent::new(LEN).span(Side::Remote, 0, LEN).unwrap();
+        let remote = RemoteSlice { window: WindowId(0), epoch: Epoch(1), span };
+        let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
+        let chunk = NonZeroU64::new(CHUNK).unwrap();
+        let mut pipe = Pipeline::new(&t, chunk, 3, Instant::NEVER).unwrap();
+        let mut pieces = Pieces { data: &mut data, region: &region };
+        assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), Advance::Pending);
+        assert_eq!(pipe.in_flight(), 3);
+        let holders = |data: &DataState| data.holds.iter().filter(|h| h.region.is_some()).count();
+        assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
+        // A peer that is gone, and with it the pieces.
+        let mut after = Aftermath::default();
+        data.die(true, &mut after);
+        let none: std::sync::Weak<dyn crate::link::Owner> =
+            std::sync::Weak::<crate::shared::Shared>::new();
+        after.release(&none);
+        pipe.abandon(&mut Pieces { data: &mut data, region: &region });
+        assert_eq!(holders(&data), 0, "what was fenced is let go of");
+    }
+}
