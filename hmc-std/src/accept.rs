@@ -415,7 +415,7 @@ impl Shared {
             inbox,
         });
         Ok(match conn {
-            ConnType::Shm => Port::Shm(Box::new(ShmPort::new(stream)?)),
+            ConnType::Shm => Port::Shm(Box::new(ShmPort::new(stream, self.life.as_deref())?)),
             ConnType::Ucx => {
                 let port = UcxPort::new(stream, self.ucx()?, serial, near, &self.driver)?;
                 Port::Ucx(Box::new(port))

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak, mpsc};
 
 use hmc_core::kinds::{Incarnation, Rank};
+use hmc_mem::os::life::LifePage;
 
 use crate::clock;
 use crate::communicator::Communicator;
@@ -136,6 +137,7 @@ impl Prepared {
         if let Some(dir) = &config.uds_dir {
             doors.open(Listener::uds(dir, config.rank)?)?;
         }
+        let life = Arc::new(LifePage::new()?);
         let shared = Shared::new(Parts {
             config,
             driver: Arc::clone(&driver),
@@ -145,6 +147,7 @@ impl Prepared {
             host: host_id(),
             incarnation: Incarnation(clock::wall_nanos()),
             origin: Origin::here()?,
+            life: Some(Arc::clone(&life)),
             plane,
         });
         let weak = Arc::downgrade(&shared);
@@ -154,6 +157,11 @@ impl Prepared {
             .name(format!("hmc-{}", shared.config.rank))
             .spawn(move || {
                 let engine = Engine::new();
+                // As long as this thread lives. Without it, peers learn of our end by their sockets.
+                let held = life.hold();
+                if let Err(e) = &held {
+                    tracing::warn!(error = %e, "peers in shared memory cannot see at once that this process ends");
+                }
                 let _ = tell.send(());
                 engine.run(&weak, &driver);
             })

@@ -11,6 +11,8 @@ use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
 use crate::accept::Pending;
+use hmc_mem::os::life::LifePage;
+
 use crate::any::Waits;
 use crate::clock;
 use crate::config::{Config, Progress};
@@ -78,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) origin: Origin,
+    /// By which peers that map our memory see that this process has ended.
+    pub(crate) life: Option<Arc<LifePage>>,
     pub(crate) wakers: Arc<Wakers>,
     pub(crate) me: Weak<Shared>,
 }
@@ -96,6 +100,8 @@ pub(crate) struct Parts {
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
     pub(crate) origin: Origin,
+    /// Held by the session's thread.
+    pub(crate) life: Option<Arc<LifePage>>,
     pub(crate) plane: Option<Arc<Plane>>,
 }
 
@@ -152,6 +158,7 @@ impl Shared {
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             origin: parts.origin,
+            life: parts.life,
             wakers: Arc::default(),
             me: me.clone(),
         })

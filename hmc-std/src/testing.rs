@@ -123,7 +123,7 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         inbox: Arc::clone(&inbox),
     });
     let port = match wire {
-        Wire::Shm { .. } => Port::Shm(Box::new(ShmPort::new(stream)?)),
+        Wire::Shm { .. } => Port::Shm(Box::new(ShmPort::new(stream, None)?)),
         Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => Port::Tcp(Box::new(stream)),
     };
     Ok(End { port, inbox, table: Arc::default() })

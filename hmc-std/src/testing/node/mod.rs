@@ -176,6 +176,8 @@ impl Node {
             host: HostId(host),
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
             origin: crate::process::Origin::here()?,
+            // No thread holds it.
+            life: None,
             plane: None,
         });
         shared.news.count();

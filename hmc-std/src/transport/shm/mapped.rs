@@ -8,7 +8,9 @@ use hmc_core::region::{Epoch, RemoteSlice, WindowId};
 use hmc_core::span::{Side, Span as Range};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
+use hmc_mem::os::life::PeerLife;
 use hmc_mem::os::memfd::Mapping;
+use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::SharedError;
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
@@ -30,6 +32,14 @@ pub(super) struct Mapped {
     pub(super) file: File,
     pub(super) range: Range,
     pub(super) access: Access,
+}
+
+/// What a peer shares beside its windows.
+#[derive(Clone, Copy)]
+pub(super) struct PeerPages<'a> {
+    /// The words of its windows.
+    pub(super) words: &'a PeerWords,
+    pub(super) life: Option<&'a PeerLife>,
 }
 
 /// What tells one open file from all others: its device and its number there (fstat(2)).
@@ -98,7 +108,7 @@ pub(super) fn word_epoch(epoch: Epoch) -> u32 {
 #[inline]
 pub(super) fn copy_mapped(
     m: &Mapped,
-    words: &Mapping,
+    pages: PeerPages<'_>,
     region: &Region,
     opcode: Opcode,
     local: Range,
@@ -106,7 +116,7 @@ pub(super) fn copy_mapped(
     whole: u64,
 ) -> std::result::Result<(), Failure> {
     let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-    inside(m, words, needed, remote, |there| {
+    inside(m, pages, needed, remote, |there| {
         if opcode == Opcode::Get {
             m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
         } else {
@@ -118,18 +128,18 @@ pub(super) fn copy_mapped(
 /// Copies `bytes`, which are in no region, into a mapped window, inside the window's word.
 pub(super) fn write_mapped(
     m: &Mapped,
-    words: &Mapping,
+    pages: PeerPages<'_>,
     bytes: &[u8],
     remote: RemoteSlice,
 ) -> std::result::Result<(), Failure> {
-    inside(m, words, Access::WRITE, remote, |there| m.map.bytes().write_at(there, bytes))
+    inside(m, pages, Access::WRITE, remote, |there| m.map.bytes().write_at(there, bytes))
 }
 
 /// Does `copy` at the place of `remote` in a mapped window, inside the window's word.
 #[inline]
 fn inside(
     m: &Mapped,
-    words: &Mapping,
+    pages: PeerPages<'_>,
     needed: Access,
     remote: RemoteSlice,
     copy: impl FnOnce(Range) -> std::result::Result<(), SharedError>,
@@ -144,11 +154,15 @@ fn inside(
         .range
         .sub(Side::Remote, remote.span.offset(), remote.span.len())
         .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
-    let word = words.bytes().word(word_at(remote.window.index()));
-    let word = WindowWord::new(word.map_err(|_| Failure::Window(WindowFault::Unknown))?);
+    let word = pages.words.get(remote.window.index());
+    let word = WindowWord::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
     word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
     let copied = copy(there);
     word.leave();
+    // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
+    if pages.life.is_some_and(PeerLife::has_ended) {
+        return Err(Failure::PeerDead);
+    }
     copied.map_err(|_| Failure::UnknownRegion)
 }
 

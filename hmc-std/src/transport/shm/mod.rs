@@ -20,7 +20,9 @@ use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::error::MemError;
+use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::memfd::Mapping;
+use hmc_mem::os::words::PeerWords;
 use hmc_mem::word::WindowWord;
 
 use crate::error::{Error, Result};
@@ -33,7 +35,7 @@ use crate::transport::stream::{
 mod mapped;
 
 pub(crate) use mapped::ShmFence;
-use mapped::{File, Mapped, copy_mapped, word_at, word_epoch, write_mapped};
+use mapped::{File, Mapped, PeerPages, copy_mapped, word_at, word_epoch, write_mapped};
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -45,6 +47,8 @@ const BEAT_AT: u64 = 2048;
 const _: () = assert!(MAX_WINDOWS_PER_PEER * 8 <= 2048);
 /// The name under which the page itself travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
+/// The name under which a session's [`LifePage`] travels, before the page.
+const LIFE_ID: WindowId = WindowId(u64::MAX - 1);
 
 /// A transfer that is copied piece by piece.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +58,20 @@ struct Pending {
     remote: Range,
 }
 
+#[cold]
+fn no_descriptor(e: std::io::Error) -> Error {
+    Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
+}
+
 #[derive(Debug)]
 pub(crate) struct ShmPort {
     stream: StreamPort,
     /// Words of our windows, shared with the peer.
     page: Arc<Mapping>,
     /// Words of the peer's windows.
-    peer_page: Option<Mapping>,
+    peer_page: Option<PeerWords>,
+    /// Whether the peer's process has ended.
+    peer_life: Option<PeerLife>,
     remote: Vec<Option<Mapped>>,
     /// Windows whose pages could not be mapped here.
     unmappable: Vec<(WindowId, Epoch)>,
@@ -72,8 +83,15 @@ pub(crate) struct ShmPort {
 }
 
 impl ShmPort {
-    /// Takes over a stream over UDS and offers the peer the page of window words.
-    pub(crate) fn new(mut stream: StreamPort) -> Result<Self> {
+    /// Takes over a stream over UDS and offers the peer the page of window words, and before that the session's `life`.
+    pub(crate) fn new(mut stream: StreamPort, life: Option<&LifePage>) -> Result<Self> {
+        if let Some((word, fd)) = life.and_then(LifePage::offer) {
+            let mut frame = DataFrame::new(DataKind::Region, 0);
+            frame.window = LIFE_ID;
+            frame.offset = word.offset();
+            frame.total = PAGE_BYTES;
+            stream.offer(Offer { frame, fd: fd.try_clone_to_owned().map_err(no_descriptor)? });
+        }
         let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
             // A word of zeros would be an open window.
@@ -82,14 +100,13 @@ impl ShmPort {
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = PAGE_ID;
         frame.total = PAGE_BYTES;
-        let fd = page.fd()?.try_clone_to_owned().map_err(|e| {
-            Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
-        })?;
+        let fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
         stream.offer(Offer { frame, fd });
         Ok(Self {
             stream,
             page: Arc::new(page),
             peer_page: None,
+            peer_life: None,
             remote: Vec::new(),
             unmappable: Vec::new(),
             queue: VecDeque::new(),
@@ -127,6 +144,7 @@ impl ShmPort {
         }
         self.remote.clear();
         self.peer_page = None;
+        self.peer_life = None;
     }
 
     pub(crate) fn interest(&mut self) -> Interest {
@@ -159,7 +177,7 @@ impl ShmPort {
     /// Beats once, and says whether the peer has since the last call. `None` until both pages are
     /// there: heartbeats then travel as messages.
     pub(crate) fn beat(&mut self) -> Option<bool> {
-        let theirs = self.peer_page.as_ref()?.bytes().atomic_u64(BEAT_AT).ok()?;
+        let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
         let ours = self.page.bytes();
         let ours = ours.atomic_u64(BEAT_AT).ok()?;
         // Relaxed: a beat orders nothing.
@@ -174,8 +192,13 @@ impl ShmPort {
     }
 
     fn map(&mut self, a: Arrival) -> Result<()> {
+        if a.window == LIFE_ID {
+            self.peer_life = Some(PeerLife::map(a.fd, a.offset)?);
+            return Ok(());
+        }
         if a.window == PAGE_ID {
-            self.peer_page = Some(Mapping::map_peer(a.fd, PAGE_BYTES, 0, Access::all())?);
+            let page = Mapping::map_peer(a.fd, PAGE_BYTES, 0, Access::all())?;
+            self.peer_page = Some(PeerWords::new(page)?);
             return Ok(());
         }
         let index = usize::from(a.window.index());
@@ -232,9 +255,7 @@ impl ShmPort {
         let Ok(fd) = mapping.fd() else {
             return Ok(());
         };
-        let fd = fd.try_clone_to_owned().map_err(|e| {
-            Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
-        })?;
+        let fd = fd.try_clone_to_owned().map_err(no_descriptor)?;
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = exposed.window;
         frame.epoch = exposed.epoch;
@@ -270,6 +291,11 @@ impl ShmPort {
         self.remote.get(usize::from(id.index()))?.as_ref().filter(|m| m.id == id)
     }
 
+    #[inline]
+    fn peer_pages(&self) -> Option<PeerPages<'_>> {
+        Some(PeerPages { words: self.peer_page.as_ref()?, life: self.peer_life.as_ref() })
+    }
+
     /// Copies one piece. `None` when the window is not mapped: the stream must do it.
     #[inline]
     fn copy(
@@ -280,11 +306,11 @@ impl ShmPort {
         whole: u64,
     ) -> Option<Result<(), Failure>> {
         let m = self.mapped(remote.window)?;
-        let words = self.peer_page.as_ref()?;
+        let pages = self.peer_pages()?;
         let Some(region) = self.stream.region_cache().resolve(local) else {
             return Some(Err(Failure::UnknownRegion));
         };
-        Some(copy_mapped(m, words, region, opcode, local.span, remote, whole))
+        Some(copy_mapped(m, pages, region, opcode, local.span, remote, whole))
     }
 
     /// Does a whole small transfer at once, without an operation. `false` when it must be posted, be it to fail.
@@ -300,10 +326,10 @@ impl ShmPort {
         if len > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
             return false;
         }
-        let (Some(m), Some(words)) = (self.mapped(remote.window), self.peer_page.as_ref()) else {
+        let (Some(m), Some(pages)) = (self.mapped(remote.window), self.peer_pages()) else {
             return false;
         };
-        let done = copy_mapped(m, words, region, opcode, local, remote, len).is_ok();
+        let done = copy_mapped(m, pages, region, opcode, local, remote, len).is_ok();
         self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
         done
     }
@@ -315,10 +341,10 @@ impl ShmPort {
         if len > MAX_CHUNK_BYTES {
             return false;
         }
-        let (Some(m), Some(words)) = (self.mapped(remote.window), self.peer_page.as_ref()) else {
+        let (Some(m), Some(pages)) = (self.mapped(remote.window), self.peer_pages()) else {
             return false;
         };
-        let done = write_mapped(m, words, bytes, remote).is_ok();
+        let done = write_mapped(m, pages, bytes, remote).is_ok();
         self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
         done
     }
