@@ -414,3 +414,19 @@ fn a_rank_that_was_refused_is_followed_by_another() {
         }
     }
 }
+
+#[test]
+fn explain_tells_of_a_slower_path() {
+    for cma in [true, false] {
+        let dir = TempDir::new();
+        let target = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
+        let source = Session::builder(0).buffer(4096).cma(cma).start().unwrap();
+        let peer = source.connect(1, &dir.address()).unwrap();
+        let told = peer.explain();
+        assert_eq!(told.conn, Some(ConnType::Shm));
+        assert_eq!(told.slower.is_empty(), cma, "{told}");
+        let says = told.to_string().contains("slower: process_vm_readv(2) is switched off");
+        assert_eq!(says, !cma, "{told}");
+        drop(target);
+    }
+}

@@ -52,6 +52,8 @@ pub struct Explanation {
     /// The target itself judges every access, so that a window that is taken back is out of reach at once, even of a peer
     /// that is stopped.
     pub target_checks: bool,
+    /// What moves bytes by a slower path than the transport's own, and why; empty if nothing does.
+    pub slower: Vec<String>,
 }
 
 impl std::fmt::Display for Explanation {
@@ -63,6 +65,9 @@ impl std::fmt::Display for Explanation {
         for c in &self.choices {
             let mark = if c.chosen { "chosen" } else { "not chosen" };
             writeln!(f, "  {}: {mark}: {}", c.conn, c.why)?;
+        }
+        for s in &self.slower {
+            writeln!(f, "  slower: {s}")?;
         }
         write!(f, "  trust: {}", self.trust)
     }
@@ -115,7 +120,13 @@ impl Peer {
         if self.shared.origin.is_child() {
             let trust = "this is a forked child, which cannot use the connections of its parent";
             let (conn, target_checks) = (None, false);
-            return Explanation { conn, choices: Vec::new(), trust, target_checks };
+            return Explanation {
+                conn,
+                choices: Vec::new(),
+                trust,
+                target_checks,
+                slower: Vec::new(),
+            };
         }
         let conn = self.conn();
         let trust = match conn {
@@ -144,7 +155,8 @@ impl Peer {
         if let Some(c) = choices.iter_mut().find(|c| c.chosen && !lanes.is_empty()) {
             c.why = format!("{}; lanes: {}", c.why, lanes.join(", "));
         }
-        Explanation { conn, choices, trust, target_checks }
+        let slower = self.link.data().port().slower();
+        Explanation { conn, choices, trust, target_checks, slower }
     }
 
     /// Bytes of the peer's buffer.

@@ -106,6 +106,16 @@ impl Port {
         }
     }
 
+    /// What moves bytes by a slower path than the transport's own, and why, in words.
+    pub(crate) fn slower(&mut self) -> Vec<String> {
+        let mut out = Vec::new();
+        match self {
+            Self::Shm(p) => p.slower(&mut out),
+            Self::Loopback(_) | Self::Tcp(_) | Self::Ucx(_) | Self::None => {}
+        }
+        out
+    }
+
     /// Why the data plane ended, if it did.
     pub(crate) fn down(&mut self) -> Option<Down> {
         self.stream().and_then(|s| s.down())

@@ -33,9 +33,11 @@ use crate::transport::stream::{
 };
 
 mod mapped;
+mod unmapped;
 
 pub(crate) use mapped::ShmFence;
 use mapped::{File, Mapped, PeerPages, copy_mapped, word_at, word_epoch, write_mapped};
+use unmapped::Unmapped;
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -73,8 +75,7 @@ pub(crate) struct ShmPort {
     /// Whether the peer's process has ended.
     peer_life: Option<PeerLife>,
     remote: Vec<Option<Mapped>>,
-    /// Windows whose pages could not be mapped here.
-    unmappable: Vec<(WindowId, Epoch)>,
+    unmapped: Unmapped,
     queue: VecDeque<Pending>,
     done: VecDeque<Completion>,
     bytes: u64,
@@ -108,7 +109,7 @@ impl ShmPort {
             peer_page: None,
             peer_life: None,
             remote: Vec::new(),
-            unmappable: Vec::new(),
+            unmapped: Unmapped::default(),
             queue: VecDeque::new(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             bytes: 0,
@@ -156,11 +157,14 @@ impl ShmPort {
     pub(crate) fn service(&mut self) -> bool {
         let busy = self.stream.service();
         while let Some(arrival) = self.stream.take_arrival() {
-            let name = (arrival.window, arrival.epoch);
+            let (id, epoch) = (arrival.window, arrival.epoch);
+            if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && id != PAGE_ID && id != LIFE_ID {
+                self.bring_down(Down::Protocol("a window beyond the last place"));
+                break;
+            }
             if let Err(e) = self.map(arrival) {
                 // The window stays reachable through the stream.
-                self.unmappable.push(name);
-                tracing::warn!(peer = self.stream.peer().0, error = %e, "window not mapped");
+                self.unmapped.note(self.stream.peer(), id, epoch, &e);
             }
         }
         if let Some(why) = self.stream.down() {
@@ -171,7 +175,17 @@ impl ShmPort {
 
     /// Whether it is known how the window is reached: mapped, or through the stream.
     pub(crate) fn is_settled(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.mapped(id).is_some_and(|m| m.epoch == epoch) || self.unmappable.contains(&(id, epoch))
+        self.mapped(id).is_some_and(|m| m.epoch == epoch) || self.unmapped.has(id, epoch)
+    }
+
+    /// What is slower than it could be, and why.
+    pub(crate) fn slower(&self, out: &mut Vec<String>) {
+        self.unmapped.tell(out);
+        if let Some(why) = self.stream.refused_refs() {
+            out.push(format!(
+                "{why}: bytes to and from memory that cannot be mapped (registered in place) go through a socket"
+            ));
+        }
     }
 
     /// Beats once, and says whether the peer has since the last call. `None` until both pages are
@@ -202,9 +216,6 @@ impl ShmPort {
             return Ok(());
         }
         let index = usize::from(a.window.index());
-        if index >= hmc_core::limits::MAX_WINDOWS_PER_PEER {
-            return Err(Error::config(format!("window place {index} is out of range")));
-        }
         // Pages that may be written are always readable to the CPU; `copy` judges the access.
         let writable = a.access.contains(Access::WRITE);
         let pages = if writable { Access::all() } else { Access::READ };
@@ -222,6 +233,7 @@ impl ShmPort {
             let (id, epoch, access) = (a.window, a.epoch, a.access);
             *place = Some(Mapped { id, epoch, map, file, range, access });
         }
+        self.unmapped.free(a.window);
         Ok(())
     }
 
@@ -284,6 +296,9 @@ impl ShmPort {
             && place.as_ref().is_some_and(|m| m.id == id && m.epoch == epoch)
         {
             *place = None;
+        }
+        if self.unmapped.has(id, epoch) {
+            self.unmapped.free(id);
         }
     }
 

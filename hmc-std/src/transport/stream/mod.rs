@@ -359,6 +359,19 @@ impl StreamPort {
         self.local && self.serve.has_cma() && !self.by_ref_refused
     }
 
+    /// Why requests may not ask the peer to reach into our address space, on a local stream.
+    pub(crate) fn refused_refs(&self) -> Option<&'static str> {
+        if !self.local {
+            None
+        } else if self.by_ref_refused {
+            Some("the peer may not call process_vm_readv(2) on this process")
+        } else if !self.serve.has_cma() {
+            Some("process_vm_readv(2) is switched off, or refused here")
+        } else {
+            None
+        }
+    }
+
     /// Whether the pages of a window are about to be offered.
     pub(crate) fn offers(&self, window: WindowId, epoch: Epoch) -> bool {
         self.tx.offers.iter().any(|o| o.frame.window == window && o.frame.epoch == epoch)

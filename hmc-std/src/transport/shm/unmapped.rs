@@ -1,0 +1,139 @@
+//! The peer's windows whose pages could not be mapped here, by place: their bytes go through the stream.
+
+use hmc_core::kinds::Rank;
+use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::region::{Epoch, WindowId};
+
+use crate::error::Error;
+
+/// The newest window of each place that was not mapped. There are as many places as a peer has windows, whatever it sends.
+#[derive(Debug, Default)]
+pub(super) struct Unmapped {
+    places: Vec<Option<Window>>,
+    warned: bool,
+}
+
+#[derive(Debug)]
+struct Window {
+    id: WindowId,
+    epoch: Epoch,
+    why: String,
+}
+
+impl Unmapped {
+    /// Notes a window and why it is not mapped. Warns of the first only: the peer decides how many there are.
+    pub(super) fn note(&mut self, peer: Rank, id: WindowId, epoch: Epoch, why: &Error) {
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(peer = peer.0, error = %why, "a window is not mapped: its bytes go through a socket");
+        }
+        let index = usize::from(id.index());
+        if index >= MAX_WINDOWS_PER_PEER {
+            return;
+        }
+        if index >= self.places.len() {
+            self.places.resize_with(index.saturating_add(1), || None);
+        }
+        if let Some(place) = self.places.get_mut(index) {
+            *place = Some(Window { id, epoch, why: why.to_string() });
+        }
+    }
+
+    /// Whether that window is one of them.
+    pub(super) fn has(&self, id: WindowId, epoch: Epoch) -> bool {
+        let place = self.places.get(usize::from(id.index())).and_then(Option::as_ref);
+        place.is_some_and(|w| w.id == id && w.epoch == epoch)
+    }
+
+    /// The place of a window has none any more.
+    pub(super) fn free(&mut self, id: WindowId) {
+        if let Some(place) = self.places.get_mut(usize::from(id.index())) {
+            *place = None;
+        }
+    }
+
+    /// Says in words which there are.
+    pub(super) fn tell(&self, out: &mut Vec<String>) {
+        for w in self.places.iter().flatten() {
+            let place = w.id.index();
+            let why = &w.why;
+            out.push(format!(
+                "window {place} of the peer is not mapped here ({why}): its bytes go through a socket"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::{Arc, Mutex};
+
+    use hmc_core::wire::data::{DataFrame, DataKind};
+
+    use super::super::{Offer, ShmPort};
+    use super::*;
+    use crate::node::inbox::Inbox;
+    use crate::transport::stream::{Down, StreamPort, StreamSetup};
+
+    fn port(socket: UnixStream) -> ShmPort {
+        socket.set_nonblocking(true).unwrap();
+        let stream = StreamPort::new(StreamSetup {
+            socket: Arc::new(OwnedFd::from(socket).into()),
+            peer: Rank(1),
+            local: true,
+            pid: None,
+            cma: false,
+            batched_acks: true,
+            windows: 8,
+            inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
+        });
+        ShmPort::new(stream, None).unwrap()
+    }
+
+    /// A window's announcement whose descriptor has no pages.
+    fn bad_window(place: u64, epoch: u32) -> Offer {
+        let mut frame = DataFrame::new(DataKind::Region, 0);
+        frame.window = WindowId(place);
+        frame.epoch = Epoch(epoch);
+        frame.total = 4096;
+        frame.addr = 4096;
+        Offer { frame, fd: File::open("/dev/null").unwrap().into() }
+    }
+
+    fn send(from: &mut ShmPort, to: &mut ShmPort, offer: Offer) {
+        from.stream().offer(offer);
+        from.stream().flush();
+        while to.service() {}
+    }
+
+    #[test]
+    fn bad_windows_take_a_place_each_and_are_explained() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut near, mut far) = (port(a), port(b));
+        for n in 0..1000u32 {
+            send(&mut far, &mut near, bad_window(u64::from(n % 3), n + 1));
+        }
+        assert_eq!(near.stream().down(), None);
+        assert_eq!(near.unmapped.places.len(), 3);
+        assert!(near.is_settled(WindowId(0), Epoch(1000)), "the newest of its place");
+        assert!(!near.is_settled(WindowId(0), Epoch(997)), "an older one");
+        let mut told = Vec::new();
+        near.slower(&mut told);
+        let of_windows = told.iter().filter(|t| t.contains("is not mapped here")).count();
+        assert_eq!(of_windows, 3, "{told:?}");
+        assert!(told.iter().any(|t| t.contains("process_vm_readv")), "{told:?}");
+    }
+
+    #[test]
+    fn a_window_beyond_the_last_place_ends_the_connection() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut near, mut far) = (port(a), port(b));
+        let place = u64::try_from(MAX_WINDOWS_PER_PEER).unwrap();
+        send(&mut far, &mut near, bad_window(place, 1));
+        assert!(matches!(near.stream().down(), Some(Down::Protocol(_))));
+    }
+}
