@@ -23,10 +23,14 @@ pub const DEFAULT_SLOTS: usize = 128;
 pub const MAX_CHUNK_BYTES: u64 = 1 << 20;
 /// Largest payload of one frame on a data stream, in bytes.
 pub const MAX_STREAM_FRAME_BYTES: u32 = 1 << 20;
+/// Requests that one end may have unanswered on one data stream; more is a breach of protocol.
+pub const MAX_STREAM_REQUESTS: usize = 256;
 /// Windows that one peer may hold open towards another.
 pub const MAX_WINDOWS_PER_PEER: usize = 256;
 /// Messages of `send_data` that one end may have under way to a peer.
 pub const MAX_RELAYS: u32 = 64;
+/// Notes of such messages that may wait to be looked at. Each end has four at most to tell of each before the other speaks.
+pub const MAX_RELAY_NOTES: usize = 1024;
 /// Longest half-buffer that a peer may name for such a message, in bytes.
 pub const MAX_RELAY_HALF_BYTES: u64 = 1 << 30;
 /// Half-buffers are this long unless there is a reason for another length, in bytes.
@@ -72,6 +76,7 @@ const _: () = {
     assert!(DEFAULT_SLOTS <= MAX_SLOTS);
     assert!(MAX_REGIONS <= 1 << 16, "a region key's index is 16 bits");
     assert!(RELAY_HALF_BYTES > 0 && RELAY_HALF_BYTES <= MAX_RELAY_HALF_BYTES);
+    assert!(MAX_RELAYS == 64 && MAX_RELAY_NOTES >= 2 * 4 * 64);
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
     assert!(PEER_DEAD_NS == DEAD_BEATS * HEARTBEAT_NS);

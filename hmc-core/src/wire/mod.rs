@@ -8,6 +8,7 @@ pub mod advert;
 pub mod cursor;
 pub mod data;
 pub mod header;
+pub mod held;
 pub mod hello;
 pub mod message;
 pub mod reject;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::machine::Control;
-use hmc_core::ctrl::output::{CloseReason, Event, Output};
+use hmc_core::ctrl::output::{CloseReason, Output};
 use hmc_core::limits::FRAMER_START_BYTES;
+use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::Features;
@@ -13,13 +14,16 @@ use hmc_core::wire::message::{Message as Wire, tag_frame};
 use rustix::io::Errno;
 
 use super::Link;
+use super::heard::{Heard, execute};
+use super::owed::Owed;
 use crate::driver::Registered;
 use crate::error::{Error, ErrorKind, Result};
-use crate::node::inbox::Message;
 use crate::socket::Socket;
 
 /// Bytes that may wait to be sent to one peer before senders have to wait.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
+/// Bytes of storage that are kept for more, and that may stay in front of what waits.
+const KEPT_BYTES: usize = 64 << 10;
 /// Receive calls of one turn, before others get theirs.
 const BUDGET_READS: usize = 64;
 
@@ -30,26 +34,14 @@ pub(crate) struct Ended {
     pub(crate) text: String,
 }
 
-/// What a turn heard, to be acted on without the lock.
-#[derive(Debug, Default)]
-pub(crate) struct Heard {
-    /// The peer uses a window of ours no more.
-    pub(crate) left: bool,
-    /// Something that it told makes the link useless.
-    pub(crate) failed: Option<Error>,
-    pub(crate) messages: bool,
-    pub(crate) adverts: bool,
-    pub(crate) revoked: bool,
-    pub(crate) bye: bool,
-    pub(crate) relay: bool,
-}
-
 pub(crate) struct CtrlState {
     socket: Arc<Socket>,
     control: Control,
     framer: Framer<Vec<u8>>,
     unsent: Vec<u8>,
     sent: usize,
+    /// What the peer is to be told and was not, since earlier bytes wait for it to read.
+    owed: Owed,
     ended: Option<Ended>,
     paused: bool,
     attended: bool,
@@ -64,6 +56,7 @@ impl CtrlState {
             framer,
             unsent: Vec::new(),
             sent: 0,
+            owed: Owed::default(),
             ended: None,
             paused: false,
             attended: false,
@@ -140,6 +133,7 @@ impl CtrlState {
             }
         }
         self.flush(now);
+        self.obey(now);
     }
 
     fn hang_up(&mut self) {
@@ -169,10 +163,9 @@ impl CtrlState {
                     match self.control.receive(header, payload, now) {
                         Ok(event) => {
                             if let Some(event) = event {
-                                let reply = execute(event, link, heard);
-                                if let Some(m) = reply {
-                                    self.append(&m);
-                                    self.control.note_sent(now);
+                                let left = execute(event, link, heard);
+                                if left.is_some_and(|(id, epoch)| !self.owed.add(id, epoch)) {
+                                    self.end(false, "it revoked a window that it cannot have");
                                 }
                             }
                         }
@@ -210,9 +203,11 @@ impl CtrlState {
         }
     }
 
-    /// Carries out what the machine wants.
+    /// Carries out what the machine wants, and says what is owed. While earlier bytes wait for the peer to read, nothing
+    /// is queued behind them but its owner's messages: a peer that never reads cannot make answers pile up.
     fn obey(&mut self, now: Instant) {
-        while let Some(output) = self.control.poll_output() {
+        while self.unsent.is_empty() || self.control.close_reason().is_some() {
+            let Some(output) = self.control.poll_output() else { break };
             match output {
                 Output::Transmit(frame) => {
                     self.unsent.extend_from_slice(frame.as_bytes());
@@ -225,6 +220,20 @@ impl CtrlState {
                 }
             }
         }
+        while self.unsent.is_empty()
+            && self.ended.is_none()
+            && let Some((window, epoch)) = self.owed.take()
+        {
+            self.append(&Wire::Revoked { window, epoch });
+            self.control.note_sent(now);
+            self.flush(now);
+        }
+    }
+
+    /// Nothing of ours uses that window of the peer any more: it is told so.
+    pub(crate) fn say_left(&mut self, window: WindowId, epoch: Epoch, now: Instant) {
+        self.owed.add(window, epoch);
+        self.obey(now);
     }
 
     /// Sends what the machine has to say already.
@@ -330,6 +339,10 @@ impl CtrlState {
         }
         if self.sent == self.unsent.len() {
             self.unsent.clear();
+            self.unsent.shrink_to(KEPT_BYTES);
+            self.sent = 0;
+        } else if self.sent >= KEPT_BYTES && self.sent >= self.unsent.len() >> 1 {
+            self.unsent.drain(..self.sent);
             self.sent = 0;
         }
     }
@@ -338,61 +351,4 @@ impl CtrlState {
         self.control.abort();
         self.end(false, "closed here");
     }
-}
-
-/// Executes one message for a link. Gives an answer to send, if there is one.
-fn execute(event: Event<'_>, link: &Link, heard: &mut Heard) -> Option<Wire<'static>> {
-    match event {
-        Event::Deliver(m) => return deliver(m, link, heard),
-        Event::PeerBye => heard.bye = true,
-        // Handshakes are over when a link exists, and the end is told by `Output::Close`.
-        Event::HelloReceived(_)
-        | Event::UpstreamHello { .. }
-        | Event::AttachReceived { .. }
-        | Event::Connected(_)
-        | Event::Attached
-        | Event::Refused(_)
-        | Event::Finished => {}
-    }
-    None
-}
-
-fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<Wire<'static>> {
-    let message = match m {
-        Wire::Tag(tag) => Message::Tag(tag),
-        Wire::Int32(n) => Message::Int(n),
-        Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
-        Wire::Notify { tag, .. } => Message::Notify(tag),
-        Wire::Relay(note) => {
-            link.relay_hear(note);
-            heard.relay = true;
-            return None;
-        }
-        Wire::Advert(advert) => {
-            link.data().learn_remote(&advert);
-            heard.adverts = true;
-            return None;
-        }
-        Wire::Revoke { window, epoch } => {
-            heard.revoked = true;
-            // What still runs says it at its end, where the word is a fence.
-            let left = link.data().forget_remote(window, epoch);
-            return left.then_some(Wire::Revoked { window, epoch });
-        }
-        Wire::Revoked { window, epoch } => {
-            link.data().port().note_left(window, epoch);
-            heard.left = true;
-            return None;
-        }
-        Wire::Endpoint(blob) => {
-            heard.adverts = true;
-            heard.failed = link.learn_endpoint(&blob).err();
-            return None;
-        }
-        // The state table delivers nothing else.
-        _ => return None,
-    };
-    link.deliver(message);
-    heard.messages = true;
-    None
 }

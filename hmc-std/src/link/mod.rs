@@ -9,7 +9,9 @@ pub(crate) mod aftermath;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod end;
+mod heard;
 mod kept;
+mod owed;
 mod parts;
 pub(crate) mod relay;
 mod room;
@@ -285,7 +287,7 @@ impl Link {
     /// may be waiting for: a heartbeat is nothing to stay awake for. As for the data plane, only the
     /// leader receives while there is one.
     pub(crate) fn turn_ctrl(&self, as_leader: bool) -> bool {
-        let mut heard = ctrl::Heard::default();
+        let mut heard = heard::Heard::default();
         let ended = {
             let mut ctrl = self.ctrl();
             if ctrl.is_attended() && !as_leader {
@@ -352,8 +354,8 @@ impl Link {
         }
     }
 
-    fn act_on(&self, heard: ctrl::Heard) {
-        if heard.messages || heard.adverts || heard.left {
+    fn act_on(&self, heard: heard::Heard) {
+        if heard.messages || heard.adverts || heard.left || heard.room {
             self.baton.notify();
         }
         if let Some(e) = &heard.failed {

@@ -7,6 +7,7 @@ use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointB
 use hmc_core::wire::message::Message as Wire;
 
 use super::Link;
+use crate::clock;
 use crate::error::Result;
 use crate::transport::Port;
 use crate::transport::ucx::Bell;
@@ -93,7 +94,9 @@ impl Link {
             };
             let Some((window, epoch)) = left else { return };
             // If the link is over, its end is the fence.
-            let _ = self.send(&Wire::Revoked { window, epoch });
+            let mut ctrl = self.ctrl();
+            ctrl.say_left(window, epoch, clock::now());
+            self.settle_ctrl(&mut ctrl);
         }
     }
 

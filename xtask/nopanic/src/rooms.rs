@@ -39,6 +39,7 @@ rooms! {
     wire_advert = "wire/advert",
     wire_cursor = "wire/cursor",
     wire_data = "wire/data",
+    wire_held = "wire/held",
     wire_header = "wire/header",
     wire_hello = "wire/hello",
     wire_message = "wire/message",

@@ -17,7 +17,8 @@ use std::task::Waker;
 
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::relay::{Ending, Note, Why};
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::held;
+use hmc_core::wire::message::{Message as Wire, MessageKind};
 
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;
@@ -25,6 +26,9 @@ use super::{Link, lock};
 use crate::error::Result;
 use desk::{Desk, Inbound, Outbound, Want};
 use ticket::Ticket;
+
+/// Notes that may wait for somebody who looks at them.
+const MAX_NOTES: usize = held::of_message(MessageKind::Relay).count();
 
 /// The relay of one link.
 #[derive(Debug, Default)]
@@ -75,10 +79,17 @@ pub(crate) struct After {
 }
 
 impl Link {
-    /// The peer told a note. Called under the control lock: it is only put aside.
-    pub(crate) fn relay_hear(&self, note: Note) {
-        lock(&self.relay.heard).push(note);
+    /// The peer told a note. Called under the control lock: it is only put aside. `false`: nobody who keeps to the rules
+    /// has so many to tell.
+    pub(crate) fn relay_hear(&self, note: Note) -> bool {
+        let mut heard = lock(&self.relay.heard);
+        if heard.len() >= MAX_NOTES {
+            return false;
+        }
+        heard.push(note);
+        drop(heard);
         self.relay.live.store(true, Ordering::SeqCst);
+        true
     }
 
     /// Moves the link's messages on, unless somebody is at it: who is looks again. Call it without

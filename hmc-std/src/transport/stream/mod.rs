@@ -110,7 +110,7 @@ pub(crate) struct StreamSetup {
 }
 
 /// Requests that one end may have unanswered on one stream; more is a breach of protocol.
-pub(crate) const MAX_REQUESTS: usize = 256;
+pub(crate) const MAX_REQUESTS: usize = hmc_core::limits::MAX_STREAM_REQUESTS;
 
 #[derive(Debug)]
 pub(crate) struct StreamPort {

@@ -22,7 +22,7 @@ use Wing::{Control, Data, Ground};
 /// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
 /// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
 /// `work` and `slots` name each other's plain values (`OpId`, `Failure`): the one pair that does.
-const ROOMS: [(&str, Wing, &[&str]); 31] = [
+const ROOMS: [(&str, Wing, &[&str]); 32] = [
     ("limits", Ground, &[]),
     ("mutant", Ground, &[]),
     ("time", Ground, &[]),
@@ -61,6 +61,7 @@ const ROOMS: [(&str, Wing, &[&str]); 31] = [
         ],
     ),
     ("wire/data", Control, &["region", "window", "wire/cursor", "work"]),
+    ("wire/held", Control, &["wire/data", "wire/message"]),
     ("ctrl/framer", Control, &["wire/*"]),
     ("ctrl/state", Control, &["wire/*"]),
     ("ctrl/output", Control, &["ctrl/state", "wire/*"]),

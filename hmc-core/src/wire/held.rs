@@ -1,0 +1,99 @@
+//! What frames of each kind may make their receiver hold on behalf of their sender, however many come and whether or not it
+//! reads the answers.
+//!
+//! Every kind has a row: one without does not compile. Tables that grow with frames take their sizes from here, and a test
+//! sends each kind at full rate.
+
+use crate::limits::{
+    MAX_ENDPOINT_BYTES, MAX_RELAY_NOTES, MAX_STREAM_REQUESTS, MAX_WINDOWS_PER_PEER,
+};
+use crate::wire::data::DataKind;
+use crate::wire::message::MessageKind;
+
+/// Bytes that one line of a table takes at most.
+pub const LINE_BYTES: usize = 256;
+
+/// The most that frames of one kind make their receiver hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing once the frame was executed.
+    Nothing,
+    /// Messages for the application: as many, and as many bytes, as its inbox takes. A full inbox stops the reading.
+    Inbox,
+    /// Lines of a table.
+    Lines {
+        /// How many.
+        count: usize,
+        /// Bytes of each.
+        bytes: usize,
+    },
+}
+
+impl Held {
+    const fn lines(count: usize) -> Self {
+        Self::Lines { count, bytes: LINE_BYTES }
+    }
+
+    /// How many lines there can be.
+    #[must_use]
+    pub const fn count(self) -> usize {
+        match self {
+            Self::Nothing | Self::Inbox => 0,
+            Self::Lines { count, .. } => count,
+        }
+    }
+
+    /// Bytes in all, where the inbox takes `inbox`.
+    #[must_use]
+    pub const fn bytes(self, inbox: usize) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Inbox => inbox,
+            Self::Lines { count, bytes } => count.saturating_mul(bytes),
+        }
+    }
+}
+
+/// The row of a control frame.
+#[must_use]
+pub const fn of_message(kind: MessageKind) -> Held {
+    match kind {
+        // First words, and what only ends a connection: they come once.
+        MessageKind::HelloV1
+        | MessageKind::Hello
+        | MessageKind::Welcome
+        | MessageKind::Reject
+        | MessageKind::Attach
+        | MessageKind::AttachAck
+        | MessageKind::Bye
+        | MessageKind::Pong => Held::Nothing,
+        // The answer to the latest.
+        MessageKind::Ping => Held::lines(1),
+        // The answer to the latest of each place.
+        MessageKind::Revoke | MessageKind::Revoked | MessageKind::Advert => {
+            Held::lines(MAX_WINDOWS_PER_PEER)
+        }
+        MessageKind::Endpoint => {
+            Held::Lines { count: MAX_WINDOWS_PER_PEER, bytes: MAX_ENDPOINT_BYTES }
+        }
+        MessageKind::Int32 | MessageKind::Tag | MessageKind::Struct | MessageKind::Notify => {
+            Held::Inbox
+        }
+        MessageKind::Relay => Held::lines(MAX_RELAY_NOTES),
+    }
+}
+
+/// The row of a data frame.
+#[must_use]
+pub const fn of_data(kind: DataKind) -> Held {
+    match kind {
+        // Requests, and their answers until they are sent: one more is a breach of protocol.
+        DataKind::Write | DataKind::Read | DataKind::WriteRef | DataKind::ReadRef => {
+            Held::lines(MAX_STREAM_REQUESTS.saturating_mul(2))
+        }
+        // Answers to requests of the receiver's own, which has their lines already.
+        DataKind::ReadData | DataKind::Ack | DataKind::Nack => Held::Nothing,
+        // One for each place, mapped or not.
+        DataKind::Region => Held::lines(MAX_WINDOWS_PER_PEER),
+    }
+}

@@ -1,0 +1,58 @@
+//! Windows of the peer that it is to be told this end has left (REVOKED).
+//!
+//! One line for each place that a peer's windows can have: it may revoke as fast as it likes and never read the answers.
+
+use std::collections::VecDeque;
+
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::wire::held;
+use hmc_core::wire::message::MessageKind;
+
+/// How many there can be.
+const PLACES: usize = held::of_message(MessageKind::Revoke).count();
+
+/// What is owed, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    windows: VecDeque<(WindowId, Epoch)>,
+}
+
+impl Owed {
+    /// One more. Of several at one place the last counts: an owner who waits for the word uses the place only after it.
+    /// `false`: no window can have that name.
+    pub(super) fn add(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        if usize::from(id.index()) >= PLACES {
+            return false;
+        }
+        match self.windows.iter_mut().find(|(known, _)| known.index() == id.index()) {
+            Some(place) => *place = (id, epoch),
+            None => self.windows.push_back((id, epoch)),
+        }
+        true
+    }
+
+    /// The next one, which is said now.
+    pub(super) fn take(&mut self) -> Option<(WindowId, Epoch)> {
+        self.windows.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Owed, PLACES};
+    use hmc_core::region::{Epoch, WindowId};
+
+    #[test]
+    fn a_place_has_one_answer_and_it_is_the_latest() {
+        let mut owed = Owed::default();
+        for n in 0..10_000u32 {
+            let place = u64::from(n) % u64::try_from(PLACES).expect("small");
+            assert!(owed.add(WindowId(place | u64::from(n) << 16), Epoch(n)));
+            assert!(owed.windows.len() <= PLACES);
+        }
+        let told: Vec<_> = std::iter::from_fn(|| owed.take()).collect();
+        assert_eq!(told.len(), PLACES);
+        assert!(told.iter().all(|(_, epoch)| epoch.0 >= 10_000 - 256), "the latest of each");
+        assert!(!owed.add(WindowId(u64::try_from(PLACES).expect("small")), Epoch(1)));
+    }
+}
