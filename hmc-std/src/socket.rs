@@ -75,6 +75,25 @@ impl Socket {
         }
     }
 
+    /// Has the kernel of a TCP connection take bytes, and say that it would, only when all earlier ones are on their way
+    /// (`TCP_NOTSENT_LOWAT`, tcp(7)). Bytes that are not can be lost: the kernel of a process that ends while it has not
+    /// read everything resets the connection, and sends nothing more. Whether it does so.
+    pub(crate) fn take_when_sent(&self) -> bool {
+        match self {
+            Self::System(fd) => hmc_mem::os::io::take_when_sent(fd).is_ok(),
+            #[cfg(feature = "testing")]
+            Self::Simulated(_) => false,
+        }
+    }
+
+    /// Whether the kernel takes bytes now.
+    pub(crate) fn has_room(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let Some(fd) = self.fd() else { return true };
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], Some(&now)) != Ok(0)
+    }
+
     /// Receives into private bytes.
     pub(crate) fn recv(&self, into: &mut [u8]) -> Result<usize> {
         match self {

@@ -368,6 +368,13 @@ impl Control {
         }
     }
 
+    /// Whether [`Self::tick`] would end the connection now. Look for bytes first: a driver that comes late must not take
+    /// its own delay for the peer's silence.
+    #[must_use]
+    pub fn is_due_to_end(&self, now: Instant) -> bool {
+        matches!(self.timers.due(self.state, now), Some(Due::End(_)))
+    }
+
     /// When [`Self::tick`] must be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {

@@ -276,3 +276,20 @@ pub fn send_with(
 ) -> Result<Moved, IoError> {
     send_parts(socket, &[Part::Private(header), Part::Shared(*bytes, span)])
 }
+
+/// Has a TCP connection take bytes, and say that it would, only when all that it took before was sent at least once
+/// (`TCP_NOTSENT_LOWAT`, tcp(7)).
+///
+/// # Errors
+/// [`IoError::Os`]: it is no TCP connection.
+pub fn take_when_sent(socket: impl AsFd) -> Result<(), IoError> {
+    let fd = socket.as_fd().as_raw_fd();
+    let bytes: libc::c_int = 1;
+    let len = size_of_val(&bytes).try_into().unwrap_or(0);
+    let at = (&raw const bytes).cast();
+    // SAFETY: `at` points to `len` bytes of a number that outlives the call; setsockopt(2) only reads them.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, at, len) } {
+        0 => Ok(()),
+        _ => Err(IoError::from_errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))),
+    }
+}

@@ -31,6 +31,8 @@ const BUDGET_READS: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
     pub(crate) eof: bool,
+    /// Nothing can be sent any more, but what the peer had sent has not been received up to its end.
+    pub(crate) unread: bool,
     pub(crate) text: String,
 }
 
@@ -40,6 +42,16 @@ pub(crate) struct CtrlState {
     framer: Framer<Vec<u8>>,
     unsent: Vec<u8>,
     sent: usize,
+    /// Bytes that the system took, in all.
+    taken: u64,
+    /// The system may hold back what it took, and says that there is room when it does not.
+    holds_back: bool,
+    /// The system took nothing when a message was to be sent: somebody waits until it can.
+    full: bool,
+    /// Why nothing can be sent any more.
+    cut: Option<Errno>,
+    /// When to end whatever the peer may still send, once the data plane has ended.
+    close_at: Option<Instant>,
     /// What the peer is to be told and was not, since earlier bytes wait for it to read.
     owed: Owed,
     ended: Option<Ended>,
@@ -50,12 +62,18 @@ pub(crate) struct CtrlState {
 
 impl CtrlState {
     pub(crate) fn new(socket: Arc<Socket>, control: Control, framer: Framer<Vec<u8>>) -> Self {
+        let holds_back = socket.take_when_sent();
         Self {
             socket,
+            holds_back,
             control,
             framer,
             unsent: Vec::new(),
             sent: 0,
+            taken: 0,
+            full: false,
+            cut: None,
+            close_at: None,
             owed: Owed::default(),
             ended: None,
             paused: false,
@@ -74,17 +92,48 @@ impl CtrlState {
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
-        self.ended.clone()
+        self.ended.clone().or_else(|| {
+            let errno = self.cut?;
+            let eof = matches!(errno, Errno::PIPE | Errno::CONNRESET);
+            let text = format!("its control connection failed: {}", std::io::Error::from(errno));
+            Some(Ended { eof, unread: true, text })
+        })
+    }
+
+    /// The data plane has ended: what the peer sent is received up to its end, until `at` at the latest.
+    pub(crate) fn close_at(&mut self, at: Instant) {
+        self.close_at.get_or_insert(at);
+    }
+
+    /// Whether that time has come. Messages that wait for room in the inbox have all the time they need.
+    pub(crate) fn is_close_due(&self, now: Instant) -> bool {
+        !self.paused && self.close_at.is_some_and(|at| now >= at)
+    }
+
+    /// Whether all that was sent up to `mark` is on its way and needs this process no more.
+    pub(crate) fn has_left(&mut self, mark: u64) -> bool {
+        if self.taken < mark {
+            return false;
+        }
+        // Over a local socket it is in the peer's queue.
+        let has = !self.holds_back || self.socket.has_room();
+        self.full |= !has;
+        has
+    }
+
+    /// Whether there are bytes to send, or somebody who waits to send some.
+    fn wants_room(&self) -> bool {
+        self.full || self.sent < self.unsent.len()
     }
 
     pub(crate) fn interest(&self) -> (bool, bool) {
         let open = self.ended.is_none();
-        (open && !self.paused && !self.attended, open && self.sent < self.unsent.len())
+        (open && !self.paused && !self.attended, open && self.wants_room())
     }
 
     /// What a leader that parks has to wait for.
     pub(crate) fn wants(&self) -> (bool, bool) {
-        (!self.paused, self.sent < self.unsent.len())
+        (!self.paused, self.wants_room())
     }
 
     pub(crate) fn is_attended(&self) -> bool {
@@ -102,7 +151,7 @@ impl CtrlState {
 
     fn end(&mut self, eof: bool, text: impl Into<String>) {
         if self.ended.is_none() {
-            self.ended = Some(Ended { eof, text: text.into() });
+            self.ended = Some(Ended { eof, unread: false, text: text.into() });
         }
     }
 
@@ -110,6 +159,7 @@ impl CtrlState {
     pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
         let mut came = false;
         self.paused = false;
+        heard.room = std::mem::take(&mut self.full);
         for _ in 0..BUDGET_READS {
             // What was received before a pause comes first.
             self.digest(now, link, heard, came);
@@ -241,7 +291,11 @@ impl CtrlState {
         self.obey(now);
     }
 
-    pub(crate) fn tick(&mut self, now: Instant) {
+    /// Looks at the deadlines. One that would end the connection looks for bytes first: this end may be the late one.
+    pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+        if !self.paused && self.control.is_due_to_end(now) {
+            self.turn(now, link, heard);
+        }
         if now >= self.control.next_deadline() {
             // A full inbox is our own fault, not the peer's silence.
             if self.paused {
@@ -302,42 +356,72 @@ impl CtrlState {
                 ),
             ));
         }
-        self.control.note_sent(now);
-        if let (Wire::Tag(tag), true) = (m, self.unsent.is_empty()) {
-            return self.send_now(&tag_frame(*tag));
-        }
         self.append(m);
         self.flush(now);
         Ok(())
     }
 
-    /// Sends a small frame without a detour through the buffer.
-    fn send_now(&mut self, bytes: &[u8]) -> Result<()> {
-        let n = match self.socket.send(bytes) {
-            Ok(n) => n,
-            Err(Errno::AGAIN) => 0,
-            Err(_) => {
-                self.hang_up();
-                return Ok(());
+    /// Sends a message of the application, if the system takes any of it now. Gives the mark at which it [has
+    /// left](Self::has_left), if it has not yet.
+    ///
+    /// # Errors
+    /// `Full`: nothing of it was sent.
+    pub(crate) fn send_out(&mut self, m: &Wire<'_>, now: Instant) -> Result<Option<u64>> {
+        self.flush(now);
+        if self.unsent.is_empty() {
+            let before = self.taken;
+            if let Wire::Tag(tag) = m {
+                // A small frame takes no detour through the buffer.
+                let frame = tag_frame(*tag);
+                let n = self.hand_to_system(&frame);
+                self.unsent.extend_from_slice(frame.get(n..).unwrap_or_default());
+            } else {
+                self.append(m);
+                self.flush(now);
             }
-        };
-        self.unsent.extend_from_slice(bytes.get(n..).unwrap_or_default());
-        Ok(())
+            if self.taken != before || self.cut.is_some() {
+                self.control.note_sent(now);
+                let waiting = self.unsent.len().saturating_sub(self.sent);
+                let mark = self.taken.saturating_add(u64::try_from(waiting).unwrap_or(0));
+                return Ok(if self.has_left(mark) { None } else { Some(mark) });
+            }
+            self.unsent.clear();
+        }
+        self.full = true;
+        Err(Error::new(ErrorKind::Full, "the peer does not receive as fast as this end sends"))
+    }
+
+    /// Bytes that the system took of these.
+    fn hand_to_system(&mut self, bytes: &[u8]) -> usize {
+        if self.cut.is_some() {
+            return 0;
+        }
+        match self.socket.send(bytes) {
+            Ok(n) => {
+                self.taken = self.taken.saturating_add(u64::try_from(n).unwrap_or(0));
+                n
+            }
+            Err(Errno::AGAIN) => 0,
+            // What the peer sent before it went can still be received.
+            Err(e) => {
+                self.cut = Some(e);
+                0
+            }
+        }
     }
 
     fn flush(&mut self, now: Instant) {
-        while self.sent < self.unsent.len() {
-            match self.socket.send(self.unsent.get(self.sent..).unwrap_or_default()) {
-                Ok(n) => self.sent = self.sent.saturating_add(n),
-                Err(Errno::AGAIN) => break,
-                Err(_) => {
-                    self.hang_up();
-                    break;
-                }
+        let unsent = std::mem::take(&mut self.unsent);
+        while let Some(rest) = unsent.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            let n = self.hand_to_system(rest);
+            if n == 0 {
+                break;
             }
+            self.sent = self.sent.saturating_add(n);
             self.control.note_sent(now);
         }
-        if self.sent == self.unsent.len() {
+        self.unsent = unsent;
+        if self.sent == self.unsent.len() || self.cut.is_some() {
             self.unsent.clear();
             self.unsent.shrink_to(KEPT_BYTES);
             self.sent = 0;

@@ -1,10 +1,13 @@
-//! How a link ends.
+//! How a link ends: its operations first, then, once all that the peer has sent was received, the link itself.
 
 use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::time::Instant;
+use hmc_core::limits::PEER_DEAD_NS;
+use hmc_core::time::{Duration, Instant};
 
 use super::aftermath::Aftermath;
+use super::ctrl::Ended;
+use super::heard::Heard;
 use super::{Life, Link};
 use crate::clock;
 use crate::transport::stream::Down;
@@ -14,33 +17,108 @@ impl Link {
     pub(crate) fn bye(&self, by: Instant) {
         self.leaving.store(true, Ordering::Release);
         self.advance(Life::Leaving);
+        if self.is_closing() {
+            // Nobody is there to answer.
+            return self.close_now();
+        }
         let ended = {
             let mut ctrl = self.ctrl();
             ctrl.bye(by, clock::now());
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()
         };
-        if let Some(why) = ended {
-            self.die(why.eof, &why.text);
+        self.end_ctrl(ended);
+    }
+
+    /// The control connection ended, if it did.
+    pub(super) fn end_ctrl(&self, ended: Option<Ended>) {
+        match ended {
+            Some(why) if why.unread => self.begin_closing(why.eof, &why.text),
+            Some(why) => self.die(why.eof, &why.text),
+            None => {}
         }
     }
 
     pub(super) fn end_down(&self, why: Down) {
-        self.die(why == Down::Eof, &why.to_string());
+        if why == Down::Eof {
+            return self.begin_closing(true, &why.to_string());
+        }
+        self.begin_closing(false, &why.to_string());
+        // The peer may go on sending: what it has sent by now is enough.
+        self.close_now();
+    }
+
+    /// Whether only what the peer has sent on the control connection is still received.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// One of the two connections has ended, at the peer's end: no more operations. What the peer has sent on the control
+    /// connection is delivered up to its end before the link is over; that of a dead process comes at once. Connections are
+    /// not ordered against each other, so the data plane may end first.
+    fn begin_closing(&self, eof: bool, why: &str) {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let _ = self.reason.set(why.to_owned());
+        self.advance(Life::Leaving);
+        self.end_data(eof);
+        self.ctrl().close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
+        self.run_relay();
+        self.turn_ctrl(false);
+        self.baton.notify();
+        self.bells.ring();
+    }
+
+    /// Ends the link if the peer's control connection has not ended in time.
+    pub(super) fn close_if_due(&self, now: Instant) {
+        if self.is_closing() && self.ctrl().is_close_due(now) {
+            self.close_now();
+        }
+    }
+
+    /// Receives what there is and ends the link, unless the inbox is full: whoever takes messages goes on then.
+    fn close_now(&self) {
+        let mut heard = Heard::default();
+        let done = {
+            let now = clock::now();
+            let mut ctrl = self.ctrl();
+            ctrl.close_at(now);
+            ctrl.turn(now, self, &mut heard);
+            self.settle_ctrl(&mut ctrl);
+            ctrl.ended().is_some_and(|e| !e.unread) || ctrl.is_close_due(now)
+        };
+        self.act_on(heard);
+        if done {
+            self.die(false, "its data connection ended");
+        }
+    }
+
+    /// Every operation ends.
+    fn end_data(&self, eof: bool) {
+        let mut after = Aftermath::default();
+        let regions = {
+            let mut data = self.data();
+            data.die(eof, &mut after);
+            self.settle_data(&mut data);
+            // What no operation holds can go: nobody looks for a region any more.
+            data.port().regions().map(std::mem::take)
+        };
+        drop(regions);
+        self.follow_up(&mut after);
+        self.room.wake(&self.owner);
     }
 
     /// Ends the link: every operation ends, every waiter wakes. Once.
     pub(crate) fn die(&self, eof: bool, why: &str) {
-        if self.reason.set(why.to_owned()).is_err() {
+        if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
+        let _ = self.reason.set(why.to_owned());
         self.advance(Life::Dead);
         self.ctrl().close();
         self.ctrl_socket.shutdown();
-        let mut after = Aftermath::default();
-        self.data().die(eof, &mut after);
-        self.follow_up(&mut after);
-        self.room.wake(&self.owner);
+        self.end_data(eof);
         // Pairs with the one in `at_relay`: we find a message that begins, or its turn finds the link dead.
         fence(Ordering::SeqCst);
         self.run_relay();

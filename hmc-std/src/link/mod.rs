@@ -16,6 +16,7 @@ mod parts;
 pub(crate) mod relay;
 mod room;
 mod schedule;
+mod send;
 pub(crate) mod several;
 mod ucx;
 mod wait;
@@ -28,7 +29,6 @@ use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::limits::FRAME_DEADLINE_NS;
 use hmc_core::slots::OpId;
 use hmc_core::time::{Duration, Instant};
-use hmc_core::wire::message::Message as Wire;
 use hmc_mem::baton::Baton;
 use hmc_mem::slot::{Poll, SlotWord};
 
@@ -57,6 +57,11 @@ pub(crate) struct Link {
     conn: OnceLock<ConnType>,
     choices: Mutex<Vec<Choice>>,
     leaving: AtomicBool,
+    /// The data plane has ended, or nothing can be sent any more: only what the peer has sent on the control connection
+    /// is still received.
+    closing: AtomicBool,
+    /// [`Link::die`] was called.
+    over: AtomicBool,
     /// The peer said BYE: it waits for ours.
     peer_left: AtomicBool,
     born: Instant,
@@ -113,6 +118,8 @@ impl Link {
             conn: OnceLock::new(),
             choices: Mutex::new(parts.choices),
             leaving: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             peer_left: AtomicBool::new(false),
             born: clock::now(),
             spin: parts.spin,
@@ -184,7 +191,7 @@ impl Link {
 
     /// The error for using a link that is over or leaving.
     pub(crate) fn gone(&self) -> Error {
-        if self.life() == Life::Dead {
+        if self.life() == Life::Dead || self.is_closing() {
             Error::peer_dead(self.peer, self.reason())
         } else {
             Error::new(ErrorKind::Closed, "the connection is closing: no new operations")
@@ -304,9 +311,7 @@ impl Link {
             || heard.bye
             || heard.relay;
         self.act_on(heard);
-        if let Some(why) = ended {
-            self.die(why.eof, &why.text);
-        }
+        self.end_ctrl(ended);
         busy
     }
 
@@ -321,17 +326,20 @@ impl Link {
             return;
         }
         let beat = self.data().beat();
+        let mut came = heard::Heard::default();
         let ended = {
             let mut ctrl = self.ctrl();
             if let Some(heard) = beat {
                 ctrl.note_beat(heard, now);
             }
-            ctrl.tick(now);
+            ctrl.tick(now, self, &mut came);
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()
         };
-        if let Some(why) = ended {
-            self.die(why.eof, &why.text);
+        self.act_on(came);
+        self.end_ctrl(ended);
+        self.close_if_due(now);
+        if self.life() == Life::Dead {
             return;
         }
         let mut after = Aftermath::default();
@@ -422,72 +430,6 @@ impl Link {
             // More may have ended than there was room for.
             self.data().drain(after);
         }
-    }
-
-    /// Sends a control message.
-    ///
-    /// # Errors
-    /// `Full` when the peer does not read fast enough; `PeerDead` when it is gone.
-    pub(crate) fn send(&self, m: &Wire<'_>) -> Result<()> {
-        self.check_not_dead()?;
-        if self.conn() == Some(ConnType::Loopback) {
-            return self.send_to_self(m);
-        }
-        let ended = {
-            let mut ctrl = self.ctrl();
-            ctrl.send(m, clock::now()).map_err(|e| e.with_peer(self.peer))?;
-            self.settle_ctrl(&mut ctrl);
-            ctrl.ended()
-        };
-        bump(&self.counters.messages_out);
-        if let Some(why) = ended {
-            self.die(why.eof, &why.text);
-            return Err(self.gone());
-        }
-        Ok(())
-    }
-
-    fn send_to_self(&self, m: &Wire<'_>) -> Result<()> {
-        let message = match m {
-            Wire::Relay(note) => {
-                self.relay_hear(*note);
-                self.run_relay();
-                return Ok(());
-            }
-            Wire::Tag(tag) => Message::Tag(*tag),
-            Wire::Int32(n) => Message::Int(*n),
-            Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
-            Wire::Advert(advert) => {
-                self.data().learn_remote(advert);
-                return Ok(());
-            }
-            Wire::Revoke { window, epoch } => {
-                let _ = self.data().forget_remote(*window, *epoch);
-                return Ok(());
-            }
-            _ => return Ok(()),
-        };
-        let full = {
-            let bytes = if let Message::Struct(b) = &message { b.len() } else { 0 };
-            !self.inbox().has_room(bytes)
-        };
-        if full {
-            return Err(Error::new(
-                ErrorKind::Full,
-                "this session's own inbox is full; receive some",
-            )
-            .with_peer(self.peer));
-        }
-        self.deliver(message);
-        self.baton.notify();
-        if let Some(owner) = self.owner.upgrade() {
-            owner.news(self);
-        }
-        Ok(())
-    }
-
-    fn check_not_dead(&self) -> Result<()> {
-        if self.life() == Life::Dead { Err(self.gone()) } else { Ok(()) }
     }
 
     /// Whether an operation is certainly still running; looked up without a lock.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 impl Peer {
     /// Sends a tag. It arrives in order with other messages; bytes of puts that were waited for
-    /// before can be read by whoever receives it.
+    /// before can be read by whoever receives it. The system has it when this returns: it reaches the
+    /// peer even if this process ends now.
     ///
     /// # Errors
     /// `PeerDead`, `Closed`; `DeadlineExceeded` or `Interrupted` when the peer does not receive.
@@ -57,9 +58,17 @@ impl Peer {
     /// Sends a message, waiting for room when the peer does not read as fast as we send.
     fn send(&self, m: &Wire<'_>, timeout: Duration) -> Result<()> {
         self.shared.check_process()?;
-        let attempt = |link: &Link| match link.check_open().and_then(|()| link.send(m)) {
-            Err(e) if e.kind() == ErrorKind::Full => None,
-            r => Some(r),
+        let mut mark = None;
+        let mut attempt = |link: &Link| {
+            if mark.is_none() {
+                match link.check_open().and_then(|()| link.send_out(m)) {
+                    Err(e) if e.kind() == ErrorKind::Full => return None,
+                    Err(e) => return Some(Err(e)),
+                    Ok(None) => return Some(Ok(())),
+                    Ok(at) => mark = at,
+                }
+            }
+            link.has_left(mark?)
         };
         attempt(&self.link).unwrap_or_else(|| {
             let until = self.shared.until(timeout);
@@ -67,6 +76,12 @@ impl Peer {
                 Err(stop.error("sending: the peer does not receive").with_peer(self.rank()))
             })
         })
+    }
+
+    /// Sends a message, which waits here if the system takes none now. Never blocks.
+    #[cfg(feature = "testing")]
+    pub(crate) fn queue(&self, m: &Wire<'_>) -> Result<()> {
+        self.link.check_open().and_then(|()| self.link.send(m))
     }
 
     /// Receives the oldest message that is wanted, waiting for it up to `timeout`. Others stay.
@@ -77,10 +92,12 @@ impl Peer {
         self.shared.check_process()?;
         let until = self.shared.until(timeout);
         let look = |link: &Link| {
+            // In this order: no message comes after the end.
+            let is_dead = link.life() == Life::Dead;
             if let Some(m) = take_message(link, want) {
                 return Some(Ok(m));
             }
-            (link.life() == Life::Dead).then(|| Err(link.gone()))
+            is_dead.then(|| Err(link.gone()))
         };
         // What a session sends to itself comes through no socket.
         let found = if self.link.conn() == Some(ConnType::Loopback) {

@@ -160,10 +160,12 @@ impl Peer {
     pub fn remote_window(&self, label: u64, timeout: Duration) -> Result<RemoteWindow> {
         self.shared.check_process()?;
         let found = self.link.drive(Watch::Both, self.shared.until(timeout), |link| {
+            // In this order: nothing comes after the end.
+            let is_dead = link.life() == Life::Dead;
             if let Some(region) = link.data().named_remote(label) {
                 return Some(Ok(region));
             }
-            (link.life() == Life::Dead).then(|| Err(link.gone()))
+            is_dead.then(|| Err(link.gone()))
         });
         match found {
             Ok(Ok(region)) => Ok(RemoteWindow { region, link: self.link.id() }),

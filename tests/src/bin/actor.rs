@@ -147,6 +147,26 @@ impl Actor {
         Ok(format!("{} {}", start.elapsed().as_micros(), said.join(" ")))
     }
 
+    /// Ends this process, or its session.
+    fn end(&mut self, how: &str) -> Result<String> {
+        match how {
+            // SAFETY: _exit(2) ends the process at once: nothing of it runs any more.
+            "exit" => unsafe { libc::_exit(0) },
+            "kill" => {
+                let me = rustix::process::getpid();
+                rustix::process::kill_process(me, rustix::process::Signal::KILL)
+                    .map_err(|e| bad(&e.to_string()))?;
+                Ok(String::new())
+            }
+            "close" => {
+                self.peers.clear();
+                let session = self.sessions.remove(&self.at).ok_or_else(|| bad("no session"))?;
+                session.shutdown(Duration::from_secs(1)).map(|()| String::new())
+            }
+            _ => Err(bad(how)),
+        }
+    }
+
     fn obey(&mut self, words: &[&str]) -> Result<String> {
         let (verb, w) = words.split_first().ok_or_else(|| bad("nothing"))?;
         match *verb {
@@ -230,6 +250,23 @@ impl Actor {
             "send" => {
                 self.peer(rank(w.first())?)?.send_tag(number(w.get(1))?)?;
                 Ok(String::new())
+            }
+            // listen RANK: receives messages until the peer is gone, on a thread of its own
+            "listen" => {
+                let peer = self.peer(rank(w.first())?)?;
+                std::thread::spawn(
+                    move || while peer.recv(Want::Any, Duration::from_secs(60)).is_ok() {},
+                );
+                Ok(String::new())
+            }
+            // tags RANK FIRST COUNT exit|kill|close: sends tags, then ends at once
+            "tags" => {
+                let peer = self.peer(rank(w.first())?)?;
+                let (first, count) = (number(w.get(1))?, number(w.get(2))?);
+                for tag in first..first + count {
+                    peer.send_tag(tag)?;
+                }
+                self.end(w.get(3).copied().unwrap_or_default())
             }
             "recv" => {
                 let peer = self.peer(rank(w.first())?)?;
@@ -329,6 +366,18 @@ impl Actor {
                 Ok(String::new())
             }
             "allocations" => Ok(ALLOCATOR.count().to_string()),
+            "live" => Ok(ALLOCATOR.live().to_string()),
+            "drain" => {
+                // What a peer that may be gone has sent, all of it.
+                let mut count = 0;
+                let Ok(peer) = self.session()?.peer(rank(w.first())?) else {
+                    return Ok("0".into());
+                };
+                while peer.recv(Want::Any, Duration::ZERO).is_ok() {
+                    count += 1;
+                }
+                Ok(count.to_string())
+            }
             "echo" => Ok(w.join(" ")),
             other => Err(bad(other)),
         }

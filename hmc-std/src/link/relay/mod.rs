@@ -22,7 +22,7 @@ use hmc_core::wire::message::{Message as Wire, MessageKind};
 
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;
-use super::{Link, lock};
+use super::{Life, Link, lock};
 use crate::error::Result;
 use desk::{Desk, Inbound, Outbound, Want};
 use ticket::Ticket;
@@ -106,8 +106,10 @@ impl Link {
             };
             let mut after = After::default();
             while relay.unmark() {
+                // In this order: no note comes after the end.
+                let is_dead = self.life() == Life::Dead;
                 let heard = std::mem::take(&mut *lock(&relay.heard));
-                desk.turn(self, heard, &mut after);
+                desk.turn(self, is_dead, heard, &mut after);
             }
             after.lends = desk.wants_lender();
             relay.lend.store(after.lends, Ordering::SeqCst);
@@ -160,9 +162,7 @@ impl Link {
                 owner.news(self);
             }
         }
-        if let Some(why) = after.ended {
-            self.die(why.eof, &why.text);
-        }
+        self.end_ctrl(after.ended);
         if let Some(why) = after.broken {
             self.die(false, &format!("it broke the protocol: {why}"));
         }

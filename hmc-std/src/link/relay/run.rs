@@ -25,14 +25,14 @@ use crate::transport::Fence;
 const MAX_SPARE: usize = 8;
 
 impl Desk {
-    pub(super) fn turn(&mut self, link: &Link, heard: Vec<Note>, after: &mut After) {
+    pub(super) fn turn(&mut self, link: &Link, is_dead: bool, heard: Vec<Note>, after: &mut After) {
         for note in heard {
             if let Err(v) = self.hear(&note) {
                 after.broken = Some(v.to_string());
                 break;
             }
         }
-        if link.life() == Life::Dead {
+        if is_dead {
             self.lose_peer(link);
         }
         self.expire(link, clock::now(), after);

@@ -11,6 +11,7 @@ use hmc_core::kinds::{Access, Rank};
 use hmc_core::lane::Transfer;
 use hmc_core::region::RemoteRegion;
 use hmc_core::time::Instant;
+use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::{CompleteWhen, Opcode};
 
 use super::{Node, Owned};
@@ -227,9 +228,9 @@ impl Node {
                 let op = self.window_op(&peer, &window, direction, copy)?;
                 self.wait_for(ticket, peer, op)
             }
-            Ask::Tag { rank, tag } => self.peer(rank)?.send_tag(tag).map(|()| Some(0)),
-            Ask::Int { rank, value } => self.peer(rank)?.send_int(value).map(|()| Some(0)),
-            Ask::Struct { rank, bytes } => self.peer(rank)?.send_struct(&bytes).map(|()| Some(0)),
+            Ask::Tag { rank, tag } => self.queue(rank, &Wire::Tag(tag)),
+            Ask::Int { rank, value } => self.queue(rank, &Wire::Int32(value)),
+            Ask::Struct { rank, bytes } => self.queue(rank, &Wire::Struct(&bytes)),
             Ask::Expose { rank, label, len, access } => self.expose(rank, label, len, access),
             Ask::Revoke { label, patience } => self.revoke(label, patience),
             Ask::Send { rank, offset, len } => {
@@ -271,6 +272,11 @@ impl Node {
         }
         let until = clock::deadline_in(self.shared.config.deadline);
         self.asks.push(Pending::Goodbye { ticket, links, until });
+    }
+
+    /// Sends a message without waiting until the system has it: this thread drives every node.
+    fn queue(&self, rank: u32, m: &Wire<'_>) -> Result<Option<u64>> {
+        self.peer(rank)?.queue(m).map(|()| Some(0))
     }
 
     fn ready_for_more(&self, rank: u32) -> Result<Peer> {
