@@ -11,7 +11,7 @@ use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::advert::RegionAdvert;
 use hmc_core::wire::cursor::{WireError, Writer};
-use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message;
 
 /// The job that both nodes belong to.
@@ -123,6 +123,8 @@ fn hello(rank: Rank, expected: Option<Rank>) -> Hello<'static> {
         host: HostId([1; 16]),
         heartbeat: Duration::from_millis(500),
         slots: 4,
+        asked: Asked::default(),
+        proves: false,
         endpoints: Endpoints::EMPTY,
     }
 }
@@ -305,6 +307,8 @@ impl Notes {
             Event::Deliver(_)
             | Event::Finished
             | Event::UpstreamHello { .. }
+            | Event::Challenged(_)
+            | Event::Proven
             | Event::AttachReceived { .. }
             | Event::Attached
             | Event::Refused(_) => {}

@@ -2,6 +2,9 @@
 
 use bitflags::bitflags;
 
+/// The version of the native dialect.
+pub const VERSION: u16 = 2;
+
 /// The number of a process in a job. At most [`crate::limits::MAX_PEERS`] - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Rank(pub u32);

@@ -10,7 +10,7 @@
 mod common;
 
 use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs};
-use common::{TOKEN, encode};
+use common::{HELLO_OF_VERSION_1, TOKEN, encode, unhex};
 use hmc_core::ctrl::machine::{Control, Upstream};
 use hmc_core::ctrl::output::{CloseReason, CommandError, Event, Violation};
 use hmc_core::ctrl::state::State;
@@ -89,7 +89,12 @@ fn wrong_strangers_are_told_why() {
     other[13] = 7;
     let (v, why) = answer(&other);
     assert!(matches!(v, Violation::Wire(e) if e.kind == WireErrorKind::Version { theirs: 7 }));
-    assert_eq!(why, Some(RejectReason::Version { ours: 1 }));
+    assert_eq!(why, Some(RejectReason::Version { ours: 2 }));
+    // As a process of version 1 said it.
+    let (v, why) = answer(&unhex(HELLO_OF_VERSION_1));
+    assert!(matches!(v, Violation::Wire(e) if e.kind == WireErrorKind::Version { theirs: 1 }));
+    assert_eq!(v.to_string(), "byte 13: the peer speaks version 1, this end version 2");
+    assert_eq!(why, Some(RejectReason::Version { ours: 2 }));
     let mut other = say(dialer_words());
     other[15] = 4;
     assert_eq!(answer(&other).1, Some(RejectReason::Mandatory { unknown: 4 }));

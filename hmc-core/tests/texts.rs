@@ -40,7 +40,7 @@ fn errors_of_the_wire() {
         (WireErrorKind::UnknownFlags(0x80), "unknown flags 0x0080"),
         (WireErrorKind::UnknownKind(7), "unknown kind 7"),
         (WireErrorKind::Magic(*b"HTTP"), "not an HMC hello (it starts with [48, 54, 54, 50])"),
-        (WireErrorKind::Version { theirs: 4 }, "the peer speaks version 4"),
+        (WireErrorKind::Version { theirs: 4 }, "the peer speaks version 4, this end version 2"),
         (WireErrorKind::Mandatory { unknown: 2 }, "the peer requires unknown abilities 0x0002"),
         (WireErrorKind::Value { field: "rank", value: 4096 }, "rank must not be 0x1000"),
     ];
@@ -51,7 +51,7 @@ fn errors_of_the_wire() {
 #[test]
 fn refusals() {
     say(&[
-        (RejectReason::Version { ours: 1 }, "it speaks version 1"),
+        (RejectReason::Version { ours: 1 }, "it speaks version 1, this process version 2"),
         (RejectReason::Mandatory { unknown: 4 }, "it does not know abilities 0x0004"),
         (RejectReason::WrongJob, "it belongs to another job"),
         (RejectReason::WrongRank { ours: Rank(2) }, "it has rank 2"),
@@ -67,7 +67,18 @@ fn refusals() {
         (RejectReason::Busy, "it cannot take another peer now"),
         (RejectReason::BadToken, "no link has this token"),
         (RejectReason::ShuttingDown, "it is leaving"),
-        (RejectReason::NotAuthorised, "this process did not prove who it is"),
+        (
+            RejectReason::NotAuthorised,
+            "this process did not prove that it belongs to the same user",
+        ),
+        (
+            RejectReason::WrongEndpoint,
+            "it does not listen at the address that this process asked for",
+        ),
+        (
+            RejectReason::Kept,
+            "the rank is kept for the process that held it, which has ended, and this process did not prove that it may follow it",
+        ),
         (RejectReason::Unknown { code: 99, detail: 7 }, "reason 99 (7)"),
     ]);
 }

@@ -21,7 +21,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken, Welcome};
+use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::reject::RejectReason;
 use proptest::prelude::*;
@@ -188,6 +188,8 @@ fn words_to_hello<'a>(w: &Words, list: &'a EndpointList) -> Hello<'a> {
         host: HostId(w.6),
         heartbeat: Duration::from_nanos(w.7),
         slots: w.8,
+        asked: Asked::default(),
+        proves: false,
         endpoints: list.endpoints(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
-use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
 use crate::accept::Pending;
@@ -221,6 +221,8 @@ impl Shared {
                 .heartbeat
                 .map_or(hmc_core::time::Duration::ZERO, clock::from_std),
             slots: u16::try_from(self.config.slots).unwrap_or(u16::MAX),
+            asked: Asked::default(),
+            proves: false,
             endpoints: endpoints.endpoints(),
         })
     }

@@ -7,7 +7,7 @@ use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId};
+use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::reject::RejectReason;
 
@@ -20,6 +20,20 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Never: the frame has room.
 #[must_use]
 pub fn hello(rank: u32, job: u64, expected: u32) -> Vec<u8> {
+    hello_with(rank, job, expected, |h| h)
+}
+
+/// The same with other words.
+///
+/// # Panics
+/// Never: the frame has room.
+#[must_use]
+pub fn hello_with(
+    rank: u32,
+    job: u64,
+    expected: u32,
+    other: impl FnOnce(Hello<'static>) -> Hello<'static>,
+) -> Vec<u8> {
     let hello = Hello {
         features: Features::BATCHED_ACKS,
         job,
@@ -30,9 +44,11 @@ pub fn hello(rank: u32, job: u64, expected: u32) -> Vec<u8> {
         host: HostId([3; 16]),
         heartbeat: hmc_core::time::Duration::from_millis(500),
         slots: 16,
+        asked: Asked::default(),
+        proves: false,
         endpoints: Endpoints::EMPTY,
     };
-    frame(&Message::Hello(hello))
+    frame(&Message::Hello(other(hello)))
 }
 
 /// A message as bytes.

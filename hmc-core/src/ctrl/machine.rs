@@ -5,13 +5,14 @@
 //! adverts, ...) are encoded by [`Message::emit`] straight into the driver's buffer; the machine
 //! only wants to know that something was sent ([`Control::note_sent`]).
 
-use crate::kinds::{Incarnation, Rank};
+use crate::kinds::{Incarnation, Rank, VERSION};
 use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::wire::header::Header;
-use crate::wire::hello::{Features, Hello, VERSION, Welcome};
+use crate::wire::hello::{Features, Hello, Welcome};
 use crate::wire::message::Message;
+use crate::wire::proof::Proof;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
 
@@ -63,6 +64,8 @@ pub struct Control {
     /// Whom the dialer wants.
     pub(super) expected: Option<Rank>,
     pub(super) peer: Option<Peer>,
+    /// What the acceptor said to prove itself, or what the dialer has to say.
+    pub(super) proof: Option<Proof>,
     /// What the stranger said about heartbeats, until it is accepted.
     pub(super) wish: Duration,
     pub(super) timers: Timers,
@@ -89,6 +92,7 @@ impl Control {
             upstream: Upstream::Refused,
             expected: None,
             peer: None,
+            proof: None,
             wish: Duration::ZERO,
             timers: Timers::new(now),
             pings: 0,
@@ -197,6 +201,18 @@ impl Control {
             (Action::Judge, Message::Attach { rank, token, channel }) => {
                 Some(Event::AttachReceived { rank, token, channel })
             }
+            (Action::Judge, Message::Challenge(challenge)) => {
+                self.check_rank(challenge.rank)?;
+                self.proof = Some(challenge.proof);
+                Some(Event::Challenged(challenge))
+            }
+            (Action::Verify, Message::Proof(proof)) => {
+                if !self.proof.take().is_some_and(|must| must.matches(&proof)) {
+                    let why = RejectReason::NotAuthorised;
+                    return Err(self.violation(Violation::Unproven, Some(why)));
+                }
+                Some(Event::Proven)
+            }
             (Action::Connect, Message::Welcome(welcome)) => {
                 self.connect(&welcome)?;
                 Some(Event::Connected(welcome))
@@ -222,6 +238,7 @@ impl Control {
                 Action::Deliver
                 | Action::Beat
                 | Action::Judge
+                | Action::Verify
                 | Action::Connect
                 | Action::Refused
                 | Action::Answer,
@@ -268,18 +285,23 @@ impl Control {
         Ok(())
     }
 
+    /// Whether the acceptor is whom the dialer wants.
+    fn check_rank(&mut self, found: Rank) -> Result<(), Violation> {
+        match self.expected {
+            Some(wanted) if wanted != found => {
+                Err(self.violation(Violation::WrongRank { wanted, found }, None))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn connect(&mut self, welcome: &Welcome<'_>) -> Result<(), Violation> {
         let theirs = &welcome.hello;
         if theirs.job != self.job {
             let v = Violation::WrongJob { theirs: theirs.job, ours: self.job };
             return Err(self.violation(v, None));
         }
-        if let Some(wanted) = self.expected
-            && wanted != theirs.rank
-        {
-            let v = Violation::WrongRank { wanted, found: theirs.rank };
-            return Err(self.violation(v, None));
-        }
+        self.check_rank(theirs.rank)?;
         self.peer = Some(Peer {
             rank: theirs.rank,
             incarnation: theirs.incarnation,
@@ -317,7 +339,7 @@ impl Control {
     }
 
     #[cold]
-    fn violation(&mut self, v: Violation, answer: Option<RejectReason>) -> Violation {
+    pub(super) fn violation(&mut self, v: Violation, answer: Option<RejectReason>) -> Violation {
         self.finish(CloseReason::Violation(v));
         if let Some(why) = answer {
             // A refusal fits.

@@ -8,6 +8,7 @@ use crate::wire::cursor::{WireError, Writer, to_usize};
 use crate::wire::header::Header;
 use crate::wire::hello::{Hello, LinkToken, Welcome};
 use crate::wire::message::Message;
+use crate::wire::proof::Challenge;
 use crate::wire::reject::RejectReason;
 
 use super::state::{Misuse, Unexpected};
@@ -49,6 +50,10 @@ pub enum Event<'a> {
         /// What it is for.
         channel: u8,
     },
+    /// The acceptor claims to be of the same user. Answer with `prove`, as above.
+    Challenged(Challenge),
+    /// The dialer proved that it is of the same user. Answer as its HELLO, which is the owner's to remember.
+    Proven,
     /// The peer accepted our HELLO: the link is up.
     Connected(Welcome<'a>),
     /// The peer accepted our ATTACH: what follows are no control frames.
@@ -188,6 +193,8 @@ pub enum Violation {
         /// Ours.
         ours: u64,
     },
+    /// It did not prove that it is of the same user.
+    Unproven,
     /// One of the two is not whom the other wanted.
     WrongRank {
         /// Who was wanted.
@@ -209,6 +216,7 @@ impl core::fmt::Display for Violation {
             Self::WrongJob { theirs, ours } => {
                 write!(f, "it belongs to job {theirs:#x}, this process to job {ours:#x}")
             }
+            Self::Unproven => f.write_str("it did not prove that it belongs to the same user"),
             Self::WrongRank { wanted, found } => {
                 write!(f, "rank {wanted} was wanted and rank {found} is there")
             }

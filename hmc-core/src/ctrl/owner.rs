@@ -8,21 +8,24 @@ use crate::time::Instant;
 use crate::wire::cursor::WireError;
 use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
 use crate::wire::message::Message;
+use crate::wire::proof::{Challenge, Proof};
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
 
 use super::machine::{Acceptor, Control, Peer};
-use super::output::{CloseReason, CommandError};
+use super::output::{CloseReason, CommandError, Violation};
 use super::state::{Command, State};
 use super::timers::agreed;
 
 impl Control {
-    /// A connection that this end opened; it says HELLO at once.
+    /// A connection that this end opened; it says HELLO at once. If that promises a proof, nobody is believed to be the
+    /// peer before [`Event::Challenged`](super::output::Event::Challenged) was answered by [`Self::prove`].
     ///
     /// # Errors
     /// The words do not fit a frame (they do, when their endpoints come from an `EndpointList`).
     pub fn dial(hello: &Hello<'_>, now: Instant) -> Result<Self, WireError> {
-        let mut this = Self::new(State::AwaitWelcome, hello.rank, hello.job, now);
+        let state = if hello.proves { State::AwaitChallenge } else { State::AwaitWelcome };
+        let mut this = Self::new(state, hello.rank, hello.job, now);
         this.say(&Message::Hello(*hello))?;
         this.expected = hello.expected;
         this.wish = hello.heartbeat;
@@ -89,6 +92,37 @@ impl Control {
         self.state = next;
         self.stirred = true;
         Ok(())
+    }
+
+    /// Proves this end to the native stranger and asks for its proof, which must be `must`. It is to be called for a HELLO
+    /// that promises one; [`Event::Proven`](super::output::Event::Proven) says when it came.
+    ///
+    /// # Errors
+    /// Nothing changed: there is no such stranger.
+    pub fn challenge(&mut self, challenge: &Challenge, must: Proof) -> Result<(), CommandError> {
+        let next = self.state.command(Command::Challenge).map_err(CommandError::Misuse)?;
+        self.say(&Message::Challenge(*challenge)).map_err(CommandError::Wire)?;
+        self.proof = Some(must);
+        self.state = next;
+        self.stirred = true;
+        Ok(())
+    }
+
+    /// Answers the acceptor's challenge by this end's own proof, if its was as it `must` be. `false`: it was not, and the
+    /// connection is over.
+    ///
+    /// # Errors
+    /// Nothing changed: there was no challenge.
+    pub fn prove(&mut self, must: &Proof, ours: Proof) -> Result<bool, CommandError> {
+        let next = self.state.command(Command::Prove).map_err(CommandError::Misuse)?;
+        if !self.proof.take().is_some_and(|said| said.matches(must)) {
+            self.violation(Violation::Unproven, None);
+            return Ok(false);
+        }
+        self.say(&Message::Proof(ours)).map_err(CommandError::Wire)?;
+        self.state = next;
+        self.stirred = true;
+        Ok(true)
     }
 
     /// Accepts the upstream stranger.

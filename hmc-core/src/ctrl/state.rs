@@ -16,7 +16,13 @@ pub enum State {
     DecidingUpstream,
     /// As `Deciding`, about an ATTACH.
     DecidingAttach,
-    /// HELLO was sent; the answer is due.
+    /// The acceptor proved itself and asked for the dialer's proof, which is due.
+    AwaitProof,
+    /// HELLO was sent; the acceptor has to prove itself.
+    AwaitChallenge,
+    /// A challenge was received; the owner decides whether it believes it.
+    Challenged,
+    /// HELLO, and a proof if one was promised, were sent; the answer is due.
     AwaitWelcome,
     /// ATTACH was sent; the answer is due.
     AwaitAttachAck,
@@ -36,11 +42,14 @@ pub enum State {
 
 impl State {
     /// All states, in the order of the table.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::AwaitHello,
         Self::Deciding,
         Self::DecidingUpstream,
         Self::DecidingAttach,
+        Self::AwaitProof,
+        Self::AwaitChallenge,
+        Self::Challenged,
         Self::AwaitWelcome,
         Self::AwaitAttachAck,
         Self::Ready,
@@ -57,6 +66,8 @@ impl State {
 pub enum Action {
     /// Let the owner decide about the stranger.
     Judge,
+    /// Compare the dialer's proof with what it must be.
+    Verify,
     /// The peer accepted us.
     Connect,
     /// The peer refused us.
@@ -101,6 +112,10 @@ pub enum Command {
     AcceptUpstream,
     /// Accept an ATTACH.
     AcceptAttach,
+    /// Prove this end to a dialer that promised a proof, and ask for it.
+    Challenge,
+    /// Believe the acceptor's proof and answer it.
+    Prove,
     /// Refuse the stranger.
     Reject,
     /// Post nothing new.
@@ -111,10 +126,12 @@ pub enum Command {
 
 impl Command {
     /// All commands, in the order of the table.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Accept,
         Self::AcceptUpstream,
         Self::AcceptAttach,
+        Self::Challenge,
+        Self::Prove,
         Self::Reject,
         Self::Bye,
         Self::Close,
@@ -148,6 +165,9 @@ impl State {
             | Self::Deciding
             | Self::DecidingUpstream
             | Self::DecidingAttach
+            | Self::AwaitProof
+            | Self::AwaitChallenge
+            | Self::Challenged
             | Self::AwaitWelcome
             | Self::AwaitAttachAck => true,
             Self::Ready
@@ -172,9 +192,11 @@ impl State {
             (Self::AwaitHello, M::HelloV1) => Ok((Self::DecidingUpstream, Action::Judge)),
             (Self::AwaitHello, M::Attach) => Ok((Self::DecidingAttach, Action::Judge)),
             (Self::AwaitWelcome, M::Welcome) => Ok((Self::Ready, Action::Connect)),
-            (Self::AwaitWelcome | Self::AwaitAttachAck, M::Reject) => {
+            (Self::AwaitChallenge | Self::AwaitWelcome | Self::AwaitAttachAck, M::Reject) => {
                 Ok((Self::Closed, Action::Refused))
             }
+            (Self::AwaitProof, M::Proof) => Ok((Self::Deciding, Action::Verify)),
+            (Self::AwaitChallenge, M::Challenge) => Ok((Self::Challenged, Action::Judge)),
             (Self::AwaitAttachAck, M::AttachAck) => Ok((Self::Attached, Action::Attach)),
 
             // What users and transports say.
@@ -221,6 +243,8 @@ impl State {
                 M::Welcome
                 | M::Reject
                 | M::AttachAck
+                | M::Challenge
+                | M::Proof
                 | M::Endpoint
                 | M::Advert
                 | M::Int32
@@ -235,11 +259,10 @@ impl State {
                 | M::Bye,
             )
             | (
-                Self::AwaitWelcome,
+                Self::AwaitProof | Self::AwaitChallenge | Self::AwaitWelcome | Self::AwaitAttachAck,
                 M::HelloV1
                 | M::Hello
                 | M::Attach
-                | M::AttachAck
                 | M::Endpoint
                 | M::Advert
                 | M::Int32
@@ -253,28 +276,20 @@ impl State {
                 | M::Relay
                 | M::Bye,
             )
+            | (Self::AwaitProof, M::Welcome | M::Reject | M::AttachAck | M::Challenge)
+            | (Self::AwaitChallenge, M::Welcome | M::AttachAck | M::Proof)
+            | (Self::AwaitWelcome, M::AttachAck | M::Challenge | M::Proof)
+            | (Self::AwaitAttachAck, M::Welcome | M::Challenge | M::Proof)
             | (
-                Self::AwaitAttachAck,
+                Self::Ready | Self::Draining,
                 M::HelloV1
                 | M::Hello
                 | M::Welcome
+                | M::Reject
                 | M::Attach
-                | M::Endpoint
-                | M::Advert
-                | M::Int32
-                | M::Tag
-                | M::Struct
-                | M::Notify
-                | M::Ping
-                | M::Pong
-                | M::Revoke
-                | M::Revoked
-                | M::Relay
-                | M::Bye,
-            )
-            | (
-                Self::Ready | Self::Draining,
-                M::HelloV1 | M::Hello | M::Welcome | M::Reject | M::Attach | M::AttachAck,
+                | M::AttachAck
+                | M::Challenge
+                | M::Proof,
             )
             | (
                 Self::ReadyUpstream,
@@ -284,6 +299,8 @@ impl State {
                 | M::Reject
                 | M::Attach
                 | M::AttachAck
+                | M::Challenge
+                | M::Proof
                 | M::Endpoint
                 | M::Advert
                 | M::Notify
@@ -302,6 +319,8 @@ impl State {
                 | M::Reject
                 | M::Attach
                 | M::AttachAck
+                | M::Challenge
+                | M::Proof
                 | M::Endpoint
                 | M::Advert
                 | M::Int32
@@ -313,6 +332,7 @@ impl State {
                 Self::Deciding
                 | Self::DecidingUpstream
                 | Self::DecidingAttach
+                | Self::Challenged
                 | Self::Attached
                 | Self::Closed,
                 M::HelloV1
@@ -321,6 +341,8 @@ impl State {
                 | M::Reject
                 | M::Attach
                 | M::AttachAck
+                | M::Challenge
+                | M::Proof
                 | M::Endpoint
                 | M::Advert
                 | M::Int32
@@ -347,8 +369,14 @@ impl State {
             (Self::Deciding, C::Accept) => Ok(Self::Ready),
             (Self::DecidingUpstream, C::AcceptUpstream) => Ok(Self::ReadyUpstream),
             (Self::DecidingAttach, C::AcceptAttach) => Ok(Self::Attached),
+            (Self::Deciding, C::Challenge) => Ok(Self::AwaitProof),
+            (Self::Challenged, C::Prove) => Ok(Self::AwaitWelcome),
             (
-                Self::AwaitHello | Self::Deciding | Self::DecidingUpstream | Self::DecidingAttach,
+                Self::AwaitHello
+                | Self::Deciding
+                | Self::DecidingUpstream
+                | Self::DecidingAttach
+                | Self::AwaitProof,
                 C::Reject,
             ) => Ok(Self::Closed),
             (Self::Ready, C::Bye) => Ok(Self::Draining),
@@ -362,6 +390,9 @@ impl State {
                 | Self::Deciding
                 | Self::DecidingUpstream
                 | Self::DecidingAttach
+                | Self::AwaitProof
+                | Self::AwaitChallenge
+                | Self::Challenged
                 | Self::AwaitWelcome
                 | Self::AwaitAttachAck
                 | Self::Ready
@@ -371,17 +402,41 @@ impl State {
                 | Self::Attached,
                 C::Close,
             ) => Ok(Self::Closed),
-            (Self::AwaitHello, C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Bye)
-            | (Self::Deciding, C::AcceptUpstream | C::AcceptAttach | C::Bye)
-            | (Self::DecidingUpstream, C::Accept | C::AcceptAttach | C::Bye)
-            | (Self::DecidingAttach, C::Accept | C::AcceptUpstream | C::Bye)
+            (
+                Self::AwaitHello | Self::AwaitProof,
+                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Challenge | C::Prove | C::Bye,
+            )
+            | (Self::Deciding, C::AcceptUpstream | C::AcceptAttach | C::Prove | C::Bye)
             | (
-                Self::AwaitWelcome | Self::AwaitAttachAck | Self::Attached,
-                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Reject | C::Bye,
+                Self::DecidingUpstream,
+                C::Accept | C::AcceptAttach | C::Challenge | C::Prove | C::Bye,
+            )
+            | (
+                Self::DecidingAttach,
+                C::Accept | C::AcceptUpstream | C::Challenge | C::Prove | C::Bye,
+            )
+            | (
+                Self::Challenged,
+                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Challenge | C::Reject | C::Bye,
+            )
+            | (
+                Self::AwaitChallenge | Self::AwaitWelcome | Self::AwaitAttachAck | Self::Attached,
+                C::Accept
+                | C::AcceptUpstream
+                | C::AcceptAttach
+                | C::Challenge
+                | C::Prove
+                | C::Reject
+                | C::Bye,
             )
             | (
                 Self::Ready | Self::ReadyUpstream | Self::Draining | Self::Leaving | Self::Closed,
-                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Reject,
+                C::Accept
+                | C::AcceptUpstream
+                | C::AcceptAttach
+                | C::Challenge
+                | C::Prove
+                | C::Reject,
             ) => Err(Misuse { state: self, command }),
         }
     }
@@ -419,7 +474,7 @@ mod tests {
                 .unwrap();
             }
         }
-        assert_eq!(text.lines().count(), 12 * (18 + 6));
+        assert_eq!(text.lines().count(), 15 * (20 + 8));
         assert_eq!(text, include_str!("../../tests/ctrl_table.txt"));
     }
 }

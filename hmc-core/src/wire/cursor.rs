@@ -3,6 +3,7 @@
 //! A [`Reader`] never panics and never copies: what it gives borrows from what it was given. The
 //! byte order is spelled in the name of each call.
 
+use crate::kinds::VERSION;
 use crate::span::RangeError;
 
 /// What was wrong with a frame, and where.
@@ -98,7 +99,9 @@ impl core::fmt::Display for WireErrorKind {
             Self::UnknownFlags(n) => write!(f, "unknown flags {n:#06x}"),
             Self::UnknownKind(n) => write!(f, "unknown kind {n}"),
             Self::Magic(m) => write!(f, "not an HMC hello (it starts with {m:02x?})"),
-            Self::Version { theirs } => write!(f, "the peer speaks version {theirs}"),
+            Self::Version { theirs } => {
+                write!(f, "the peer speaks version {theirs}, this end version {VERSION}")
+            }
             Self::Mandatory { unknown } => {
                 write!(f, "the peer requires unknown abilities {unknown:#06x}")
             }

@@ -65,6 +65,8 @@ pub const fn of_message(kind: MessageKind) -> Held {
         | MessageKind::Reject
         | MessageKind::Attach
         | MessageKind::AttachAck
+        | MessageKind::Challenge
+        | MessageKind::Proof
         | MessageKind::Bye
         | MessageKind::Pong => Held::Nothing,
         // The answer to the latest.

@@ -1,13 +1,13 @@
 //! The first words of a native connection: HELLO, WELCOME, REJECT, and the list of endpoints.
 //!
 //! The magic and the version keep their places for ever, so that any two versions can tell each
-//! other apart; everything behind them belongs to version 1.
+//! other apart; everything behind them belongs to this version.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::kinds::{Incarnation, Rank};
+use crate::kinds::{Incarnation, Rank, VERSION};
 use crate::limits::{MAX_ENDPOINTS, MAX_HELLO_BYTES, MAX_PEERS, MAX_SLOTS};
 use crate::time::Duration;
 use crate::wire::advert::EndpointBlob;
@@ -15,15 +15,13 @@ use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32, to_u
 
 /// How a native HELLO begins.
 pub const MAGIC: [u8; 4] = *b"HMC2";
-/// The version of the native dialect.
-pub const VERSION: u16 = 1;
 /// Bytes of a HELLO's fixed part.
-pub const HELLO_BYTES: usize = 80;
+pub const HELLO_BYTES: usize = 112;
 /// Bytes of a link token.
 pub const TOKEN_BYTES: usize = 16;
 /// Bytes that all endpoint blobs of one HELLO or WELCOME may take together: what
 /// [`MAX_HELLO_BYTES`] leaves beside the message's kind, the fixed part and the token.
-pub const MAX_ENDPOINT_LIST_BYTES: usize = 415;
+pub const MAX_ENDPOINT_LIST_BYTES: usize = 383;
 
 const _: () = assert!(MAX_ENDPOINT_LIST_BYTES + 1 + HELLO_BYTES + TOKEN_BYTES == 512);
 const _: () = assert!(MAX_HELLO_BYTES == 512);
@@ -68,6 +66,18 @@ impl core::fmt::Debug for LinkToken {
     }
 }
 
+/// The endpoint that a dialer was told to reach: who answers by a name that others use too, as a local socket's, compares
+/// it with its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Asked {
+    /// An IPv6 address, or an IPv4 one within `::ffff:0:0/96`; all zeros: any.
+    pub ip: [u8; 16],
+    /// A TCP port; 0: none was named, and nothing is compared.
+    pub port: u16,
+    /// The dialer's network namespace; 0: not known. Loopback addresses mean something within one only.
+    pub netns: u64,
+}
+
 /// What one end says about itself, in HELLO and in WELCOME.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
@@ -89,6 +99,11 @@ pub struct Hello<'a> {
     pub heartbeat: Duration,
     /// How many operations it will have outstanding at most; up to [`MAX_SLOTS`].
     pub slots: u16,
+    /// Which endpoint the dialer was told to reach. Means nothing in a WELCOME.
+    pub asked: Asked,
+    /// Whether the dialer proves that it is of the same user, and wants the same of the acceptor ([`crate::wire::proof`]).
+    /// Means nothing in a WELCOME.
+    pub proves: bool,
     /// Its doors.
     pub endpoints: Endpoints<'a>,
 }
@@ -110,6 +125,11 @@ struct Raw {
     reserved: u8,
     host: [u8; 16],
     heartbeat: U64,
+    asked_ip: [u8; 16],
+    netns: U64,
+    asked_port: U16,
+    proves: u8,
+    spare: [u8; 5],
 }
 
 const _: () = assert!(size_of::<Raw>() == HELLO_BYTES);
@@ -154,6 +174,12 @@ impl<'a> Hello<'a> {
         if raw.reserved != 0 {
             return bad(55, value("reserved", u64::from(raw.reserved)));
         }
+        if raw.proves > 1 {
+            return bad(106, value("proof", u64::from(raw.proves)));
+        }
+        if raw.spare != [0; 5] {
+            return bad(107, value("reserved", 1));
+        }
         let hello = Hello {
             features: Features::from_bits_truncate(raw.features.get()),
             job: raw.job.get(),
@@ -164,6 +190,8 @@ impl<'a> Hello<'a> {
             host: HostId(raw.host),
             heartbeat: Duration::from_nanos(raw.heartbeat.get()),
             slots: raw.slots.get(),
+            asked: Asked { ip: raw.asked_ip, port: raw.asked_port.get(), netns: raw.netns.get() },
+            proves: raw.proves == 1,
             endpoints: Endpoints::EMPTY,
         };
         Ok((hello, raw.endpoints))
@@ -186,6 +214,11 @@ impl<'a> Hello<'a> {
             reserved: 0,
             host: self.host.0,
             heartbeat: U64::new(self.heartbeat.as_nanos()),
+            asked_ip: self.asked.ip,
+            netns: U64::new(self.asked.netns),
+            asked_port: U16::new(self.asked.port),
+            proves: u8::from(self.proves),
+            spare: [0; 5],
         })
     }
 
@@ -202,6 +235,8 @@ impl<'a> Hello<'a> {
             host: self.host,
             heartbeat: self.heartbeat,
             slots: self.slots,
+            asked: self.asked,
+            proves: self.proves,
             endpoints,
         }
     }
@@ -322,8 +357,8 @@ impl EndpointList {
 #[cfg(test)]
 mod tests {
     use super::{
-        EndpointList, Endpoints, Features, Hello, HostId, LinkToken, MAX_ENDPOINT_LIST_BYTES,
-        TOKEN_BYTES,
+        Asked, EndpointList, Endpoints, Features, Hello, HostId, LinkToken,
+        MAX_ENDPOINT_LIST_BYTES, TOKEN_BYTES,
     };
     use crate::kinds::{Incarnation, Rank};
     use crate::time::Duration;
@@ -388,6 +423,8 @@ mod tests {
             host: HostId::default(),
             heartbeat: Duration::ZERO,
             slots: 0,
+            asked: Asked::default(),
+            proves: false,
             endpoints: Endpoints::EMPTY,
         };
         let bytes = words.fixed_bytes();

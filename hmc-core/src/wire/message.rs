@@ -15,6 +15,7 @@ use crate::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
 use crate::wire::header::{FrameKind, Header};
 use crate::wire::hello::{Endpoints, HELLO_BYTES, Hello, LinkToken, TOKEN_BYTES, Welcome};
+use crate::wire::proof::{CHALLENGE_BYTES, Challenge, PROOF_BYTES, Proof};
 use crate::wire::reject::{REJECT_BYTES, RejectReason};
 use crate::wire::relay::{emit_note, note_len, parse_note};
 
@@ -30,6 +31,10 @@ pub mod code {
     pub const ATTACH: u8 = 4;
     /// The answer to ATTACH.
     pub const ATTACH_ACK: u8 = 5;
+    /// The acceptor's proof, and what the dialer's must cover.
+    pub const CHALLENGE: u8 = 6;
+    /// The dialer's proof.
+    pub const PROOF: u8 = 7;
     /// One endpoint blob that was too long for the HELLO.
     pub const ENDPOINT: u8 = 16;
     /// A window.
@@ -78,6 +83,10 @@ pub enum Message<'a> {
     },
     /// The secondary connection is bound; what follows on it are no control frames.
     AttachAck,
+    /// The acceptor proves itself and asks the dialer to do the same.
+    Challenge(Challenge),
+    /// The dialer proves itself.
+    Proof(Proof),
     /// A door.
     Endpoint(EndpointBlob<'a>),
     /// A window of the sender.
@@ -129,6 +138,8 @@ pub enum MessageKind {
     Reject,
     Attach,
     AttachAck,
+    Challenge,
+    Proof,
     Endpoint,
     Advert,
     Int32,
@@ -145,13 +156,15 @@ pub enum MessageKind {
 
 impl MessageKind {
     /// All kinds, in the order of the table.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::HelloV1,
         Self::Hello,
         Self::Welcome,
         Self::Reject,
         Self::Attach,
         Self::AttachAck,
+        Self::Challenge,
+        Self::Proof,
         Self::Endpoint,
         Self::Advert,
         Self::Int32,
@@ -220,6 +233,8 @@ impl<'a> Message<'a> {
             Self::Reject(_) => MessageKind::Reject,
             Self::Attach { .. } => MessageKind::Attach,
             Self::AttachAck => MessageKind::AttachAck,
+            Self::Challenge(_) => MessageKind::Challenge,
+            Self::Proof(_) => MessageKind::Proof,
             Self::Endpoint(_) => MessageKind::Endpoint,
             Self::Advert(_) => MessageKind::Advert,
             Self::Int32(_) => MessageKind::Int32,
@@ -282,6 +297,8 @@ impl<'a> Message<'a> {
                 Self::Attach { rank: Rank(rank), token, channel: r.u8()? }
             }
             code::ATTACH_ACK => Self::AttachAck,
+            code::CHALLENGE => Self::Challenge(Challenge::parse(&mut r)?),
+            code::PROOF => Self::Proof(Proof(*r.array()?)),
             code::ENDPOINT => Self::Endpoint(EndpointBlob::parse(&mut r)?),
             code::ADVERT => {
                 let at = r.at();
@@ -325,6 +342,8 @@ impl<'a> Message<'a> {
                 .saturating_add(list(&w.hello.endpoints)),
             Self::Reject(_) => 1usize.saturating_add(REJECT_BYTES),
             Self::Attach { .. } => TOKEN_BYTES.saturating_add(6),
+            Self::Challenge(_) => CHALLENGE_BYTES.saturating_add(1),
+            Self::Proof(_) => PROOF_BYTES.saturating_add(1),
             Self::Endpoint(blob) => blob.emitted_len().saturating_add(1),
             Self::Advert(_) => ADVERT_BYTES.saturating_add(1),
             Self::Notify { .. } => 17,
@@ -410,6 +429,14 @@ impl<'a> Message<'a> {
                 out.u8(channel)
             }
             Self::AttachAck => start(out, code::ATTACH_ACK),
+            Self::Challenge(ref challenge) => {
+                start(out, code::CHALLENGE)?;
+                challenge.emit(out)
+            }
+            Self::Proof(ref proof) => {
+                start(out, code::PROOF)?;
+                out.array(&proof.0)
+            }
             Self::Endpoint(blob) => {
                 start(out, code::ENDPOINT)?;
                 blob.emit(out)

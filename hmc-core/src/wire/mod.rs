@@ -11,6 +11,7 @@ pub mod header;
 pub mod held;
 pub mod hello;
 pub mod message;
+pub mod proof;
 pub mod reject;
 pub mod relay;
 pub mod upstream;

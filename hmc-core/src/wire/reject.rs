@@ -1,6 +1,6 @@
 //! Why an end refuses a connection, in words that the other end can act on.
 
-use crate::kinds::{Incarnation, Rank};
+use crate::kinds::{Incarnation, Rank, VERSION};
 
 /// Bytes of a reason on the wire: a code (u16) and a detail (u64).
 pub const REJECT_BYTES: usize = 10;
@@ -45,6 +45,10 @@ pub enum RejectReason {
     ShuttingDown,
     /// The caller did not prove who it is.
     NotAuthorised,
+    /// This process does not listen at the endpoint that the caller was told to reach.
+    WrongEndpoint,
+    /// Whoever held the caller's rank has ended, and the rank is kept for it.
+    Kept,
     /// A reason of a later version.
     Unknown {
         /// Its code.
@@ -70,6 +74,8 @@ impl RejectReason {
             Self::BadToken => (9, 0),
             Self::ShuttingDown => (10, 0),
             Self::NotAuthorised => (11, 0),
+            Self::WrongEndpoint => (12, 0),
+            Self::Kept => (13, 0),
             Self::Unknown { code, detail } => (code, detail),
         }
     }
@@ -93,6 +99,8 @@ impl RejectReason {
             (9, 0) => Self::BadToken,
             (10, 0) => Self::ShuttingDown,
             (11, 0) => Self::NotAuthorised,
+            (12, 0) => Self::WrongEndpoint,
+            (13, 0) => Self::Kept,
             _ => unknown,
         }
     }
@@ -101,7 +109,9 @@ impl RejectReason {
 impl core::fmt::Display for RejectReason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Version { ours } => write!(f, "it speaks version {ours}"),
+            Self::Version { ours } => {
+                write!(f, "it speaks version {ours}, this process version {VERSION}")
+            }
             Self::Mandatory { unknown } => write!(f, "it does not know abilities {unknown:#06x}"),
             Self::WrongJob => f.write_str("it belongs to another job"),
             Self::WrongRank { ours } => write!(f, "it has rank {ours}"),
@@ -115,7 +125,16 @@ impl core::fmt::Display for RejectReason {
             Self::Busy => f.write_str("it cannot take another peer now"),
             Self::BadToken => f.write_str("no link has this token"),
             Self::ShuttingDown => f.write_str("it is leaving"),
-            Self::NotAuthorised => f.write_str("this process did not prove who it is"),
+            Self::NotAuthorised => {
+                f.write_str("this process did not prove that it belongs to the same user")
+            }
+            Self::WrongEndpoint => {
+                f.write_str("it does not listen at the address that this process asked for")
+            }
+            Self::Kept => f.write_str(
+                "the rank is kept for the process that held it, which has ended, and this process did not prove that it \
+                 may follow it",
+            ),
             Self::Unknown { code, detail } => write!(f, "reason {code} ({detail})"),
         }
     }
@@ -135,6 +154,6 @@ mod tests {
                 known += u32::from(!matches!(r, RejectReason::Unknown { .. }));
             }
         }
-        assert_eq!(known, 3 + 3 + 1 + 5 + 1 + 7 + 5 + 4);
+        assert_eq!(known, 3 + 3 + 1 + 5 + 1 + 7 + 5 + 6);
     }
 }

@@ -9,8 +9,9 @@ use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::MAX_HELLO_BYTES;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message;
+use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 
 fn own_hello<'a>() -> Hello<'a> {
@@ -24,6 +25,8 @@ fn own_hello<'a>() -> Hello<'a> {
         host: HostId([2; 16]),
         heartbeat: Duration::from_millis(500),
         slots: 128,
+        asked: Asked::default(),
+        proves: false,
         endpoints: Endpoints::EMPTY,
     }
 }
@@ -52,7 +55,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A rig of one of five roles.
+    /// A rig of one of six roles.
     pub fn new(role: u8) -> Self {
         Self::of(role, Subject::Real)
     }
@@ -61,12 +64,13 @@ impl Rig {
     pub fn of(role: u8, subject: Subject) -> Self {
         let t = Instant::ZERO;
         let acceptor = |upstream| Acceptor { rank: Rank(1), job: 5, upstream };
-        let control = match role % 5 {
+        let control = match role % 6 {
             0 => Control::accepted(&acceptor(Upstream::Refused), t),
             1 => Control::accepted(&acceptor(Upstream::Allowed), t),
             2 => Control::dial(&own_hello(), t).unwrap(),
             3 => Control::dial_upstream(Rank(1), Rank(2), t).unwrap(),
-            _ => Control::attach(Rank(1), LinkToken([7; 16]), 2, t).unwrap(),
+            4 => Control::attach(Rank(1), LinkToken([7; 16]), 2, t).unwrap(),
+            _ => Control::dial(&Hello { proves: true, ..own_hello() }, t).unwrap(),
         };
         let framer = Framer::new(vec![0; 16]);
         let mut this = Self {
@@ -182,6 +186,15 @@ impl Rig {
             }
             Answer::Upstream => self.control.accept_upstream().unwrap(),
             Answer::Attach => self.control.accept_attach().unwrap(),
+            Answer::Challenge => {
+                let proof = Proof([3; 32]);
+                let challenge = Challenge { rank: Rank(1), nonce: [4; 16], proof };
+                self.control.challenge(&challenge, proof).unwrap();
+            }
+            // The secret of these two is that there is none.
+            Answer::Prove => {
+                self.control.prove(&Proof([3; 32]), Proof([3; 32])).unwrap();
+            }
             Answer::Reject => self.control.reject(RejectReason::Duplicate).unwrap(),
         }
     }
@@ -219,6 +232,8 @@ enum Answer {
     Accept,
     Upstream,
     Attach,
+    Challenge,
+    Prove,
     Reject,
 }
 
@@ -227,7 +242,9 @@ impl Answer {
     fn to(e: &Event<'_>) -> Self {
         match e {
             Event::HelloReceived(h) if h.rank.0 > 100 && h.rank.0 % 2 == 1 => Self::Reject,
-            Event::HelloReceived(_) => Self::Accept,
+            Event::HelloReceived(h) if h.proves => Self::Challenge,
+            Event::HelloReceived(_) | Event::Proven => Self::Accept,
+            Event::Challenged(_) => Self::Prove,
             Event::UpstreamHello { rank } if rank.0 > 100 => Self::Reject,
             Event::UpstreamHello { .. } => Self::Upstream,
             Event::AttachReceived { channel, .. } if *channel == 0 => Self::Reject,

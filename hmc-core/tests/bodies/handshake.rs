@@ -11,7 +11,7 @@ use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 
 /// The rank of the acceptor.
@@ -23,7 +23,7 @@ const MAGIC: usize = 9;
 const RANK: usize = 21;
 const JOB: usize = 25;
 const EXPECTED: usize = 57;
-const LIST: usize = 89;
+const LIST: usize = 121;
 
 fn number(frame: &[u8], at: usize, n: usize) -> u64 {
     frame[at..at + n].iter().rev().fold(0, |all, b| (all << 8) | u64::from(*b))
@@ -54,7 +54,7 @@ fn judge(frame: &[u8], list: usize, job: u64, rank: u32, reader: Reader) -> Verd
     if frame.len() > 8 + 512 || frame.len() < MAGIC + 6 || frame[MAGIC..MAGIC + 4] != *b"HMC2" {
         return Bad;
     }
-    if number(frame, 13, 2) != 1 {
+    if number(frame, 13, 2) != 2 {
         return Code(1);
     }
     if frame.len() < LIST {
@@ -71,8 +71,10 @@ fn judge(frame: &[u8], list: usize, job: u64, rank: u32, reader: Reader) -> Verd
         || number(frame, 61, 2) > 1024
         || frame[63] > 8
         || frame[64] != 0
+        || frame[115] > 1
+        || frame[116..121] != [0; 5]
         || frame.len() < list
-        || frame.len() - list > 415
+        || frame.len() - list > 383
     {
         return Bad;
     }
@@ -188,6 +190,8 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         host: HostId([2; 16]),
         heartbeat,
         slots,
+        asked: Asked::default(),
+        proves: false,
         endpoints: list.endpoints(),
     };
     let (our_job, our_beat, decision) = (u64::from(s.u8()), beat(s.u8()), s.u8());

@@ -18,6 +18,7 @@ pub mod control;
 pub mod handshake;
 pub mod lane;
 pub mod mutate;
+pub mod proof;
 pub mod script;
 pub mod upstream;
 pub mod window;
@@ -49,11 +50,12 @@ pub struct Target {
 }
 
 /// The targets of this crate. (`config` is hmc-std's.)
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "message", body: wire::message, class: Some(wire::message_class) },
     Target { name: "advert", body: wire::advert, class: Some(wire::advert_class) },
     Target { name: "data_frame", body: wire::data_frame, class: Some(wire::data_class) },
     Target { name: "handshake", body: handshake::handshake, class: Some(handshake::class) },
+    Target { name: "proof", body: proof::proof, class: Some(proof::class) },
     Target { name: "upstream", body: upstream::upstream, class: Some(upstream::class) },
     Target { name: "control_stream", body: control::control_stream, class: Some(control::class) },
     Target { name: "window", body: window::window, class: None },

@@ -18,7 +18,13 @@ pub fn at(ns: u64) -> Instant {
 pub fn dialer_words() -> Hello<'static> {
     let list = endpoints();
     let h = hello(&list);
-    Hello { job: 5, rank: Rank(2), expected: Some(Rank(1)), ..h.with_endpoints(Endpoints::EMPTY) }
+    Hello {
+        job: 5,
+        rank: Rank(2),
+        expected: Some(Rank(1)),
+        proves: false,
+        ..h.with_endpoints(Endpoints::EMPTY)
+    }
 }
 
 /// What the acceptor says about itself.

@@ -18,8 +18,9 @@ use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
 use hmc_core::wire::advert::{Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::cursor::Writer;
-use hmc_core::wire::hello::{EndpointList, Features, Hello, HostId, LinkToken, Welcome};
+use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};
 use hmc_core::wire::message::Message;
+use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 
 /// The bytes of a message's frame.
@@ -69,6 +70,8 @@ pub fn hello(list: &EndpointList) -> Hello<'_> {
         host: HostId(*b"host-host-host-h"),
         heartbeat: Duration::from_nanos(500_000_000),
         slots: 0x0080,
+        asked: Asked { ip: *b"address-address-", port: 0x4142, netns: 0x3132_3334_3536_3738 },
+        proves: true,
         endpoints: list.endpoints(),
     }
 }
@@ -88,8 +91,18 @@ pub fn advert() -> RegionAdvert {
     }
 }
 
+/// What a process of version 1 said first, as it was recorded.
+pub const HELLO_OF_VERSION_1: &str = include_str!("../hello_of_version_1.txt");
+
 /// The token of all tests.
 pub const TOKEN: LinkToken = LinkToken(*b"token-token-toke");
+
+/// The proof of all tests.
+pub const PROOF: Proof = Proof(*b"proof-proof-proof-proof-proof-pr");
+
+/// A challenge.
+pub const CHALLENGE: Challenge =
+    Challenge { rank: Rank(1), nonce: *b"nonce-of-acceptr", proof: PROOF };
 
 /// At least one of each note of a message.
 pub fn notes() -> [(&'static str, Note); 12] {
@@ -117,7 +130,12 @@ pub fn notes() -> [(&'static str, Note); 12] {
 
 /// At least one of each message, with its name.
 pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
-    let plain = Hello { expected: None, ..hello(list).with_endpoints(Default::default()) };
+    let plain = Hello {
+        expected: None,
+        asked: Asked::default(),
+        proves: false,
+        ..hello(list).with_endpoints(Default::default())
+    };
     let window = WindowId(0x8182_8384_8586_8788);
     let epoch = Epoch(0x9192_9394);
     let mut all = vec![
@@ -126,12 +144,16 @@ pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
         ("hello_plain", Message::Hello(plain)),
         ("welcome", Message::Welcome(Welcome { hello: hello(list), token: TOKEN })),
         ("welcome_plain", Message::Welcome(Welcome { hello: plain, token: TOKEN })),
-        ("reject_version", Message::Reject(RejectReason::Version { ours: 1 })),
+        ("reject_version", Message::Reject(RejectReason::Version { ours: 2 })),
         ("reject_stale", Message::Reject(RejectReason::Stale { seen: Incarnation(0xABCD) })),
         ("reject_busy", Message::Reject(RejectReason::Busy)),
         ("reject_unknown", Message::Reject(RejectReason::Unknown { code: 999, detail: 5 })),
         ("attach", Message::Attach { rank: Rank(3), token: TOKEN, channel: 2 }),
         ("attach_ack", Message::AttachAck),
+        ("reject_endpoint", Message::Reject(RejectReason::WrongEndpoint)),
+        ("reject_kept", Message::Reject(RejectReason::Kept)),
+        ("challenge", Message::Challenge(CHALLENGE)),
+        ("proof", Message::Proof(PROOF)),
         ("endpoint", Message::Endpoint(EndpointBlob { kind: 9, bytes: b"opaque" })),
         ("advert", Message::Advert(advert())),
         (

@@ -9,7 +9,7 @@ use hmc_core::ctrl::state::State as Ctrl;
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 use std::collections::HashMap;
 
@@ -156,6 +156,8 @@ impl Meeting {
             host: HostId(Self::who(p).0),
             heartbeat: Duration::ZERO,
             slots: 1,
+            asked: Asked::default(),
+            proves: false,
             endpoints: Endpoints::EMPTY,
         }
     }

@@ -2,10 +2,12 @@
 
 use super::{Seed, patched, resized};
 use crate::bodies::handshake::HEAD;
-use crate::common::{TOKEN, encode, endpoints, hello, samples};
+use crate::bodies::proof::HEAD as PROOF_HEAD;
+use crate::common::{CHALLENGE, TOKEN, encode, endpoints, hello, samples};
 use hmc_core::kinds::Rank;
 use hmc_core::wire::hello::{Hello, Welcome};
 use hmc_core::wire::message::{Message, MessageKind};
+use hmc_core::wire::proof::{Challenge, Proof};
 
 /// A script of a control stream: a role, then pieces of what the peer says and steps of the owner.
 fn script(role: u8, parts: &[Part<'_>]) -> Vec<u8> {
@@ -35,7 +37,7 @@ use Part::{Do, Hear};
 /// Whole dialogues.
 pub(crate) fn streams() -> Vec<Seed> {
     let list = endpoints();
-    let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
+    let theirs = Hello { job: 5, expected: Some(Rank(1)), proves: false, ..hello(&list) };
     let first = encode(&Message::Hello(theirs));
     let welcome = encode(&Message::Welcome(Welcome { hello: theirs, token: TOKEN }));
     let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
@@ -50,9 +52,15 @@ pub(crate) fn streams() -> Vec<Seed> {
     let ping = encode(&Message::Ping(3));
     let big = encode(&Message::Struct(&[9; 700]));
     let attach_ack = encode(&Message::AttachAck);
+    let promising = encode(&Message::Hello(Hello { proves: true, ..theirs }));
+    let (right, wrong) = (Proof([3; 32]), Proof([4; 32]));
+    let challenge = |proof| encode(&Message::Challenge(Challenge { proof, ..CHALLENGE }));
+    let answer = |proof| encode(&Message::Proof(proof));
+    let (asked, shown) = (challenge(right), answer(right));
+    let (lied, guessed) = (challenge(wrong), answer(wrong));
     let mut newer = first.clone();
     newer[13] = 9;
-    let streams: [(&str, u8, Vec<Part<'_>>); 22] = [
+    let streams: [(&str, u8, Vec<Part<'_>>); 29] = [
         ("accept", 0, vec![Hear(&first), Hear(&tags), Hear(&ping), Hear(&bye), Do(1, 9)]),
         ("accept_we_leave", 0, vec![Hear(&first), Do(1, 200), Hear(&tags), Hear(&bye)]),
         ("accept_drain_deadline", 0, vec![Hear(&first), Do(1, 1), Do(0, 5)]),
@@ -74,6 +82,13 @@ pub(crate) fn streams() -> Vec<Seed> {
         ("dial_eof", 2, vec![Hear(&welcome), Do(5, 255), Do(0, 9)]),
         ("dial_abort", 2, vec![Do(4, 255), Hear(&welcome)]),
         ("dial_upstream", 3, vec![Hear(&tags), Hear(&big), Do(1, 0)]),
+        ("prove", 0, vec![Hear(&promising), Hear(&shown), Hear(&tags)]),
+        ("prove_wrongly", 0, vec![Hear(&promising), Hear(&guessed), Hear(&tags)]),
+        ("prove_never", 0, vec![Hear(&promising), Do(0, 101)]),
+        ("dial_proven", 5, vec![Hear(&asked), Hear(&welcome), Hear(&tags)]),
+        ("dial_liar", 5, vec![Hear(&lied), Hear(&welcome)]),
+        ("dial_unproven", 5, vec![Hear(&welcome)]),
+        ("dial_asked_twice", 5, vec![Hear(&asked), Hear(&asked)]),
         ("dial_attach", 4, vec![Hear(&attach_ack), Hear(&tags)]),
     ];
     streams
@@ -86,12 +101,15 @@ pub(crate) fn streams() -> Vec<Seed> {
 /// may not come.
 pub(crate) fn states() -> Vec<Seed> {
     let list = endpoints();
-    let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
+    let theirs = Hello { job: 5, expected: Some(Rank(1)), proves: false, ..hello(&list) };
     let first = encode(&Message::Hello(theirs));
+    let promising = encode(&Message::Hello(Hello { proves: true, ..theirs }));
     let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
     let bye = encode(&Message::Bye);
-    let states: [(&str, u8, Vec<Part<'_>>); 7] = [
+    let states: [(&str, u8, Vec<Part<'_>>); 9] = [
         ("AwaitHello", 0, vec![]),
+        ("AwaitProof", 0, vec![Hear(&promising)]),
+        ("AwaitChallenge", 5, vec![]),
         ("AwaitWelcome", 2, vec![]),
         ("AwaitAttachAck", 4, vec![]),
         ("Ready", 0, vec![Hear(&first)]),
@@ -162,10 +180,11 @@ pub(crate) fn handshakes() -> Vec<Seed> {
         Seed::bad(T, "bad_slots", with(7, 5), "\"slots\""),
     ];
     // Offset behind byte 9, the new bytes, what the two answer.
-    let fields: [(&str, u8, &[u8], &str, &str); 16] = [
+    let fields: [(&str, u8, &[u8], &str, &str); 19] = [
         ("magic", 0, b"HMC3", "Magic", "Magic"),
-        ("version_0", 4, &[0, 0], "Refused(Version { ours: 1 })", "Version { theirs: 0 }"),
-        ("version_2", 4, &[2, 0], "Refused(Version { ours: 1 })", "Version { theirs: 2 }"),
+        ("version_0", 4, &[0, 0], "Refused(Version { ours: 2 })", "Version { theirs: 0 }"),
+        ("version_1", 4, &[1, 0], "Refused(Version { ours: 2 })", "Version { theirs: 1 }"),
+        ("version_3", 4, &[3, 0], "Refused(Version { ours: 2 })", "Version { theirs: 3 }"),
         ("mandatory", 6, &[1, 0], "Refused(Mandatory { unknown: 1 })", "Mandatory { unknown: 1 }"),
         ("mandatory_all", 6, &[255, 255], "Refused(Mandatory", "Mandatory { unknown: 65535 }"),
         ("rank_4096", 12, &[0, 16, 0, 0], "Refused(BadRank", "\"rank\""),
@@ -179,6 +198,8 @@ pub(crate) fn handshakes() -> Vec<Seed> {
         ("doors_1", 54, &[1], "Trailing", "Trailing"),
         ("doors_3", 54, &[3], "Truncated", "Truncated"),
         ("reserved", 55, &[1], "\"reserved\"", "\"reserved\""),
+        ("proof_2", 106, &[2], "\"proof\"", "\"proof\""),
+        ("spare", 111, &[1], "\"reserved\"", "\"reserved\""),
     ];
     for (which, word) in [(1u8, "hello"), (2, "welcome")] {
         let change = |how: u8, at: u8, bytes: &[u8]| {
@@ -195,11 +216,49 @@ pub(crate) fn handshakes() -> Vec<Seed> {
                 Seed::bad(T, name, bytes, want)
             });
         }
-        for at in [0, 3, 4, 5, 6, 40, 79, 80, 90, 91, 102] {
+        for at in [0, 3, 4, 5, 6, 40, 111, 112, 122, 123, 134] {
             seeds.push(Seed::bad(T, format!("{word}_cut_{at}"), change(2, at, &[]), "Truncated"));
         }
         seeds.push(Seed::bad(T, format!("{word}_long"), change(3, 0, &[0]), "Trailing"));
         seeds.push(Seed::bad(T, format!("{word}_far"), change(3, 0, &[0; 500]), "TooLong"));
+    }
+    seeds
+}
+
+/// Both ends prove themselves, and somebody tries to be believed without the secret.
+pub(crate) fn proofs() -> Vec<Seed> {
+    const T: &str = "proof";
+    let of = |head: [u8; PROOF_HEAD], bytes: &[u8]| [&head[..], bytes].concat();
+    let mut seeds = vec![
+        Seed::plain(T, "good", of([7, 7, 0, 0, 0, 0], &[])),
+        Seed::bad(T, "other_secret", of([7, 8, 0, 0, 0, 0], &[]), "dialer Violation(Unproven)"),
+        Seed::bad(T, "hello_back", of([7, 7, 2, 2, 0, 0], &[]), "got: Hello }"),
+        Seed::bad(T, "challenge_back", of([7, 7, 3, 2, 0, 0], &[]), "got: Challenge }"),
+        Seed::plain(T, "features", of([7, 7, 1, 1, 9, 0], &[0])),
+    ];
+    let early = encode(&Message::Proof(Proof([0; 32])));
+    for (name, which) in [("early_proof", 1), ("proof_for_challenge", 2)] {
+        seeds.push(Seed::bad(T, name, of([7, 7, which, 3, 0, 0], &early), "got: Proof }"));
+    }
+    seeds.push(Seed::bad(
+        T,
+        "guess",
+        of([7, 7, 3, 3, 0, 0], &early),
+        "acceptor Violation(Unproven)",
+    ));
+    // The fields that a proof covers, from the kind of the message.
+    for (name, at) in [("rank", 13), ("incarnation", 25), ("nonce", 40), ("port", 105), ("ip", 90)]
+    {
+        let bytes = of([7, 7, 1, 0, at, 0], &[1]);
+        seeds.push(Seed::bad(T, format!("hello_{name}"), bytes, "dialer Violation(Unproven)"));
+    }
+    for at in [5, 20, 21, 40, 52] {
+        let bytes = of([7, 7, 2, 0, at, 0], &[1]);
+        seeds.push(Seed::bad(T, format!("challenge_{at}"), bytes, "dialer Violation(Unproven)"));
+    }
+    for at in [1, 16, 32] {
+        let bytes = of([7, 7, 3, 0, at, 0], &[1]);
+        seeds.push(Seed::bad(T, format!("proof_{at}"), bytes, "acceptor Violation(Unproven)"));
     }
     seeds
 }

@@ -8,15 +8,17 @@ use hmc_core::wire::message::Message;
 /// Values of a field, and what is wrong with them.
 type Field = (&'static str, usize, usize, &'static [u64], &'static str);
 
-const HELLO_FIELDS: [Field; 8] = [
+const HELLO_FIELDS: [Field; 10] = [
     ("magic", 9, 4, &[0, 0x3243_4D49, 0x3343_4D48, 0x2048_5454, 0xFFFF_FFFF], "Magic"),
-    ("version", 13, 2, &[0, 2, 0x0100, 0xFFFF], "Version"),
+    ("version", 13, 2, &[0, 1, 3, 0x0100, 0xFFFF], "Version"),
     ("mandatory", 15, 2, &[1, 2, 0x8000, 0xFFFF], "Mandatory"),
     ("rank", 21, 4, &[4096, 4097, 0x8000_0000, 0xFFFF_FFFF], "\"rank\""),
     ("expected", 57, 4, &[4096, 4097, 0x7FFF_FFFF, 0xFFFF_FFFE], "\"expected rank\""),
     ("slots", 61, 2, &[1025, 0x8000, 0xFFFF], "\"slots\""),
     ("endpoints", 63, 1, &[9, 10, 0x80, 0xFF], "\"endpoints\""),
     ("reserved", 64, 1, &[1, 2, 0x80, 0xFF], "\"reserved\""),
+    ("proof", 115, 1, &[2, 3, 0x80, 0xFF], "\"proof\""),
+    ("spare", 116, 4, &[1, 0x0100_0000, 0xFFFF_FFFF], "\"reserved\""),
 ];
 
 /// Fields of an advert, counted from its own first byte. The good one has base 0x6000, length 0x5000 and
@@ -69,7 +71,7 @@ pub(crate) fn messages() -> Vec<Seed> {
             seeds.push(Seed::bad(T, format!("cut_{name}_{n:03}"), bytes, want));
         }
     }
-    for name in ["revoke", "revoked", "ping", "pong", "bye", "attach_ack"] {
+    for name in ["revoke", "revoked", "ping", "pong", "bye", "attach_ack", "challenge", "proof"] {
         let whole = frame(name);
         let half = resized(whole[..whole.len().div_ceil(2).max(9).min(whole.len() - 1)].to_vec());
         let want = if half.len() == 8 { "\"length\"" } else { "Truncated" };
@@ -130,7 +132,7 @@ pub(crate) fn messages() -> Vec<Seed> {
         let bytes = patched(&frame("endpoint"), 10, 2, v);
         seeds.push(Seed::bad(T, format!("endpoint_len_{v}"), bytes, "10 TooLong"));
     }
-    for code in [0, 6, 7, 15, 21, 31, 35, 64, 127, 128, 254, 255] {
+    for code in [0, 8, 9, 15, 21, 31, 35, 64, 127, 128, 254, 255] {
         let bytes = patched(&frame("ping"), 8, 1, code);
         seeds.push(Seed::bad(T, format!("code_{code:03}"), bytes, "8 UnknownKind"));
     }

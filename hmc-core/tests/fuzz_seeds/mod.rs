@@ -57,6 +57,7 @@ pub(crate) fn all() -> Vec<Seed> {
     seeds.extend(control::streams());
     seeds.extend(control::states());
     seeds.extend(control::handshakes());
+    seeds.extend(control::proofs());
     seeds.extend(control::upstream());
     seeds.extend(scripts::all());
     seeds

@@ -36,6 +36,8 @@ pub(super) fn execute(
         // Handshakes are over when a link exists, and the end is told by `Output::Close`.
         Event::HelloReceived(_)
         | Event::UpstreamHello { .. }
+        | Event::Challenged(_)
+        | Event::Proven
         | Event::AttachReceived { .. }
         | Event::Connected(_)
         | Event::Attached

@@ -43,6 +43,7 @@ rooms! {
     wire_header = "wire/header",
     wire_hello = "wire/hello",
     wire_message = "wire/message",
+    wire_proof = "wire/proof",
     wire_reject = "wire/reject",
     wire_relay = "wire/relay",
     wire_upstream = "wire/upstream",

@@ -13,7 +13,8 @@ use hmc_core::slots::OpId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
-use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
+use hmc_core::wire::proof::Proof;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 pub(crate) fn any<T>(value: T) -> T {
@@ -147,8 +148,14 @@ pub(crate) fn hello() -> Hello<'static> {
         host: any(HostId([0; 16])),
         heartbeat: period(),
         slots: any(0),
+        asked: any(Asked { ip: any([0; 16]), port: any(0), netns: number() }),
+        proves: any(false),
         endpoints: any(Endpoints::EMPTY),
     })
+}
+
+pub(crate) fn proof() -> Proof {
+    any(Proof([0; 32]))
 }
 
 pub(crate) fn token() -> LinkToken {

@@ -1,7 +1,8 @@
 //! `hmc_core::ctrl::owner`.
 
-use crate::values::{any, control, done, hello, now, number, rank, token};
+use crate::values::{any, control, done, hello, now, number, proof, rank, token};
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
+use hmc_core::wire::proof::Challenge;
 use hmc_core::wire::reject::RejectReason;
 
 pub(crate) fn call() {
@@ -12,6 +13,11 @@ pub(crate) fn call() {
     done(Control::accepted(&acceptor, now()));
     let mut c = control();
     done(Control::accept(&mut c, &hello(), token(), now()));
+    done(&mut c);
+    let challenge = any(Challenge { rank: rank(), nonce: any([0; 16]), proof: proof() });
+    done(Control::challenge(&mut c, &challenge, proof()));
+    done(&mut c);
+    done(Control::prove(&mut c, &proof(), proof()));
     done(&mut c);
     done(Control::accept_upstream(&mut c));
     done(&mut c);

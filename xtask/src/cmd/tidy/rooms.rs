@@ -22,7 +22,7 @@ use Wing::{Control, Data, Ground};
 /// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
 /// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
 /// `work` and `slots` name each other's plain values (`OpId`, `Failure`): the one pair that does.
-const ROOMS: [(&str, Wing, &[&str]); 32] = [
+const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("limits", Ground, &[]),
     ("mutant", Ground, &[]),
     ("time", Ground, &[]),
@@ -43,6 +43,7 @@ const ROOMS: [(&str, Wing, &[&str]); 32] = [
     ("wire/reject", Control, &["wire/cursor"]),
     ("wire/advert", Control, &["region", "wire/cursor"]),
     ("wire/hello", Control, &["wire/advert", "wire/cursor"]),
+    ("wire/proof", Control, &["wire/cursor", "wire/hello"]),
     ("wire/relay", Control, &["region", "relay", "wire/cursor"]),
     ("wire/upstream", Control, &["wire/cursor", "wire/header"]),
     // Windows are revoked by name and epoch.
@@ -56,6 +57,7 @@ const ROOMS: [(&str, Wing, &[&str]); 32] = [
             "wire/cursor",
             "wire/header",
             "wire/hello",
+            "wire/proof",
             "wire/reject",
             "wire/relay",
         ],

@@ -1,0 +1,4 @@
+//! See `hmc_fuzz::bodies::proof::proof`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::proof::proof, bytes));
