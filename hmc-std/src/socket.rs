@@ -14,15 +14,15 @@ use hmc_mem::os::io::{IoError, Moved, Part, recv_into, recv_into_then, send_part
 use hmc_mem::os::pass;
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown};
 
 type Result<T> = std::result::Result<T, Errno>;
 
 /// One end of a connection. Never blocks.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// The system's.
-    System(OwnedFd),
+    /// The system's. A local one may bring descriptors.
+    System { fd: OwnedFd, local: bool },
     /// One whose other end is a test.
     #[cfg(feature = "testing")]
     Simulated(pipe::Held),
@@ -30,7 +30,8 @@ pub(crate) enum Socket {
 
 impl From<OwnedFd> for Socket {
     fn from(fd: OwnedFd) -> Self {
-        Self::System(fd)
+        let local = rustix::net::sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
+        Self::System { fd, local }
     }
 }
 
@@ -49,7 +50,7 @@ impl Socket {
     /// What the kernel can be asked to watch, if the kernel knows this socket.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::System(fd) => Some(fd.as_fd()),
+            Self::System { fd, .. } => Some(fd.as_fd()),
             #[cfg(feature = "testing")]
             Self::Simulated(_) => None,
         }
@@ -64,7 +65,7 @@ impl Socket {
     /// Sends private bytes.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize> {
         match self {
-            Self::System(fd) => loop {
+            Self::System { fd, .. } => loop {
                 match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                     Err(Errno::INTR) => {}
                     r => return r,
@@ -80,7 +81,7 @@ impl Socket {
     /// read everything resets the connection, and sends nothing more. Whether it does so.
     pub(crate) fn take_when_sent(&self) -> bool {
         match self {
-            Self::System(fd) => hmc_mem::os::io::take_when_sent(fd).is_ok(),
+            Self::System { fd, .. } => hmc_mem::os::io::take_when_sent(fd).is_ok(),
             #[cfg(feature = "testing")]
             Self::Simulated(_) => false,
         }
@@ -97,7 +98,8 @@ impl Socket {
     /// Receives into private bytes.
     pub(crate) fn recv(&self, into: &mut [u8]) -> Result<usize> {
         match self {
-            Self::System(fd) => loop {
+            Self::System { fd, local: true } => moved(pass::recv_alone(fd, into)),
+            Self::System { fd, .. } => loop {
                 match rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
                     Err(Errno::INTR) => {}
                     Err(e) => return Err(e),
@@ -117,10 +119,10 @@ impl Socket {
         span: Span,
     ) -> Result<usize> {
         match self {
-            Self::System(fd) if head.is_empty() => {
+            Self::System { fd, .. } if head.is_empty() => {
                 moved(send_parts(fd, &[Part::Shared(*bytes, span)]))
             }
-            Self::System(fd) => moved(send_with(fd, head, bytes, span)),
+            Self::System { fd, .. } => moved(send_with(fd, head, bytes, span)),
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.send_vectored(head, bytes, span),
         }
@@ -134,8 +136,8 @@ impl Socket {
         tail: &mut [u8],
     ) -> Result<usize> {
         match self {
-            Self::System(fd) if tail.is_empty() => moved(recv_into(fd, bytes, span)),
-            Self::System(fd) => moved(recv_into_then(fd, bytes, span, tail)),
+            Self::System { fd, .. } if tail.is_empty() => moved(recv_into(fd, bytes, span)),
+            Self::System { fd, .. } => moved(recv_into_then(fd, bytes, span, tail)),
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.recv_vectored(bytes, span, tail),
         }
@@ -144,7 +146,7 @@ impl Socket {
     /// Sends bytes together with a descriptor.
     pub(crate) fn send_fd(&self, bytes: &[u8], passed: &OwnedFd) -> Result<usize> {
         match self {
-            Self::System(fd) => moved(pass::send_fd(fd, passed, bytes)),
+            Self::System { fd, .. } => moved(pass::send_fd(fd, passed, bytes)),
             // Only local sockets carry descriptors, and those are not simulated.
             #[cfg(feature = "testing")]
             Self::Simulated(_) => Err(Errno::OPNOTSUPP),
@@ -154,7 +156,7 @@ impl Socket {
     /// Receives bytes and the descriptor that came with them, if any.
     pub(crate) fn recv_with_fd(&self, into: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
         match self {
-            Self::System(fd) => match pass::recv_with_fd(fd, into) {
+            Self::System { fd, .. } => match pass::recv_with_fd(fd, into) {
                 Ok((m, passed)) => Ok((moved(Ok(m))?, passed)),
                 Err(e) => Err(moved(Err(e)).err().unwrap_or(Errno::INVAL)),
             },
@@ -166,7 +168,7 @@ impl Socket {
     /// Ends our direction: the peer reads the end of the stream. Whether it has ended its own can still be seen.
     pub(crate) fn end_sending(&self) {
         match self {
-            Self::System(fd) => {
+            Self::System { fd, .. } => {
                 let _ = rustix::net::shutdown(fd, Shutdown::Write);
             }
             #[cfg(feature = "testing")]
@@ -174,10 +176,18 @@ impl Socket {
         }
     }
 
+    /// As [`Self::shutdown`], where what was not received may hold descriptors. Bytes on their way stay so over TCP.
+    pub(crate) fn end_if_local(&self) {
+        if let Self::System { fd, local: true } = self {
+            pass::end(fd);
+        }
+    }
+
     /// Ends both directions; whoever waits on the socket wakes.
     pub(crate) fn shutdown(&self) {
         match self {
-            Self::System(fd) => {
+            Self::System { fd, local: true } => pass::end(fd),
+            Self::System { fd, .. } => {
                 let _ = rustix::net::shutdown(fd, Shutdown::Both);
             }
             #[cfg(feature = "testing")]
