@@ -13,8 +13,12 @@ pub const MAX_HELLO_BYTES: u32 = 512;
 pub const FRAMER_START_BYTES: usize = 1024;
 /// Largest number of ranks in one session, itself included. Ranks are `0..MAX_PEERS`.
 pub const MAX_PEERS: u32 = 4096;
-/// Largest number of connections that have not proved who they are, per listener.
-pub const MAX_PENDING: usize = 64;
+/// Peers of a session that are known to it by numbers beyond all ranks, at a time.
+pub const MAX_PRIVATE_PEERS: usize = 256;
+/// Bytes of the longest frame that an unauthenticated peer may send.
+pub const MAX_HELLO_FRAME_BYTES: usize = 520;
+/// Largest number of connections that have not said who they are, of one session. Each costs a descriptor and little else.
+pub const MAX_PENDING: usize = 1024;
 /// Largest number of operations posted and not finished on one lane.
 pub const MAX_SLOTS: usize = 1024;
 /// Operations in flight on one lane unless the caller asks for another number.
@@ -78,6 +82,7 @@ const _: () = {
     assert!(RELAY_HALF_BYTES > 0 && RELAY_HALF_BYTES <= MAX_RELAY_HALF_BYTES);
     assert!(MAX_RELAYS == 64 && MAX_RELAY_NOTES >= 2 * 4 * 64);
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
+    assert!(MAX_HELLO_FRAME_BYTES == FRAME_HEADER_BYTES + 512 && MAX_HELLO_BYTES == 512);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
     assert!(PEER_DEAD_NS == DEAD_BEATS * HEARTBEAT_NS);
     assert!(MIN_HEARTBEAT_NS <= HEARTBEAT_NS);

@@ -1,26 +1,16 @@
-//! Strangers: connections that have not said who they are, and what becomes of them.
-//!
-//! At most [`MAX_PENDING`] at a time and [`MAX_PER_SOURCE`] from one address; each has two seconds
-//! and half a kilobyte for its first words. None of them can delay another.
+//! Strangers that have said who they are: they are judged, and become a link, or the second connection of one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{Event, Output};
 use hmc_core::ctrl::roster::Verdict;
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
-use hmc_core::limits::MAX_PENDING;
-use hmc_core::time::Instant;
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, Endpoint};
-use hmc_core::wire::hello::{Features, Hello, HostId, LinkToken};
+use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
+use hmc_core::wire::hello::{Features, HostId, LinkToken};
 use hmc_core::wire::reject::RejectReason;
-use rustix::io::Errno;
 
-use crate::address::Address;
+use crate::claim::Claim;
 use crate::clock;
-use crate::driver::Token;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts};
@@ -30,39 +20,11 @@ use crate::node::registry::{Input, Output as Decision};
 use crate::redial::Reach;
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
+use crate::strangers::{Pending, say_last_words};
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{StreamPort, StreamSetup};
 use crate::transport::ucx::UcxPort;
 use crate::transport::{Port, SharedInbox};
-
-/// Strangers from one address at a time.
-pub(crate) const MAX_PER_SOURCE: usize = 16;
-
-#[derive(Debug)]
-pub(crate) struct Pending {
-    socket: Arc<Socket>,
-    source: Source,
-    door: u32,
-    control: Control,
-    framer: Framer<Vec<u8>>,
-}
-
-/// What a stranger turned out to be.
-enum Turned {
-    /// Still unknown.
-    Waiting,
-    /// Gone, or refused.
-    Away,
-    /// Connected or attached: no stranger any more.
-    Home,
-}
-
-/// A first message, copied out of the buffer.
-enum First {
-    Native { rank: Rank, incarnation: Incarnation, host: HostId, route: Option<Address> },
-    Upstream { rank: Rank },
-    Attach { rank: Rank, token: LinkToken, channel: u8 },
-}
 
 /// What the data plane of a link is made of.
 pub(crate) struct Way {
@@ -80,170 +42,7 @@ pub(crate) struct Way {
 }
 
 impl Shared {
-    /// Lets in who waits at a door. `Err` when descriptors are used up: pause.
-    pub(crate) fn greet(&self, door: u32) -> std::result::Result<(), Errno> {
-        while let Some((fd, source)) = self.doors.accept(door)? {
-            self.meet(fd.into(), source, door);
-        }
-        Ok(())
-    }
-
-    /// A stranger came by a door. Gives it a number, or turns it away: the connection closes with `socket`.
-    pub(crate) fn meet(&self, socket: Socket, source: Source, door: u32) -> Option<u32> {
-        let mut pending = lock(&self.pending);
-        let same = pending
-            .values()
-            .filter(|p| source.host().is_some() && p.source.host() == source.host())
-            .count();
-        if pending.len() >= MAX_PENDING || same >= MAX_PER_SOURCE || self.is_leaving() {
-            // Dropped: closed at once. They may come back.
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        let acceptor = Acceptor {
-            rank: self.config.rank,
-            job: self.config.job,
-            upstream: if self.config.upstream { Upstream::Allowed } else { Upstream::Refused },
-        };
-        let id = self.next_pending.fetch_add(1, Ordering::Relaxed);
-        let socket = Arc::new(socket);
-        if self.driver.watch_socket(&socket, Token::Pending(id)).is_err() {
-            return None;
-        }
-        let control = Control::accepted(&acceptor, clock::now());
-        let framer = CtrlState::new_framer();
-        pending.insert(id, Pending { socket, source, door, control, framer });
-        Some(id)
-    }
-
-    /// A stranger's socket is readable.
-    pub(crate) fn hear_stranger(&self, id: u32) {
-        let Some(mut p) = lock(&self.pending).remove(&id) else {
-            return;
-        };
-        match self.listen_to(&mut p) {
-            Turned::Waiting => {
-                lock(&self.pending).insert(id, p);
-            }
-            Turned::Away => {
-                self.driver.unwatch_socket(&p.socket);
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            Turned::Home => {}
-        }
-    }
-
-    /// Turns away strangers whose time is up.
-    pub(crate) fn tick_strangers(&self, now: Instant) {
-        lock(&self.pending).retain(|_, p| {
-            p.control.tick(now);
-            let stays = p.control.close_reason().is_none();
-            if !stays {
-                self.driver.unwatch_socket(&p.socket);
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            stays
-        });
-    }
-
-    fn listen_to(&self, p: &mut Pending) -> Turned {
-        loop {
-            let now = clock::now();
-            let first = match p.framer.next(p.control.frame_limit()) {
-                Ok(Next::Frame(header, payload)) => match p.control.receive(header, payload, now) {
-                    Ok(Some(event)) => self.first_words(&event, p.source),
-                    Ok(None) => None,
-                    Err(v) => {
-                        tracing::debug!(why = %v, "refused a stranger");
-                        say_last_words(p);
-                        return Turned::Away;
-                    }
-                },
-                Ok(Next::Need(n)) => {
-                    // Exactly what belongs to the first frame: what follows an ATTACH is payload.
-                    let space = p.framer.space();
-                    let n = n.min(space.len());
-                    match p.socket.recv(space.get_mut(..n).unwrap_or_default()) {
-                        Ok(0) => return Turned::Away,
-                        Ok(n) => {
-                            p.framer.filled(n, now);
-                            continue;
-                        }
-                        Err(Errno::AGAIN) => {
-                            p.control.note_received(p.framer.began(), now);
-                            return Turned::Waiting;
-                        }
-                        Err(_) => return Turned::Away,
-                    }
-                }
-                Ok(Next::Grow(n)) => {
-                    // At most MAX_HELLO_BYTES and a header: the limit was applied already.
-                    if p.framer.grow(vec![0; n]).is_err() {
-                        return Turned::Away;
-                    }
-                    continue;
-                }
-                Err(e) => {
-                    let _ = p.control.malformed(e);
-                    say_last_words(p);
-                    return Turned::Away;
-                }
-            };
-            let outcome = match first {
-                Some(First::Native { rank, incarnation, host, route }) => {
-                    self.admit(p, rank, incarnation, host, route)
-                }
-                Some(First::Upstream { rank }) => self.admit_upstream(p, rank),
-                Some(First::Attach { rank, token, channel }) => {
-                    self.admit_channel(p, rank, &token, channel)
-                }
-                None => return Turned::Away,
-            };
-            return match outcome {
-                Ok(()) => Turned::Home,
-                Err(why) => {
-                    tracing::debug!(?why, "refused a stranger");
-                    let _ = p.control.reject(why);
-                    say_last_words(p);
-                    Turned::Away
-                }
-            };
-        }
-    }
-
-    fn first_words(&self, event: &Event<'_>, source: Source) -> Option<First> {
-        Some(match event {
-            Event::HelloReceived(h) => First::Native {
-                rank: h.rank,
-                incarnation: h.incarnation,
-                host: h.host,
-                route: self.route_back(h, source),
-            },
-            Event::UpstreamHello { rank } => First::Upstream { rank: *rank },
-            Event::AttachReceived { rank, token, channel } => {
-                First::Attach { rank: *rank, token: *token, channel: *channel }
-            }
-            _ => return None,
-        })
-    }
-
-    /// Where the stranger itself listens, should it have to be dialed.
-    fn route_back(&self, h: &Hello<'_>, source: Source) -> Option<Address> {
-        h.endpoints.iter().find_map(|blob| match (blob.typed(), source) {
-            (Ok(Endpoint::Shm { path }), Source::Uds { .. }) if h.host == self.host => {
-                let path = std::path::PathBuf::from(std::ffi::OsString::from(
-                    std::str::from_utf8(path).ok()?,
-                ));
-                path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
-            }
-            (Ok(e @ Endpoint::Tcp { .. }), Source::Tcp(from)) => {
-                e.port().map(|port| Address::Tcp((from.ip(), port).into()))
-            }
-            _ => None,
-        })
-    }
-
-    fn judge(&self, input: Input) -> std::result::Result<(), RejectReason> {
+    pub(crate) fn judge(&self, input: Input) -> std::result::Result<(), RejectReason> {
         if self.is_leaving() {
             return Err(RejectReason::ShuttingDown);
         }
@@ -253,14 +52,12 @@ impl Shared {
         }
     }
 
-    fn admit(
+    pub(crate) fn admit(
         &self,
         p: &mut Pending,
-        rank: Rank,
-        incarnation: Incarnation,
-        host: HostId,
-        route: Option<Address>,
+        claim: Claim,
     ) -> std::result::Result<(), RejectReason> {
+        let Claim { rank, incarnation, host, route } = claim;
         // A process that was killed and started again may be faster than the news of its death.
         if let Some(old) = self.link(rank)
             && old.incarnation < incarnation
@@ -288,7 +85,11 @@ impl Shared {
         Ok(())
     }
 
-    fn admit_upstream(&self, p: &mut Pending, rank: Rank) -> std::result::Result<(), RejectReason> {
+    pub(crate) fn admit_upstream(
+        &self,
+        p: &mut Pending,
+        rank: Rank,
+    ) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
         let incarnation = self.next_life();
         self.judge(Input::Hello { rank, incarnation, host: HostId::default() })?;
@@ -343,7 +144,7 @@ impl Shared {
     }
 
     /// The second connection of a link that was accepted before.
-    fn admit_channel(
+    pub(crate) fn admit_channel(
         &self,
         p: &mut Pending,
         rank: Rank,
@@ -434,15 +235,5 @@ fn reason(verdict: Verdict) -> Option<RejectReason> {
         Verdict::Crossing => Some(RejectReason::Busy),
         Verdict::Stale { seen } => Some(RejectReason::Stale { seen }),
         Verdict::BadRank { limit } => Some(RejectReason::BadRank { limit }),
-    }
-}
-
-/// Sends what the machine still has to say. A socket that is full this early is not worth waiting
-/// for.
-fn say_last_words(p: &mut Pending) {
-    while let Some(output) = p.control.poll_output() {
-        if let Output::Transmit(frame) = output {
-            let _ = p.socket.send(frame.as_bytes());
-        }
     }
 }

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::dialing::{Dialing, Step, Target, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
+use crate::retry::Retries;
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 
@@ -35,6 +36,8 @@ pub(crate) enum Need {
     Drive(Arc<Link>),
     /// News of the peers, or that time.
     News(Instant),
+    /// That time.
+    Pause(Instant),
 }
 
 enum State {
@@ -57,6 +60,7 @@ pub(crate) struct Connecting {
     address: Address,
     conn: ConnType,
     deadline: Instant,
+    retries: Retries,
     state: State,
 }
 
@@ -65,7 +69,14 @@ impl Connecting {
         #[cfg(hmc_mutants)]
         let deadline =
             if mutant::is(Mutant::HandshakeWithoutDeadline) { Instant::NEVER } else { deadline };
-        Self { rank, address: address.clone(), conn, deadline, state: State::Fresh }
+        Self {
+            rank,
+            address: address.clone(),
+            conn,
+            deadline,
+            retries: Retries::default(),
+            state: State::Fresh,
+        }
     }
 
     #[cfg(feature = "testing")]
@@ -110,24 +121,26 @@ impl Connecting {
                 }
                 State::Dialing(_) if now >= self.deadline => {
                     self.abandon(shared);
-                    return Err(Error::deadline("connecting").with_peer(self.rank));
+                    return Err(self.retries.deadline().with_peer(self.rank));
                 }
-                State::Dialing(dialing) => match dialing.advance(shared)? {
-                    Step::Open(target) => return Ok(Err(Need::Open(target))),
-                    Step::Hear => return Ok(Err(Need::Hear)),
-                    Step::Linked(link) => self.state = State::Opening(link),
-                    Step::Refused(why @ RejectReason::Duplicate) => {
+                State::Dialing(dialing) => match dialing.advance(shared) {
+                    Err(e) => self.again_after(e, now)?,
+                    Ok(Step::Open(target)) => return Ok(Err(Need::Open(target))),
+                    Ok(Step::Hear) => return Ok(Err(Need::Hear)),
+                    Ok(Step::Pause(at)) => return Ok(Err(Need::Pause(at.min(self.deadline)))),
+                    Ok(Step::Linked(link)) => self.state = State::Opening(link),
+                    Ok(Step::Refused(why @ RejectReason::Duplicate)) => {
                         let until = self.deadline.min(after_ms(now, DOUBT_MS));
                         let again = Instant::NEVER;
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
                     // The peer dials us itself: its connection is the one that stays, if it comes.
-                    Step::Refused(why @ RejectReason::Busy) => {
+                    Ok(Step::Refused(why @ RejectReason::Busy)) => {
                         let again = after_ms(now, CROSSING_PAUSE_MS);
                         let until = self.deadline;
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
-                    Step::Refused(why) => {
+                    Ok(Step::Refused(why)) => {
                         return Err(refusal(self.rank, shared.config.rank, why));
                     }
                 },
@@ -149,6 +162,9 @@ impl Connecting {
                     if now >= *until {
                         return Err(match *refused {
                             Some(why) => refusal(self.rank, shared.config.rank, why),
+                            None if self.retries.count() > 0 => {
+                                self.retries.deadline().with_peer(self.rank)
+                            }
                             None => Error::deadline("waiting for another dial to that rank")
                                 .with_peer(self.rank),
                         });
@@ -185,10 +201,21 @@ impl Connecting {
     /// # Errors
     /// It is over.
     pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
-        match &mut self.state {
+        let done = match &mut self.state {
             State::Dialing(dialing) => dialing.opened(shared, opened),
             State::Fresh | State::Opening(_) | State::Waiting { .. } => Ok(()),
+        };
+        done.or_else(|e| self.again_after(e, clock::now()))
+    }
+
+    /// The dial failed: it is tried again if that is worth it, unless the peer's own comes first.
+    fn again_after(&mut self, e: Error, now: Instant) -> Result<()> {
+        if !Retries::is_worth_it(&e) {
+            return Err(e);
         }
+        let again = self.retries.next(now);
+        self.state = State::Waiting { again, until: self.deadline, refused: None };
+        Ok(())
     }
 
     /// It is given up: the rank may be dialed again.

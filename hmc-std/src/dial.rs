@@ -71,6 +71,14 @@ impl Shared {
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
+                Need::Pause(at) => {
+                    let nothing = |_: &Self| None::<()>;
+                    let paused = self.wait_news(until.moved_to(at.min(until.at)), nothing);
+                    if let Err(stop @ Stop::Interrupted) = paused {
+                        connecting.abandon(self);
+                        return Err(stop.error("connecting").with_peer(rank));
+                    }
+                }
                 Need::News(at) => {
                     let taken = |s: &Self| lock(&s.registry).is_taken(rank);
                     let before = taken(self);

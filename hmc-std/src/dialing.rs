@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::time::Instant;
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::reject::RejectReason;
@@ -24,6 +25,7 @@ use crate::link::{Choice, Link, LinkParts};
 use crate::listen::local_peer;
 use crate::node::registry::{Input, Output as Decision};
 use crate::redial::Reach;
+use crate::retry::Retries;
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 
@@ -34,6 +36,8 @@ pub(crate) enum Step {
     Open(Target),
     /// Bytes on [`Dialing::socket`].
     Hear,
+    /// Nothing before that time.
+    Pause(Instant),
     /// Nothing: this is the link. It still has to become ready.
     Linked(Arc<Link>),
     /// Nothing: the peer refused.
@@ -69,6 +73,9 @@ pub(crate) struct Dialing {
     conn: ConnType,
     choices: Vec<Choice>,
     stage: Stage,
+    /// How often the data connection was closed unanswered, and before when it is not opened again.
+    retries: Retries,
+    not_before: Instant,
 }
 
 fn other_question() -> Error {
@@ -106,7 +113,15 @@ impl Dialing {
             return Ok(None);
         }
         let address = address.clone();
-        Ok(Some(Self { rank, address, conn, choices: Vec::new(), stage: Stage::Control }))
+        Ok(Some(Self {
+            rank,
+            address,
+            conn,
+            choices: Vec::new(),
+            stage: Stage::Control,
+            retries: Retries::default(),
+            not_before: Instant::ZERO,
+        }))
     }
 
     /// The connection on which an answer is awaited.
@@ -130,7 +145,7 @@ impl Dialing {
     pub(crate) fn advance(&mut self, shared: &Shared) -> Result<Step> {
         let step = self.step(shared);
         match &step {
-            Ok(Step::Open(_) | Step::Hear) => {}
+            Ok(Step::Open(_) | Step::Hear | Step::Pause(_)) => {}
             Ok(Step::Linked(_)) => self.stage = Stage::Over,
             Ok(Step::Refused(_)) | Err(_) => self.abandon(shared),
         }
@@ -200,6 +215,9 @@ impl Dialing {
                     if let Some(why) = self.no_shm(shared) {
                         self.fall_back(shared, why)?;
                     }
+                }
+                Stage::Data(..) if clock::now() < self.not_before => {
+                    return Ok(Step::Pause(self.not_before));
                 }
                 Stage::Data(met, _, kind) => {
                     return Ok(Step::Open(data_target(&self.address, met, *kind)?));
@@ -288,6 +306,11 @@ impl Dialing {
 
     /// The data connection of that kind came to nothing.
     fn not_by(&mut self, shared: &Shared, kind: ConnType, why: Error) -> Result<()> {
+        if Retries::is_worth_it(&why) && !self.retries.is_hopeless() {
+            self.not_before = self.retries.next(clock::now());
+            self.again_by(kind);
+            return Ok(());
+        }
         match kind {
             ConnType::Shm => self.fall_back(shared, why.to_string()),
             ConnType::Ucx if self.conn == ConnType::Auto => {
@@ -327,6 +350,11 @@ impl Dialing {
         if !why.is_empty() {
             self.choices.push(Choice { conn: passed, chosen: false, why });
         }
+        self.again_by(next);
+    }
+
+    /// The data connection has to be opened, of that kind.
+    fn again_by(&mut self, next: ConnType) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Data(met, first, _) | Stage::Attach(met, first, ..) => {
                 Stage::Data(met, first, next)

@@ -114,9 +114,10 @@ impl Driver {
         Ok(this)
     }
 
-    /// Watches a stranger's socket for reading.
-    pub(crate) fn watch_socket(&self, socket: &Socket, token: Token) -> Result<()> {
-        socket.fd().map_or(Ok(()), |fd| self.watch(fd, token))
+    /// Watches a stranger's socket: tells once of what comes, however long it stays there.
+    pub(crate) fn watch_stranger(&self, socket: &Socket, token: Token) -> Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        socket.fd().map_or(Ok(()), |fd| self.add(fd, token, flags))
     }
 
     pub(crate) fn unwatch_socket(&self, socket: &Socket) {
@@ -127,8 +128,12 @@ impl Driver {
 
     /// Watches a descriptor for reading, as long as it is open.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> Result<()> {
+        self.add(fd, token, epoll::EventFlags::IN)
+    }
+
+    fn add(&self, fd: impl AsFd, token: Token, flags: epoll::EventFlags) -> Result<()> {
         let data = epoll::EventData::new_u64(token.encode());
-        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
+        epoll::add(&self.epoll, fd, data, flags)
             .map_err(|e| Error::io("cannot watch a descriptor", e))
     }
 

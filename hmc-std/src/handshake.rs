@@ -1,5 +1,6 @@
 //! The dialer's side of a connection's first words: a socket, a machine, a deadline.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::{CloseReason, Event, Output};
 use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::time::Duration;
 use hmc_core::wire::advert::Endpoint;
 use hmc_core::wire::hello::{Features, HostId, LinkToken, Welcome};
 use hmc_core::wire::reject::RejectReason;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix};
+use rustix::net::{AddressFamily, SocketAddrUnix, sockopt};
 
 use crate::address::Address;
 use crate::clock;
@@ -22,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::ctrl::CtrlState;
 use crate::listen::{local_peer, new_socket, tune_tcp};
 use crate::socket::Socket;
-use crate::until::Until;
+use crate::until::{Stop, Until};
 
 /// What a WELCOME said, kept.
 pub(crate) struct Met {
@@ -60,12 +62,14 @@ impl Handshake {
             match output {
                 Output::Transmit(frame) => {
                     // Half a kilobyte into an empty socket buffer.
-                    let n = self
-                        .socket
-                        .send(frame.as_bytes())
-                        .map_err(|e| Error::io("cannot say hello", e))?;
-                    if n != frame.as_bytes().len() {
-                        return Err(Error::new(ErrorKind::Io, "the socket took half a hello"));
+                    match self.socket.send(frame.as_bytes()) {
+                        Ok(n) if n == frame.as_bytes().len() => {}
+                        Ok(_) => {
+                            return Err(Error::new(ErrorKind::Io, "the socket took half a hello"));
+                        }
+                        // What it said before, if anything, can still be received.
+                        Err(Errno::PIPE | Errno::CONNRESET) => {}
+                        Err(e) => return Err(Error::io("cannot say hello", e)),
                     }
                 }
                 Output::Close(CloseReason::Refused(_)) | Output::WakeAt(_) => {}
@@ -99,10 +103,11 @@ impl Handshake {
                     let space = self.framer.space();
                     let n = n.min(space.len());
                     match self.socket.recv(space.get_mut(..n).unwrap_or_default()) {
-                        Ok(0) => return Err(closed(self.control.eof())),
+                        Ok(0) => return Err(hung_up()),
                         Ok(n) => self.framer.filled(n, now),
                         Err(Errno::AGAIN) => return Ok(None),
-                        Err(e) => return Err(Error::io("the peer hung up", e)),
+                        Err(Errno::PIPE | Errno::CONNRESET) => return Err(hung_up()),
+                        Err(e) => return Err(Error::io("cannot receive an answer", e)),
                     }
                 }
                 Ok(Next::Grow(n)) => {
@@ -142,6 +147,11 @@ impl Met {
         }
         met
     }
+}
+
+/// Nothing was answered: whoever dials may try again.
+fn hung_up() -> Error {
+    Error::new(ErrorKind::PeerDead, "who listens there hung up before it answered")
 }
 
 fn closed(why: CloseReason) -> Error {
@@ -189,7 +199,7 @@ fn finish_connect(
         Err(e) => return Err(fail(e)),
     }
     wait_for(fd.as_fd(), PollFlags::OUT, until, &format_args!("connecting to {what}"))?;
-    match rustix::net::sockopt::socket_error(&fd) {
+    match sockopt::socket_error(&fd) {
         Ok(Ok(())) => Ok(fd),
         Ok(Err(e)) | Err(e) => Err(fail(e)),
     }
@@ -198,14 +208,31 @@ fn finish_connect(
 /// A connected socket to an address.
 pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedFd> {
     match address {
-        Address::Tcp(addr) => {
-            let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-            let fd = new_socket(family)?;
-            tune_tcp(fd.as_fd());
-            let begun = rustix::net::connect(&fd, addr);
-            finish_connect(fd, begun, address, until)
-        }
+        Address::Tcp(addr) => open_tcp(*addr, until),
         Address::Uds(dir) => open_path(&uds_path(dir, rank)?, until),
+    }
+}
+
+/// How long the first attempt at a TCP connection may take, in milliseconds; each later one has twice as long. A listener
+/// whose queue is full ignores an attempt, and the kernel repeats it after a second only (tcp(7)).
+const FIRST_ATTEMPT_MS: u64 = 100;
+
+fn open_tcp(addr: SocketAddr, until: Until) -> Result<OwnedFd> {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let mut attempt = FIRST_ATTEMPT_MS;
+    loop {
+        let fd = new_socket(family)?;
+        tune_tcp(fd.as_fd());
+        let begun = rustix::net::connect(&fd, &addr);
+        let by = clock::now().after(Duration::from_millis(attempt));
+        let last = by >= until.at;
+        let until = until.moved_to(by.min(until.at));
+        match finish_connect(fd, begun, &Address::Tcp(addr), until) {
+            Err(e) if e.kind() == ErrorKind::DeadlineExceeded && !last => {
+                attempt = attempt.saturating_mul(2);
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -218,21 +245,31 @@ pub(crate) fn is_served(path: &std::path::Path) -> bool {
     })
 }
 
+/// The longest sleep before a full queue, for callers without a deadline.
+const LONGEST_SLEEP_NS: u64 = 1_000_000_000;
+
 pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd> {
     let fd = new_socket(AddressFamily::UNIX)?;
     let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;
     let mut vigil = until.vigil();
+    let mut sleeps = false;
     loop {
         match rustix::net::connect(&fd, &to) {
-            // connect(2): the listener's queue is full.
+            // connect(2): the listener's queue is full, and was for as long as a call may sleep.
             Err(Errno::AGAIN) => {
-                vigil
-                    .check()
-                    .map_err(|stop| stop.error(format_args!("connecting to {}", path.display())))?;
-                std::thread::yield_now();
+                let stopped =
+                    |stop: Stop| stop.error(format_args!("connecting to {}", path.display()));
+                vigil.check().map_err(stopped)?;
+                let nap = clock::left(vigil.nap_until()).as_nanos().clamp(1, LONGEST_SLEEP_NS);
+                sleep_in_connect(&fd, Some(std::time::Duration::from_nanos(nap)))?;
+                sleeps = true;
             }
+            Err(Errno::INTR) => {}
             begun => {
                 let fd = finish_connect(fd, begun, &path.display(), until)?;
+                if sleeps {
+                    sleep_in_connect(&fd, None)?;
+                }
                 if local_peer(fd.as_fd()).is_none() {
                     return Err(Error::new(
                         ErrorKind::Refused,
@@ -243,4 +280,11 @@ pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd>
             }
         }
     }
+}
+
+/// Has connect(2) sleep for so long while the listener's queue is full (SO_SNDTIMEO, socket(7)), or return at once.
+fn sleep_in_connect(fd: &OwnedFd, nap: Option<std::time::Duration>) -> Result<()> {
+    sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, nap)
+        .and_then(|()| rustix::io::ioctl_fionbio(fd, nap.is_none()))
+        .map_err(|e| Error::io("cannot set how long connecting may take", e))
 }

@@ -18,8 +18,9 @@ use crate::config::{check_exposure, rank_of_socket, uds_path};
 use crate::dialing::{refusal, unsayable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, Reached, is_served, open, wait_for_answer};
+use crate::retry::Retries;
 use crate::shared::Shared;
-use crate::until::Until;
+use crate::until::{Stop, Until};
 
 impl Shared {
     /// The rank of whoever listens at `address`: never this session's own.
@@ -39,6 +40,26 @@ impl Shared {
 
     fn ask_rank(&self, addr: SocketAddr, until: Until) -> Result<Rank> {
         check_exposure(addr.ip(), self.is_insecure())?;
+        let mut retries = Retries::default();
+        loop {
+            let again = match self.ask_once(addr, until) {
+                Err(e) if Retries::is_worth_it(&e) => retries.next(clock::now()),
+                Err(e) if e.kind() == ErrorKind::DeadlineExceeded => return Err(retries.deadline()),
+                asked => return asked,
+            };
+            let nothing = |_: &Self| None::<()>;
+            if let Err(stop @ Stop::Interrupted) =
+                self.wait_news(until.moved_to(again.min(until.at)), nothing)
+            {
+                return Err(stop.error("connecting"));
+            }
+            if clock::now() >= until.at {
+                return Err(retries.deadline());
+            }
+        }
+    }
+
+    fn ask_once(&self, addr: SocketAddr, until: Until) -> Result<Rank> {
         let (me, none) = (self.config.rank, EndpointList::new());
         let fd = open(&Address::Tcp(addr), me, until)?;
         let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());

@@ -37,6 +37,7 @@ mod accept;
 pub mod address;
 mod any;
 pub mod batch;
+mod claim;
 mod clock;
 pub mod communicator;
 pub mod config;
@@ -70,9 +71,11 @@ mod prepared;
 pub mod probe;
 pub mod process;
 mod redial;
+mod retry;
 pub mod session;
 mod shared;
 mod socket;
+mod strangers;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;

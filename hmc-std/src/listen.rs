@@ -1,6 +1,6 @@
 //! Doors: TCP and UDS listeners. A listener is up when its constructor returned.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::config::uds_path;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Strangers that the kernel may hold back for us.
-const BACKLOG: i32 = 1024;
+/// Strangers that the kernel may hold back for us; no more than net.core.somaxconn, which is as much by default.
+const BACKLOG: i32 = 4096;
 
 #[derive(Debug)]
 pub(crate) enum Listener {
@@ -43,16 +43,6 @@ pub(crate) enum Source {
     Uds {
         pid: u32,
     },
-}
-
-impl Source {
-    /// What the limit per source counts.
-    pub(crate) fn host(self) -> Option<IpAddr> {
-        match self {
-            Self::Tcp(a) => Some(a.ip()),
-            Self::Uds { .. } => None,
-        }
-    }
 }
 
 pub(crate) fn new_socket(family: AddressFamily) -> Result<OwnedFd> {
@@ -155,7 +145,6 @@ impl Listener {
             };
             match self {
                 Self::Tcp { .. } => {
-                    tune_tcp(fd.as_fd());
                     if let Some(Ok(addr)) = from.map(SocketAddr::try_from) {
                         return Ok(Some((fd, Source::Tcp(addr))));
                     }

@@ -10,7 +10,6 @@ use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;
 
-use crate::accept::Pending;
 use hmc_mem::os::life::LifePage;
 
 use crate::any::Waits;
@@ -27,6 +26,7 @@ use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
 use crate::process::Origin;
 use crate::redial::Reach;
+use crate::strangers::{Strangers, places};
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
 use crate::until::{Stop, Until};
@@ -52,7 +52,9 @@ pub(crate) struct Shared {
     pub(crate) registry: Mutex<Registry>,
     /// When the registry wants [`Input::Tick`], for those who look often.
     pub(crate) redial_at: AtomicU64,
-    pub(crate) pending: Mutex<BTreeMap<u32, Pending>>,
+    pub(crate) pending: Mutex<Strangers>,
+    /// How many strangers there may be.
+    pub(crate) places: usize,
     pub(crate) routes: Mutex<BTreeMap<Rank, Reach>>,
     pub(crate) tokens: Mutex<Tokens>,
     /// The session's part in UCX, once it has one.
@@ -140,6 +142,7 @@ impl Shared {
             redial_at: AtomicU64::new(registry.next_deadline().as_nanos()),
             registry: Mutex::new(registry),
             pending: Mutex::default(),
+            places: places(),
             routes: Mutex::default(),
             tokens: Mutex::default(),
             plane: Mutex::new(parts.plane),

@@ -13,6 +13,7 @@ use hmc_core::span::Span;
 use hmc_mem::os::io::{IoError, Moved, Part, recv_into, recv_into_then, send_parts, send_with};
 use hmc_mem::os::pass;
 use hmc_mem::shared::SharedBytes;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown};
 
@@ -62,6 +63,12 @@ impl Socket {
         peer.and_then(|a| SocketAddr::try_from(a).ok())
     }
 
+    /// Where this end is, over TCP.
+    pub(crate) fn own_address(&self) -> Option<SocketAddr> {
+        let own = rustix::net::getsockname(self.fd()?).ok()?;
+        SocketAddr::try_from(own).ok()
+    }
+
     /// Sends private bytes.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize> {
         match self {
@@ -108,6 +115,36 @@ impl Socket {
             },
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.recv(into),
+        }
+    }
+
+    /// As [`Self::recv`], but the bytes stay there to be received.
+    pub(crate) fn peek(&self, into: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::System { fd, .. } => loop {
+                match rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e),
+                    Ok((n, _)) => return Ok(n),
+                }
+            },
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.peek(into),
+        }
+    }
+
+    /// Whether no bytes come after those that have come.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::System { fd, .. } => {
+                let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+                let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+                let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+                rustix::event::poll(&mut fds, Some(&now)).is_ok()
+                    && fds.iter().any(|fd| fd.revents().intersects(ends))
+            }
+            #[cfg(feature = "testing")]
+            Self::Simulated(pipe) => pipe.has_ended(),
         }
     }
 

@@ -146,6 +146,22 @@ pub fn status_of(pid: u32, name: &str) -> u64 {
     number.expect("a number")
 }
 
+/// How many entries a folder of /proc/PID has: `fd` for descriptors, `task` for threads.
+///
+/// # Panics
+/// When the process is gone.
+#[must_use]
+pub fn count_of(pid: u32, folder: &str) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/{folder}")).expect("a process").count()
+}
+
+/// Descriptors that this process may open.
+#[must_use]
+pub fn files() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
 /// The seed of a test's chance: `HMC_TEST_SEED`, or `default`. Printed, so that a failure can be
 /// played again.
 #[must_use]

@@ -12,12 +12,13 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use hmc_core::limits::MAX_PENDING;
 use hmc_core::wire::reject::RejectReason;
 use hmc_sim::rng::Rng;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{dial, hello, is_closed_after, read_reject, say};
-use hmc_tests::scene::{TempDir, bound, seed, status_of, until};
+use hmc_tests::scene::{TempDir, bound, files, seed, status_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -73,19 +74,23 @@ fn silent_and_slow_strangers_delay_nobody_and_are_sent_away() {
 }
 
 #[test]
-fn masses_of_strangers_are_turned_away_at_once() {
-    let (server, at) = serve(1);
-    let mut crowd: Vec<_> = (0..200).map(|_| dial(at)).collect();
-    // At most 16 of one address may wait.
-    until("the others are refused", LONG, || {
-        (server.stats().strangers_refused >= 200 - 16).then_some(())
-    });
-    for s in &mut crowd[16..] {
+fn masses_of_strangers_make_way_for_one_another() {
+    let mut actor = Actor::session(ACTOR, "rank=1 tcp=127.0.0.1:0 buffer=65536");
+    let at = actor.tcp.unwrap();
+    let places = MAX_PENDING.min(files() / 4);
+    let refused = |actor: &mut Actor| -> usize {
+        let counts = actor.ask("stats");
+        counts.split(' ').next_back().unwrap().parse().unwrap()
+    };
+    let mut crowd: Vec<_> = (0..places + 100).map(|_| dial(at)).collect();
+    until("the first hundred are sent away", LONG, || (refused(&mut actor) >= 100).then_some(()));
+    for s in &mut crowd[..100] {
         assert!(is_closed_after(s));
     }
-    drop(crowd.drain(..));
-    until("there is room again", LONG, || (server.stats().strangers_refused >= 200).then_some(()));
     assert_serves(at, 1, 2);
+    drop(crowd);
+    until("all of them are gone", LONG, || (refused(&mut actor) >= places + 100).then_some(()));
+    assert_serves(at, 1, 3);
 }
 
 #[test]
@@ -236,11 +241,11 @@ fn strangers_learn_why_they_are_refused() {
     let large = answer(&hello(5000, 77, 1));
     assert!(matches!(large, Some(RejectReason::BadRank { .. })), "{large:?}");
     // The version follows the header, the code and the magic.
-    let mut old = hello(2, 77, 1);
-    let magic = old.windows(4).position(|w| w == *b"HMC2").expect("a magic");
-    old[magic + 4] = 0xEE;
-    let version = answer(&old);
-    assert!(matches!(version, Some(RejectReason::Version { ours: 1 })), "{version:?}");
+    let mut other = hello(2, 77, 1);
+    let magic = other.windows(4).position(|w| w == *b"HMC2").expect("a magic");
+    other[magic + 4] = 0xEE;
+    let version = answer(&other);
+    assert!(matches!(version, Some(RejectReason::Version { ours: 2 })), "{version:?}");
     assert_eq!(server.stats().strangers_refused, 5);
 }
 
@@ -266,6 +271,31 @@ fn a_dialer_learns_why_it_is_refused() {
     assert!(e.to_string().contains("insecure"), "{e}");
     let e = Session::builder(9).tcp("0.0.0.0:0").start().expect_err("not loopback");
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+}
+
+/// What a process of version 1 said first, as it was recorded; as bytes.
+fn hello_of_version_1() -> Vec<u8> {
+    let digits: Vec<char> = include_str!("../../hmc-core/tests/hello_of_version_1.txt")
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .collect();
+    let byte = |two: &[char]| u8::from_str_radix(&two.iter().collect::<String>(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+#[test]
+fn a_process_of_version_1_is_refused_by_both_ends() {
+    let server = Session::builder(0).tcp("127.0.0.1:0").buffer(4096).start().unwrap();
+    let mut old = dial(server.tcp_addr().unwrap());
+    assert!(say(&mut old, &hello_of_version_1()));
+    assert_eq!(read_reject(&mut old), Some(RejectReason::Version { ours: 2 }));
+    assert!(is_closed_after(&mut old));
+    // Its listener answered a later version so.
+    let reject = hmc_core::wire::message::Message::Reject(RejectReason::Version { ours: 1 });
+    let at = other_program(hmc_tests::raw::frame(&reject).leak());
+    let e = server.connect(7, &Address::Tcp(at)).expect_err("another version");
+    assert_eq!(e.kind(), ErrorKind::Version, "{e}");
+    assert!(e.to_string().contains("speaks version 1, this process version 2"), "{e}");
 }
 
 /// A program that says `words` to whoever comes, or nothing.
@@ -322,7 +352,17 @@ fn used_up_descriptors_pause_the_door_only() {
     let friend = Session::builder(2).buffer(1 << 16).start().unwrap();
     let peer = friend.connect(1, &Address::Tcp(at)).expect("before");
     let open = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
-    actor.ask(&format!("files {}", open + 2));
+    // Where some are left, who says nothing makes way.
+    actor.ask(&format!("files {}", open + 4));
+    let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
+    let early = Session::builder(4).buffer(1 << 16).start().unwrap();
+    early.connect(1, &Address::Tcp(at)).expect("it speaks").put(0, 0, 64).expect("a put");
+    drop((early, crowd));
+    until("they are gone", LONG, || {
+        let now = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
+        (now <= open).then_some(())
+    });
+    actor.ask(&format!("files {open}"));
     let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
     let late = Session::builder(3).buffer(1 << 16).start().unwrap();
     let e = late

@@ -131,6 +131,20 @@ impl Pipe {
         Ok(n)
     }
 
+    pub(super) fn peek(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        let s = self.state();
+        let Some(n) = s.ready(into.len())? else { return Ok(0) };
+        if let Some(into) = into.get_mut(..n) {
+            into.copy_from_slice(s.front(n));
+        }
+        Ok(n)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        let s = self.state();
+        s.eof || s.reset || s.closed
+    }
+
     pub(super) fn send_vectored(
         &self,
         head: &[u8],

@@ -121,6 +121,19 @@ impl Actor {
         conn
     }
 
+    /// Connects to the ranks 0, 1, ... at `addresses`, waits for those that connect to this one, and for all `count`.
+    fn join(&self, count: u32, timeout: Duration, addresses: &[&str]) -> Result<String> {
+        let (s, own) = (self.session()?, addresses.len() as u32);
+        for (to, address) in (0..).zip(addresses) {
+            s.connect_with(to, &address.parse()?, ConnType::Auto, timeout)?;
+        }
+        for from in own + 1..count {
+            s.wait_peer(from, timeout)?;
+        }
+        let ranks: Vec<u32> = (0..count).collect();
+        s.group(&ranks)?.with_deadline(timeout).barrier().map(|()| String::new())
+    }
+
     /// `count` operations of `len` bytes each, all at once.
     fn begin(&mut self, put: bool, w: &[&str]) -> Result<String> {
         let peer = self.peer(rank(w.first())?)?;
@@ -203,6 +216,9 @@ impl Actor {
             "meet" => {
                 let peer = self.session()?.wait_peer(rank(w.first())?, millis(w.get(1))?)?;
                 Ok(self.meet(peer))
+            }
+            "join" => {
+                self.join(rank(w.first())?, millis(w.get(1))?, w.get(2..).unwrap_or_default())
             }
             "fill" => {
                 let value = u8::try_from(number(w.get(2))? & 0xFF).unwrap_or(0);

@@ -110,6 +110,11 @@ impl Node {
         dial.seen_news = None;
         let result = match dial.machine.advance(&self.shared) {
             Ok(Err(Need::Hear)) => return false,
+            Ok(Err(Need::Pause(until))) => {
+                dial.wake = until;
+                dial.seen_news = Some(news);
+                return false;
+            }
             Ok(Err(Need::News(until))) => {
                 dial.wake = until;
                 dial.seen_news = Some(news);

@@ -363,7 +363,7 @@ impl Node {
             }
             Some(Server::Stranger(id)) => {
                 self.shared.hear_stranger(*id);
-                if !lock(&self.shared.pending).contains_key(id) {
+                if !lock(&self.shared.pending).has(*id) {
                     // No stranger any more: one of a link's connections, or turned away.
                     c.server = who_serves(&self.shared, &c.pipe);
                 }

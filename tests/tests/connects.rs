@@ -1,0 +1,289 @@
+//! Many who connect at once, and connections that say nothing beside them: everybody who speaks gets in, in time.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_tests::actor::Actor;
+use hmc_tests::raw::{dial, hello, is_closed_after, say};
+use hmc_tests::scene::{TempDir, bound, count_of, cpu_of, files, status_of, until};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(30);
+
+/// A server in a process of its own, so that its descriptors and its memory are not the test's.
+fn server(more: &str) -> (Actor, SocketAddr) {
+    let actor = Actor::session(ACTOR, &format!("rank=0 tcp=127.0.0.1:0 buffer=65536 {more}"));
+    let at = actor.tcp.unwrap();
+    (actor, at)
+}
+
+/// Connects as `rank`, puts, and says how long the connecting took.
+fn connect(at: &Address, rank: u32) -> hmc_std::Result<Duration> {
+    let s = Session::builder(rank).buffer(1 << 12).start()?;
+    let start = Instant::now();
+    let peer = s.connect_with(0, at, ConnType::Auto, LONG)?;
+    let took = start.elapsed();
+    peer.put(0, 0, 64)?;
+    Ok(took)
+}
+
+/// `count` threads that connect at the same moment: how long each took, or why it did not.
+fn at_once(at: &Address, count: u32) -> Vec<hmc_std::Result<Duration>> {
+    let gate = Barrier::new(usize::try_from(count).unwrap());
+    std::thread::scope(|scope| {
+        let gate = &gate;
+        let one = |n: u32| {
+            scope.spawn(move || {
+                gate.wait();
+                connect(at, n)
+            })
+        };
+        let threads: Vec<_> = (1..=count).map(one).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn threads_that_connect_at_once_all_get_in() {
+    let dir = TempDir::new();
+    let (_server, at) = server(&format!("uds={}", dir.path().display()));
+    for at in [Address::Tcp(at), dir.address()] {
+        let ends = at_once(&at, 64);
+        let first = ends.iter().find_map(|r| r.as_ref().err());
+        let got_in = ends.iter().filter(|r| r.is_ok()).count();
+        assert_eq!(got_in, 64, "{at}: {first:?}");
+    }
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let (server, at) = server("");
+    let mut silent = Vec::new();
+    for (already, rank) in [(16, 1), (64, 2), (1500, 3)] {
+        silent.extend((silent.len()..already).map(|_| dial(at)));
+        let took = connect(&Address::Tcp(at), rank).expect("who speaks gets in");
+        assert!(took < bound(Duration::from_secs(1)), "beside {already} silent ones: {took:?}");
+    }
+    // And each of them has cost its descriptor and no memory of ours.
+    drop(server);
+}
+
+/// A connection that has said nothing, or half of its first words, takes a descriptor and nothing else.
+#[test]
+fn a_silent_connection_costs_its_descriptor() {
+    let (server, at) = server("");
+    let before = status_of(server.pid(), "VmRSS");
+    let words = hello(9, 0, 0);
+    let crowd: Vec<_> = (0..1000)
+        .map(|n| {
+            let mut s = dial(at);
+            assert!(n % 2 == 0 || say(&mut s, &words[..words.len() - 1]));
+            s
+        })
+        .collect();
+    until("they are there", LONG, || (count_of(server.pid(), "fd") >= 200).then_some(()));
+    let grown = status_of(server.pid(), "VmRSS").saturating_sub(before);
+    println!("{} connections that said nothing: {grown} KiB", crowd.len());
+    assert!(grown < 600, "{grown} KiB for {} connections", crowd.len());
+}
+
+/// When places run out, the one goes that has been silent for longest.
+#[test]
+fn who_was_silent_for_longest_goes_first() {
+    let (mut server, at) = server("");
+    let places = hmc_core::limits::MAX_PENDING.min(files() / 4);
+    let mut first = dial(at);
+    // Half of its first words: it has not been silent since the others came.
+    let words = hello(9, 0, 0);
+    let mut begun = dial(at);
+    let crowd: Vec<_> = (2..places).map(|_| dial(at)).collect();
+    assert!(say(&mut begun, &words[..8]));
+    server.ask("echo a turn");
+    let mut more: Vec<_> = (0..places / 2).map(|_| dial(at)).collect();
+    assert!(is_closed_after(&mut first), "it was the oldest");
+    assert!(say(&mut begun, &words[8..]), "it is still there");
+    let mut answer = [0; 8];
+    begun.read_exact(&mut answer).expect("an answer to its first words");
+    more.last_mut().unwrap().set_nonblocking(true).unwrap();
+    let e = more.last_mut().unwrap().read(&mut answer).expect_err("the latest was kept");
+    assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock);
+    drop(crowd);
+}
+
+/// Thousands of connections from the address of honest peers, which are held open, while these connect.
+#[test]
+fn a_flood_delays_honest_peers_by_half_a_second_at_most() {
+    let (_server, at) = server("");
+    const FLOOD: usize = 10_000;
+    let (opened, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (mut times, mut failed) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = std::collections::VecDeque::new();
+            // As many as a process may have beside the honest ones.
+            let most = files() / 2;
+            while opened.load(Ordering::Relaxed) < FLOOD || !over.load(Ordering::Relaxed) {
+                held.push_back(dial(at));
+                if held.len() > most {
+                    held.pop_front();
+                }
+                opened.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut rank = 0;
+        while opened.load(Ordering::Relaxed) < FLOOD || rank < 100 {
+            rank += 1;
+            match connect(&Address::Tcp(at), rank) {
+                Ok(took) => times.push(took),
+                Err(e) => failed.push(e),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(failed.len(), 0, "honest peers were kept out: {:?}", failed.first());
+    times.sort_unstable();
+    let p99 = times[times.len() * 99 / 100];
+    let (median, worst) = (times[times.len() / 2], times.last().unwrap());
+    println!(
+        "{} honest peers beside {} other connections: median {median:?}, p99 {p99:?}, worst {worst:?}",
+        times.len(),
+        opened.into_inner()
+    );
+    assert!(p99 <= bound(Duration::from_millis(500)), "p99 is {p99:?}");
+}
+
+/// A relay that hangs up on the first `refusals` connections and hands on the others.
+fn moody_relay(to: SocketAddr, refusals: usize) -> SocketAddr {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = door.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (n, near) in door.incoming().enumerate() {
+            let Ok(near) = near else { return };
+            if n < refusals {
+                // Unread bytes make this a reset, none an end of the stream.
+                if n % 2 == 0 {
+                    let _ = near.peek(&mut [0]);
+                }
+                continue;
+            }
+            let far = TcpStream::connect(to).unwrap();
+            for (mut from, mut into) in [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far.try_clone().unwrap(), near.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    at
+}
+
+#[test]
+fn a_dialer_tries_again_until_its_deadline() {
+    let (_server, at) = server("");
+    let session = |rank| Session::builder(rank).buffer(1 << 12).start().unwrap();
+    let s = session(1);
+    let relay = moody_relay(at, 5);
+    let peer =
+        s.connect_with(0, &Address::Tcp(relay), ConnType::Tcp, LONG).expect("the 6th gets in");
+    peer.put(0, 0, 64).expect("a put");
+    // Whoever is asked for its rank too.
+    let s = session(2);
+    let relay = moody_relay(at, 3);
+    let peer = s.connect_any(&Address::Tcp(relay), ConnType::Tcp, LONG).expect("the 4th gets in");
+    assert_eq!(peer.rank().0, 0);
+    // One that always hangs up: until the deadline, and it says what happened.
+    let relay = moody_relay(at, usize::MAX);
+    let s = session(3);
+    for any in [false, true] {
+        let (relay, time) = (Address::Tcp(relay), Duration::from_millis(500));
+        let start = Instant::now();
+        let connected = if any {
+            s.connect_any(&relay, ConnType::Tcp, time)
+        } else {
+            s.connect_with(0, &relay, ConnType::Tcp, time)
+        };
+        let e = connected.expect_err("it hangs up");
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        assert!(e.to_string().contains("hung up"), "{e}");
+        let took = start.elapsed();
+        assert!(took >= time && took < bound(Duration::from_secs(2)), "{took:?}");
+    }
+}
+
+/// A listener whose queue is full: whoever comes sleeps until there is room.
+#[test]
+fn who_waits_before_a_full_queue_uses_no_processor() {
+    use std::os::unix::net::UnixListener;
+    let dir = TempDir::new();
+    let door = UnixListener::bind(dir.path().join("hmc_ctrl_rank_0.sock")).unwrap();
+    rustix::net::listen(&door, 1).unwrap();
+    let path = dir.path().join("hmc_ctrl_rank_0.sock");
+    let queue: Vec<_> = std::iter::from_fn(|| {
+        let fd = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::NONBLOCK,
+            None,
+        );
+        let fd = fd.unwrap();
+        let to = rustix::net::SocketAddrUnix::new(&path).unwrap();
+        rustix::net::connect(&fd, &to).ok().map(|()| fd)
+    })
+    .collect();
+    println!("{} wait before the door", queue.len());
+    let mut actor = Actor::session(ACTOR, "rank=1");
+    let before = cpu_of(actor.pid());
+    let said = actor.try_ask(&format!("connect 0 {} auto 1500", dir.address()));
+    let used = cpu_of(actor.pid()) - before;
+    assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
+    assert!(used < Duration::from_millis(300), "{used:?} of processor time in 1.5 s of waiting");
+    // There is room again.
+    actor.tell(&format!("connect 0 {} auto 500", dir.address()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..=queue.len()).for_each(|_| drop(door.accept().unwrap())));
+        let said = actor.answer();
+        assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
+    });
+}
+
+/// How many members meet: `HMC_TEST_MEMBERS`, or 40. A member is a process.
+fn members() -> u32 {
+    std::env::var("HMC_TEST_MEMBERS").map_or(40, |n| n.parse().expect("a number"))
+}
+
+/// All members of a group on one host connect with each other at once.
+#[test]
+fn members_of_a_large_group_meet() {
+    let count = members();
+    let start = Instant::now();
+    let mut actors: Vec<_> = (0..count)
+        .map(|n| Actor::session(ACTOR, &format!("rank={n} tcp=127.0.0.1:0 buffer=4096 slots=1")))
+        .collect();
+    println!("{count} processes after {:?}", start.elapsed());
+    let addresses: Vec<_> = actors.iter().map(Actor::address).collect();
+    let start = Instant::now();
+    for (n, actor) in actors.iter_mut().enumerate() {
+        let all: Vec<_> = addresses[..n].iter().map(ToString::to_string).collect();
+        let limit = 60_000 + 1_000 * count;
+        actor.tell(&format!("join {count} {limit} {}", all.join(" ")));
+    }
+    let failed: Vec<_> = actors.iter_mut().filter_map(|a| a.answer_in(LONG * 10).err()).collect();
+    println!("{count} members met after {:?}", start.elapsed());
+    assert_eq!(failed.len(), 0, "{} of {count} failed: {:?}", failed.len(), failed.first());
+    let _ = std::io::stdout().flush();
+}
