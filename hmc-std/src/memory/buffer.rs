@@ -4,6 +4,8 @@ use super::Region;
 use crate::error::Result;
 use hmc_core::span::{Side, Span as Range};
 use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
+use std::ptr::NonNull;
 
 /// One registered region with offset-addressed copies in and out: the seeds' ConnBuffer.
 ///
@@ -80,6 +82,38 @@ impl ConnBuffer {
         Ok(())
     }
 
+    /// Copies `len` bytes at `from` in at `offset`, as if through a buffer: they may be the buffer's own, and others may write
+    /// them meanwhile.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the buffer; nothing is written then.
+    ///
+    /// # Safety
+    /// The `len` bytes at `from` can be read without a trap until this returns. No `&mut` to them is used meanwhile.
+    pub unsafe fn write_from(&self, offset: u64, from: *const u8, len: usize) -> Result<()> {
+        let part = self.part(offset, len)?;
+        // SAFETY: the caller's contract; nothing is written through this view.
+        let from = unsafe { foreign(from.cast_mut(), len) }.read_only();
+        from.copy_to(from.extent().whole(), &self.region.checked()?, part)
+            .map_err(MemError::from)?;
+        Ok(())
+    }
+
+    /// Copies `len` bytes at `offset` out to `to`, as if through a buffer: as [`Self::write_from`], the other way.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the buffer; nothing is written then.
+    ///
+    /// # Safety
+    /// The `len` bytes at `to` can be written without a trap until this returns. No reference to them is used meanwhile.
+    pub unsafe fn read_to(&self, offset: u64, to: *mut u8, len: usize) -> Result<()> {
+        let part = self.part(offset, len)?;
+        // SAFETY: the caller's contract.
+        let to = unsafe { foreign(to, len) };
+        self.region.checked()?.copy_to(part, &to, to.extent().whole()).map_err(MemError::from)?;
+        Ok(())
+    }
+
     /// Copies `len` bytes from `src_offset` to `dst_offset` within the buffer. The two ranges may
     /// overlap.
     ///
@@ -129,4 +163,16 @@ impl ConnBuffer {
         self.region.checked()?.flag(offset).map_err(MemError::from)?.store_release(value);
         Ok(())
     }
+}
+
+/// Bytes of the caller's, which may be anybody's.
+///
+/// # Safety
+/// They stay mapped as long as the view is used; whether it may be written is the caller's to know. No reference to them is
+/// used while somebody writes them.
+unsafe fn foreign<'a>(at: *mut u8, len: usize) -> SharedBytes<'a> {
+    // Without bytes it may be null.
+    let at = NonNull::new(at).unwrap_or(NonNull::dangling());
+    // SAFETY: the caller's contract.
+    unsafe { SharedBytes::new(at, len) }
 }
