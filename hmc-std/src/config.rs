@@ -33,6 +33,8 @@ pub struct Config {
     pub(crate) insecure: bool,
     pub(crate) upstream: bool,
     pub(crate) buffer_bytes: u64,
+    /// The buffer's pages are taken when they are touched.
+    pub(crate) lazy: bool,
     /// Ranks of the job are below it.
     pub(crate) ranks: usize,
     pub(crate) slots: usize,
@@ -170,6 +172,7 @@ impl Config {
             insecure: false,
             upstream: false,
             buffer_bytes: 0,
+            lazy: false,
             ranks: usize::try_from(limits::MAX_PEERS).unwrap_or(0),
             slots: limits::DEFAULT_SLOTS,
             windows: 32,

@@ -57,6 +57,7 @@ impl Prepared {
             Some((plane, _)) if config.buffer_bytes > 0 => {
                 plane.allocate(&regions, config.buffer_bytes)?
             }
+            _ if config.lazy => regions.allocate_lazily(config.buffer_bytes)?,
             _ => regions.allocate(config.buffer_bytes)?,
         };
         let buffer = ConnBuffer::new(region)?;

@@ -125,6 +125,26 @@ impl SessionBuilder {
         self
     }
 
+    /// Takes the buffer's pages when they are touched, and none at the start. **A system that is full then ends the process by
+    /// SIGBUS**, at whichever access comes too late. Peers of this host do not map such a buffer: what they put is copied by
+    /// this process. Memory of UCX's own making is not lazy.
+    pub fn lazy(mut self) -> Self {
+        self.config.lazy = true;
+        self
+    }
+
+    /// What [`SessionBuilder::prepare`] would refuse before it takes any memory.
+    ///
+    /// # Errors
+    /// `InvalidConfig`; `NoSpace` when the system has less memory than the buffer needs.
+    pub fn check(&self) -> Result<()> {
+        self.config.check()?;
+        if !self.config.lazy {
+            limits::Budget::read().check(self.config.buffer_bytes)?;
+        }
+        Ok(())
+    }
+
     /// Allows connections with machines that prove nothing about themselves.
     pub fn insecure(mut self) -> Self {
         self.config.insecure = true;

@@ -161,6 +161,11 @@ impl RegionTable {
         self.register(len, Backing::Memfd(Mapping::create(len)?))
     }
 
+    /// As [`RegionTable::allocate`], of pages that are taken when they are touched. No peer maps them.
+    pub(crate) fn allocate_lazily(self: &Arc<Self>, len: u64) -> Result<Region> {
+        self.register(len, Backing::Memfd(Mapping::builder().commit(false).create(len)?))
+    }
+
     /// The bytes of `owner`, in place.
     pub(crate) fn adopt(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
         let (start, len) = owner.as_bytes_ptr();
