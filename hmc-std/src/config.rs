@@ -82,6 +82,8 @@ pub struct Environment {
     pub uds_dir: Option<PathBuf>,
     /// `HMC_SPIN_US`: microseconds that a waiter spins before it parks.
     pub spin: Option<Duration>,
+    /// `HMC_TIMEOUT`: seconds, the deadline of calls and operations; `inf` for none.
+    pub timeout: Option<Duration>,
     /// `HMC_NO_CMA=1`: never use process_vm_readv(2).
     pub no_cma: bool,
     /// `XDG_RUNTIME_DIR`, the parent of the default folder of control sockets.
@@ -117,6 +119,7 @@ impl Environment {
             spin: get("HMC_SPIN_US")
                 .and_then(|v| v.to_str()?.parse().ok())
                 .map(Duration::from_micros),
+            timeout: get("HMC_TIMEOUT").and_then(|v| seconds(v.to_str()?.parse().ok()?)),
             no_cma: get("HMC_NO_CMA").is_some_and(|v| v == "1"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
             ucx: get("HMC_UCX").is_some_and(|v| v == "1"),
@@ -153,6 +156,15 @@ impl Environment {
     }
 }
 
+/// A time in seconds: 0 or more, and infinity for [`Duration::MAX`], which never comes. `None` for what is none.
+#[must_use]
+pub fn seconds(value: f64) -> Option<Duration> {
+    if value == f64::INFINITY {
+        return Some(Duration::MAX);
+    }
+    Duration::try_from_secs_f64(value).ok()
+}
+
 /// Refuses a rank that nobody can have.
 pub(crate) fn check_rank(rank: u32) -> Result<()> {
     if rank < limits::MAX_PEERS {
@@ -176,7 +188,7 @@ impl Config {
             ranks: usize::try_from(limits::MAX_PEERS).unwrap_or(0),
             slots: limits::DEFAULT_SLOTS,
             windows: 32,
-            deadline: Duration::from_nanos(limits::DEFAULT_DEADLINE_NS),
+            deadline: env.timeout.unwrap_or(Duration::from_nanos(limits::DEFAULT_DEADLINE_NS)),
             heartbeat: Some(Duration::from_nanos(limits::HEARTBEAT_NS)),
             spin: env.spin.unwrap_or(Duration::from_micros(20)),
             interrupt: None,
@@ -280,7 +292,7 @@ pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check_exposure, rank_of_socket, uds_path};
+    use super::{Environment, check_exposure, rank_of_socket, uds_path};
     use crate::error::ErrorKind;
     use hmc_core::kinds::Rank;
     use std::path::Path;
@@ -293,6 +305,19 @@ mod tests {
         assert!(e.to_string().contains("insecure"));
         check_exposure(any, true).expect("asked for");
         check_exposure("::1".parse().expect("an address"), false).expect("loopback");
+    }
+
+    #[test]
+    fn the_environment_sets_the_deadline() {
+        use std::time::Duration;
+        let with = |text: &'static str| {
+            Environment::of(|name| (name == "HMC_TIMEOUT").then(|| text.into())).timeout
+        };
+        assert_eq!(with("2.5"), Some(Duration::from_millis(2500)));
+        assert_eq!(with("inf"), Some(Duration::MAX));
+        for nonsense in ["", "-1", "nan", "soon"] {
+            assert_eq!(with(nonsense), None, "{nonsense}");
+        }
     }
 
     #[test]

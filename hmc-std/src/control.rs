@@ -72,6 +72,27 @@ impl Control<'_> {
         peer.recv(want, Duration::from_nanos(clock::left(until.at).as_nanos()))
     }
 
+    /// As [`Control::recv`], but waits for the rank to appear up to `appears`, and then for its message up to `timeout`.
+    ///
+    /// # Errors
+    /// As [`Peer::recv`]; `PeerDead` at once for a rank that has gone, if there is no limit (`Duration::MAX`).
+    pub fn recv_of(
+        &self,
+        rank: u32,
+        want: Want,
+        appears: Duration,
+        timeout: Duration,
+    ) -> Result<Message> {
+        if timeout == Duration::MAX
+            && let Err(gone) = self.shared.live_link(Rank(rank))
+            && gone.kind() == ErrorKind::PeerDead
+        {
+            // It may never come back.
+            return Err(gone);
+        }
+        self.peer_by(rank, self.shared.until(appears))?.recv(want, timeout)
+    }
+
     /// Receives the oldest tag of `rank`.
     ///
     /// # Errors

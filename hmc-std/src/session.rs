@@ -181,6 +181,12 @@ impl SessionBuilder {
         self
     }
 
+    /// The deadline as it is set now: 30 s, what `HMC_TIMEOUT` says, or [`SessionBuilder::deadline`]'s.
+    #[must_use]
+    pub fn call_deadline(&self) -> Duration {
+        self.config.deadline
+    }
+
     /// Period of heartbeats (default 500 ms); a peer silent for five of them is dead. `None` wants
     /// none: there are none if both ends want none.
     pub fn heartbeat(mut self, period: Option<Duration>) -> Self {
