@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::roster::Verdict;
+use hmc_core::ctrl::roster::{Identity, Verdict};
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
-use hmc_core::wire::hello::{Features, HostId, LinkToken};
+use hmc_core::wire::hello::{Features, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::claim::Claim;
@@ -57,14 +57,15 @@ impl Shared {
         p: &mut Pending,
         claim: Claim,
     ) -> std::result::Result<(), RejectReason> {
-        let Claim { rank, incarnation, host, route } = claim;
+        let Claim { rank, incarnation, host, route, proven } = claim;
+        let who = Identity { host: host.0, proven };
         // A process that was killed and started again may be faster than the news of its death.
         if let Some(old) = self.link(rank)
             && old.incarnation < incarnation
         {
             old.turn_ctrl(false);
         }
-        self.judge(Input::Hello { rank, incarnation, host })?;
+        self.judge(Input::Hello { rank, incarnation, who })?;
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
@@ -92,7 +93,7 @@ impl Shared {
     ) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
         let incarnation = self.next_life();
-        self.judge(Input::Hello { rank, incarnation, host: HostId::default() })?;
+        self.judge(Input::Hello { rank, incarnation, who: Identity::default() })?;
         p.control.accept_upstream().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(Port::None, 1, true, false);
         let serial = self.next_serial();
@@ -233,6 +234,7 @@ fn reason(verdict: Verdict) -> Option<RejectReason> {
         Verdict::Duplicate => Some(RejectReason::Duplicate),
         // It may try again when our own dial has come to nothing.
         Verdict::Crossing => Some(RejectReason::Busy),
+        Verdict::Kept => Some(RejectReason::Kept),
         Verdict::Stale { seen } => Some(RejectReason::Stale { seen }),
         Verdict::BadRank { limit } => Some(RejectReason::BadRank { limit }),
     }

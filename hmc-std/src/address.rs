@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -14,26 +14,53 @@ pub enum Address {
     Tcp(SocketAddr),
     /// The folder in which the peer's control socket lies, named after its rank.
     Uds(PathBuf),
+    /// The same folder, and the TCP endpoint of the peer that is meant: processes of several jobs may use one folder, and who
+    /// does not listen there refuses. An unspecified IP address stands for any.
+    Local {
+        /// The folder.
+        dir: PathBuf,
+        /// The endpoint.
+        endpoint: SocketAddr,
+    },
+}
+
+impl Address {
+    fn local(s: &str) -> Self {
+        match s.rsplit_once('#').map(|(dir, endpoint)| (dir, endpoint.parse())) {
+            Some((dir, Ok(endpoint))) if !dir.is_empty() => {
+                Self::Local { dir: PathBuf::from(dir), endpoint }
+            }
+            _ => Self::Uds(PathBuf::from(s)),
+        }
+    }
+
+    /// The folder of a local address.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Uds(dir) | Self::Local { dir, .. } => Some(dir),
+        }
+    }
 }
 
 impl FromStr for Address {
     type Err = Error;
 
     /// Accepts `tcp://HOST:PORT`, `HOST:PORT` (names are resolved, the first address is taken),
-    /// `uds://FOLDER`, or a path that contains a slash.
+    /// `uds://FOLDER`, `uds://FOLDER#IP:PORT`, or a path that contains a slash (and may end with `#IP:PORT`, too).
     fn from_str(s: &str) -> Result<Self> {
         if let Some(dir) = s.strip_prefix("uds://") {
             if dir.is_empty() {
                 return Err(Error::config("uds:// needs a folder: uds:///run/user/1000/hmc"));
             }
-            return Ok(Self::Uds(PathBuf::from(dir)));
+            return Ok(Self::local(dir));
         }
         let (text, named) = match s.strip_prefix("tcp://") {
             Some(rest) => (rest, true),
             None => (s, false),
         };
         if !named && s.contains('/') {
-            return Ok(Self::Uds(PathBuf::from(s)));
+            return Ok(Self::local(s));
         }
         if let Ok(addr) = text.parse::<SocketAddr>() {
             return Ok(Self::Tcp(addr));
@@ -61,6 +88,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(a) => write!(f, "tcp://{a}"),
             Self::Uds(p) => write!(f, "uds://{}", p.display()),
+            Self::Local { dir, endpoint } => write!(f, "uds://{}#{endpoint}", dir.display()),
         }
     }
 }
@@ -78,7 +106,14 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written_alike() {
-        for s in ["tcp://127.0.0.1:5001", "tcp://[::1]:80", "uds:///run/hmc"] {
+        for s in [
+            "tcp://127.0.0.1:5001",
+            "tcp://[::1]:80",
+            "uds:///run/hmc",
+            "uds:///run/hmc#127.0.0.1:5001",
+            "uds:///run/hmc#[::1]:80",
+            "uds:///run/a#b",
+        ] {
             let a: Address = s.parse().expect(s);
             assert_eq!(a.to_string(), s);
         }

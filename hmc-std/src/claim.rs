@@ -1,12 +1,15 @@
-//! What a stranger's HELLO claims.
+//! What a stranger's HELLO claims, and what it has to prove before anybody looks at its rank.
 
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::wire::advert::Endpoint;
 use hmc_core::wire::hello::{Hello, HostId};
+use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
 use crate::listen::Source;
 use crate::shared::Shared;
+use crate::socket::Socket;
+use crate::strangers::First;
 
 /// Who a stranger says that it is.
 #[derive(Debug)]
@@ -16,12 +19,48 @@ pub(crate) struct Claim {
     pub(crate) host: HostId,
     /// Where it can be dialed.
     pub(crate) route: Option<Address>,
+    /// It belongs to the same user: the kernel says so, or it proved it.
+    pub(crate) proven: bool,
 }
 
 impl Shared {
-    pub(crate) fn claim_of(&self, h: &Hello<'_>, source: Source) -> Claim {
+    /// What a HELLO claims, and whether it has to be proven.
+    pub(crate) fn claim_of(&self, h: &Hello<'_>, source: Source, socket: &Socket) -> First {
+        if !self.is_asked(&h.asked, source, socket) {
+            return First::Refused(RejectReason::WrongEndpoint);
+        }
+        let (needed, proven) = match source {
+            Source::Uds { .. } => (false, true),
+            Source::Tcp(from) => {
+                (self.needs_proof(socket.own_address().map(|a| a.ip()), from.ip()), false)
+            }
+        };
         let route = self.route_back(h, source);
-        Claim { rank: h.rank, incarnation: h.incarnation, host: h.host, route }
+        let (rank, incarnation, host) = (h.rank, h.incarnation, h.host);
+        let claim = Claim { rank, incarnation, host, route, proven };
+        if !h.proves {
+            return if needed {
+                First::Refused(RejectReason::NotAuthorised)
+            } else {
+                First::Native(claim)
+            };
+        }
+        match self.secret().and_then(|secret| secret.challenge(h, self.config.rank)) {
+            Ok((challenge, must)) => First::Promised(claim, challenge, must),
+            Err(e) => {
+                tracing::warn!(why = %e, "cannot prove anything to a process that asks for it");
+                First::Refused(RejectReason::NotAuthorised)
+            }
+        }
+    }
+
+    pub(crate) fn warn_unproven(&self, source: Source) {
+        let hint = self.secret_hint();
+        tracing::warn!(
+            ?source,
+            hint,
+            "refused a process that did not prove that it is of this user"
+        );
     }
 
     /// Where the stranger itself listens, should it have to be dialed.
@@ -31,6 +70,7 @@ impl Shared {
                 let path = std::path::PathBuf::from(std::ffi::OsString::from(
                     std::str::from_utf8(path).ok()?,
                 ));
+                // Nobody said which endpoint is meant, and one that starts again may get another port.
                 path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
             }
             (Ok(e @ Endpoint::Tcp { .. }), Source::Tcp(from)) => {

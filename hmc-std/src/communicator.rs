@@ -75,7 +75,7 @@ impl Communicator {
         }
         check_rank(rank)?;
         let link = self.shared.dial(Rank(rank), address, conn, self.shared.until(timeout))?;
-        Ok(self.wrap(link))
+        Ok(self.peer_over(link))
     }
 
     /// Connects to whoever listens at `address`, whatever its rank is ([`Peer::rank`] tells it), over a transport chosen by
@@ -100,7 +100,7 @@ impl Communicator {
         }
         let until = self.shared.until(timeout);
         let rank = self.shared.rank_at(address, until)?;
-        Ok(self.wrap(self.shared.dial(rank, address, conn, until)?))
+        Ok(self.peer_over(self.shared.dial(rank, address, conn, until)?))
     }
 
     /// Connects to a node of the C++ HMC: control messages only.
@@ -111,7 +111,7 @@ impl Communicator {
     pub fn connect_upstream(&self, rank: u32, address: &Address) -> Result<Peer> {
         self.shared.check_process()?;
         let until = self.shared.until(self.shared.config.deadline);
-        Ok(self.wrap(self.shared.dial_upstream(Rank(rank), address, until)?))
+        Ok(self.peer_over(self.shared.dial_upstream(Rank(rank), address, until)?))
     }
 
     /// This session as a peer of itself: transfers within its own buffer.
@@ -120,10 +120,10 @@ impl Communicator {
     /// `SystemLimit` when descriptors are used up.
     pub fn loopback(&self) -> Result<Peer> {
         self.shared.check_process()?;
-        Ok(self.wrap(self.shared.dial_self()?))
+        Ok(self.peer_over(self.shared.dial_self()?))
     }
 
-    fn wrap(&self, link: Arc<Link>) -> Peer {
+    pub(crate) fn peer_over(&self, link: Arc<Link>) -> Peer {
         Peer { link, shared: Arc::clone(&self.shared) }
     }
 
@@ -132,7 +132,7 @@ impl Communicator {
     /// # Errors
     /// `NotFound` when it was never connected.
     pub fn peer(&self, rank: u32) -> Result<Peer> {
-        Ok(self.wrap(self.shared.live_link(Rank(rank))?))
+        Ok(self.peer_over(self.shared.live_link(Rank(rank))?))
     }
 
     /// Waits until `rank` has connected (or came back) and can be used.
@@ -161,7 +161,7 @@ impl Communicator {
         check_rank(rank)?;
         let until = self.shared.until(timeout);
         let found = self.shared.wait_news(until, |s| s.link(Rank(rank)).filter(|l| will_do(l)));
-        found.map(|l| self.wrap(l)).map_err(|stop| {
+        found.map(|l| self.peer_over(l)).map_err(|stop| {
             stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
         })
     }
@@ -175,14 +175,14 @@ impl Communicator {
         let found = self.shared.wait_news(self.shared.until(timeout), |s| {
             s.links().into_iter().find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
         });
-        found.map(|l| self.wrap(l)).map_err(|stop| stop.error("waiting for a peer to connect"))
+        found.map(|l| self.peer_over(l)).map_err(|stop| stop.error("waiting for a peer to connect"))
     }
 
     /// The peers that are connected now; none in a forked child.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
         let ready = |l: &Arc<Link>| l.life() == Life::Ready;
-        self.shared.links().into_iter().filter(ready).map(|l| self.wrap(l)).collect()
+        self.shared.links().into_iter().filter(ready).map(|l| self.peer_over(l)).collect()
     }
 
     /// Ranks whose connections are being set up. Their messages may be here already; for transfers
@@ -311,7 +311,7 @@ impl Communicator {
         self.shared.check_process()?;
         // A link that died is replaced by its successor; what was posted to it ended with it.
         match self.shared.link(op.peer()) {
-            Some(link) if link.id() == op.link => Ok(self.wrap(link)),
+            Some(link) if link.id() == op.link => Ok(self.peer_over(link)),
             _ => Err(op.has_no_link(self.shared.id)),
         }
     }

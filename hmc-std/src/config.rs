@@ -10,6 +10,7 @@ use hmc_core::limits;
 use hmc_hw::ucx::settings::USER_KEYS;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::proof::SecretPlace;
 
 /// Who drives a session when nobody waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -27,6 +28,12 @@ pub enum Progress {
 pub struct Config {
     pub(crate) rank: Rank,
     pub(crate) job: u64,
+    /// Where `job` comes from, for messages.
+    pub(crate) job_from: &'static str,
+    /// Where the secret of this user's sessions is.
+    pub(crate) secret: SecretPlace,
+    /// Connections over loopback need no proof of the same user.
+    pub(crate) insecure_loopback: bool,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) uds_dir: Option<PathBuf>,
     /// Whether a session begins so; [`Shared::is_insecure`](crate::shared::Shared) is what holds.
@@ -80,6 +87,11 @@ pub(crate) struct Ucx {
 pub struct Environment {
     /// `HMC_UDS_DIR`: folder of control sockets.
     pub uds_dir: Option<PathBuf>,
+    /// `HMC_SECRET_FILE`: the file that proves the same user on loopback connections; a file in the default folder of control
+    /// sockets if it is not set.
+    pub secret_file: Option<PathBuf>,
+    /// The job, and the variable that names it: `HMC_JOB`, else `SLURM_JOB_ID`, else `TORCHELASTIC_RUN_ID`.
+    pub job: Option<(u64, &'static str)>,
     /// `HMC_SPIN_US`: microseconds that a waiter spins before it parks.
     pub spin: Option<Duration>,
     /// `HMC_TIMEOUT`: seconds, the deadline of calls and operations; `inf` for none.
@@ -116,6 +128,12 @@ impl Environment {
         let path = |name| get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         Self {
             uds_dir: path("HMC_UDS_DIR"),
+            secret_file: path("HMC_SECRET_FILE"),
+            job: ["HMC_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"].into_iter().find_map(|name| {
+                let text = get(name)?.into_string().ok()?;
+                // `none` is what torchrun says when nobody chose a name.
+                (!text.is_empty() && text != "none").then(|| (job_of(&text), name))
+            }),
             spin: get("HMC_SPIN_US")
                 .and_then(|v| v.to_str()?.parse().ok())
                 .map(Duration::from_micros),
@@ -165,6 +183,18 @@ pub fn seconds(value: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(value).ok()
 }
 
+/// The name of the secret's file in a folder of control sockets.
+const SECRET_NAME: &str = "secret";
+
+/// The job that a text names: its number, or one that stands for it.
+#[must_use]
+pub fn job_of(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| {
+        let hash = blake3::hash(text.as_bytes());
+        hash.as_bytes().first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+    })
+}
+
 /// Refuses a rank that nobody can have.
 pub(crate) fn check_rank(rank: u32) -> Result<()> {
     if rank < limits::MAX_PEERS {
@@ -178,7 +208,13 @@ impl Config {
     pub(crate) fn new(rank: Rank, env: &Environment) -> Self {
         Self {
             rank,
-            job: 0,
+            job: env.job.map_or(0, |(job, _)| job),
+            job_from: env.job.map_or("the default", |(_, from)| from),
+            secret: match &env.secret_file {
+                Some(file) => SecretPlace::Named(file.clone()),
+                None => SecretPlace::Own(env.default_uds_dir().join(SECRET_NAME)),
+            },
+            insecure_loopback: false,
             tcp: None,
             uds_dir: None,
             insecure: false,
@@ -292,7 +328,7 @@ pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Environment, check_exposure, rank_of_socket, uds_path};
+    use super::{Environment, check_exposure, job_of, rank_of_socket, uds_path};
     use crate::error::ErrorKind;
     use hmc_core::kinds::Rank;
     use std::path::Path;
@@ -318,6 +354,22 @@ mod tests {
         for nonsense in ["", "-1", "nan", "soon"] {
             assert_eq!(with(nonsense), None, "{nonsense}");
         }
+    }
+
+    #[test]
+    fn the_job_comes_from_the_first_variable_that_names_one() {
+        let of = |vars: &[(&str, &str)]| {
+            let found = |name: &str| vars.iter().find(|(n, _)| *n == name);
+            Environment::of(|name| found(name).map(|(_, v)| v.into())).job
+        };
+        assert_eq!(of(&[]), None);
+        let (hmc, slurm) = (("HMC_JOB", "7"), ("SLURM_JOB_ID", "123456"));
+        let torch = ("TORCHELASTIC_RUN_ID", "train-3");
+        assert_eq!(of(&[torch, slurm, hmc]), Some((7, "HMC_JOB")));
+        assert_eq!(of(&[torch, slurm]), Some((123_456, "SLURM_JOB_ID")));
+        assert_eq!(of(&[torch]), Some((job_of("train-3"), "TORCHELASTIC_RUN_ID")));
+        assert_ne!(job_of("train-3"), job_of("train-4"));
+        assert_eq!(of(&[("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", "")]), None);
     }
 
     #[test]

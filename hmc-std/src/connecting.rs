@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::limits::RANK_KEPT_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
 use crate::clock;
-use crate::dialing::{Dialing, Step, Target, refusal};
+use crate::dialing::{Dialing, Step, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::retry::Retries;
@@ -57,9 +58,15 @@ enum State {
 /// One wish to be connected.
 pub(crate) struct Connecting {
     rank: Rank,
+    /// The rank that the peer must say it has: `rank`, unless that is private.
+    pub(crate) claims: Rank,
+    /// The rank that it has, should it be another one.
+    pub(crate) found: Option<Rank>,
     address: Address,
     conn: ConnType,
     deadline: Instant,
+    /// Until when a rank that is kept for another process is waited for.
+    kept_until: Option<Instant>,
     retries: Retries,
     state: State,
 }
@@ -71,12 +78,19 @@ impl Connecting {
             if mutant::is(Mutant::HandshakeWithoutDeadline) { Instant::NEVER } else { deadline };
         Self {
             rank,
+            claims: rank,
+            found: None,
             address: address.clone(),
             conn,
             deadline,
+            kept_until: None,
             retries: Retries::default(),
             state: State::Fresh,
         }
+    }
+
+    pub(crate) const fn rank(&self) -> Rank {
+        self.rank
     }
 
     #[cfg(feature = "testing")]
@@ -113,7 +127,8 @@ impl Connecting {
             let now = clock::now();
             match &mut self.state {
                 State::Fresh => {
-                    let begun = Dialing::begin(shared, self.rank, &self.address, self.conn)?;
+                    let begun =
+                        Dialing::begin(shared, (self.rank, self.claims), &self.address, self.conn)?;
                     self.state = match begun {
                         Some(dialing) => State::Dialing(Box::new(dialing)),
                         None => State::Waiting { again: now, until: self.deadline, refused: None },
@@ -140,8 +155,19 @@ impl Connecting {
                         let until = self.deadline;
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
+                    // What nobody proved is kept for a while only.
+                    Ok(Step::Refused(why @ (RejectReason::Kept | RejectReason::Stale { .. }))) => {
+                        let kept = now.after(Duration::from_nanos(RANK_KEPT_NS));
+                        let until = *self.kept_until.get_or_insert(kept);
+                        let again = after_ms(now, CROSSING_PAUSE_MS);
+                        let until = self.deadline.min(until.after(Duration::from_millis(DOUBT_MS)));
+                        self.state = State::Waiting { again, until, refused: Some(why) };
+                    }
                     Ok(Step::Refused(why)) => {
-                        return Err(refusal(self.rank, shared.config.rank, why));
+                        if let RejectReason::WrongRank { ours } = why {
+                            self.found = Some(ours);
+                        }
+                        return Err(shared.refusal(self.claims, why));
                     }
                 },
                 State::Opening(link) => match link.life() {
@@ -161,7 +187,7 @@ impl Connecting {
                     }
                     if now >= *until {
                         return Err(match *refused {
-                            Some(why) => refusal(self.rank, shared.config.rank, why),
+                            Some(why) => shared.refusal(self.claims, why),
                             None if self.retries.count() > 0 => {
                                 self.retries.deadline().with_peer(self.rank)
                             }

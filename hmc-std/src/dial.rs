@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::roster::Identity;
 use hmc_core::kinds::{ConnType, Rank};
-use hmc_core::wire::hello::HostId;
 use hmc_core::wire::reject::RejectReason;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
 use crate::connecting::{Connecting, Need};
-use crate::dialing::{Target, refusal};
+use crate::dialing::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, open, open_path, wait_for_answer};
 use crate::link::ctrl::CtrlState;
@@ -34,7 +34,12 @@ impl Shared {
         conn: ConnType,
         until: Until,
     ) -> Result<Arc<Link>> {
-        let mut connecting = Connecting::new(rank, address, conn, until.at);
+        self.drive(&mut Connecting::new(rank, address, conn, until.at), until)
+    }
+
+    /// Drives a wish to be connected to its end, on this thread.
+    pub(crate) fn drive(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
+        let (rank, claims) = (connecting.rank(), connecting.claims);
         loop {
             let need = match connecting.advance(self)? {
                 Ok(link) => return Ok(link),
@@ -43,14 +48,14 @@ impl Shared {
             match need {
                 Need::Open(target) => {
                     let opened = match &target {
-                        Target::Address(address) => open(address, rank, until),
+                        Target::Address(address) => open(address, claims, until),
                         Target::Path(path) => open_path(path, until),
                     };
                     match opened {
                         // Nothing else is tried then.
                         Err(e) if e.kind() == ErrorKind::Interrupted => {
                             connecting.abandon(self);
-                            return Err(e.with_peer(rank));
+                            return Err(e.with_peer(claims));
                         }
                         opened => connecting.opened(self, opened.map(Socket::from))?,
                     }
@@ -59,7 +64,7 @@ impl Shared {
                     let heard = connecting.socket().map(|s| wait_for_answer(s, until));
                     if let Some(Err(e)) = heard {
                         connecting.abandon(self);
-                        return Err(e.with_peer(rank));
+                        return Err(e.with_peer(claims));
                     }
                 }
                 Need::Drive(link) => {
@@ -106,10 +111,11 @@ impl Shared {
         if let Address::Tcp(addr) = address {
             check_exposure(addr.ip(), self.is_insecure())?;
         }
+        let claims = rank;
         if self.decide(Input::Dial { rank }) == Decision::No {
-            return Err(refusal(rank, self.config.rank, RejectReason::Duplicate));
+            return Err(self.refusal(rank, RejectReason::Duplicate));
         }
-        let made = open(address, rank, until).and_then(|fd| {
+        let made = open(address, claims, until).and_then(|fd| {
             let control = Control::dial_upstream(self.config.rank, rank, clock::now())
                 .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
             let mut talk = Handshake::new(fd.into(), control);
@@ -124,7 +130,7 @@ impl Shared {
             }
         };
         let incarnation = self.next_life();
-        self.decide(Input::Welcome { rank, incarnation, host: HostId::default() });
+        self.decide(Input::Welcome { rank, incarnation, who: Identity::default() });
         self.decide(Input::Linked { rank });
         let link = Link::new(LinkParts {
             session: self.id,

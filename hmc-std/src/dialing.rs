@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::roster::Identity;
 use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::time::Instant;
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
@@ -18,6 +19,7 @@ use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
 use crate::error::{Error, ErrorKind, Result};
+use crate::greeting::{other_question, unsayable};
 use crate::handshake::{Handshake, Met, Reached};
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
@@ -69,6 +71,8 @@ enum Stage {
 /// One dial. Whoever gives up before it is linked or refused calls [`Dialing::abandon`].
 pub(crate) struct Dialing {
     rank: Rank,
+    /// The rank that the peer must say it has.
+    claims: Rank,
     address: Address,
     conn: ConnType,
     choices: Vec<Choice>,
@@ -78,19 +82,11 @@ pub(crate) struct Dialing {
     not_before: Instant,
 }
 
-fn other_question() -> Error {
-    Error::new(ErrorKind::Protocol, "an answer to another question")
-}
-
-pub(crate) fn unsayable(e: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidConfig, e.to_string())
-}
-
 impl Dialing {
     /// Begins to dial. `None` when that rank is connected already, or being dialed.
     pub(crate) fn begin(
         shared: &Shared,
-        rank: Rank,
+        (rank, claims): (Rank, Rank),
         address: &Address,
         conn: ConnType,
     ) -> Result<Option<Self>> {
@@ -115,6 +111,7 @@ impl Dialing {
         let address = address.clone();
         Ok(Some(Self {
             rank,
+            claims,
             address,
             conn,
             choices: Vec::new(),
@@ -191,13 +188,16 @@ impl Dialing {
                         Some(Reached::Refused(why)) => return Ok(Step::Refused(why)),
                         Some(Reached::Attached) => return Err(other_question()),
                     };
-                    let welcome = Input::Welcome {
-                        rank: self.rank,
-                        incarnation: met.incarnation,
-                        host: met.host,
-                    };
-                    if !matches!(shared.decide(welcome), Decision::Judged(v) if v.accepted()) {
-                        return Ok(Step::Refused(RejectReason::Duplicate));
+                    // The kernel knows the users of local sockets.
+                    let proven = talk.prover.is_some() || self.address.folder().is_some();
+                    let who = Identity { host: met.host.0, proven };
+                    let (rank, incarnation) = (self.rank, met.incarnation);
+                    let welcome = Input::Welcome { rank, incarnation, who };
+                    if shared.is_leaving() {
+                        return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+                    }
+                    if let Err(why) = shared.judge(welcome) {
+                        return Ok(Step::Refused(why));
                     }
                     let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
                         return Err(other_question());
@@ -226,7 +226,7 @@ impl Dialing {
                     (Ok(None), _) => return Ok(Step::Hear),
                     (Ok(Some(Reached::Attached)), _) => return self.link(shared).map(Step::Linked),
                     (Ok(Some(Reached::Refused(why))), kind) => {
-                        let refused = refusal(self.rank, shared.config.rank, why);
+                        let refused = shared.refusal(self.claims, why);
                         self.not_by(shared, kind, refused)?;
                     }
                     (Ok(Some(Reached::Connected(_))), _) => return Err(other_question()),
@@ -250,12 +250,19 @@ impl Dialing {
                 // Whoever dials again begins a new life, so that the other end can tell it from the last.
                 let incarnation = shared.next_life();
                 let endpoints = shared.endpoints(None);
-                let hello = shared.hello(&endpoints, incarnation, Some(self.rank))?;
-                let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
-                let mut talk = Handshake::new(socket, control);
-                let said = talk.flush();
-                self.stage = Stage::Hello(talk);
-                said
+                let talk =
+                    shared.greeting(socket, &self.address, &endpoints, incarnation, self.claims);
+                match talk {
+                    Ok(mut talk) => {
+                        let said = talk.flush();
+                        self.stage = Stage::Hello(talk);
+                        said
+                    }
+                    Err(e) => {
+                        self.stage = Stage::Control;
+                        Err(e)
+                    }
+                }
             }
             Stage::Data(met, first, kind) => {
                 let channel = match kind {
@@ -458,8 +465,8 @@ fn no_ucx(why: &str) -> Error {
 
 /// Where the peer takes data connections of that kind.
 fn data_target(address: &Address, met: &Met, kind: ConnType) -> Result<Target> {
-    if let (ConnType::Shm, Some(path), _) | (ConnType::Ucx, Some(path), Address::Uds(_)) =
-        (kind, &met.shm, address)
+    if let (ConnType::Shm, Some(path), _) | (ConnType::Ucx, Some(path), Some(_)) =
+        (kind, &met.shm, address.folder())
     {
         return Ok(Target::Path(path.clone()));
     }
@@ -471,22 +478,7 @@ fn data_target(address: &Address, met: &Met, kind: ConnType) -> Result<Target> {
     })?;
     let ip = match address {
         Address::Tcp(a) => a.ip(),
-        Address::Uds(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        Address::Uds(_) | Address::Local { .. } => std::net::Ipv4Addr::LOCALHOST.into(),
     };
     Ok(Target::Address(Address::Tcp((ip, port).into())))
-}
-
-/// The error for a refusal by the peer.
-pub(crate) fn refusal(peer: Rank, ours: Rank, why: RejectReason) -> Error {
-    let kind = match why {
-        RejectReason::Version { .. } => ErrorKind::Version,
-        RejectReason::Duplicate => ErrorKind::DuplicateRank,
-        RejectReason::WrongJob | RejectReason::WrongRank { .. } | RejectReason::BadRank { .. } => {
-            ErrorKind::InvalidConfig
-        }
-        RejectReason::ShuttingDown => ErrorKind::Closed,
-        RejectReason::NotAuthorised => ErrorKind::NoCredentials,
-        _ => ErrorKind::Refused,
-    };
-    Error::new(kind, format!("the peer refused this process (rank {ours}): {why}")).with_peer(peer)
 }

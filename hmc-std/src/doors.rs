@@ -166,6 +166,7 @@ impl Communicator {
         self.shared.check_opening()?;
         let wanted = listening_address(addr)?;
         check_exposure(wanted.ip(), self.shared.is_insecure())?;
+        self.shared.check_secret(wanted.ip())?;
         let door = Listener::tcp(wanted)?;
         let bound = door.addr().unwrap_or(wanted);
         self.shared.doors.open(door)?;

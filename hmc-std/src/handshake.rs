@@ -21,8 +21,10 @@ use crate::address::Address;
 use crate::clock;
 use crate::config::uds_path;
 use crate::error::{Error, ErrorKind, Result};
+use crate::greeting::{other_question, unsayable};
 use crate::link::ctrl::CtrlState;
 use crate::listen::{local_peer, new_socket, tune_tcp};
+use crate::proof::Prover;
 use crate::socket::Socket;
 use crate::until::{Stop, Until};
 
@@ -43,6 +45,8 @@ pub(crate) struct Handshake {
     pub(crate) socket: Arc<Socket>,
     pub(crate) control: Control,
     pub(crate) framer: Framer<Vec<u8>>,
+    /// What answers a challenge.
+    pub(crate) prover: Option<Prover>,
 }
 
 /// Where a handshake came to.
@@ -54,7 +58,7 @@ pub(crate) enum Reached {
 
 impl Handshake {
     pub(crate) fn new(socket: Socket, control: Control) -> Self {
-        Self { socket: Arc::new(socket), control, framer: CtrlState::new_framer() }
+        Self { socket: Arc::new(socket), control, framer: CtrlState::new_framer(), prover: None }
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
@@ -92,6 +96,13 @@ impl Handshake {
                     match event {
                         Some(Event::Connected(w)) => {
                             return Ok(Some(Reached::Connected(Met::of(&w))));
+                        }
+                        Some(Event::Challenged(said)) => {
+                            let prover = self.prover.as_ref().ok_or_else(other_question)?;
+                            let (must, ours) = prover.answer(&said);
+                            if !self.control.prove(&must, ours).map_err(unsayable)? {
+                                return Err(prover.not_believed());
+                            }
                         }
                         Some(Event::Attached) => return Ok(Some(Reached::Attached)),
                         Some(Event::Refused(why)) => return Ok(Some(Reached::Refused(why))),
@@ -209,7 +220,7 @@ fn finish_connect(
 pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedFd> {
     match address {
         Address::Tcp(addr) => open_tcp(*addr, until),
-        Address::Uds(dir) => open_path(&uds_path(dir, rank)?, until),
+        Address::Uds(dir) | Address::Local { dir, .. } => open_path(&uds_path(dir, rank)?, until),
     }
 }
 

@@ -6,7 +6,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::Rank;
 use hmc_core::wire::hello::EndpointList;
 use hmc_core::wire::reject::RejectReason;
@@ -15,9 +14,8 @@ use rustix::io::Errno;
 use crate::address::Address;
 use crate::clock;
 use crate::config::{check_exposure, rank_of_socket, uds_path};
-use crate::dialing::{refusal, unsayable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::handshake::{Handshake, Reached, is_served, open, wait_for_answer};
+use crate::handshake::{Reached, is_served, open, wait_for_answer};
 use crate::retry::Retries;
 use crate::shared::Shared;
 use crate::until::{Stop, Until};
@@ -34,7 +32,7 @@ impl Shared {
         }
         match address {
             Address::Tcp(addr) => self.ask_rank(*addr, until),
-            Address::Uds(dir) => self.find_rank(dir),
+            Address::Uds(dir) | Address::Local { dir, .. } => self.find_rank(dir),
         }
     }
 
@@ -64,9 +62,8 @@ impl Shared {
         let fd = open(&Address::Tcp(addr), me, until)?;
         let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
         let is_own = self.doors.leads_here(addr, from.map(|f| f.ip()));
-        let hello = self.hello(&none, self.next_life(), Some(me))?;
-        let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
-        let mut talk = Handshake::new(fd.into(), control);
+        let mut talk =
+            self.greeting(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
         let reached = loop {
             match talk.advance()? {
                 Some(reached) => break reached,
@@ -83,7 +80,7 @@ impl Shared {
                 | RejectReason::BadRank { .. }
                 | RejectReason::Busy,
             ) => Err(self.same_rank(&Address::Tcp(addr), is_own)),
-            Reached::Refused(why) => Err(refusal(me, me, why).without_peer()),
+            Reached::Refused(why) => Err(self.refusal(me, why).without_peer()),
             Reached::Attached => {
                 Err(Error::new(ErrorKind::Protocol, "an answer to another question"))
             }

@@ -36,6 +36,7 @@ compile_error!("hmc-std needs Linux (memfd, epoll, SCM_RIGHTS); hmc-core builds 
 mod accept;
 pub mod address;
 mod any;
+mod asked;
 pub mod batch;
 mod claim;
 mod clock;
@@ -52,6 +53,7 @@ mod engine;
 pub mod error;
 pub mod file;
 pub mod future;
+mod greeting;
 pub mod group;
 mod handshake;
 #[doc(hidden)]
@@ -70,6 +72,7 @@ pub mod peer;
 mod prepared;
 pub mod probe;
 pub mod process;
+mod proof;
 mod redial;
 mod retry;
 pub mod session;

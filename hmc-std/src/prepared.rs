@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, RegionTable};
 use crate::process::Origin;
+use crate::proof::{SecretPlace, is_loopback};
 use crate::session::{Session, SessionBuilder, host_id};
 use crate::shared::{Parts, Shared};
 use crate::ucx::Plane;
@@ -101,6 +102,27 @@ impl Prepared {
         self.settings.config.insecure = true;
     }
 
+    /// As [`SessionBuilder::accept_upstream`].
+    pub fn accept_upstream(&mut self) {
+        self.settings.config.upstream = true;
+    }
+
+    /// As [`SessionBuilder::job`].
+    pub fn set_job(&mut self, job: u64) {
+        self.settings.config.job = job;
+        self.settings.config.job_from = "the program";
+    }
+
+    /// As [`SessionBuilder::secret_file`].
+    pub fn secret_file(&mut self, path: impl AsRef<Path>) {
+        self.settings.config.secret = SecretPlace::Named(path.as_ref().to_path_buf());
+    }
+
+    /// As [`SessionBuilder::insecure_loopback`].
+    pub fn insecure_loopback(&mut self) {
+        self.settings.config.insecure_loopback = true;
+    }
+
     /// Whether the session takes part in UCX from its start, as by [`SessionBuilder::ucx`]. A buffer that was made without
     /// stays ordinary memory: it is registered with UCX when the first peer connects over it, and UCX's lanes of shared
     /// memory cannot map it, so that puts into it go through the kernel or as messages.
@@ -130,9 +152,18 @@ impl Prepared {
             config.tcp = Some(listening_address(text)?);
         }
         config.check()?;
+        if config.upstream {
+            tracing::warn!(
+                "this session accepts the dialect of the C++ HMC: whoever can connect, any local user too, may claim a free rank"
+            );
+        }
         let (driver, plane) = self.drive(&config)?;
         let doors = Doors::new(&driver);
         if let Some(addr) = config.tcp {
+            if !config.insecure_loopback && is_loopback(addr.ip()) {
+                // Rather now than with each peer.
+                config.secret.secret()?;
+            }
             doors.open(Listener::tcp(addr)?)?;
         }
         if let Some(dir) = &config.uds_dir {

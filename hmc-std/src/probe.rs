@@ -1,7 +1,7 @@
 //! What this machine has, tried and not only asked. For `hmc doctor` and for applications that want
 //! to say it themselves. Nothing is left behind.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hmc_core::kinds::Rank;
 use hmc_core::limits;
@@ -9,7 +9,7 @@ use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};
 
-use crate::config::uds_path;
+use crate::config::{Config, Environment, uds_path};
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::private_dir;
 
@@ -100,6 +100,16 @@ pub fn memfd() -> Result<MemfdFacts> {
     let huge_bytes = mapping.huge_bytes();
     let future_write_seal = mapping.seal_future_write().is_ok();
     Ok(MemfdFacts { bytes: HUGE_PAGE, huge_bytes, reserved, future_write_seal })
+}
+
+/// The file by whose secret loopback connections prove the same user, which is made if it is missing.
+///
+/// # Errors
+/// `NoCredentials` when it cannot be read or made, or others can read it.
+pub fn secret() -> Result<PathBuf> {
+    let place = Config::new(Rank(0), &Environment::read()).secret;
+    place.secret()?;
+    Ok(place.path().to_path_buf())
 }
 
 /// Checks that control sockets can be made in `dir`: it is (or can be made) a private folder, its

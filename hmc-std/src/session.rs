@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::link::{Life, Link};
 use crate::memory::ConnBuffer;
 use crate::prepared::Prepared;
+use crate::proof::SecretPlace;
 use crate::shared::Shared;
 use crate::until::Until;
 
@@ -47,7 +48,7 @@ pub struct SessionBuilder {
 }
 
 impl Session {
-    /// A session of that rank. Reads the environment (`HMC_UDS_DIR`, `HMC_SPIN_US`, `HMC_NO_CMA`)
+    /// A session of that rank. Reads the environment (`HMC_UDS_DIR`, `HMC_SECRET_FILE`, `HMC_JOB`, ...)
     /// for defaults.
     pub fn builder(rank: u32) -> SessionBuilder {
         let environment = Environment::read();
@@ -56,6 +57,12 @@ impl Session {
 
     pub(crate) fn of(communicator: Communicator) -> Self {
         Self { communicator }
+    }
+
+    /// The job that it belongs to; see [`SessionBuilder::job`].
+    #[must_use]
+    pub fn job(&self) -> u64 {
+        self.shared.config.job
     }
 
     /// The buffer that offsets of `put` and `get` address.
@@ -157,9 +164,27 @@ impl SessionBuilder {
         self
     }
 
-    /// Only processes of the same job may connect (default 0).
+    /// Connections over loopback need no proof that both ends belong to the same user: any local user, and every container in
+    /// this network namespace, may claim a free rank. Both ends must allow it. Without this each proves that it can read the
+    /// same secret ([`SessionBuilder::secret_file`]); local sockets do without, the kernel knows their users.
+    pub fn insecure_loopback(mut self) -> Self {
+        self.config.insecure_loopback = true;
+        self
+    }
+
+    /// The file with the secret of this user's sessions, mode 0600, at least 32 bytes; it is made if it is missing. Default:
+    /// `HMC_SECRET_FILE`, else `secret` in the default folder of control sockets. Containers of one user that share a network
+    /// namespace and no such folder need one that they share.
+    pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.config.secret = SecretPlace::Named(path.as_ref().to_path_buf());
+        self
+    }
+
+    /// Only processes of the same job may connect. Default: the number that `HMC_JOB`, `SLURM_JOB_ID` or
+    /// `TORCHELASTIC_RUN_ID` names, in this order ([`job_of`](crate::config::job_of) makes one of a text), else 0.
     pub fn job(mut self, job: u64) -> Self {
         self.config.job = job;
+        self.config.job_from = "the program";
         self
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     /// Machines that prove nothing about themselves are allowed.
     pub(crate) insecure: AtomicBool,
     pub(crate) host: HostId,
+    /// This process's network namespace; 0: not known.
+    pub(crate) netns: u64,
     /// The number of the last life that was begun.
     last_life: AtomicU64,
     pub(crate) registry: Mutex<Registry>,
@@ -132,6 +134,7 @@ impl Shared {
         Arc::new_cyclic(|me| Self {
             id: crate::identity::next(),
             insecure: AtomicBool::new(parts.config.insecure),
+            netns: parts.config.secret.netns(),
             config: parts.config,
             driver: parts.driver,
             regions: parts.regions,

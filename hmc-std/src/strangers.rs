@@ -19,6 +19,8 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::LinkToken;
+use hmc_core::wire::proof::{Challenge, Proof};
+use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -113,6 +115,8 @@ pub(crate) struct Pending {
     pub(crate) door: u32,
     pub(crate) control: Control,
     pub(crate) framer: Framer<Vec<u8>>,
+    /// Who it says that it is, until it has proved what it must.
+    claim: Option<Claim>,
 }
 
 /// What can be seen of a first frame.
@@ -140,8 +144,20 @@ enum Turned {
 /// A first message, copied out of the buffer.
 pub(crate) enum First {
     Native(Claim),
-    Upstream { rank: Rank },
-    Attach { rank: Rank, token: LinkToken, channel: u8 },
+    /// It has to prove itself first.
+    Promised(Claim, Challenge, Proof),
+    /// It proved itself.
+    Proven,
+    /// It is refused without a look at its rank.
+    Refused(RejectReason),
+    Upstream {
+        rank: Rank,
+    },
+    Attach {
+        rank: Rank,
+        token: LinkToken,
+        channel: u8,
+    },
 }
 
 /// How many strangers may wait at a time: they take a quarter of the descriptors that this process may open at most.
@@ -280,7 +296,14 @@ impl Shared {
             upstream: if self.config.upstream { Upstream::Allowed } else { Upstream::Refused },
         };
         let control = Control::accepted(&acceptor, clock::now());
-        Pending { socket: Arc::new(socket), source, door, control, framer: CtrlState::new_framer() }
+        Pending {
+            socket: Arc::new(socket),
+            source,
+            door,
+            control,
+            framer: CtrlState::new_framer(),
+            claim: None,
+        }
     }
 
     /// Turns away strangers whose time is up.
@@ -308,11 +331,13 @@ impl Shared {
             let now = clock::now();
             let first = match p.framer.next(p.control.frame_limit()) {
                 Ok(Next::Frame(header, payload)) => match p.control.receive(header, payload, now) {
-                    Ok(Some(event)) => self.first_words(&event, p.source),
+                    Ok(Some(event)) => self.first_words(&event, p.source, &p.socket),
                     Ok(None) => None,
                     Err(v) => {
                         if is_of_other_version(&v) {
                             tracing::warn!(why = %v, "refused a process of another version");
+                        } else if v == Violation::Unproven {
+                            self.warn_unproven(p.source);
                         } else {
                             tracing::debug!(why = %v, "refused a stranger");
                         }
@@ -352,6 +377,21 @@ impl Shared {
             };
             let outcome = match first {
                 Some(First::Native(claim)) => self.admit(p, claim),
+                Some(First::Promised(claim, challenge, must)) => {
+                    match p.control.challenge(&challenge, must) {
+                        Ok(()) => {
+                            p.claim = Some(claim);
+                            say_last_words(p);
+                            continue;
+                        }
+                        Err(_) => Err(RejectReason::Busy),
+                    }
+                }
+                Some(First::Proven) => match p.claim.take() {
+                    Some(claim) => self.admit(p, Claim { proven: true, ..claim }),
+                    None => Err(RejectReason::NotAuthorised),
+                },
+                Some(First::Refused(why)) => Err(why),
                 Some(First::Upstream { rank }) => self.admit_upstream(p, rank),
                 Some(First::Attach { rank, token, channel }) => {
                     self.admit_channel(p, rank, &token, channel)
@@ -361,7 +401,11 @@ impl Shared {
             return match outcome {
                 Ok(()) => Turned::Home,
                 Err(why) => {
-                    tracing::debug!(?why, "refused a stranger");
+                    if why == RejectReason::NotAuthorised {
+                        self.warn_unproven(p.source);
+                    } else {
+                        tracing::debug!(?why, "refused a stranger");
+                    }
                     let _ = p.control.reject(why);
                     say_last_words(p);
                     Turned::Away
@@ -370,9 +414,10 @@ impl Shared {
         }
     }
 
-    fn first_words(&self, event: &Event<'_>, source: Source) -> Option<First> {
+    fn first_words(&self, event: &Event<'_>, source: Source, socket: &Socket) -> Option<First> {
         Some(match event {
-            Event::HelloReceived(h) => First::Native(self.claim_of(h, source)),
+            Event::HelloReceived(h) => self.claim_of(h, source, socket),
+            Event::Proven => First::Proven,
             Event::UpstreamHello { rank } => First::Upstream { rank: *rank },
             Event::AttachReceived { rank, token, channel } => {
                 First::Attach { rank: *rank, token: *token, channel: *channel }

@@ -59,7 +59,7 @@ const REFUSED: [&str; 33] = [
 ];
 
 /// Addresses that must be understood.
-const GOOD: [&str; 16] = [
+const GOOD: [&str; 19] = [
     "tcp://127.0.0.1:5001",
     "127.0.0.1:9",
     "tcp://[::1]:80",
@@ -76,6 +76,9 @@ const GOOD: [&str; 16] = [
     "UDS://x",
     "http://a/b",
     "uds://uds://x",
+    "uds:///run/hmc#127.0.0.1:5000",
+    "/run/hmc#[::1]:80",
+    "uds:///run/a#b",
 ];
 
 fn root() -> PathBuf {

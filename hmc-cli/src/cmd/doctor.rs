@@ -84,6 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         trial("tcp", "transfers over TCP", ConnType::Tcp),
         memfd(),
         uds(&dir),
+        same_user(),
     ];
     findings.extend(system());
     findings.push(ucx());
@@ -208,6 +209,20 @@ fn uds(dir: &Path) -> Finding {
     match probe::uds_dir(dir) {
         Ok(()) => works("uds", format!("control sockets can be made in {}", dir.display())),
         Err(e) => fails("uds", e.to_string(), "name another folder: --uds DIR or HMC_UDS_DIR"),
+    }
+}
+
+fn same_user() -> Finding {
+    match probe::secret() {
+        Ok(file) => works(
+            "secret",
+            format!(
+                "loopback connections prove the same user by {}; a session that accepts the dialect of the C++ HMC \
+                 (accept_upstream) cannot ask for that, and lets any local user claim a free rank",
+                file.display()
+            ),
+        ),
+        Err(e) => fails("secret", e.to_string(), "name a file of your own: HMC_SECRET_FILE"),
     }
 }
 

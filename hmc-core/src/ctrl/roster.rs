@@ -1,18 +1,24 @@
 //! Who holds which rank, for how long, and who dials after a death.
 //!
 //! The first holder of a rank keeps it while it lives. After its death only the same identity with a
-//! higher incarnation takes the rank again. Whoever dials again raises its own incarnation first.
+//! higher incarnation takes the rank again; one that proved nothing is waited for a while only, so that what it claimed binds
+//! nobody for long. Whoever dials again raises its own incarnation first.
 
 use crate::kinds::{Incarnation, Rank};
-use crate::limits::{MAX_PEERS, REDIAL_PAUSES_NS};
+use crate::limits::{MAX_PEERS, RANK_KEPT_NS, REDIAL_PAUSES_NS};
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
-use crate::time::Duration;
+use crate::time::{Duration, Instant};
 use crate::wire::cursor::to_usize;
 
-/// Who a peer is beyond its rank: what the owner takes for it (a host id, the hash of a key).
+/// Who a peer is beyond its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Identity(pub [u8; 16]);
+pub struct Identity {
+    /// Its host, as it says.
+    pub host: [u8; 16],
+    /// Whether it proved, or the kernel says, that it is of the same user.
+    pub proven: bool,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -32,6 +38,8 @@ pub struct Place {
     dialing: bool,
     incarnation: Incarnation,
     identity: Identity,
+    /// When its holder died.
+    died: Instant,
 }
 
 impl Place {
@@ -40,7 +48,8 @@ impl Place {
         life: Life::Vacant,
         dialing: false,
         incarnation: Incarnation(0),
-        identity: Identity([0; 16]),
+        identity: Identity { host: [0; 16], proven: false },
+        died: Instant::ZERO,
     };
 }
 
@@ -60,6 +69,8 @@ pub enum Verdict {
         /// The last life seen.
         seen: Incarnation,
     },
+    /// Refuse: whoever held the rank has ended, and it is kept for it.
+    Kept,
     /// Refuse: no peer of this session may have this rank.
     BadRank {
         /// Ranks are below this number, and not our own.
@@ -102,7 +113,13 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     }
 
     /// Judges a HELLO; an accepted one holds the rank from now on.
-    pub fn admit(&mut self, rank: Rank, incarnation: Incarnation, who: Identity) -> Verdict {
+    pub fn admit(
+        &mut self,
+        rank: Rank,
+        incarnation: Incarnation,
+        who: Identity,
+        now: Instant,
+    ) -> Verdict {
         let (limit, wins) = (self.limit(), self.redials(rank));
         let Some(place) = self.place(rank) else {
             return Verdict::BadRank { limit };
@@ -111,17 +128,23 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
         if place.dialing && wins {
             return Verdict::Crossing;
         }
-        place.hold(incarnation, who, incarnation > place.incarnation)
+        place.hold(incarnation, who, incarnation > place.incarnation, now)
     }
 
     /// Judges a WELCOME: the answer to our own dial. The peer need not have been born again: it is
     /// the link that died, and it was we who dialed.
-    pub fn greet(&mut self, rank: Rank, incarnation: Incarnation, who: Identity) -> Verdict {
+    pub fn greet(
+        &mut self,
+        rank: Rank,
+        incarnation: Incarnation,
+        who: Identity,
+        now: Instant,
+    ) -> Verdict {
         let limit = self.limit();
         let Some(place) = self.place(rank) else {
             return Verdict::BadRank { limit };
         };
-        place.hold(incarnation, who, incarnation >= place.incarnation)
+        place.hold(incarnation, who, incarnation >= place.incarnation, now)
     }
 
     /// This end dials `rank` now. `false`: it must not (own rank, out of range, alive, or being
@@ -145,10 +168,11 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
 
     /// The holder of `rank` in that life died or left. `false` when another life holds it already
     /// (news of an old link's end must not kill its successor).
-    pub fn died(&mut self, rank: Rank, incarnation: Incarnation) -> bool {
+    pub fn died(&mut self, rank: Rank, incarnation: Incarnation, now: Instant) -> bool {
         match self.place(rank) {
             Some(p) if p.life == Life::Live && p.incarnation == incarnation => {
                 p.life = Life::Dead;
+                p.died = now;
                 true
             }
             _ => false,
@@ -176,27 +200,41 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
 }
 
 impl Place {
-    fn hold(&mut self, incarnation: Incarnation, who: Identity, newer: bool) -> Verdict {
+    fn hold(
+        &mut self,
+        incarnation: Incarnation,
+        who: Identity,
+        newer: bool,
+        now: Instant,
+    ) -> Verdict {
+        let older = Verdict::Stale { seen: self.incarnation };
         let verdict = match self.life {
             Life::Vacant => Verdict::Accept,
-            _ if self.identity != who => return Verdict::Duplicate,
             #[cfg(hmc_mutants)]
             _ if mutant::is(Mutant::AcceptStaleLife) && incarnation < self.incarnation => {
                 Verdict::Replace
             }
             #[cfg(hmc_mutants)]
             Life::Live if mutant::is(Mutant::EvictOnDuplicate) => Verdict::Replace,
-            _ if incarnation < self.incarnation => {
-                return Verdict::Stale { seen: self.incarnation };
+            Life::Live if self.identity == who && incarnation < self.incarnation => older,
+            Life::Live => Verdict::Duplicate,
+            // What its holder claimed, it did not prove: it counts for less than a proof, and not for long.
+            Life::Dead if !self.identity.proven && (who.proven || now >= self.kept_until()) => {
+                Verdict::Replace
             }
-            Life::Live => return Verdict::Duplicate,
+            Life::Dead if self.identity != who => Verdict::Kept,
             Life::Dead if newer => Verdict::Replace,
-            Life::Dead => {
-                return Verdict::Stale { seen: self.incarnation };
-            }
+            Life::Dead => older,
         };
-        *self = Self { life: Life::Live, dialing: false, incarnation, identity: who };
+        if verdict.accepted() {
+            let died = self.died;
+            *self = Self { life: Life::Live, dialing: false, incarnation, identity: who, died };
+        }
         verdict
+    }
+
+    fn kept_until(&self) -> Instant {
+        self.died.after(Duration::from_nanos(RANK_KEPT_NS))
     }
 }
 
@@ -226,10 +264,13 @@ impl Backoff {
 mod tests {
     use super::{Backoff, Identity, Place, Roster, Verdict};
     use crate::kinds::{Incarnation, Rank};
+    use crate::limits::RANK_KEPT_NS;
+    use crate::time::Instant;
     use std::vec::Vec;
 
-    const A: Identity = Identity([1; 16]);
-    const B: Identity = Identity([2; 16]);
+    const A: Identity = Identity { host: [1; 16], proven: true };
+    const B: Identity = Identity { host: [2; 16], proven: true };
+    const T: Instant = Instant::ZERO;
     const R: Rank = Rank(3);
 
     fn roster(own: u32) -> Roster<[Place; 8]> {
@@ -243,39 +284,68 @@ mod tests {
     #[test]
     fn the_first_holder_keeps_a_rank_while_it_lives() {
         let mut r = roster(0);
-        assert_eq!(r.admit(R, inc(5), A), Verdict::Accept);
-        assert_eq!(r.admit(R, inc(5), A), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(9), A), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(9), B), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(4), A), Verdict::Stale { seen: inc(5) });
+        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Accept);
+        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(9), A, T), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(9), B, T), Verdict::Duplicate);
+        assert_eq!(r.admit(R, inc(4), A, T), Verdict::Stale { seen: inc(5) });
         assert!(r.is_live(R));
     }
 
     #[test]
     fn only_the_same_identity_comes_back_and_only_in_a_later_life() {
         let mut r = roster(0);
-        r.admit(R, inc(5), A);
-        assert!(!r.died(R, inc(4)), "news of another life");
-        assert!(r.died(R, inc(5)));
-        assert!(!r.died(R, inc(5)), "dies once");
-        assert_eq!(r.admit(R, inc(9), B), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(5), A), Verdict::Stale { seen: inc(5) });
-        assert_eq!(r.admit(R, inc(6), A), Verdict::Replace);
-        assert!(!r.died(R, inc(5)), "the old link's end does not kill the new life");
+        r.admit(R, inc(5), A, T);
+        assert!(!r.died(R, inc(4), T), "news of another life");
+        assert!(r.died(R, inc(5), T));
+        assert!(!r.died(R, inc(5), T), "dies once");
+        assert_eq!(r.admit(R, inc(9), B, T), Verdict::Kept);
+        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Stale { seen: inc(5) });
+        assert_eq!(r.admit(R, inc(6), A, T), Verdict::Replace);
+        assert!(!r.died(R, inc(5), T), "the old link's end does not kill the new life");
         assert!(r.is_live(R));
+    }
+
+    #[test]
+    fn what_was_not_proved_binds_nobody_for_long() {
+        let c = Identity { host: [3; 16], proven: false };
+        let d = Identity { host: [4; 16], proven: false };
+        let kept = Instant::from_nanos(RANK_KEPT_NS);
+        let just = Instant::from_nanos(RANK_KEPT_NS - 1);
+        let claimed = || {
+            let mut r = roster(0);
+            assert_eq!(r.admit(R, inc(u64::MAX), c, T), Verdict::Accept);
+            assert!(r.died(R, inc(u64::MAX), T));
+            r
+        };
+        let mut r = claimed();
+        assert_eq!(r.admit(R, inc(1), d, just), Verdict::Kept);
+        assert_eq!(r.admit(R, inc(1), c, just), Verdict::Stale { seen: inc(u64::MAX) });
+        assert_eq!(r.admit(R, inc(1), c, kept), Verdict::Replace);
+        assert_eq!(claimed().admit(R, inc(1), d, kept), Verdict::Replace);
+        assert_eq!(claimed().greet(R, inc(1), d, kept), Verdict::Replace);
+        // A proof counts at once.
+        let mut r = claimed();
+        assert_eq!(r.admit(R, inc(1), A, T), Verdict::Replace);
+        assert!(r.died(R, inc(1), T));
+        // And what was proven is not taken by a claim, ever.
+        let (late, a) = (Instant::from_nanos(u64::MAX - 1), Identity { proven: false, ..A });
+        assert_eq!(r.admit(R, inc(9), a, late), Verdict::Kept);
+        assert_eq!(r.greet(R, inc(9), a, late), Verdict::Kept);
+        assert_eq!(r.admit(R, inc(2), A, late), Verdict::Replace);
     }
 
     #[test]
     fn a_dialer_may_meet_the_same_life_again() {
         let mut r = roster(0);
         assert!(r.dial(R));
-        assert_eq!(r.greet(R, inc(5), A), Verdict::Accept);
+        assert_eq!(r.greet(R, inc(5), A, T), Verdict::Accept);
         assert!(!r.dial(R), "it is alive");
-        r.died(R, inc(5));
+        r.died(R, inc(5), T);
         assert!(r.dial(R));
-        assert_eq!(r.greet(R, inc(4), A), Verdict::Stale { seen: inc(5) });
-        assert_eq!(r.greet(R, inc(5), B), Verdict::Duplicate);
-        assert_eq!(r.greet(R, inc(5), A), Verdict::Replace);
+        assert_eq!(r.greet(R, inc(4), A, T), Verdict::Stale { seen: inc(5) });
+        assert_eq!(r.greet(R, inc(5), B, T), Verdict::Kept);
+        assert_eq!(r.greet(R, inc(5), A, T), Verdict::Replace);
     }
 
     #[test]
@@ -283,15 +353,15 @@ mod tests {
         for (low, high) in [(1u32, 2u32), (0, 7)] {
             let (mut l, mut h) = (roster(low), roster(high));
             assert!(l.dial(Rank(high)) && h.dial(Rank(low)));
-            assert_eq!(l.admit(Rank(high), inc(1), B), Verdict::Crossing);
-            assert_eq!(h.admit(Rank(low), inc(1), A), Verdict::Accept);
-            assert_eq!(l.greet(Rank(high), inc(1), B), Verdict::Accept);
+            assert_eq!(l.admit(Rank(high), inc(1), B, T), Verdict::Crossing);
+            assert_eq!(h.admit(Rank(low), inc(1), A, T), Verdict::Accept);
+            assert_eq!(l.greet(Rank(high), inc(1), B, T), Verdict::Accept);
             assert!(!h.dial(Rank(low)));
         }
         let mut l = roster(1);
         assert!(l.dial(Rank(2)) && !l.dial(Rank(2)));
         l.dial_failed(Rank(2));
-        assert_eq!(l.admit(Rank(2), inc(1), B), Verdict::Accept);
+        assert_eq!(l.admit(Rank(2), inc(1), B, T), Verdict::Accept);
     }
 
     #[test]
@@ -301,9 +371,9 @@ mod tests {
         assert!(r.dial(R) && r.is_taken(R) && !r.is_live(R));
         r.dial_failed(R);
         assert!(!r.is_taken(R));
-        r.admit(R, inc(5), A);
+        r.admit(R, inc(5), A, T);
         assert!(r.is_taken(R));
-        r.died(R, inc(5));
+        r.died(R, inc(5), T);
         assert!(!r.is_taken(R));
         assert!(!r.is_taken(Rank(8)) && !r.is_taken(Rank(u32::MAX)));
     }
@@ -313,9 +383,9 @@ mod tests {
         let mut r = roster(2);
         let bad = Verdict::BadRank { limit: 8 };
         for n in [2, 8, 4095, 4096, u32::MAX] {
-            assert_eq!(r.admit(Rank(n), inc(1), A), bad);
-            assert_eq!(r.greet(Rank(n), inc(1), A), bad);
-            assert!(!r.dial(Rank(n)) && !r.died(Rank(n), inc(1)) && !r.is_live(Rank(n)));
+            assert_eq!(r.admit(Rank(n), inc(1), A, T), bad);
+            assert_eq!(r.greet(Rank(n), inc(1), A, T), bad);
+            assert!(!r.dial(Rank(n)) && !r.died(Rank(n), inc(1), T) && !r.is_live(Rank(n)));
         }
     }
 

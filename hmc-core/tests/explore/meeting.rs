@@ -93,7 +93,6 @@ enum Ask {
     Died(Rank, u8),
 }
 
-/// Inputs to a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Input {
     Poll,
@@ -104,7 +103,6 @@ enum Input {
     Bye,
 }
 
-/// What a frame was.
 #[derive(Clone, Debug)]
 enum Heard {
     Hello((Rank, u8, Identity)),
@@ -113,13 +111,16 @@ enum Heard {
     Nothing,
 }
 
-/// What a machine did with an input.
 #[derive(Clone, Debug)]
 struct Done {
     control: u16,
     sent: Vec<u16>,
     heard: Result<Heard, String>,
     state: Ctrl,
+}
+
+const fn of_host(host: [u8; 16]) -> Identity {
+    Identity { host, proven: true }
 }
 
 pub(crate) struct Meeting {
@@ -142,7 +143,7 @@ impl Meeting {
     }
 
     fn who(p: u8) -> Identity {
-        Identity([p + 1; 16])
+        of_host([p + 1; 16])
     }
 
     fn words(&self, p: u8, life: u8, expected: Rank) -> Hello<'static> {
@@ -153,7 +154,7 @@ impl Meeting {
             incarnation: Incarnation(u64::from(life)),
             nonce: [0; 16],
             expected: Some(expected),
-            host: HostId(Self::who(p).0),
+            host: HostId(Self::who(p).host),
             heartbeat: Duration::ZERO,
             slots: 1,
             asked: Asked::default(),
@@ -172,14 +173,14 @@ impl Meeting {
                 let life = |n: u8| Incarnation(u64::from(n));
                 let said = |yes: bool| if yes { Verdict::Accept } else { Verdict::Duplicate };
                 let verdict = match *ask {
-                    Ask::Admit(rank, n, who) => r.admit(rank, life(n), who),
-                    Ask::Greet(rank, n, who) => r.greet(rank, life(n), who),
+                    Ask::Admit(rank, n, who) => r.admit(rank, life(n), who, Instant::ZERO),
+                    Ask::Greet(rank, n, who) => r.greet(rank, life(n), who, Instant::ZERO),
                     Ask::Dial(rank) => said(r.dial(rank)),
                     Ask::DialFailed(rank) => {
                         r.dial_failed(rank);
                         Verdict::Accept
                     }
-                    Ask::Died(rank, n) => said(r.died(rank, life(n))),
+                    Ask::Died(rank, n) => said(r.died(rank, life(n), Instant::ZERO)),
                 };
                 (rosters.put(r), verdict)
             });
@@ -200,7 +201,7 @@ impl Meeting {
                 let bytes = self.frames.get(frame);
                 let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
                 let header = Header::parse(head, c.frame_limit()).unwrap();
-                let met = |h: &Hello<'_>| (h.rank, h.incarnation.0 as u8, Identity(h.host.0));
+                let met = |h: &Hello<'_>| (h.rank, h.incarnation.0 as u8, of_host(h.host.0));
                 heard = match c.receive(header, payload, NOW) {
                     Ok(Some(Event::HelloReceived(h))) => Ok(Heard::Hello(met(&h))),
                     Ok(Some(Event::Connected(m))) => Ok(Heard::Welcome(met(&m.hello))),

@@ -7,19 +7,18 @@ use hmc_core::kinds::{Incarnation, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
-use hmc_core::wire::hello::HostId;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// A stranger said HELLO.
-    Hello { rank: Rank, incarnation: Incarnation, host: HostId },
+    Hello { rank: Rank, incarnation: Incarnation, who: Identity },
     /// The application, or a timer, wants to dial.
     Dial { rank: Rank },
     /// A dial came to nothing.
     DialFailed { rank: Rank },
     /// The peer that was dialed accepted. The dial goes on until `Linked` or `DialFailed`.
-    Welcome { rank: Rank, incarnation: Incarnation, host: HostId },
+    Welcome { rank: Rank, incarnation: Incarnation, who: Identity },
     /// The dial made a link.
     Linked { rank: Rank },
     /// A link is over. `redial` says whether this end can and may dial that peer again.
@@ -65,16 +64,16 @@ impl Registry {
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
         match input {
-            Input::Hello { rank, incarnation, host } => {
-                let verdict = match self.roster.admit(rank, incarnation, Identity(host.0)) {
+            Input::Hello { rank, incarnation, who } => {
+                let verdict = match self.roster.admit(rank, incarnation, who, now) {
                     // Born earlier, but late: what the stranger has to know is that the rank is held.
                     Verdict::Stale { .. } if self.roster.is_live(rank) => Verdict::Duplicate,
                     verdict => verdict,
                 };
                 self.settled(rank, verdict)
             }
-            Input::Welcome { rank, incarnation, host } => {
-                Output::Judged(self.roster.greet(rank, incarnation, Identity(host.0)))
+            Input::Welcome { rank, incarnation, who } => {
+                Output::Judged(self.roster.greet(rank, incarnation, who, now))
             }
             Input::Linked { rank } => {
                 self.redials.retain(|r| r.rank != rank);
@@ -95,7 +94,7 @@ impl Registry {
                 Output::Nothing
             }
             Input::Over { rank, incarnation, redial } => {
-                let ours = self.roster.died(rank, incarnation);
+                let ours = self.roster.died(rank, incarnation, now);
                 #[cfg(hmc_mutants)]
                 let redial = redial && !mutant::is(Mutant::NeverRedial);
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
@@ -149,17 +148,18 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::{Input, Output, Registry};
-    use hmc_core::ctrl::roster::Verdict;
+    use hmc_core::ctrl::roster::{Identity, Verdict};
     use hmc_core::kinds::{Incarnation, Rank};
     use hmc_core::time::{Duration, Instant};
-    use hmc_core::wire::hello::HostId;
+
+    const WHO: Identity = Identity { host: [1; 16], proven: true };
 
     fn at(ms: u64) -> Instant {
         Instant::ZERO.after(Duration::from_millis(ms))
     }
 
     fn hello(n: u64) -> Input {
-        Input::Hello { rank: Rank(3), incarnation: Incarnation(n), host: HostId([1; 16]) }
+        Input::Hello { rank: Rank(3), incarnation: Incarnation(n), who: WHO }
     }
 
     #[test]
@@ -180,12 +180,12 @@ mod tests {
 
     #[test]
     fn a_redial_that_is_given_up_after_its_welcome_is_repeated() {
-        let (rank, incarnation, host) = (Rank(3), Incarnation(1), HostId([1; 16]));
+        let (rank, incarnation, who) = (Rank(3), Incarnation(1), WHO);
         let mut r = Registry::new(Rank(0), 16);
         r.handle(hello(1), at(0));
         r.handle(Input::Over { rank, incarnation, redial: true }, at(0));
         assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(rank));
-        let welcome = Input::Welcome { rank, incarnation, host };
+        let welcome = Input::Welcome { rank, incarnation, who };
         assert_eq!(r.handle(Input::Dial { rank }, at(50)), Output::Go);
         assert_eq!(r.handle(welcome, at(60)), Output::Judged(Verdict::Replace));
         // Its data connection never came.

@@ -17,9 +17,19 @@ use std::time::Duration;
 enum Want {
     Tcp(SocketAddr),
     Uds(PathBuf),
+    Local(PathBuf, SocketAddr),
     /// A name and a port: a resolver would be asked.
     Name,
     Refused,
+}
+
+/// A folder, and the endpoint behind the last `#` if there is one.
+fn local(s: &str) -> Want {
+    let at = s.bytes().rposition(|b| b == b'#').unwrap_or(0);
+    match s[at..].strip_prefix('#').map(str::parse) {
+        Some(Ok(endpoint)) if at > 0 => Want::Local(s[..at].into(), endpoint),
+        _ => Want::Uds(s.into()),
+    }
 }
 
 /// The four forms of docs and error messages, once more.
@@ -28,8 +38,8 @@ fn expected(s: &str) -> Want {
     let host = s.strip_prefix("tcp://");
     match (folder, host) {
         (Some(""), _) => Want::Refused,
-        (Some(dir), _) => Want::Uds(dir.into()),
-        (None, None) if s.bytes().any(|b| b == b'/') => Want::Uds(s.into()),
+        (Some(dir), _) => local(dir),
+        (None, None) if s.bytes().any(|b| b == b'/') => local(s),
         (None, host) => {
             let text = host.unwrap_or(s);
             let at = text.bytes().rposition(|b| b == b':').unwrap_or(0);
@@ -69,6 +79,7 @@ fn address(text: &[u8], subject: Subject) -> String {
             let got = match &a {
                 Address::Tcp(addr) => Want::Tcp(*addr),
                 Address::Uds(dir) => Want::Uds(dir.clone()),
+                Address::Local { dir, endpoint } => Want::Local(dir.clone(), *endpoint),
             };
             assert_eq!(got, want, "{s:?}");
             assert_eq!(a.to_string().parse::<Address>().unwrap(), a, "{s:?} is written otherwise");

@@ -81,6 +81,7 @@ fn build(words: &[&str]) -> Result<(u32, SessionBuilder)> {
             "redial" => b.redial(n != 0),
             "cma" => b.cma(n != 0),
             "insecure" => b.insecure(),
+            "insecure_loopback" => b.insecure_loopback(),
             "ucx" => b.ucx(),
             "tls" => b.ucx_key("TLS", value),
             "devices" => b.ucx_key("NET_DEVICES", value),

@@ -42,7 +42,7 @@ impl Dial {
 fn rank_at(target: &Target) -> Option<u32> {
     match target {
         Target::Address(Address::Tcp(at)) => at.port().checked_sub(FIRST_PORT).map(u32::from),
-        Target::Address(Address::Uds(_)) | Target::Path(_) => None,
+        Target::Address(Address::Uds(_) | Address::Local { .. }) | Target::Path(_) => None,
     }
 }
 

@@ -29,6 +29,7 @@ use crate::listen::{Listener, Source};
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
 use crate::peer::Peer;
+use crate::proof::SecretPlace;
 use crate::shared::{Parts, Shared, lock};
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe, Touched};
@@ -154,6 +155,7 @@ impl Node {
             progress: Progress::Manual,
             inbox_messages: pick(INBOX_MESSAGES, chance, 2),
             cma: false,
+            secret: SecretPlace::Simulated,
             ..Config::new(rank, &Environment::default())
         };
         config.check()?;

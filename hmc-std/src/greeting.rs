@@ -1,0 +1,70 @@
+//! The first words of a dial, and what a refusal of them means to the caller.
+
+use hmc_core::ctrl::machine::Control;
+use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::wire::hello::{EndpointList, Endpoints, Hello};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::address::Address;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handshake::Handshake;
+use crate::shared::Shared;
+use crate::socket::Socket;
+
+pub(crate) fn other_question() -> Error {
+    Error::new(ErrorKind::Protocol, "an answer to another question")
+}
+
+pub(crate) fn unsayable(e: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidConfig, e.to_string())
+}
+
+impl Shared {
+    /// The first words to whoever listens at `address`, ready to be said on the connection to it.
+    pub(crate) fn greeting(
+        &self,
+        socket: Socket,
+        address: &Address,
+        endpoints: &EndpointList,
+        incarnation: Incarnation,
+        expected: Rank,
+    ) -> Result<Handshake> {
+        let words = self.hello(endpoints, incarnation, Some(expected))?;
+        let (asked, proves) = self.asks(address, &socket);
+        let hello = Hello { asked, proves, ..words };
+        let prover = self.prover(&hello.with_endpoints(Endpoints::EMPTY), endpoints)?;
+        let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
+        Ok(Handshake { prover, ..Handshake::new(socket, control) })
+    }
+
+    /// The error for a refusal by the peer.
+    pub(crate) fn refusal(&self, peer: Rank, why: RejectReason) -> Error {
+        let hint = match why {
+            RejectReason::NotAuthorised => self.secret_hint(),
+            RejectReason::WrongJob => format!(
+                "this process belongs to job {} ({}); HMC_JOB or `job` names another",
+                self.config.job, self.config.job_from
+            ),
+            _ => return refusal(peer, self.config.rank, why),
+        };
+        let refused = refusal(peer, self.config.rank, why);
+        Error::new(refused.kind(), format!("{}; {hint}", refused.without_peer())).with_peer(peer)
+    }
+}
+
+/// The error for a refusal by the peer.
+fn refusal(peer: Rank, ours: Rank, why: RejectReason) -> Error {
+    let kind = match why {
+        RejectReason::Version { .. } => ErrorKind::Version,
+        RejectReason::Duplicate | RejectReason::Kept => ErrorKind::DuplicateRank,
+        RejectReason::WrongJob
+        | RejectReason::WrongRank { .. }
+        | RejectReason::BadRank { .. }
+        | RejectReason::WrongEndpoint => ErrorKind::InvalidConfig,
+        RejectReason::ShuttingDown => ErrorKind::Closed,
+        RejectReason::NotAuthorised => ErrorKind::NoCredentials,
+        _ => ErrorKind::Refused,
+    };
+    Error::new(kind, format!("the peer refused this process (rank {ours}): {why}")).with_peer(peer)
+}

@@ -1,0 +1,315 @@
+//! The proof of the same user, on connections over loopback TCP: both ends show that they know a secret that lies in a file
+//! which only this user can read. The frames are in `hmc_core::wire::proof`; here are the file and the hash.
+
+use std::io::{ErrorKind as IoKind, Read as _};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use hmc_core::kinds::Rank;
+use hmc_core::wire::hello::{EndpointList, Hello};
+use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::asked::netns;
+use crate::error::{Error, ErrorKind, Result};
+use crate::listen::private_dir;
+use crate::shared::{Shared, random};
+
+/// Bytes of a secret that is made here, and the fewest of one that is given.
+const SECRET_BYTES: usize = 32;
+/// What is read of a file at the most.
+const MOST_BYTES: u64 = 4096;
+/// What the key is derived for.
+const CONTEXT: &str = "HMC native dialect 2: proof of the same user";
+
+/// Where the secret of a session is.
+#[derive(Clone, Debug)]
+pub(crate) enum SecretPlace {
+    /// In the user's own folder of control sockets, which is made if needed.
+    Own(PathBuf),
+    /// In a file that was named.
+    Named(PathBuf),
+    /// Nowhere: all of a simulated world know it.
+    #[cfg(feature = "testing")]
+    Simulated,
+}
+
+impl SecretPlace {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Own(path) | Self::Named(path) => path,
+            #[cfg(feature = "testing")]
+            Self::Simulated => Path::new("(simulated)"),
+        }
+    }
+}
+
+impl SecretPlace {
+    /// The secret, or what to do where it cannot be had.
+    pub(crate) fn secret(&self) -> Result<Secret> {
+        Secret::load(self).map_err(|e| {
+            Error::new(ErrorKind::NoCredentials, format!("{e}; {}", self.hint())).with_source(e)
+        })
+    }
+
+    fn hint(&self) -> String {
+        format!(
+            "over loopback both ends prove that they belong to the same user by the secret in one file, {} here: name one \
+             file for both with HMC_SECRET_FILE (containers), or allow any local process by name at both ends \
+             (insecure_loopback)",
+            self.path().display()
+        )
+    }
+
+    /// The network namespace of a session with that secret; 0: not known.
+    pub(crate) fn netns(&self) -> u64 {
+        match self {
+            Self::Own(_) | Self::Named(_) => netns(),
+            // All of a simulated world are in one.
+            #[cfg(feature = "testing")]
+            Self::Simulated => 0,
+        }
+    }
+}
+
+/// The key of this user's proofs.
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    /// Reads the secret, or makes it. It is read for each proof: a file that was lost and made again is the one that counts.
+    pub(crate) fn load(place: &SecretPlace) -> Result<Self> {
+        let path = match place {
+            SecretPlace::Own(path) => {
+                if let Some(dir) = path.parent() {
+                    private_dir(dir)?;
+                }
+                path
+            }
+            SecretPlace::Named(path) => path,
+            #[cfg(feature = "testing")]
+            SecretPlace::Simulated => return Ok(Self([7; 32])),
+        };
+        let failed =
+            |what: &str, e: Errno| Error::io(format_args!("cannot {what} {}", path.display()), e);
+        let fd = match open(path) {
+            Err(Errno::NOENT) => {
+                make(path).map_err(|e| failed("make", e))?;
+                open(path).map_err(|e| failed("open", e))?
+            }
+            opened => opened.map_err(|e| failed("open", e))?,
+        };
+        let bytes = checked(fd, path)?;
+        Ok(Self(blake3::derive_key(CONTEXT, &bytes)))
+    }
+
+    fn prove(
+        &self,
+        role: Role,
+        hello: &Hello<'_>,
+        acceptor: Rank,
+        nonce: &[u8; NONCE_BYTES],
+    ) -> Proof {
+        let mut hash = blake3::Hasher::new_keyed(&self.0);
+        hash.update(&transcript(role, hello, acceptor, nonce));
+        hash.update(hello.endpoints.as_bytes());
+        Proof(*hash.finalize().as_bytes())
+    }
+
+    /// What an acceptor says to that HELLO, and what the dialer must answer.
+    pub(crate) fn challenge(&self, hello: &Hello<'_>, rank: Rank) -> Result<(Challenge, Proof)> {
+        let nonce = random()?;
+        let proof = self.prove(Role::Acceptor, hello, rank, &nonce);
+        let must = self.prove(Role::Dialer, hello, rank, &nonce);
+        Ok((Challenge { rank, nonce, proof }, must))
+    }
+}
+
+fn open(path: &Path) -> std::result::Result<OwnedFd, Errno> {
+    // NONBLOCK: a FIFO of that name must not hold us up.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+/// Makes the file whole before it has its name: whoever finds it can read all of it.
+fn make(path: &Path) -> std::result::Result<(), Errno> {
+    let fail = |_| Errno::IO;
+    let suffix = u64::from_le_bytes(random().map_err(fail)?);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{suffix:016x}"));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR)?;
+    let bytes: [u8; SECRET_BYTES] = random().map_err(fail)?;
+    let written = rustix::io::write(&fd, &bytes);
+    let linked = match written {
+        Ok(SECRET_BYTES) => rustix::fs::linkat(CWD, &name, CWD, path, AtFlags::empty()),
+        Ok(_) => Err(Errno::NOSPC),
+        Err(e) => Err(e),
+    };
+    let _ = rustix::fs::unlink(&name);
+    match linked {
+        // Another process was faster: its secret is the one.
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// The bytes of a secret that nobody else can read.
+fn checked(fd: OwnedFd, path: &Path) -> Result<Vec<u8>> {
+    let at = path.display();
+    let stat =
+        rustix::fs::fstat(&fd).map_err(|e| Error::io(format_args!("cannot look at {at}"), e))?;
+    let me = rustix::process::geteuid().as_raw();
+    let what = if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        "is no file"
+    } else if stat.st_uid != me && stat.st_uid != 0 {
+        "belongs to another user"
+    } else if stat.st_mode & 0o077 != 0 {
+        "can be read by other users (chmod 600)"
+    } else {
+        ""
+    };
+    let refuse = |what: &str| {
+        let what = format!(
+            "{at} {what}: the secret of this user's sessions needs a file of its own, mode 0600"
+        );
+        Err(Error::new(ErrorKind::NoCredentials, what))
+    };
+    if !what.is_empty() {
+        return refuse(what);
+    }
+    let mut bytes = Vec::new();
+    match std::fs::File::from(fd).take(MOST_BYTES).read_to_end(&mut bytes) {
+        Ok(n) if n >= SECRET_BYTES => Ok(bytes),
+        Ok(_) => refuse("has less than 32 bytes"),
+        Err(e) if e.kind() == IoKind::PermissionDenied => refuse("cannot be read"),
+        Err(e) => Err(Error::io(
+            format_args!("cannot read {at}"),
+            Errno::from_io_error(&e).unwrap_or(Errno::IO),
+        )),
+    }
+}
+
+/// A dialer's part: what it said, and what it knows.
+pub(crate) struct Prover {
+    secret: Secret,
+    hello: Hello<'static>,
+    endpoints: EndpointList,
+    /// What to say when the acceptor cannot prove itself.
+    hint: String,
+}
+
+impl Prover {
+    /// The proof that the acceptor must have shown, and the answer.
+    pub(crate) fn answer(&self, said: &Challenge) -> (Proof, Proof) {
+        let hello = self.hello.with_endpoints(self.endpoints.endpoints());
+        let of = |role| self.secret.prove(role, &hello, said.rank, &said.nonce);
+        (of(Role::Acceptor), of(Role::Dialer))
+    }
+
+    /// The acceptor did not prove itself.
+    pub(crate) fn not_believed(&self) -> Error {
+        let what = "what listens there did not prove that it belongs to the same user";
+        Error::new(ErrorKind::NoCredentials, format!("{what}; {}", self.hint))
+    }
+}
+
+/// Whether an address can only be had by processes of this system (of this network namespace, to be exact).
+pub(crate) fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+impl Shared {
+    /// Whether both ends of a connection over TCP have to prove that they are of the same user: it stays within this system,
+    /// and this session did not allow others by name.
+    pub(crate) fn needs_proof(&self, here: Option<IpAddr>, there: IpAddr) -> bool {
+        // A process may bind another address of this system before it connects to a loopback one.
+        !self.config.insecure_loopback && (is_loopback(there) || here.is_some_and(is_loopback))
+    }
+
+    /// The secret, if a door has to have one: an error now, and not a refusal of each peer.
+    pub(crate) fn check_secret(&self, ip: IpAddr) -> Result<()> {
+        match self.needs_proof(Some(ip), ip) {
+            true => self.secret().map(|_| ()),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn secret(&self) -> Result<Secret> {
+        self.config.secret.secret()
+    }
+
+    /// What a dialer needs that said `hello`, if that promises a proof.
+    pub(crate) fn prover(
+        &self,
+        hello: &Hello<'static>,
+        endpoints: &EndpointList,
+    ) -> Result<Option<Prover>> {
+        if !hello.proves {
+            return Ok(None);
+        }
+        let (secret, hint) = (self.secret()?, self.secret_hint());
+        Ok(Some(Prover { secret, hello: *hello, endpoints: endpoints.clone(), hint }))
+    }
+
+    /// What to do about a proof that failed.
+    pub(crate) fn secret_hint(&self) -> String {
+        self.config.secret.hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Secret, SecretPlace};
+    use crate::error::ErrorKind;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("hmc-proof-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn the_secret_is_made_once_for_nobody_else() {
+        let dir = scratch("own");
+        let path = dir.join("secret");
+        let place = SecretPlace::Own(path.clone());
+        let keys: Vec<_> = std::thread::scope(|s| {
+            let all: Vec<_> =
+                (0..8).map(|_| s.spawn(|| Secret::load(&place).expect("a secret").0)).collect();
+            all.into_iter().map(|t| t.join().expect("no panic")).collect()
+        });
+        assert!(keys.iter().all(|k| Some(k) == keys.first()), "all read the same");
+        let mode = |p| std::fs::metadata(p).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&dir)), (0o600, 0o700));
+        assert_eq!(std::fs::read_dir(&dir).expect("a folder").count(), 1, "nothing else is left");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_a_link_or_a_short_one_is_refused() {
+        let dir = scratch("named");
+        std::fs::create_dir(&dir).expect("new");
+        let path = dir.join("key");
+        let place = SecretPlace::Named(path.clone());
+        std::fs::write(&path, [1; 32]).expect("writable");
+        for (mode, good) in [(0o644, false), (0o640, false), (0o600, true), (0o400, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("ours");
+            let loaded = Secret::load(&place);
+            assert_eq!(loaded.is_ok(), good, "{mode:o}");
+            if let Err(e) = loaded {
+                assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+                assert!(e.to_string().contains("key"), "{e}");
+            }
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("ours");
+        std::fs::write(&path, [1; 31]).expect("writable");
+        assert!(Secret::load(&place).is_err(), "short");
+        let link = dir.join("link");
+        symlink(&path, &link).expect("new");
+        assert!(Secret::load(&SecretPlace::Named(link)).is_err(), "a link");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+}

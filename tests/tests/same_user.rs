@@ -1,0 +1,331 @@
+//! Who may connect over loopback, and as whom: the same user proves itself, others are told why not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests may panic"
+)]
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId};
+use hmc_core::wire::message::Message;
+use hmc_core::wire::proof::{Challenge, Proof};
+use hmc_core::wire::reject::RejectReason;
+use hmc_std::address::Address;
+use hmc_std::{ErrorKind, Session};
+use hmc_tests::actor::Actor;
+use hmc_tests::raw::{
+    dial, frame, hello, hello_with, is_closed_after, read_frame, read_reject, say,
+};
+use rustix::net::{AddressFamily, SocketType};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("hmc-user-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+    dir
+}
+
+fn server(secret: &Path) -> (Session, SocketAddr) {
+    let s =
+        Session::builder(1).tcp("127.0.0.1:0").secret_file(secret).buffer(4096).start().unwrap();
+    let at = s.tcp_addr().unwrap();
+    (s, at)
+}
+
+/// What a stranger did before: no proof, and nothing is its own.
+#[test]
+fn a_stranger_on_loopback_gets_no_rank() {
+    let (dir, words) = (scratch("stranger"), hello(2, 0, 1));
+    let (server, at) = server(&dir.join("secret"));
+    let mut s = dial(at);
+    assert!(say(&mut s, &words));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+    assert!(is_closed_after(&mut s));
+    assert!(server.peers().is_empty());
+    let ours = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
+    let peer = ours.connect(1, &Address::Tcp(at)).expect("the rank is free");
+    peer.put(0, 0, 8).expect("a put");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A process may give its end another address of this system before it connects to a loopback one.
+#[test]
+fn the_address_of_the_dialer_gets_nobody_around_the_proof() {
+    let Some(ip) = other_address() else {
+        println!("skipped: this system has loopback addresses only");
+        return;
+    };
+    let dir = scratch("source");
+    let (server, at) = server(&dir.join("secret"));
+    let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&fd, &SocketAddr::new(ip, 0)).unwrap();
+    rustix::net::connect(&fd, &at).unwrap();
+    let mut s = std::net::TcpStream::from(fd);
+    s.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(s.local_addr().unwrap().ip(), ip);
+    assert!(say(&mut s, &hello(2, 0, 1)));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+    assert!(server.peers().is_empty());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Replayed, reflected and guessed proofs, and all else that may be said instead of one.
+#[test]
+fn nothing_but_the_proof_is_believed() {
+    let dir = scratch("guess");
+    let (server, at) = server(&dir.join("secret"));
+    let promise = || hello_with(2, 0, 1, |h| Hello { proves: true, ..h });
+    let challenge = |s: &mut std::net::TcpStream| -> Challenge {
+        let (header, payload) = read_frame(s).expect("a challenge");
+        match Message::parse(header, &payload).unwrap() {
+            Message::Challenge(c) => c,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The proof that the acceptor showed, which is bound to its role.
+    let mut s = dial(at);
+    assert!(say(&mut s, &promise()));
+    let first = challenge(&mut s);
+    assert!(say(&mut s, &frame(&Message::Proof(first.proof))));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+    // A nonce is fresh each time, so nothing that was seen before is of use.
+    let mut s = dial(at);
+    assert!(say(&mut s, &promise()));
+    let second = challenge(&mut s);
+    assert!(second.nonce != first.nonce && second.proof != first.proof);
+    assert!(say(&mut s, &frame(&Message::Proof(Proof([0; 32])))));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+    // No proof at all.
+    let mut s = dial(at);
+    assert!(say(&mut s, &promise()));
+    challenge(&mut s);
+    assert!(say(&mut s, &frame(&Message::Tag(1))));
+    assert!(is_closed_after(&mut s));
+    assert!(server.peers().is_empty());
+    assert_eq!(server.stats().strangers_refused, 3);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Another user's process reads another secret: neither end believes the other, and each says which file it reads.
+#[test]
+fn who_knows_another_secret_is_refused_and_the_file_is_named() {
+    let dir = scratch("other");
+    let (server, at) = server(&dir.join("one"));
+    let other = Session::builder(2).secret_file(dir.join("two")).start().unwrap();
+    let e = other.connect(1, &Address::Tcp(at)).expect_err("another secret");
+    assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+    assert!(e.to_string().contains(&dir.join("two").display().to_string()), "{e}");
+    assert!(e.to_string().contains("HMC_SECRET_FILE"), "{e}");
+    // Who proves nothing by choice is refused by name as well.
+    let open = Session::builder(3).insecure_loopback().start().unwrap();
+    let e = open.connect(1, &Address::Tcp(at)).expect_err("no proof");
+    assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+    assert!(e.to_string().contains("insecure_loopback"), "{e}");
+    assert!(server.peers().is_empty());
+    // Both have to allow it.
+    let lax = Session::builder(4).tcp("127.0.0.1:0").insecure_loopback().buffer(8).start().unwrap();
+    open.connect(4, &Address::Tcp(lax.tcp_addr().unwrap())).expect("both allow it");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Somebody listens where a peer is expected, and says that it is that peer.
+#[test]
+fn a_listener_that_proves_nothing_is_not_believed() {
+    let dir = scratch("listener");
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = door.local_addr().unwrap();
+    let words = |h: &Hello<'_>| Hello {
+        rank: Rank(1),
+        expected: None,
+        ..h.with_endpoints(Endpoints::EMPTY)
+    };
+    let liar = std::thread::spawn(move || {
+        for nth in 0..2 {
+            let (mut s, _) = door.accept().unwrap();
+            let (header, payload) = read_frame(&mut s).unwrap();
+            let Message::Hello(h) = Message::parse(header, &payload).unwrap() else { panic!() };
+            assert!(h.proves, "a dialer of a loopback address promises a proof");
+            let hello = words(&h);
+            let token = hmc_core::wire::hello::LinkToken([1; 16]);
+            let welcome = Message::Welcome(hmc_core::wire::hello::Welcome { hello, token });
+            let challenge = Challenge { rank: Rank(1), nonce: [1; 16], proof: Proof([1; 32]) };
+            let answer = if nth == 0 { welcome } else { Message::Challenge(challenge) };
+            assert!(say(&mut s, &frame(&answer)));
+            assert!(is_closed_after(&mut s), "it got a proof, or a link");
+        }
+    });
+    let s = Session::builder(2).secret_file(dir.join("secret")).start().unwrap();
+    let once = |kind| {
+        let e = s
+            .connect_with(1, &Address::Tcp(at), ConnType::Auto, Duration::from_secs(5))
+            .expect_err("a liar");
+        assert_eq!(e.kind(), kind, "{e}");
+    };
+    once(ErrorKind::Protocol);
+    once(ErrorKind::NoCredentials);
+    liar.join().unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A relay has another port than the one that was asked for, and cannot change what was asked for.
+#[test]
+fn a_relay_between_two_who_know_the_secret_is_refused() {
+    let dir = scratch("relay");
+    let (server, at) = server(&dir.join("secret"));
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = door.local_addr().unwrap();
+    let relay = std::thread::spawn(move || {
+        let (mut a, _) = door.accept().unwrap();
+        let mut b = dial(at);
+        let (mut c, mut d) = (a.try_clone().unwrap(), b.try_clone().unwrap());
+        let back = std::thread::spawn(move || std::io::copy(&mut d, &mut c).map(drop));
+        let _ = std::io::copy(&mut a, &mut b);
+        let _ = b.shutdown(std::net::Shutdown::Both);
+        let _ = back.join();
+    });
+    let s = Session::builder(2).secret_file(dir.join("secret")).start().unwrap();
+    let e = s.connect(1, &Address::Tcp(there)).expect_err("a relay");
+    assert!(e.to_string().contains("does not listen at the address"), "{e}");
+    assert!(server.peers().is_empty());
+    drop(s);
+    relay.join().unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Two jobs of one user, both with rank 1 and one folder of sockets, which the first one has.
+#[test]
+fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_one_asked_for() {
+    let dir = scratch("jobs");
+    let uds = dir.join("uds");
+    let secret = dir.join("secret");
+    let of = |tcp: &str| Session::builder(1).tcp(tcp).secret_file(&secret).buffer(4096);
+    let first = of("127.0.0.1:0").uds(&uds).start().unwrap();
+    let second = of("127.0.0.1:0").start().unwrap();
+    let meant = second.tcp_addr().unwrap();
+    let client = Session::builder(2).secret_file(&secret).buffer(4096).start().unwrap();
+    let local = |endpoint| Address::Local { dir: uds.clone(), endpoint };
+    let e = client.connect(1, &local(meant)).expect_err("the first job's");
+    assert!(e.to_string().contains("does not listen at the address"), "{e}");
+    assert!(first.peers().is_empty());
+    client.connect(1, &Address::Tcp(meant)).expect("the one that is meant");
+    assert_eq!((first.peers().len(), second.peers().len()), (0, 1));
+    // The right one answers by the local socket, too, by each of its addresses.
+    let other = Session::builder(3).secret_file(&secret).buffer(4096).start().unwrap();
+    let peer = other.connect(1, &local(first.tcp_addr().unwrap())).expect("it is the one");
+    assert_eq!(peer.conn(), Some(ConnType::Shm));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A whole session of another user, if this test may make one.
+#[test]
+fn a_process_of_another_user_is_refused() {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: only root can start a process of another user");
+        return;
+    }
+    let dir = scratch("nobody");
+    let (server, at) = server(&dir.join("secret"));
+    // The folder for temporary files may be one that another user cannot enter.
+    let home = Path::new("/tmp").join(format!("hmc-nobody-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
+    let uds = home.display().to_string();
+    let mut actor = Actor::spawn_as(ACTOR, 65534, &[("HMC_UDS_DIR", &uds)]);
+    actor.ask("start rank=2 buffer=4096");
+    let said =
+        actor.try_ask(&format!("connect 1 tcp://{at} auto 5000")).expect_err("refused").to_string();
+    assert!(said.contains("did not prove") && said.contains(&uds), "{said}");
+    assert!(server.peers().is_empty());
+    drop(actor);
+    std::fs::remove_dir_all(home).unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// One short connection with the highest life claimed a rank: nobody proved anything, so it is kept for a while only.
+#[test]
+fn a_short_claim_does_not_keep_a_rank() {
+    let server =
+        Session::builder(1).tcp("127.0.0.1:0").insecure_loopback().buffer(4096).start().unwrap();
+    let at = server.tcp_addr().unwrap();
+    let mut s = dial(at);
+    let last = |h: Hello<'static>| Hello {
+        incarnation: Incarnation(u64::MAX),
+        features: Features::empty(),
+        host: HostId([9; 16]),
+        ..h
+    };
+    assert!(say(&mut s, &hello_with(2, 0, 1, last)));
+    let (header, payload) = read_frame(&mut s).expect("an answer");
+    assert!(matches!(Message::parse(header, &payload), Ok(Message::Welcome(_))));
+    drop(s);
+    let honest = Session::builder(2).insecure_loopback().buffer(4096).start().unwrap();
+    let began = Instant::now();
+    // At first it is told the truth.
+    let short = Duration::from_millis(1500);
+    let e = honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, short).expect_err("kept");
+    assert!(e.to_string().contains("kept for the process that held it"), "{e}");
+    let long = Duration::from_secs(60);
+    let peer = honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, long).expect("free again");
+    peer.put(0, 0, 8).expect("a put");
+    assert!(began.elapsed() >= Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+/// A dead rank whose holder had proved itself is not for those who prove nothing, whatever host they name.
+#[test]
+fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
+    let dir = scratch("dead");
+    let addr = "0.0.0.0:0";
+    let server = Session::builder(1)
+        .tcp(addr)
+        .insecure()
+        .uds(dir.join("uds"))
+        .secret_file(dir.join("secret"))
+        .buffer(4096)
+        .start()
+        .unwrap();
+    let holder = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
+    let peer = holder.connect(1, &Address::Uds(dir.join("uds"))).expect("the same user");
+    drop(peer);
+    drop(holder);
+    let gone = Instant::now();
+    while !server.peers().is_empty() {
+        assert!(gone.elapsed() < Duration::from_secs(20));
+        std::thread::yield_now();
+    }
+    // By an address of this system that is not loopback, where an insecure session asks for no proof.
+    let port = server.tcp_addr().unwrap().port();
+    let Some(ip) = other_address() else {
+        println!("skipped: this system has loopback addresses only");
+        return;
+    };
+    // Whoever connects reads the host id.
+    let mut s = dial((ip, port).into());
+    assert!(say(&mut s, &hello(7, 0, 1)));
+    let (header, payload) = read_frame(&mut s).expect("an answer");
+    let Ok(Message::Welcome(w)) = Message::parse(header, &payload) else { panic!("no welcome") };
+    let host = w.hello.host;
+    let mut s = dial((ip, port).into());
+    let claim = |h: Hello<'static>| Hello { incarnation: Incarnation(u64::MAX), host, ..h };
+    assert!(say(&mut s, &hello_with(2, 0, 1, claim)));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::Kept));
+    let again = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
+    again.connect(1, &Address::Uds(dir.join("uds"))).expect("the same user comes back");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// An address of this system that is not loopback.
+fn other_address() -> Option<std::net::IpAddr> {
+    let s = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    s.connect("192.0.2.1:9").ok()?;
+    s.local_addr().ok().map(|a| a.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
