@@ -19,6 +19,7 @@ pub mod mutants;
 pub mod net;
 pub mod pair;
 pub mod raw;
+pub mod rogue;
 pub mod scene;
 pub mod soak;
 pub mod standin;
