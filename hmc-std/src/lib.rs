@@ -70,6 +70,7 @@ mod node;
 pub mod op;
 pub mod peer;
 mod prepared;
+mod private;
 pub mod probe;
 pub mod process;
 mod proof;

@@ -102,6 +102,11 @@ impl Prepared {
         self.settings.config.insecure = true;
     }
 
+    /// As [`SessionBuilder::private_ranks`].
+    pub fn private_ranks(&mut self) {
+        self.settings.config.private_ranks = true;
+    }
+
     /// As [`SessionBuilder::accept_upstream`].
     pub fn accept_upstream(&mut self) {
         self.settings.config.upstream = true;

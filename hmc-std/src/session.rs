@@ -253,6 +253,14 @@ impl SessionBuilder {
         self
     }
 
+    /// Lets peers in that claim this session's own rank, under private ranks ([`Peer::rank`](crate::peer::Peer::rank) tells
+    /// them; they are beyond all ranks of a job). For programs that tell peers apart by their addresses, as those of the
+    /// C++ HMC do; see [`Communicator::connect_named`].
+    pub fn private_ranks(mut self) -> Self {
+        self.config.private_ranks = true;
+        self
+    }
+
     /// Whether copies by process_vm_readv(2) may be used for adopted memory (default yes).
     pub fn cma(mut self, cma: bool) -> Self {
         self.config.cma = cma;

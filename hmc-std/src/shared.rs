@@ -24,6 +24,7 @@ use crate::links::Links;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
+use crate::private::{FIRST_PRIVATE, is_private};
 use crate::process::Origin;
 use crate::redial::Reach;
 use crate::strangers::{Strangers, places};
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     /// How much cannot be given back yet.
     pub(crate) tally: Arc<Tally>,
     next_serial: AtomicU32,
+    /// The private rank that is given next.
+    pub(crate) next_private: AtomicU32,
     pub(crate) next_pending: AtomicU32,
     /// How often deadlines must be looked at, by the fastest heartbeat in force.
     pub(crate) tick_ns: AtomicU64,
@@ -155,6 +158,7 @@ impl Shared {
             departed: Mutex::default(),
             tally: Arc::default(),
             next_serial: AtomicU32::new(1),
+            next_private: AtomicU32::new(FIRST_PRIVATE),
             next_pending: AtomicU32::new(1),
             tick_ns: AtomicU64::new(LONGEST_TICK_NS),
             stopping: AtomicBool::new(false),
@@ -263,7 +267,7 @@ impl Shared {
         // First the reason: who finds no link of the rank any more looks for that.
         let is_done = |l: &Link| {
             let done = l.life() == Life::Dead && l.inbox().len() == 0;
-            if done {
+            if done && !is_private(l.peer) {
                 lock(&self.departed).insert(l.peer, l.reason().to_owned());
             }
             done
