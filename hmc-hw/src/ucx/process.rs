@@ -1,7 +1,6 @@
 //! A process of this system, by what it says of itself: whether it has ended.
 
 use std::fs;
-use std::sync::OnceLock;
 
 /// A process, by its number within its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +13,9 @@ pub(super) struct Process {
 impl Process {
     /// This one.
     pub(super) fn own() -> Self {
-        static NAMESPACE: OnceLock<u64> = OnceLock::new();
-        let namespace = *NAMESPACE.get_or_init(|| {
-            use std::os::unix::fs::MetadataExt as _;
-            fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
-        });
+        use std::os::unix::fs::MetadataExt as _;
+        // Asked anew: a child may be in another one.
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
         Self { namespace, number: std::process::id() }
     }
 

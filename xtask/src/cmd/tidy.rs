@@ -9,6 +9,7 @@ mod length;
 mod paths;
 mod rooms;
 mod roots;
+mod state;
 pub(crate) mod trace;
 mod unsafety;
 mod words;
@@ -41,7 +42,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 8] = [
+const RULES: [(&str, Rule); 9] = [
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -49,6 +50,7 @@ const RULES: [(&str, Rule); 8] = [
     ("unsafe", unsafety::check),
     ("documents", documents::check),
     ("words", words::check),
+    ("process-wide state", state::check),
     ("requirements and their tests", trace::check),
 ];
 
