@@ -5,7 +5,7 @@
 //! misread; arrays of Python objects are refused.
 
 use std::ffi::CStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use hmc_std::ErrorKind;
 use hmc_std::memory::StableBytes;
@@ -14,8 +14,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::dlpack;
 use crate::errors::{interrupted, refuse};
+use crate::{dlpack, lazy};
 
 /// Packing more bytes lets other Python threads run.
 const LONG: usize = 64 << 10;
@@ -133,7 +133,13 @@ pub(crate) struct Sweep;
 impl Drop for Sweep {
     fn drop(&mut self) {
         let all = {
-            let mut aside = PUT_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
+            // Whoever has it pushes one or takes all: what is there then goes with the next call. In a forked child
+            // nobody may have it any more.
+            let mut aside = match PUT_ASIDE.try_lock() {
+                Ok(aside) => aside,
+                Err(TryLockError::Poisoned(e)) => e.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
             if aside.is_empty() {
                 return;
             }
@@ -189,11 +195,12 @@ fn bytes_of(item: usize, shape: &[usize]) -> Option<usize> {
 }
 
 impl Array {
-    /// The array that an object is.
-    pub(crate) fn of(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// The array that an object is; with `copies`, one that holds the same if its own bytes do not say what it shows.
+    pub(crate) fn of(obj: &Bound<'_, PyAny>, copies: bool) -> PyResult<Self> {
         let py = obj.py();
         // SAFETY: an object, and the interpreter is ours.
         if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
+            lazy::no_mask(obj)?;
             match Lent::of(obj) {
                 Ok(buffer) => return Self::of_buffer(py, buffer),
                 // Of a dtype that buffers have no name for.
@@ -202,7 +209,11 @@ impl Array {
             }
         }
         if let Some(export) = obj.getattr_opt(intern!(py, "__dlpack__"))? {
-            return dlpack::import(obj, &export);
+            let plain = lazy::settled(obj, copies)?;
+            if plain.is(obj) {
+                return dlpack::import(obj, &export);
+            }
+            return dlpack::import(&plain, &plain.getattr(intern!(py, "__dlpack__"))?);
         }
         if obj.hasattr(intern!(py, "__array_interface__"))? {
             return Self::of_interface(obj);
@@ -445,7 +456,7 @@ pub(crate) fn no_devices(py: Python<'_>) -> PyErr {
 
 /// The bytes of a source, in C order: where they lie, or a copy when the object has gaps.
 pub(crate) fn source(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    let array = Array::of(obj)?;
+    let array = Array::of(obj, true)?;
     if array.strides.is_some() {
         array.packed(obj.py())
     } else {
@@ -456,7 +467,7 @@ pub(crate) fn source(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 /// The bytes of a destination: writable and without gaps.
 pub(crate) fn target(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     let py = obj.py();
-    let bytes = Array::of(obj)?.in_place(py, "a destination")?;
+    let bytes = Array::of(obj, false)?.in_place(py, "a destination")?;
     if bytes.writable {
         return Ok(bytes);
     }
@@ -466,7 +477,7 @@ pub(crate) fn target(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 
 /// The bytes of an object where they lie, read-only or not.
 pub(crate) fn place(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    Array::of(obj)?.in_place(obj.py(), "registered memory")
+    Array::of(obj, false)?.in_place(obj.py(), "registered memory")
 }
 
 /// Memory at an address that the caller vouches for.

@@ -12,6 +12,7 @@ mod data;
 mod dlpack;
 mod errors;
 mod group;
+mod lazy;
 mod log;
 mod op;
 mod peer;

@@ -102,7 +102,27 @@ def describe(obj: ArrayLike, tag: int = 0) -> Meta:
         return Meta(str(dtype).removeprefix("torch."), shape, array.numel() * array.element_size(), tag)
     # Names leave out lengths, fields, and the order of bytes.
     plain = dtype.isnative and (dtype.kind not in "SUV" or dtype.type.__name__ not in ("bytes_", "str_", "void"))
-    return Meta(dtype.name if plain else dtype.str, shape, int(array.nbytes), tag)
+    name = dtype.str + _fields_mark(dtype) if dtype.fields else dtype.name if plain else dtype.str
+    return Meta(name, shape, int(array.nbytes), tag)
+
+
+def _fields_mark(dtype: Any) -> str:
+    """What tells the fields of a structured dtype from others': ``#`` and a digest of their names, places and types. The
+    header has no room for the fields themselves."""
+    from hashlib import blake2b  # most programs send numbers
+
+    return "#" + blake2b(repr(_layout(dtype)).encode(), digest_size=8).hexdigest()
+
+
+def _layout(dtype: Any) -> object:
+    """A dtype as plain tuples, the same for every version of NumPy."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return _layout(base), tuple(int(n) for n in shape)
+    if not dtype.fields:
+        return str(dtype.str)
+    places = ((str(name), int(dtype.fields[name][1]), _layout(dtype.fields[name][0])) for name in dtype.names)
+    return tuple(places), int(dtype.itemsize)
 
 
 def _named(form: str, itemsize: int) -> str:
@@ -184,13 +204,15 @@ class TensorOp(Generic[A]):
 
 def isend(peer: Peer, tensor: A, tag: int = 0) -> TensorOp[A]:
     """Begins to send a tensor to a peer."""
-    meta = describe(tensor, tag)
-    header = meta.pack()
-    return TensorOp(tensor, *_begin(peer.isend_data, header, _hmc.View(tensor)), hold=header)
+    # First of all: what has no bytes may have no shape either.
+    body = _hmc.View(tensor)
+    header = describe(tensor, tag).pack()
+    return TensorOp(tensor, *_begin(peer.isend_data, header, body), hold=header)
 
 
 def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
     """Begins to receive a peer's next tensor into ``tensor``, which must be writable and C-contiguous."""
+    body = _hmc.View(tensor, True)
     want = describe(tensor)
     header = bytearray(_HEADER.size)
 
@@ -200,7 +222,7 @@ def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
         if (came.dtype, came.shape) != (want.dtype, want.shape):
             raise _bad(f"a tensor of {came.dtype}{list(came.shape)} came into one of {want.dtype}{list(want.shape)}")
 
-    return TensorOp(tensor, *_begin(peer.irecv_data, header, _hmc.View(tensor, True)), check, header)
+    return TensorOp(tensor, *_begin(peer.irecv_data, header, body), check, header)
 
 
 def _begin(message: Callable[[ArrayLike], Op], header: ArrayLike, body: _hmc.View) -> tuple[Op, Op]:
@@ -236,6 +258,9 @@ def _expect(tag: int | None, meta: Meta) -> None:
 
 
 def _empty(meta: Meta, like: str) -> numpy.ndarray[Any, Any] | torch.Tensor:
+    if "#" in meta.dtype:
+        raise _bad(f"a structured array came ({meta.dtype}), and its fields do not travel: receive it with irecv into an array of "
+                   "its dtype")
     if like == "torch":
         import torch
 
