@@ -72,18 +72,20 @@ impl Region {
         offset: u64,
     ) -> PyResult<usize> {
         self.check_writable(py)?;
+        let n = n.min(from.len());
         let copy = || {
-            // SAFETY: callers leave their arguments alone until the call returns.
-            self.buffer.write_at(offset, unsafe { from.as_slice(n) })
+            // SAFETY: the object keeps its bytes while `from` lives; they may be this region's own.
+            unsafe { self.buffer.write_from(offset, from.start, n) }
         };
         if n > LONG { py.detach(copy) } else { copy() }.or_raise(py)?;
         Ok(n)
     }
 
     fn copy_out(&self, py: Python<'_>, to: &data::Bytes, n: usize, offset: u64) -> PyResult<usize> {
+        let n = n.min(to.len());
         let copy = || {
             // SAFETY: as above; it was checked to be writable.
-            self.buffer.read_at(offset, unsafe { to.as_mut_slice(n) })
+            unsafe { self.buffer.read_to(offset, to.start, n) }
         };
         if n > LONG { py.detach(copy) } else { copy() }.or_raise(py)?;
         Ok(n)
