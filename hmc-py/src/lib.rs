@@ -5,6 +5,7 @@
 //! arrays; `session`, `peer`, `region`, `op`, `group` are the objects; `bell` tells event loops,
 //! `log` hands on what the library says.
 
+mod args;
 mod batch;
 mod begun;
 mod bell;
