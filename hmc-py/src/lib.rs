@@ -14,6 +14,7 @@ mod dlpack;
 mod errors;
 mod group;
 mod lazy;
+mod life;
 mod log;
 mod op;
 mod peer;

@@ -1,0 +1,175 @@
+//! Where a session is in its life: a buffer that nobody can reach, a session with a rank and a thread, or over.
+//!
+//! A large buffer is made on a thread of its own: taking all of its pages takes a second for some gigabytes. Whoever needs it
+//! waits for that; nobody touches it before.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hmc_std::error::Result;
+use hmc_std::{
+    Communicator, ConnBuffer, Error, ErrorKind, Origin, Prepared, Session, SessionBuilder,
+};
+use pyo3::prelude::*;
+
+use crate::data::Sweep;
+use crate::errors::{OrRaise, refuse};
+
+enum State {
+    /// Its buffer is there; nobody can reach it.
+    Prepared,
+    Live(Arc<Session>),
+    Closed,
+}
+
+/// Buffers of at least so many bytes are made on a thread.
+const LONG: u64 = 64 << 20;
+
+/// What becomes a session when it starts.
+enum Beginning {
+    Making(JoinHandle<Result<Prepared>>),
+    Made(Box<Prepared>),
+    Over,
+}
+
+/// The life of one session.
+pub(crate) struct Life {
+    beginning: Mutex<Beginning>,
+    /// Once it is there, or why it is not.
+    buffer: OnceLock<Result<ConnBuffer>>,
+    state: RwLock<State>,
+    origin: Origin,
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "this session was closed")
+}
+
+impl Life {
+    /// A buffer of `bytes` bytes with those settings. What can be refused at once is.
+    pub(crate) fn begin(builder: SessionBuilder, bytes: u64, at_once: bool) -> Result<Self> {
+        let origin = Origin::here()?;
+        let life = |beginning, buffer| Self {
+            beginning: Mutex::new(beginning),
+            buffer,
+            state: RwLock::new(State::Prepared),
+            origin,
+        };
+        if at_once || bytes < LONG {
+            let prepared = builder.prepare()?;
+            let buffer = OnceLock::from(Ok(prepared.buffer().clone()));
+            return Ok(life(Beginning::Made(Box::new(prepared)), buffer));
+        }
+        builder.check()?;
+        let thread = std::thread::Builder::new().name("hmc-buffer".to_owned());
+        let making = thread.spawn(move || builder.prepare()).map_err(|e| {
+            Error::new(ErrorKind::SystemLimit, format!("cannot start a thread: {e}"))
+        })?;
+        Ok(life(Beginning::Making(making), OnceLock::new()))
+    }
+
+    /// The buffer, waiting until it is there. Without the interpreter's lock.
+    pub(crate) fn buffer(&self) -> Result<ConnBuffer> {
+        if let Some(made) = self.buffer.get() {
+            return made.clone();
+        }
+        // One that was being made when the process forked never comes.
+        self.check_process()?;
+        let mut beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Beginning::Making(thread) = std::mem::replace(&mut *beginning, Beginning::Over) {
+            let made = thread.join().unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Io, "the thread that made the buffer panicked"))
+            });
+            let buffer = made.map(|prepared| {
+                let buffer = prepared.buffer().clone();
+                *beginning = Beginning::Made(Box::new(prepared));
+                buffer
+            });
+            let _ = self.buffer.set(buffer);
+        }
+        self.buffer.get().cloned().unwrap_or_else(|| Err(closed()))
+    }
+
+    /// The buffer, if it is there.
+    #[inline]
+    pub(crate) fn buffer_now(&self) -> Option<Result<ConnBuffer>> {
+        self.buffer.get().cloned()
+    }
+
+    /// Refuses to go on in a forked child, before it takes a lock: a thread that the child does not have may hold it.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.origin.check()
+    }
+
+    fn replace(&self, state: State) -> State {
+        std::mem::replace(&mut *self.state.write().unwrap_or_else(PoisonError::into_inner), state)
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.check_process().is_ok()
+            && matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Live(_))
+    }
+
+    /// The session, while it runs.
+    pub(crate) fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
+        self.check_process().or_raise(py)?;
+        drop(Sweep);
+        let (kind, what) = match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Live(session) => return Ok(Arc::clone(session)),
+            State::Prepared => (
+                ErrorKind::NotFound,
+                "this session has no peers yet: call init_server() or connect() first",
+            ),
+            State::Closed => (ErrorKind::Closed, "this session was closed"),
+        };
+        // Without the lock: raising runs Python, which may let a thread run that wants it.
+        Err(refuse(py, kind, what))
+    }
+
+    /// Starts it with the settings that `set` makes.
+    pub(crate) fn start(&self, set: impl FnOnce(&mut Prepared)) -> Result<()> {
+        self.check_process()?;
+        self.buffer()?;
+        let mut beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let Beginning::Made(prepared) = &mut *beginning else { return Err(closed()) };
+        set(prepared);
+        let session = Arc::new(prepared.start()?);
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Closed) {
+            // Meanwhile. Nobody has seen it.
+            drop(state);
+            return Err(closed());
+        }
+        *state = State::Live(session);
+        Ok(())
+    }
+
+    /// Gives the rank back, so that another can be tried.
+    pub(crate) fn unstart(&self) {
+        if self.check_process().is_ok() {
+            drop(self.replace(State::Prepared));
+        }
+    }
+
+    /// Ends it in order. Calls of other threads end with their links.
+    pub(crate) fn close(&self, timeout: Duration) -> Result<()> {
+        let state = self.replace(State::Closed);
+        let beginning = {
+            let mut place = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *place, Beginning::Over)
+        };
+        if let Beginning::Making(thread) = beginning {
+            // The buffer stays readable.
+            let made = thread.join().unwrap_or_else(|_| Err(closed()));
+            let _ = self.buffer.set(made.map(|prepared| prepared.buffer().clone()));
+            return Ok(());
+        }
+        let ended = match state {
+            State::Live(session) => Communicator::shutdown(&session, timeout),
+            State::Prepared | State::Closed => Ok(()),
+        };
+        drop(beginning);
+        ended
+    }
+}
