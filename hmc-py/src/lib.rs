@@ -59,4 +59,13 @@ mod _hmc {
     fn default_uds_dir() -> std::path::PathBuf {
         hmc_std::config::Environment::read().default_uds_dir()
     }
+
+    /// Memory of this process that is not given back yet because a peer may still read or write it, of all sessions, those
+    /// that are closed included. Each piece goes once its peer says that it is done, or its process ends.
+    #[pyo3::pyfunction]
+    fn held(py: pyo3::Python<'_>) -> pyo3::PyResult<Vec<pyo3::Bound<'_, pyo3::types::PyDict>>> {
+        // Arrays that came back meanwhile go now.
+        drop(super::data::Sweep);
+        super::told::held(py, &py.detach(hmc_std::held))
+    }
 }

@@ -409,7 +409,7 @@ impl Peer {
     }
 
     /// Which transport was chosen, why, and why not the others: a dict with ``conn``, ``choices``, ``trust``,
-    /// ``target_checks`` and ``text``.
+    /// ``target_checks``, ``slower`` and ``text``.
     fn explain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         told::explanation(py, &self.inner.explain())
     }

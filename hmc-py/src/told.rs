@@ -1,17 +1,34 @@
 //! What is told of sessions and peers, as plain dicts.
 
 use hmc_std::metrics::Stats;
-use hmc_std::{ConnType, Explanation};
+use hmc_std::{ConnType, Explanation, Held};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::time::UNIX_EPOCH;
+
+/// Memory that peers may still use, each piece.
+pub(crate) fn held<'py>(py: Python<'py>, all: &[Held]) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let piece = |h: &Held| {
+        let out = PyDict::new(py);
+        out.set_item("nbytes", h.bytes)?;
+        out.set_item("peer", h.peer.0)?;
+        out.set_item("reason", h.reason)?;
+        let since = h.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        out.set_item("since", since.as_secs_f64())?;
+        Ok(out)
+    };
+    all.iter().map(piece).collect()
+}
 
 /// Counters of a session, and of its peers by rank.
 pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     out.set_item("peers_lost", stats.peers_lost)?;
+    out.set_item("panics_caught", stats.panics_caught)?;
     out.set_item("strangers_refused", stats.strangers_refused)?;
     out.set_item("quarantined_bytes", stats.quarantined_bytes)?;
     out.set_item("quarantined_links", stats.quarantined_links)?;
+    out.set_item("held", held(py, &stats.held)?)?;
     out.set_item("ucx_registrations", stats.ucx_registrations)?;
     let peers = PyDict::new(py);
     for p in &stats.peers {
@@ -53,6 +70,7 @@ pub(crate) fn explanation<'py>(py: Python<'py>, e: &Explanation) -> PyResult<Bou
     out.set_item("choices", choices?)?;
     out.set_item("trust", e.trust)?;
     out.set_item("target_checks", e.target_checks)?;
+    out.set_item("slower", &e.slower)?;
     out.set_item("text", e.to_string())?;
     Ok(out)
 }

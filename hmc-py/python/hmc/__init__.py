@@ -33,7 +33,7 @@ from __future__ import annotations
 from . import interpreter as _interpreter  # first: it refuses sub-interpreters
 from ._hmc import Batch, Op, Peer, Region
 from ._hmc import Remote as RemoteWindow
-from ._hmc import Window
+from ._hmc import Window, held
 from .buffer import ConnBuffer, IOBuffer
 from .collective import Group, GroupMember, alltoall, init_group
 from .communicator import Buffer, Communicator, CtrlLink, Memory, memory_supported, memory_type_from_torch_tensor
@@ -50,7 +50,7 @@ __all__ = [
     "DeadlineExceeded", "Forked", "Group", "GroupMember", "HMCError", "HMCStatusError", "IOBuffer", "InvalidArgument", "IoError", "Memory",
     "MemoryType", "NoCredentials", "NotFound", "Op", "OutOfMemory", "OutOfRange", "P2POp", "Peer", "PeerDead", "Refused",
     "Region", "RemoteWindow", "Revoked", "Session", "Status", "SystemLimit", "TensorOp", "Unavailable", "Window",
-    "alltoall", "create_session", "init_group", "memory_supported", "memory_type_from_torch_tensor", "status_t",
+    "alltoall", "create_session", "held", "init_group", "memory_supported", "memory_type_from_torch_tensor", "status_t",
 ]
 
 __version__ = "0.1.0"

@@ -4,9 +4,10 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
-from .typing import ArrayLike, Explanation, SessionStats
+from .typing import ArrayLike, Explanation, HeldMemory, SessionStats
 
-__all__ = ["Batch", "Bell", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Window", "default_uds_dir"]
+__all__ = ["Batch", "Bell", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Window", "default_uds_dir",
+           "held"]
 
 class Region:
     @property
@@ -235,3 +236,4 @@ class Core:
     def _ctrl_recv(self, peer: int, timeout: float | None = None) -> int: ...
 
 def default_uds_dir() -> Path: ...
+def held() -> list[HeldMemory]: ...

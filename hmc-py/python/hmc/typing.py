@@ -85,6 +85,7 @@ class Explanation(TypedDict):
     choices: list[Choice]
     trust: str
     target_checks: bool
+    slower: list[str]
     text: str
 
 
@@ -106,12 +107,23 @@ class PeerStats(TypedDict):
     exposed_bytes: int
 
 
+class HeldMemory(TypedDict):
+    """A piece of memory that a peer may still use: what ``hmc.held`` gives. ``since`` is a time as ``time.time`` has it."""
+
+    nbytes: int
+    peer: int
+    reason: str
+    since: float
+
+
 class SessionStats(TypedDict):
     """What ``stats`` gives: counters of the session, and of its peers by rank."""
 
     peers_lost: int
+    panics_caught: int
     strangers_refused: int
     quarantined_bytes: int
     quarantined_links: int
+    held: list[HeldMemory]
     ucx_registrations: int
     peers: dict[int, PeerStats]
