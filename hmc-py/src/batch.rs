@@ -41,7 +41,7 @@ impl Batch {
     /// ``timeout`` is in seconds (default 30). Raises as :meth:`Peer.put`; some of the copies may have been done then.
     #[pyo3(signature = (timeout = None))]
     fn run(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.peer.deadline())?;
         py.detach(|| self.peer.run_batch_within(&self.batch, timeout)).or_raise(py)
     }
 

@@ -8,12 +8,13 @@ use pyo3::prelude::*;
 
 use crate::data::{self, Bytes};
 use crate::errors::{OrRaise, refuse};
-use crate::time;
+use crate::time::{self, Waits};
 
 /// The native half of ``hmc.Group``.
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct RawGroup {
     inner: StdGroup,
+    waits: Waits,
 }
 
 fn element(py: Python<'_>, name: &str) -> PyResult<Element> {
@@ -66,8 +67,8 @@ fn exchange(py: Python<'_>, name: &str) -> PyResult<Exchange> {
 }
 
 impl RawGroup {
-    pub(crate) fn new(inner: StdGroup) -> Self {
-        Self { inner }
+    pub(crate) fn new(inner: StdGroup, waits: Waits) -> Self {
+        Self { inner, waits }
     }
 
     fn within(&self, timeout: Duration) -> StdGroup {
@@ -83,7 +84,7 @@ impl RawGroup {
         run: impl FnOnce(&StdGroup, &[u8], &mut [u8]) -> hmc_std::Result<()> + Send,
     ) -> PyResult<()> {
         let py = send.py();
-        let group = self.within(time::timeout(py, timeout)?);
+        let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         let (from, to) = (data::source(send)?, data::target(recv)?);
         apart(py, &from, &to)?;
         py.detach(|| {
@@ -103,7 +104,7 @@ impl RawGroup {
         run: impl FnOnce(&StdGroup, &mut [u8]) -> hmc_std::Result<()> + Send,
     ) -> PyResult<()> {
         let py = array.py();
-        let group = self.within(time::timeout(py, timeout)?);
+        let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         let bytes = data::target(array)?;
         // SAFETY: as above.
         py.detach(|| run(&group, unsafe { bytes.as_mut_slice(bytes.len()) })).or_raise(py)
@@ -136,7 +137,7 @@ impl RawGroup {
     }
 
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let group = self.within(time::timeout(py, timeout)?);
+        let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         py.detach(|| group.barrier()).or_raise(py)
     }
 
@@ -186,6 +187,8 @@ impl RawGroup {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let how = exchange(send.py(), algo)?;
+        // A call of the C++ HMC, which has no limit there.
+        let timeout = timeout.or_else(|| Some(self.waits.seconds().1));
         self.moves(send, recv, timeout, move |group, out, into| group.alltoall(out, into, how))
     }
 

@@ -237,7 +237,8 @@ impl Op {
     /// be waited for again. Otherwise why it failed.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout)?;
+        self.peer.check_process().or_raise(py)?;
+        let timeout = time::timeout(py, timeout, self.peer.deadline())?;
         let ended = py.detach(|| self.finish(timeout));
         drop(Sweep);
         let ended = ended.or_raise(py)?;

@@ -157,7 +157,7 @@ impl Peer {
         notify: Option<u64>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
         py.detach(|| match notify {
             Some(tag) => ends.route.put_notify_within(ends.copy(), tag, timeout),
@@ -180,7 +180,7 @@ impl Peer {
         window: Option<&Remote>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
         py.detach(|| ends.route.transfer_within(Direction::Get, ends.copy(), timeout)).or_raise(py)
     }
@@ -289,13 +289,13 @@ impl Peer {
         }
         let n = nbytes.unwrap_or_else(|| region.buffer.len().saturating_sub(offset));
         let made = py.detach(|| self.inner.expose_buffer(&region.buffer, offset, n, rights, label));
-        Ok(Window::new(made.or_raise(py)?, n))
+        Window::new(made.or_raise(py)?, n, self.inner.deadline()).or_raise(py)
     }
 
     /// The peer's window of that label, waiting for it.
     #[pyo3(signature = (label, timeout = None))]
     fn window(&self, py: Python<'_>, label: u64, timeout: Option<f64>) -> PyResult<Remote> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let found = py.detach(|| self.inner.remote_window(label, timeout));
         Ok(Remote { inner: found.or_raise(py)? })
     }
@@ -305,14 +305,14 @@ impl Peer {
     /// Waits while the peer does not receive what was sent before.
     #[pyo3(signature = (tag, timeout = None))]
     fn send_tag(&self, py: Python<'_>, tag: u64, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         py.detach(|| self.inner.send_tag_within(tag, timeout)).or_raise(py)
     }
 
     /// Receives the oldest tag, or the oldest that equals ``tag``.
     #[pyo3(signature = (tag = None, timeout = None))]
     fn recv_tag(&self, py: Python<'_>, tag: Option<u64>, timeout: Option<f64>) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let want = tag.map_or(Want::Tag, Want::ThisTag);
         match py.detach(|| self.inner.recv(want, timeout)).or_raise(py)? {
             Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
@@ -325,7 +325,7 @@ impl Peer {
     /// Receives the oldest tag of a ``put_notify``: the bytes of that put can be read.
     #[pyo3(signature = (timeout = None))]
     fn recv_notify(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         match py.detach(|| self.inner.recv(Want::Notify, timeout)).or_raise(py)? {
             Message::Notify(tag) => Ok(tag),
             _ => Err(refuse(py, ErrorKind::Protocol, "not a notification")),
@@ -340,7 +340,7 @@ impl Peer {
         message: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::source(message)?;
         // SAFETY: callers leave their arguments alone until the call returns.
         let out = unsafe { bytes.as_slice(bytes.len()) };
@@ -350,7 +350,7 @@ impl Peer {
     /// Receives the oldest small message.
     #[pyo3(signature = (timeout = None))]
     fn recv<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         match py.detach(|| self.inner.recv(Want::Struct, timeout)).or_raise(py)? {
             Message::Struct(bytes) => Ok(PyBytes::new(py, &bytes)),
             _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
@@ -365,7 +365,7 @@ impl Peer {
         src: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<usize> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::source(src)?;
         // SAFETY: callers leave their arguments alone until the call returns.
         let out = unsafe { bytes.as_slice(bytes.len()) };
@@ -381,7 +381,7 @@ impl Peer {
         dst: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::target(dst)?;
         // SAFETY: as above, and it is writable.
         let into = unsafe { bytes.as_mut_slice(bytes.len()) };
@@ -432,7 +432,7 @@ impl Peer {
     /// Ends the link in order: both ends finish what was begun.
     #[pyo3(signature = (timeout = None))]
     fn disconnect(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         py.detach(|| self.inner.disconnect(timeout)).or_raise(py)
     }
 }

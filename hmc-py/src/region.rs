@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hmc_std::{ConnBuffer, Error, ErrorKind, RemoteWindow, SharedWindow};
+use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, RemoteWindow, SharedWindow};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -294,11 +294,14 @@ enum Access {
 pub(crate) struct Window {
     access: Mutex<Access>,
     nbytes: u64,
+    deadline: Duration,
+    origin: Origin,
 }
 
 impl Window {
-    pub(crate) fn new(inner: SharedWindow, nbytes: u64) -> Self {
-        Self { access: Mutex::new(Access::Open(inner)), nbytes }
+    pub(crate) fn new(inner: SharedWindow, nbytes: u64, deadline: Duration) -> Result<Self, Error> {
+        let (access, origin) = (Mutex::new(Access::Open(inner)), Origin::here()?);
+        Ok(Self { access, nbytes, deadline, origin })
     }
 
     fn end(&self, timeout: Duration) -> Result<(), Error> {
@@ -335,7 +338,8 @@ impl Window {
     /// until it is out or has ended. Revoked again, it answers the same.
     #[pyo3(signature = (timeout = None))]
     fn revoke(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = crate::time::timeout(py, timeout)?;
+        self.origin.check().or_raise(py)?;
+        let timeout = crate::time::timeout(py, timeout, self.deadline)?;
         py.detach(|| self.end(timeout)).or_raise(py)
     }
 

@@ -17,7 +17,8 @@ use crate::group::RawGroup;
 use crate::peer::Peer;
 use crate::places::{Place, Places, conn_of};
 use crate::region::Region;
-use crate::{data, settings, time, told};
+use crate::time::Waits;
+use crate::{data, settings, told};
 
 /// Where a session is in its life.
 enum Life {
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     buffer: ConnBuffer,
     places: Places,
     begun: Begun,
+    waits: Waits,
     /// Whether the buffer is UCX's own.
     ucx: bool,
 }
@@ -44,6 +46,7 @@ const SHORT: u64 = 4 << 10;
 
 fn transfer(
     py: Python<'_>,
+    waits: Waits,
     peer: &StdPeer,
     direction: Direction,
     copy: Copy,
@@ -52,7 +55,7 @@ fn transfer(
     if copy.len <= SHORT && peer.transfer_now(direction, copy).or_raise(py)? {
         return Ok(());
     }
-    let timeout = time::timeout(py, timeout)?;
+    let timeout = waits.cxx(py, timeout)?;
     py.detach(|| peer.transfer_within(direction, copy, timeout)).or_raise(py)
 }
 
@@ -124,6 +127,7 @@ impl Core {
             buffer,
             places: Places::new(wanted.fallback),
             begun: Begun::new(),
+            waits: wanted.waits,
             ucx: wanted.ucx,
         })
     }
@@ -135,6 +139,12 @@ impl Core {
     }
 
     /// Whether it has a rank and a thread.
+    /// Seconds that calls take at most that are given none: those of this package's own, and those of the C++ HMC.
+    #[getter]
+    fn _waits(&self) -> (f64, f64) {
+        self.waits.seconds()
+    }
+
     #[getter]
     fn _is_live(&self) -> bool {
         matches!(&*self.life.read().unwrap_or_else(PoisonError::into_inner), Life::Live(_))
@@ -245,7 +255,7 @@ impl Core {
         let py = slf.py();
         let session = slf.get().live(py)?;
         let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| match rank {
             Some(rank) => session.connect_with(rank, &address, conn, timeout),
             None => session.connect_any(&address, conn, timeout),
@@ -293,7 +303,7 @@ impl Core {
     ) -> PyResult<Py<Peer>> {
         let py = slf.py();
         let session = slf.get().live(py)?;
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| {
             if alive { session.wait_peer(rank, timeout) } else { session.meet(rank, timeout) }
         });
@@ -308,7 +318,7 @@ impl Core {
         timeout: Option<f64>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
         let session = self.live(py)?;
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = self.waits.own(py, timeout)?;
         match py.detach(|| session.control().recv_any(Want::Struct, timeout)).or_raise(py)? {
             (rank, Message::Struct(bytes)) => Ok((rank.0, PyBytes::new(py, &bytes))),
             _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
@@ -325,7 +335,7 @@ impl Core {
     #[pyo3(signature = (ranks))]
     fn _group(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<RawGroup> {
         let session = self.live(py)?;
-        Ok(RawGroup::new(py.detach(|| session.group(&ranks)).or_raise(py)?))
+        Ok(RawGroup::new(py.detach(|| session.group(&ranks)).or_raise(py)?, self.waits))
     }
 
     /// Registers an array's memory in place: no byte is copied. It must be C-contiguous; a read-only one can be a source
@@ -362,7 +372,7 @@ impl Core {
     ) -> PyResult<()> {
         let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
         let copy = Copy { local_offset: local_off, remote_offset: remote_off, len: nbytes };
-        transfer(py, &peer, Direction::Put, copy, timeout)
+        transfer(py, self.waits, &peer, Direction::Put, copy, timeout)
     }
 
     /// Copies ``nbytes`` bytes from ``remote_off`` of the peer's buffer to ``local_off`` of ours.
@@ -381,7 +391,7 @@ impl Core {
     ) -> PyResult<()> {
         let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
         let copy = Copy { local_offset: local_off, remote_offset: remote_off, len: nbytes };
-        transfer(py, &peer, Direction::Get, copy, timeout)
+        transfer(py, self.waits, &peer, Direction::Get, copy, timeout)
     }
 
     /// Begins a put and returns its number, for ``wait``.
@@ -423,7 +433,7 @@ impl Core {
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
     fn _wait(&self, py: Python<'_>, numbers: Vec<u64>, timeout: Option<f64>) -> PyResult<()> {
         let session = self.live(py)?;
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = self.waits.cxx(py, timeout)?;
         py.detach(|| self.begun.wait(&session, &numbers, timeout)).or_raise(py)
     }
 
@@ -437,7 +447,7 @@ impl Core {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let session = self.live(py)?;
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = self.waits.cxx(py, timeout)?;
         py.detach(|| session.peer(peer)?.send_tag_within(tag, timeout)).or_raise(py)
     }
 
@@ -445,7 +455,7 @@ impl Core {
     #[pyo3(signature = (peer, timeout = None))]
     fn _ctrl_recv(&self, py: Python<'_>, peer: u32, timeout: Option<f64>) -> PyResult<u64> {
         let session = self.live(py)?;
-        let timeout = time::timeout(py, timeout)?;
+        let timeout = self.waits.own(py, timeout)?;
         match py.detach(|| session.control().recv(peer, Want::Tag, timeout)).or_raise(py)? {
             Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
             _ => Err(refuse(py, ErrorKind::Protocol, "not a tag")),
@@ -460,7 +470,7 @@ impl Core {
     /// Ends the session in order: waits for what was begun, says goodbye, closes. Its buffer stays readable.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout.or(Some(1.0)))?;
+        let timeout = self.waits.closing(py, timeout)?;
         let life = std::mem::replace(
             &mut *self.life.write().unwrap_or_else(PoisonError::into_inner),
             Life::Closed,

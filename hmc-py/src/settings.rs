@@ -1,19 +1,21 @@
 //! What a session is told at its start: keywords of Python as settings of a builder.
 
+use hmc_std::config::Environment;
 use hmc_std::{ErrorKind, Session, SessionBuilder};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{interrupted, refuse};
-use crate::time;
+use crate::time::{self, Waits};
 
 /// What is not the builder's part.
-#[derive(Default)]
 pub(crate) struct Wanted {
     /// The buffer is UCX's own.
     pub(crate) ucx: bool,
     /// Another transport than the one that is named will do.
     pub(crate) fallback: bool,
+    /// How long calls wait.
+    pub(crate) waits: Waits,
 }
 
 /// The builder of a session of which nobody knows the rank yet.
@@ -25,18 +27,23 @@ pub(crate) fn builder(
 ) -> PyResult<(SessionBuilder, Wanted)> {
     let mut builder =
         Session::builder(0).buffer(buffer_size).num_channels(num_chs).interrupt(interrupted);
-    let mut wanted = Wanted::default();
+    let mut given = Environment::read().timeout;
+    let (mut ucx, mut fallback) = (false, false);
     for (key, value) in settings.into_iter().flatten() {
         let key: String = key.extract()?;
         builder = match key.as_str() {
-            "deadline" => builder.deadline(time::timeout(py, Some(value.extract()?))?),
+            "deadline" => {
+                let deadline = time::duration(py, value.extract()?)?;
+                given = Some(deadline);
+                builder.deadline(deadline)
+            }
             "heartbeat" => {
                 let period: Option<f64> = value.extract()?;
-                builder.heartbeat(period.map(|p| time::timeout(py, Some(p))).transpose()?)
+                builder.heartbeat(period.map(|p| time::duration(py, p)).transpose()?)
             }
-            "spin" => builder.spin(time::timeout(py, Some(value.extract()?))?),
+            "spin" => builder.spin(time::duration(py, value.extract()?)?),
             "fallback" => {
-                wanted.fallback = value.extract()?;
+                fallback = value.extract()?;
                 builder
             }
             "prefix" => builder.ucx_prefix(value.extract::<std::path::PathBuf>()?),
@@ -46,7 +53,7 @@ pub(crate) fn builder(
             "redial" => builder.redial(value.extract()?),
             "accept_upstream" if value.extract()? => builder.accept_upstream(),
             "ucx" if value.extract()? => {
-                wanted.ucx = true;
+                ucx = true;
                 builder.ucx()
             }
             "accept_upstream" | "ucx" => builder,
@@ -56,5 +63,6 @@ pub(crate) fn builder(
             }
         };
     }
-    Ok((builder, wanted))
+    let waits = Waits::new(builder.call_deadline(), given);
+    Ok((builder, Wanted { ucx, fallback, waits }))
 }

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import math
+import os
 import time
 
 from .errors import invalid
 
 __all__ = ["DEFAULT", "end_of", "left"]
 
-#: Seconds that a blocking call takes at most when it is given none.
-DEFAULT = 30.0
+def _default() -> float:
+    """What ``HMC_TIMEOUT`` says, if that is a time."""
+    try:
+        seconds = float(os.environ.get("HMC_TIMEOUT", ""))
+    except ValueError:
+        return 30.0
+    return seconds if seconds >= 0 else 30.0
 
 
-def end_of(timeout: float | None) -> float:
-    """When ``timeout`` seconds from now are over; :data:`DEFAULT` if None. Raises ``InvalidArgument`` for what is no time."""
+#: Seconds that a blocking call takes at most when it is given none, and its session has no deadline of its own.
+DEFAULT = _default()
+
+
+def end_of(timeout: float | None, default: float = DEFAULT) -> float:
+    """When ``timeout`` seconds from now are over; ``default`` if None. Raises ``InvalidArgument`` for what is no time."""
     if timeout is None:
-        timeout = DEFAULT
-    if not 0 <= timeout < math.inf:
+        timeout = default
+    if not timeout >= 0:
         raise invalid(f"timeout={timeout}: give seconds, 0 or more")
     return time.monotonic() + timeout
 

@@ -264,7 +264,7 @@ class Session(SeedsGuide):
 
     def send(self, tensor: ArrayLike, dst: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sends a tensor and returns when rank ``dst`` has it."""
-        end = end_of(timeout)
+        end = end_of(timeout, self._core._waits[0])
         self.isend(tensor, dst, tag, timeout=timeout).wait(left(end))
 
     if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class Session(SeedsGuide):
         Threads that receive new ones of a rank wait for each other: how many bytes follow, the first ones tell. One that
         ends between a tensor's two messages (``DeadlineExceeded``, Ctrl-C) leaves the pair out of step: later ones raise
         ``InvalidArgument``; disconnect then."""
-        end = end_of(timeout)
+        end = end_of(timeout, self._core._waits[0])
         if tensor is not None:
             return self.irecv(tensor, src, tag, timeout=timeout).wait(left(end))
         peer = self._core.peer(src, timeout)

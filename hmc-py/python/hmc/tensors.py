@@ -159,10 +159,11 @@ class TensorOp(Generic[A]):
         """Waits for the end and returns the tensor. Raises ``DeadlineExceeded`` when it has not ended within ``timeout``
         seconds (default 30; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
         tag than the tensor, else why it failed."""
-        end = end_of(timeout)
+        # Each operation has its session's own.
+        end = None if timeout is None else end_of(timeout)
         for op in self._ops:
             try:
-                op.wait(left(end))
+                op.wait(None if end is None else left(end))
             except InvalidArgument:
                 self._explain()
                 raise
