@@ -5,11 +5,11 @@
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hmc_std::ErrorKind;
+use hmc_std::{ErrorKind, Origin};
 use pyo3::prelude::*;
 use rustix::event::EventfdFlags;
 
-use crate::errors::refuse;
+use crate::errors::{OrRaise, refuse};
 
 pub(crate) struct Ring {
     fd: OwnedFd,
@@ -28,6 +28,8 @@ impl Ring {
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct Bell {
     ring: Arc<Ring>,
+    /// A forked child shares the descriptor with its parent, and must not take what rings there.
+    origin: Origin,
 }
 
 impl Bell {
@@ -42,7 +44,8 @@ impl Bell {
     fn new(py: Python<'_>) -> PyResult<Self> {
         let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let fd = fd.map_err(|e| refuse(py, ErrorKind::SystemLimit, format!("no eventfd: {e}")))?;
-        Ok(Self { ring: Arc::new(Ring { fd, knocked: Mutex::default() }) })
+        let origin = Origin::here().or_raise(py)?;
+        Ok(Self { ring: Arc::new(Ring { fd, knocked: Mutex::default() }), origin })
     }
 
     /// The descriptor.
@@ -51,9 +54,11 @@ impl Bell {
     }
 
     /// The keys of those that have ended since the last call.
-    fn take(&self) -> Vec<u64> {
+    fn take(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.origin.check().or_raise(py)?;
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.ring.fd, &mut count);
-        std::mem::take(&mut *self.ring.knocked.lock().unwrap_or_else(PoisonError::into_inner))
+        let knocked = &self.ring.knocked;
+        Ok(std::mem::take(&mut *knocked.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }

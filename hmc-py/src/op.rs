@@ -250,8 +250,9 @@ impl Op {
     }
 
     /// Whether it has ended. Waits for nothing.
-    fn done(&self, py: Python<'_>) -> bool {
-        py.detach(|| {
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        self.peer.check_process().or_raise(py)?;
+        Ok(py.detach(|| {
             let name = match &self.lock().state {
                 State::Over(_) => return true,
                 State::Named(op) => Some(*op),
@@ -263,11 +264,12 @@ impl Op {
                 Some(op) => self.peer.test(op).unwrap_or(true),
                 None => self.look(None),
             }
-        })
+        }))
     }
 
     /// Asks it to end. It still has to be waited for: it ends as ``Cancelled`` unless it had ended before.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        self.peer.check_process().or_raise(py)?;
         let cancelled = py.detach(|| match &self.lock().state {
             State::Over(_) => Ok(()),
             State::Named(op) => self.peer.cancel(*op),
@@ -296,9 +298,10 @@ impl Op {
     }
 
     /// Rings ``bell`` with ``key`` when it has ended. True when it has already: nothing rings then.
-    fn _watch(&self, py: Python<'_>, bell: &Bell, key: u64) -> bool {
+    fn _watch(&self, py: Python<'_>, bell: &Bell, key: u64) -> PyResult<bool> {
+        self.peer.check_process().or_raise(py)?;
         let waker = Waker::from(Arc::new(Knock { ring: bell.ring(), key }));
-        py.detach(|| self.look(Some(waker)))
+        Ok(py.detach(|| self.look(Some(waker))))
     }
 }
 

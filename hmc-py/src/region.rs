@@ -250,6 +250,7 @@ impl Region {
         flags: c_int,
     ) -> PyResult<()> {
         let this = slf.get();
+        this.buffer.check_process().or_raise(slf.py())?;
         let start = NonNull::new(this.buffer.as_ptr()).unwrap_or(NonNull::dangling());
         let (len, readonly) = (this.__len__(), this.readonly);
         // SAFETY: Python gives the view; the bytes live as long as this object.
@@ -266,6 +267,7 @@ impl Region {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        self.buffer.check_process().or_raise(py)?;
         if stream.is_some()
             || copy == Some(true)
             || dl_device.is_some_and(|d| d != crate::dlpack::HERE)
