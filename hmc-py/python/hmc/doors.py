@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import stat
+import sys
 import threading
 import warnings
 import weakref
@@ -95,9 +96,18 @@ def warn_once(ips: Iterable[str], insecure: bool) -> bool:
             f"{beyond[0]} can be reached from other machines, and nothing proves who connects: use a network that you "
             "trust, or loopback addresses. Session(insecure=True) says that this is meant.",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=_callers_level(),
         )
     return True
+
+
+def _callers_level() -> int:
+    """The ``stacklevel`` with which a warning of who calls this points at the program: its first frame outside this package."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _is_loopback(ip: str) -> bool:
