@@ -1,74 +1,135 @@
-//! Transfers that were begun by the seeds' calls, which know them by numbers.
+//! Transfers that were begun by the seeds' calls, which know them by numbers. No number means anything to another session.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use hmc_std::error::Result;
+use hmc_std::identity;
 use hmc_std::{Error, ErrorKind, OpId, Session};
 
-/// Those that nobody has waited for.
-pub(crate) struct Begun(Mutex<Table>);
+use crate::places::Place;
 
-struct Table {
-    next: u64,
-    ops: HashMap<u64, OpId>,
+/// How long an operation that was cancelled may take to end.
+const CANCELLED: Duration = Duration::from_secs(1);
+
+/// Those that nobody has waited for.
+pub(crate) struct Begun(Mutex<HashMap<u64, State>>);
+
+enum State {
+    /// Begun by that name of its peer.
+    Open(OpId, Place),
+    /// Its name was ended: what became of it.
+    Over(Result<()>),
 }
 
 impl Begun {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Table { next: 1, ops: HashMap::new() }))
+        Self(Mutex::default())
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, HashMap<u64, State>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a transfer; never 0.
-    pub(crate) fn number(&self, op: OpId) -> u64 {
-        let mut table = self.table();
-        let n = table.next;
-        table.next = n.wrapping_add(1).max(1);
-        table.ops.insert(n, op);
+    /// A number for a transfer; never 0, and never one that another transfer of the process has.
+    pub(crate) fn number(&self, op: OpId, place: Place) -> u64 {
+        let n = identity::next();
+        self.table().insert(n, State::Open(op, place));
         n
     }
 
-    /// Waits for all of them, whatever becomes of each.
+    /// Waits for all of them, whatever becomes of each. 0 is the number of one that has ended.
     ///
     /// # Errors
     /// `NotFound` for a number that is none, before anything is waited for; then the first failure. One that has not ended in
     /// time can be waited for again.
-    pub(crate) fn wait(
-        &self,
-        session: &Session,
-        numbers: &[u64],
-        timeout: Duration,
-    ) -> hmc_std::error::Result<()> {
-        let named: Result<Vec<(u64, OpId)>, u64> = {
+    pub(crate) fn wait(&self, session: &Session, numbers: &[u64], timeout: Duration) -> Result<()> {
+        let unknown = {
             let table = self.table();
-            numbers.iter().map(|n| table.ops.get(n).map(|op| (*n, *op)).ok_or(*n)).collect()
+            numbers.iter().copied().find(|n| *n != 0 && !table.contains_key(n))
         };
-        let named = named.map_err(|n| {
+        if let Some(n) = unknown {
             let what = format!("{n} is no transfer that was begun and not waited for");
-            Error::new(ErrorKind::NotFound, what)
-        })?;
-        let until = Instant::now().checked_add(timeout);
-        let left = || until.map_or(Duration::MAX, |u| u.saturating_duration_since(Instant::now()));
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        let left = time_left(timeout);
         let mut failure = None;
-        for (n, op) in named {
-            let ended = session.wait_within(op, left());
-            let runs_on = ended.as_ref().is_err_and(|e| {
-                matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
-                    && session.test(op).is_ok()
-            });
-            if !runs_on {
-                self.table().ops.remove(&n);
-            }
-            match ended {
-                Ok(_) => {}
+        for n in numbers {
+            match self.wait_one(session, *n, left()) {
+                Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 Err(e) => failure = failure.or(Some(e)),
             }
         }
         failure.map_or(Ok(()), Err)
     }
+
+    fn wait_one(&self, session: &Session, n: u64, timeout: Duration) -> Result<()> {
+        let op = {
+            let mut table = self.table();
+            match table.get(&n) {
+                Some(State::Open(op, _)) => *op,
+                Some(State::Over(ended)) => {
+                    let ended = ended.clone();
+                    table.remove(&n);
+                    return ended;
+                }
+                // Named twice, or waited for by another thread meanwhile.
+                None => return Ok(()),
+            }
+        };
+        let ended = session.wait_within(op, timeout);
+        if !runs_on(session, op, &ended) {
+            self.table().remove(&n);
+        }
+        ended.map(drop)
+    }
+
+    /// Waits until the transfers that were begun by a name have ended, and has those end that have not in time. What became
+    /// of each can be asked for as before.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub(crate) fn end(&self, session: &Session, place: Place, timeout: Duration) -> Result<()> {
+        let open: Vec<(u64, OpId)> = {
+            let table = self.table();
+            let of = |(n, state): (&u64, &State)| match state {
+                State::Open(op, by) if *by == place => Some((*n, *op)),
+                State::Open(..) | State::Over(_) => None,
+            };
+            table.iter().filter_map(of).collect()
+        };
+        let left = time_left(timeout);
+        for (n, op) in open {
+            let mut ended = session.wait_within(op, left());
+            if runs_on(session, op, &ended) {
+                if let Err(e) = &ended
+                    && e.kind() == ErrorKind::Interrupted
+                {
+                    return ended.map(drop);
+                }
+                let _ = session.cancel(op);
+                ended = session.wait_within(op, CANCELLED);
+            }
+            if let Some(state) = self.table().get_mut(&n) {
+                *state = State::Over(ended.map(drop));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a wait came back before the operation's end.
+fn runs_on(session: &Session, op: OpId, ended: &Result<u64>) -> bool {
+    ended.as_ref().is_err_and(|e| {
+        matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
+            && session.test(op).is_ok()
+    })
+}
+
+/// What is left of a time, whenever it is asked for.
+fn time_left(timeout: Duration) -> impl Fn() -> Duration {
+    let until = Instant::now().checked_add(timeout);
+    move || until.map_or(Duration::MAX, |u| u.saturating_duration_since(Instant::now()))
 }

@@ -2,7 +2,8 @@
 //!
 //! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
 //! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
-//! arrays; `session`, `peer`, `region`, `op`, `group` are the objects; `bell` tells event loops,
+//! arrays, `lazy` knows those whose bytes are not what they show, `args` reads numbers; `session`, `peer`, `region`, `op`,
+//! `group` are the objects; `bell` tells event loops,
 //! `log` hands on what the library says.
 
 mod args;
@@ -16,10 +17,12 @@ mod group;
 mod lazy;
 mod life;
 mod log;
+mod names;
 mod op;
 mod peer;
 mod places;
 mod region;
+mod remote;
 mod session;
 mod settings;
 mod time;
@@ -58,6 +61,12 @@ mod _hmc {
     #[pyo3::pyfunction]
     fn default_uds_dir() -> std::path::PathBuf {
         hmc_std::config::Environment::read().default_uds_dir()
+    }
+
+    /// The number of a job that is named by a number or a text.
+    #[pyo3::pyfunction]
+    fn job_of(job: &pyo3::Bound<'_, pyo3::PyAny>) -> pyo3::PyResult<u64> {
+        super::settings::job_of(job)
     }
 
     /// Memory of this process that is not given back yet because a peer may still read or write it, of all sessions, those

@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::batch::Batch;
 use crate::data::{self, Sweep};
 use crate::errors::{OrRaise, refuse};
+use crate::names::int_of;
 use crate::op::Op;
 use crate::region::{Region, Remote, Window};
 use crate::session::Core;
@@ -60,7 +61,7 @@ impl Peer {
         writes: bool,
     ) -> PyResult<ConnBuffer> {
         let Some(local) = local.filter(|l| !l.is_none()) else {
-            return Ok(self.session.get().buffer().clone());
+            return self.session.get().buffer(py);
         };
         if let Ok(region) = local.cast::<Region>() {
             if writes {
@@ -320,6 +321,18 @@ impl Peer {
                 Err(refuse(py, ErrorKind::Protocol, "not a tag"))
             }
         }
+    }
+
+    /// Sends a 32-bit number, as ``sendInt`` of the C++ HMC. Waits as :meth:`send_tag`, for the session's deadline.
+    fn send_int(&self, py: Python<'_>, n: i32) -> PyResult<()> {
+        py.detach(|| self.inner.send_int(n)).or_raise(py)
+    }
+
+    /// Receives the oldest 32-bit number: what the C++ HMC sends with ``sendInt``.
+    #[pyo3(signature = (timeout = None))]
+    fn recv_int(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<i32> {
+        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        py.detach(|| self.inner.recv(Want::Int, timeout)).and_then(int_of).or_raise(py)
     }
 
     /// Receives the oldest tag of a ``put_notify``: the bytes of that put can be read.

@@ -1,6 +1,6 @@
 //! Peers as the seeds name them: by the address and port where they listen, and by what moves the bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hmc_std::{ConnType, ErrorKind, Peer as StdPeer, Session};
 use pyo3::prelude::*;
 
+use crate::args::{Conn, Port};
 use crate::errors::{OrRaise, refuse};
 
 /// How long somebody who is being connected may hold up a call that names nobody who is.
@@ -40,6 +41,8 @@ pub(crate) struct Place {
 /// Who is where.
 pub(crate) struct Places {
     known: RwLock<HashMap<Place, StdPeer>>,
+    /// Names that were ended: they are no guesses any more.
+    ended: RwLock<HashSet<Place>>,
     /// Addresses of this process: peers over a local socket are at them.
     own: RwLock<Vec<IpAddr>>,
     /// Whether a peer that came over another transport than the one that is named will do.
@@ -75,22 +78,46 @@ fn ip_of(py: Python<'_>, text: &str) -> PyResult<IpAddr> {
 }
 
 impl Place {
-    pub(crate) fn of(py: Python<'_>, ip: &str, port: u16, conn: u8) -> PyResult<Self> {
-        Ok(Self { ip: ip_of(py, ip)?, port, conn })
+    pub(crate) fn of(py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<Self> {
+        Ok(Self { ip: ip_of(py, ip)?, port: port.0, conn: conn.0 })
     }
 }
 
 impl Places {
     pub(crate) fn new(fallback: bool) -> Self {
-        Self { known: RwLock::default(), own: RwLock::default(), fallback }
+        Self {
+            known: RwLock::default(),
+            ended: RwLock::default(),
+            own: RwLock::default(),
+            fallback,
+        }
     }
 
     pub(crate) fn insert(&self, place: Place, peer: StdPeer) {
+        self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(place, peer);
     }
 
-    pub(crate) fn remove(&self, place: Place) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
+    /// Ends a name: who bore it, and whether that was its last. `None` when nobody did.
+    pub(crate) fn end(
+        &self,
+        py: Python<'_>,
+        session: &Session,
+        place: Place,
+        ip: &str,
+    ) -> PyResult<Option<(StdPeer, bool)>> {
+        let named = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        let peer = match named {
+            Some(peer) => peer,
+            None => match self.guess(py, session, place, ip)? {
+                Some(peer) => peer,
+                None => return Ok(None),
+            },
+        };
+        self.ended.write().unwrap_or_else(PoisonError::into_inner).insert(place);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let is_last = known.values().all(|other| other.rank() != peer.rank());
+        Ok(Some((peer, is_last)))
     }
 
     /// One more address of this process.
@@ -111,9 +138,9 @@ impl Places {
         &self,
         py: Python<'_>,
         session: impl FnOnce() -> PyResult<Arc<Session>>,
-        (ip, port, conn): (&str, u16, u8),
+        place: Place,
+        ip: &str,
     ) -> PyResult<StdPeer> {
-        let place = Place::of(py, ip, port, conn)?;
         let found = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
         match found {
             Some(peer) if peer.is_connected() => Ok(peer),
@@ -148,6 +175,31 @@ impl Places {
         place: Place,
         ip: &str,
     ) -> PyResult<StdPeer> {
+        if let Some(peer) = self.guess(py, session, place, ip)? {
+            return Ok(peer);
+        }
+        Err(refuse(
+            py,
+            ErrorKind::NotFound,
+            format!(
+                "no peer at {ip}:{} over {}: call connect() with that address, port and conn, or wait until it has \
+                 connected (check_conn)",
+                place.port,
+                conn_of(py, place.conn)?
+            ),
+        ))
+    }
+
+    fn guess(
+        &self,
+        py: Python<'_>,
+        session: &Session,
+        place: Place,
+        ip: &str,
+    ) -> PyResult<Option<StdPeer>> {
+        if self.ended.read().unwrap_or_else(PoisonError::into_inner).contains(&place) {
+            return Ok(None);
+        }
         let wanted = conn_of(py, place.conn)?;
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner).contains(&place.ip);
         let is_here = own || place.ip.is_loopback();
@@ -166,16 +218,8 @@ impl Places {
             all = look();
         }
         match all.as_slice() {
-            [peer] => Ok(peer.clone()),
-            [] => Err(refuse(
-                py,
-                ErrorKind::NotFound,
-                format!(
-                    "no peer at {ip}:{} over {wanted}: call connect() with that address, port and conn, or wait until \
-                     it has connected (check_conn)",
-                    place.port
-                ),
-            )),
+            [peer] => Ok(Some(peer.clone())),
+            [] => Ok(None),
             several => {
                 let ranks: Vec<String> = several.iter().map(|p| p.rank().to_string()).collect();
                 Err(refuse(

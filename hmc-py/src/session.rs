@@ -1,105 +1,55 @@
 //! A session of one process: its buffer, its doors, its peers, and what the seeds call them.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
+use std::time::Instant;
 
-use hmc_std::{
-    Address, Communicator, ConnBuffer, Copy, Direction, Error, ErrorKind, Message, Peer as StdPeer,
-    Prepared, Session, Want,
-};
+use hmc_std::{ConnBuffer, Direction, ErrorKind, Message, Peer as StdPeer, Session, Want};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyInt};
 
+use crate::args::{Conn, Count, Name, Port};
 use crate::begun::Begun;
-use crate::data::{Registered, Sweep};
 use crate::errors::{OrRaise, refuse};
 use crate::group::RawGroup;
+use crate::life::Life;
+use crate::names::{Names, int_of, tag_of};
 use crate::peer::Peer;
 use crate::places::{Place, Places, conn_of};
 use crate::region::Region;
+use crate::remote::{address_of, copy};
+use crate::settings::Who;
 use crate::time::Waits;
 use crate::{data, settings, told};
-
-/// Where a session is in its life.
-enum Life {
-    /// Its buffer is there; nobody can reach it.
-    Prepared,
-    Live(Arc<Session>),
-    Closed,
-}
 
 /// The native half of ``hmc.Session``.
 #[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
 pub(crate) struct Core {
-    prepared: Mutex<Option<Prepared>>,
-    life: RwLock<Life>,
-    buffer: ConnBuffer,
+    life: Life,
     places: Places,
+    names: Names,
     begun: Begun,
-    waits: Waits,
+    pub(crate) waits: Waits,
     /// Whether the buffer is UCX's own.
     ucx: bool,
 }
 
-/// Copies of at most so many bytes are over before another thread could have the interpreter.
-const SHORT: u64 = 4 << 10;
-
-fn transfer(
-    py: Python<'_>,
-    waits: Waits,
-    peer: &StdPeer,
-    direction: Direction,
-    copy: Copy,
-    timeout: Option<f64>,
-) -> PyResult<()> {
-    if copy.len <= SHORT && peer.transfer_now(direction, copy).or_raise(py)? {
-        return Ok(());
-    }
-    let timeout = waits.cxx(py, timeout)?;
-    py.detach(|| peer.transfer_within(direction, copy, timeout)).or_raise(py)
-}
-
-fn address_of(py: Python<'_>, text: &str) -> PyResult<Address> {
-    py.detach(|| text.parse::<Address>()).or_raise(py)
-}
-
 impl Core {
-    pub(crate) fn buffer(&self) -> &ConnBuffer {
-        &self.buffer
+    /// The session's buffer, waiting until it is there.
+    pub(crate) fn buffer(&self, py: Python<'_>) -> PyResult<ConnBuffer> {
+        let made = self.life.buffer_now();
+        made.unwrap_or_else(|| py.detach(|| self.life.buffer())).or_raise(py)
     }
 
-    fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
-        drop(Sweep);
-        let (kind, what) = match &*self.life.read().unwrap_or_else(PoisonError::into_inner) {
-            Life::Live(session) => return Ok(Arc::clone(session)),
-            Life::Prepared => (
-                ErrorKind::NotFound,
-                "this session has no peers yet: call init_server() or connect() first",
-            ),
-            Life::Closed => (ErrorKind::Closed, "this session was closed"),
-        };
-        // Without the lock: raising runs Python, which may let a thread run that wants it.
-        Err(refuse(py, kind, what))
+    pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
+        self.life.session(py)
     }
 
-    /// A region over an object's bytes, for spans of it.
-    pub(crate) fn region_for(
-        &self,
-        py: Python<'_>,
-        obj: &Bound<'_, PyAny>,
-        writes: bool,
-    ) -> PyResult<hmc_std::Region> {
-        let bytes = if writes { data::target(obj)? } else { data::source(obj)? };
-        self.live(py)?.register(Registered::from(bytes)).or_raise(py)
-    }
-
-    /// An object's bytes as memory that is addressed by offset.
-    pub(crate) fn share(&self, py: Python<'_>, bytes: data::Bytes) -> PyResult<ConnBuffer> {
-        let session = self.live(py)?;
-        session
-            .register(Registered::from(bytes))
-            .and_then(|region| session.share(region))
-            .or_raise(py)
+    /// The peer of a place, and the place.
+    #[inline]
+    fn at(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<(StdPeer, Place)> {
+        let place = Place::of(py, ip, port, conn)?;
+        Ok((self.places.at(py, || self.live(py), place, ip)?, place))
     }
 
     fn wrap(slf: &Bound<'_, Self>, peer: StdPeer) -> PyResult<Py<Peer>> {
@@ -119,13 +69,11 @@ impl Core {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (builder, wanted) = settings::builder(py, buffer_size, num_chs, settings)?;
-        let prepared = py.detach(|| builder.prepare()).or_raise(py)?;
-        let buffer = prepared.buffer().clone();
+        let life = py.detach(|| Life::begin(builder, buffer_size, wanted.ucx)).or_raise(py)?;
         Ok(Self {
-            prepared: Mutex::new(Some(prepared)),
-            life: RwLock::new(Life::Prepared),
-            buffer,
+            life,
             places: Places::new(wanted.fallback),
+            names: Names::new(),
             begun: Begun::new(),
             waits: wanted.waits,
             ucx: wanted.ucx,
@@ -134,24 +82,24 @@ impl Core {
 
     /// The session's own buffer.
     #[getter]
-    fn region(&self) -> Region {
-        Region::new(self.buffer.clone(), None, false)
+    fn region(&self, py: Python<'_>) -> PyResult<Region> {
+        Ok(Region::new(self.buffer(py)?, None, false))
     }
 
-    /// Whether it has a rank and a thread.
     /// Seconds that calls take at most that are given none: those of this package's own, and those of the C++ HMC.
     #[getter]
     fn _waits(&self) -> (f64, f64) {
         self.waits.seconds()
     }
 
+    /// Whether it has a rank and a thread.
     #[getter]
     fn _is_live(&self) -> bool {
-        matches!(&*self.life.read().unwrap_or_else(PoisonError::into_inner), Life::Live(_))
+        self.life.is_live()
     }
 
     /// Starts it: from here on it has a rank. Doors are opened before anybody can be met.
-    #[pyo3(signature = (rank, *, tcp = None, uds = None, insecure = false, ucx = false, num_chs = 1))]
+    #[pyo3(signature = (rank, *, tcp = None, uds = None, ucx = false, num_chs = 1, **who))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn _start(
         &self,
@@ -159,48 +107,38 @@ impl Core {
         rank: u32,
         tcp: Option<&str>,
         uds: Option<&str>,
-        insecure: bool,
         ucx: bool,
         num_chs: u32,
+        who: Option<Who>,
     ) -> PyResult<()> {
         let started = py.detach(|| {
-            let mut place = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-            let prepared = place
-                .as_mut()
-                .ok_or_else(|| Error::new(ErrorKind::Closed, "this session was closed"))?;
-            prepared.set_rank(rank);
-            prepared.clear_doors();
-            if let Some(addr) = tcp {
-                prepared.listen_tcp(addr);
-            }
-            if let Some(dir) = uds {
-                prepared.listen_uds(dir);
-            }
-            if insecure {
-                prepared.allow_insecure();
-            }
-            prepared.use_ucx(ucx || self.ucx);
-            prepared.set_num_channels(num_chs);
-            let session = Arc::new(prepared.start()?);
-            let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
-            if matches!(*life, Life::Closed) {
-                // Meanwhile. Nobody has seen it.
-                drop(life);
-                return Err(Error::new(ErrorKind::Closed, "this session was closed"));
-            }
-            *life = Life::Live(session);
-            Ok(())
+            self.life.start(|prepared| {
+                prepared.set_rank(rank);
+                prepared.clear_doors();
+                if let Some(addr) = tcp {
+                    prepared.listen_tcp(addr);
+                }
+                if let Some(dir) = uds {
+                    prepared.listen_uds(dir);
+                }
+                if let Some(who) = &who {
+                    who.tell(prepared);
+                }
+                prepared.use_ucx(ucx || self.ucx);
+                prepared.set_num_channels(num_chs);
+            })
         });
         started.or_raise(py)
     }
 
     /// Gives the rank back, so that another can be tried. Only while there are no peers.
     fn _unstart(&self, py: Python<'_>) {
-        let life = std::mem::replace(
-            &mut *self.life.write().unwrap_or_else(PoisonError::into_inner),
-            Life::Prepared,
-        );
-        py.detach(|| drop(life));
+        py.detach(|| self.life.unstart());
+    }
+
+    #[getter]
+    fn _job(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.live(py)?.job())
     }
 
     /// This process's rank.
@@ -263,6 +201,36 @@ impl Core {
         Self::wrap(slf, peer.or_raise(py)?)
     }
 
+    /// Connects to whoever listens there, and calls it ``name`` where tags are sent and received; with ``upstream``, to a
+    /// node of the C++ HMC, for tags and small messages.
+    #[pyo3(signature = (name, address, conn, timeout = None, *, upstream = false))]
+    fn _connect_named(
+        slf: &Bound<'_, Self>,
+        name: Name,
+        address: &str,
+        conn: u8,
+        timeout: Option<f64>,
+        upstream: bool,
+    ) -> PyResult<Py<Peer>> {
+        let (py, this) = (slf.py(), slf.get());
+        let session = this.live(py)?;
+        let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
+        let timeout = slf.get().waits.own(py, timeout)?;
+        let peer = py.detach(|| match upstream {
+            true => session.connect_upstream(name.0, &address),
+            false => session.connect_named(name.0, &address, conn, timeout),
+        });
+        let peer = peer.or_raise(py)?;
+        this.names.insert(name.0, &peer);
+        Self::wrap(slf, peer)
+    }
+
+    /// The peer of a name, as far as it is known.
+    fn _named(slf: &Bound<'_, Self>, name: Name) -> PyResult<Option<Py<Peer>>> {
+        let known = slf.get().names.peer(&*slf.get().live(slf.py())?, name.0).ok();
+        known.map(|peer| Self::wrap(slf, peer)).transpose()
+    }
+
     /// This session as a peer of itself.
     fn _loopback(slf: &Bound<'_, Self>) -> PyResult<Py<Peer>> {
         let peer = slf.get().live(slf.py())?.loopback();
@@ -270,7 +238,7 @@ impl Core {
     }
 
     /// From here on a peer is known by that place, too.
-    fn _know(&self, py: Python<'_>, ip: &str, port: u16, conn: u8, peer: &Peer) -> PyResult<()> {
+    fn _know(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn, peer: &Peer) -> PyResult<()> {
         self.places.insert(Place::of(py, ip, port, conn)?, peer.inner.clone());
         Ok(())
     }
@@ -280,15 +248,34 @@ impl Core {
         self.places.add_own(py, ip)
     }
 
-    fn _forget(&self, py: Python<'_>, ip: &str, port: u16, conn: u8) -> PyResult<()> {
-        self.places.remove(Place::of(py, ip, port, conn)?);
-        Ok(())
+    /// Ends one name of a peer and the transfers that were begun by it; with the last name, the link. Whoever is unknown has
+    /// none.
+    #[pyo3(signature = (ip, port, conn, timeout = None))]
+    fn _end_place(
+        &self,
+        py: Python<'_>,
+        ip: &str,
+        port: Port,
+        conn: Conn,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let session = self.live(py)?;
+        let (place, timeout) = (Place::of(py, ip, port, conn)?, self.waits.own(py, timeout)?);
+        let Some((peer, is_last)) = self.places.end(py, &session, place, ip)? else {
+            return Ok(());
+        };
+        py.detach(|| {
+            let until = Instant::now().checked_add(timeout);
+            let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
+            self.begun.end(&session, place, left())?;
+            if is_last { peer.disconnect(left()) } else { Ok(()) }
+        })
+        .or_raise(py)
     }
 
     /// The peer of a place of the seeds.
-    fn _at(slf: &Bound<'_, Self>, ip: &str, port: u16, conn: u8) -> PyResult<Py<Peer>> {
-        let this = slf.get();
-        let peer = this.places.at(slf.py(), || this.live(slf.py()), (ip, port, conn))?;
+    fn _at(slf: &Bound<'_, Self>, ip: &str, port: Port, conn: Conn) -> PyResult<Py<Peer>> {
+        let (peer, _) = slf.get().at(slf.py(), ip, port, conn)?;
         Self::wrap(slf, peer)
     }
 
@@ -335,7 +322,8 @@ impl Core {
     #[pyo3(signature = (ranks))]
     fn _group(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<RawGroup> {
         let session = self.live(py)?;
-        Ok(RawGroup::new(py.detach(|| session.group(&ranks)).or_raise(py)?, self.waits))
+        let group = py.detach(|| session.group(&ranks)).or_raise(py)?;
+        Ok(RawGroup::new(group, self.waits))
     }
 
     /// Registers an array's memory in place: no byte is copied. It must be C-contiguous; a read-only one can be a source
@@ -357,77 +345,87 @@ impl Core {
 
     /// Copies ``nbytes`` bytes from ``local_off`` of our buffer to ``remote_off`` of the buffer of the peer at ``(ip, port)``,
     /// and returns when the peer can read them.
-    #[pyo3(signature = (ip, port, local_off = 0, remote_off = 0, nbytes = 0, conn = 0, timeout = None))]
+    #[pyo3(
+        signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0), timeout = None),
+        text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0, timeout=None)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
     fn put_remote(
         &self,
         py: Python<'_>,
         ip: &str,
-        port: u16,
-        local_off: u64,
-        remote_off: u64,
-        nbytes: u64,
-        conn: u8,
+        port: Port,
+        local_off: Count,
+        remote_off: Count,
+        nbytes: Count,
+        conn: Conn,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
-        let copy = Copy { local_offset: local_off, remote_offset: remote_off, len: nbytes };
-        transfer(py, self.waits, &peer, Direction::Put, copy, timeout)
+        let (peer, _) = self.at(py, ip, port, conn)?;
+        self.move_now(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)), timeout)
     }
 
     /// Copies ``nbytes`` bytes from ``remote_off`` of the peer's buffer to ``local_off`` of ours.
-    #[pyo3(signature = (ip, port, local_off = 0, remote_off = 0, nbytes = 0, conn = 0, timeout = None))]
+    #[pyo3(
+        signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0), timeout = None),
+        text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0, timeout=None)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
     fn get_remote(
         &self,
         py: Python<'_>,
         ip: &str,
-        port: u16,
-        local_off: u64,
-        remote_off: u64,
-        nbytes: u64,
-        conn: u8,
+        port: Port,
+        local_off: Count,
+        remote_off: Count,
+        nbytes: Count,
+        conn: Conn,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
-        let copy = Copy { local_offset: local_off, remote_offset: remote_off, len: nbytes };
-        transfer(py, self.waits, &peer, Direction::Get, copy, timeout)
+        let (peer, _) = self.at(py, ip, port, conn)?;
+        self.move_now(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)), timeout)
     }
 
     /// Begins a put and returns its number, for ``wait``.
-    #[pyo3(signature = (ip, port, local_off = 0, remote_off = 0, nbytes = 0, conn = 0))]
+    #[pyo3(
+        signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0)),
+        text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
     fn put_nb(
         &self,
         py: Python<'_>,
         ip: &str,
-        port: u16,
-        local_off: u64,
-        remote_off: u64,
-        nbytes: u64,
-        conn: u8,
+        port: Port,
+        local_off: Count,
+        remote_off: Count,
+        nbytes: Count,
+        conn: Conn,
     ) -> PyResult<u64> {
-        let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
-        let op = py.detach(|| peer.put_nb(local_off, remote_off, nbytes)).or_raise(py)?;
-        Ok(self.begun.number(op))
+        let (peer, place) = self.at(py, ip, port, conn)?;
+        let op = self.begin(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)))?;
+        Ok(self.begun.number(op, place))
     }
 
     /// Begins a get and returns its number, for ``wait``.
-    #[pyo3(signature = (ip, port, local_off = 0, remote_off = 0, nbytes = 0, conn = 0))]
+    #[pyo3(
+        signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0)),
+        text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
     fn get_nb(
         &self,
         py: Python<'_>,
         ip: &str,
-        port: u16,
-        local_off: u64,
-        remote_off: u64,
-        nbytes: u64,
-        conn: u8,
+        port: Port,
+        local_off: Count,
+        remote_off: Count,
+        nbytes: Count,
+        conn: Conn,
     ) -> PyResult<u64> {
-        let peer = self.places.at(py, || self.live(py), (ip, port, conn))?;
-        let op = py.detach(|| peer.get_nb(local_off, remote_off, nbytes)).or_raise(py)?;
-        Ok(self.begun.number(op))
+        let (peer, place) = self.at(py, ip, port, conn)?;
+        let op = self.begin(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)))?;
+        Ok(self.begun.number(op, place))
     }
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
@@ -437,29 +435,47 @@ impl Core {
         py.detach(|| self.begun.wait(&session, &numbers, timeout)).or_raise(py)
     }
 
-    /// Sends a tag to a rank.
-    #[pyo3(signature = (peer, tag, timeout = None))]
+    /// Sends a tag to a peer by its name or rank; with ``int``, a 32-bit number.
+    #[pyo3(signature = (peer, tag, timeout = None, *, int = false))]
     fn _ctrl_send(
         &self,
         py: Python<'_>,
-        peer: u32,
-        tag: u64,
+        peer: Name,
+        tag: &Bound<'_, PyAny>,
         timeout: Option<f64>,
+        int: bool,
     ) -> PyResult<()> {
         let session = self.live(py)?;
         let timeout = self.waits.cxx(py, timeout)?;
-        py.detach(|| session.peer(peer)?.send_tag_within(tag, timeout)).or_raise(py)
+        let n: Option<i32> = int.then(|| tag.extract()).transpose()?;
+        let tag: u64 = if int { 0 } else { tag.extract::<Count>()?.0 };
+        py.detach(|| {
+            let peer = self.names.peer(&session, peer.0)?;
+            n.map_or_else(|| peer.send_tag_within(tag, timeout), |n| peer.send_int(n))
+        })
+        .or_raise(py)
     }
 
-    /// Receives the oldest tag of a rank, waiting for the rank to appear if need be.
-    #[pyo3(signature = (peer, timeout = None))]
-    fn _ctrl_recv(&self, py: Python<'_>, peer: u32, timeout: Option<f64>) -> PyResult<u64> {
+    /// Receives the oldest tag of a peer by its name or rank, waiting for it to appear if need be; with ``int``, the oldest
+    /// 32-bit number.
+    #[pyo3(signature = (peer, timeout = None, *, int = false))]
+    fn _ctrl_recv<'py>(
+        &self,
+        py: Python<'py>,
+        peer: Name,
+        timeout: Option<f64>,
+        int: bool,
+    ) -> PyResult<Bound<'py, PyInt>> {
         let session = self.live(py)?;
-        let timeout = self.waits.own(py, timeout)?;
-        match py.detach(|| session.control().recv(peer, Want::Tag, timeout)).or_raise(py)? {
-            Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
-            _ => Err(refuse(py, ErrorKind::Protocol, "not a tag")),
-        }
+        let appears = self.waits.own(py, timeout)?;
+        let timeout = self.waits.cxx(py, timeout)?;
+        let want = if int { Want::Int } else { Want::Tag };
+        let times = (appears, timeout);
+        let got = py.detach(|| self.names.recv(&session, peer.0, want, times)).or_raise(py)?;
+        Ok(match int {
+            true => int_of(got).or_raise(py)?.into_pyobject(py)?,
+            false => tag_of(got).or_raise(py)?.into_pyobject(py)?,
+        })
     }
 
     /// Counters of the session and its peers, as dicts.
@@ -470,21 +486,12 @@ impl Core {
     /// Ends the session in order: waits for what was begun, says goodbye, closes. Its buffer stays readable.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.life.check_process().or_raise(py)?;
         let timeout = self.waits.closing(py, timeout)?;
-        let life = std::mem::replace(
-            &mut *self.life.write().unwrap_or_else(PoisonError::into_inner),
-            Life::Closed,
-        );
         py.detach(|| {
             self.places.clear();
-            let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let ended = match life {
-                // Calls of other threads end with their links.
-                Life::Live(session) => Communicator::shutdown(&session, timeout),
-                Life::Prepared | Life::Closed => Ok(()),
-            };
-            drop(prepared);
-            ended
+            self.names.clear();
+            self.life.close(timeout)
         })
         .or_raise(py)
     }

@@ -1,9 +1,9 @@
 //! What a session is told at its start: keywords of Python as settings of a builder.
 
 use hmc_std::config::Environment;
-use hmc_std::{ErrorKind, Session, SessionBuilder};
+use hmc_std::{ErrorKind, Prepared, Session, SessionBuilder};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
 use crate::errors::{interrupted, refuse};
 use crate::time::{self, Waits};
@@ -16,6 +16,79 @@ pub(crate) struct Wanted {
     pub(crate) fallback: bool,
     /// How long calls wait.
     pub(crate) waits: Waits,
+}
+
+/// The number of a job that is named by a number or a text.
+pub(crate) fn job_of(job: &Bound<'_, PyAny>) -> PyResult<u64> {
+    match job.cast::<PyString>() {
+        Ok(text) => Ok(hmc_std::config::job_of(text.extract()?)),
+        Err(_) => job.extract(),
+    }
+}
+
+/// To whom a session belongs, and who may connect; keywords of its start.
+pub(crate) struct Who {
+    job: Option<u64>,
+    secret_file: Option<std::path::PathBuf>,
+    insecure_loopback: bool,
+    insecure: bool,
+    /// Peers may have this session's own rank.
+    namesakes: bool,
+    /// Nodes of the C++ HMC may connect.
+    upstream: bool,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Who {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let mut this = Self {
+            job: None,
+            secret_file: None,
+            insecure_loopback: false,
+            insecure: false,
+            namesakes: false,
+            upstream: false,
+        };
+        for (key, value) in given.cast::<PyDict>()?.iter() {
+            match key.extract::<&str>()? {
+                "job" => this.job = Some(value.extract()?),
+                "secret_file" => this.secret_file = Some(value.extract()?),
+                "insecure_loopback" => this.insecure_loopback = value.is_truthy()?,
+                "insecure" => this.insecure = value.is_truthy()?,
+                "namesakes" => this.namesakes = value.is_truthy()?,
+                "upstream" => this.upstream = value.is_truthy()?,
+                other => {
+                    let what = format!("no keyword of a start is named `{other}`");
+                    return Err(refuse(given.py(), ErrorKind::InvalidConfig, what));
+                }
+            }
+        }
+        Ok(this)
+    }
+}
+
+impl Who {
+    pub(crate) fn tell(&self, prepared: &mut Prepared) {
+        if let Some(job) = self.job {
+            prepared.set_job(job);
+        }
+        if let Some(file) = &self.secret_file {
+            prepared.secret_file(file);
+        }
+        if self.insecure_loopback {
+            prepared.insecure_loopback();
+        }
+        if self.insecure {
+            prepared.allow_insecure();
+        }
+        if self.namesakes {
+            prepared.private_ranks();
+        }
+        if self.upstream {
+            prepared.accept_upstream();
+        }
+    }
 }
 
 /// The builder of a session of which nobody knows the rank yet.
@@ -47,7 +120,9 @@ pub(crate) fn builder(
                 builder
             }
             "prefix" => builder.ucx_prefix(value.extract::<std::path::PathBuf>()?),
-            "job" => builder.job(value.extract()?),
+            "job" => builder.job(job_of(&value)?),
+            "secret_file" => builder.secret_file(value.extract::<std::path::PathBuf>()?),
+            "insecure_loopback" if value.is_truthy()? => builder.insecure_loopback(),
             "slots" => builder.slots(value.extract()?),
             "windows" => builder.windows(value.extract()?),
             "redial" => builder.redial(value.extract()?),
@@ -56,7 +131,8 @@ pub(crate) fn builder(
                 ucx = true;
                 builder.ucx()
             }
-            "accept_upstream" | "ucx" => builder,
+            "lazy" if value.extract()? => builder.lazy(),
+            "accept_upstream" | "ucx" | "lazy" | "insecure_loopback" => builder,
             other => {
                 let what = format!("no setting of a session is named `{other}`");
                 return Err(refuse(py, ErrorKind::InvalidConfig, what));

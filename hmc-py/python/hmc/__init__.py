@@ -21,8 +21,9 @@ docs/python.md.
 
 Objects with bytes, wherever one is asked for: bytes, bytearray, memoryview, NumPy arrays of any dtype without Python objects,
 torch CPU tensors, and whatever has the buffer protocol or DLPack (host memory). A source with gaps is packed in C order;
-destinations and registered memory must be C-contiguous; a read-only destination is refused. Device memory raises
-:class:`Unavailable` in this version. Arguments of a call must be left alone until it returns, those of an operation until it
+destinations and registered memory must be C-contiguous; a read-only destination is refused. Tensors that are negated or
+conjugated when they are read are resolved as sources; sparse, quantized, nested and wrapping ones are refused, as are masked
+arrays. Device memory raises :class:`Unavailable` in this version. Arguments of a call must be left alone until it returns, those of an operation until it
 has ended.
 
 All sizes and offsets are in bytes, all times in seconds. Everything may be called from any thread.
@@ -36,21 +37,38 @@ from ._hmc import Remote as RemoteWindow
 from ._hmc import Window, held
 from .buffer import ConnBuffer, IOBuffer
 from .collective import Group, GroupMember, alltoall, init_group
-from .communicator import Buffer, Communicator, CtrlLink, Memory, memory_supported, memory_type_from_torch_tensor
+from .communicator import Communicator, CtrlLink
 from .enums import ConnType, CtrlTransport, MemoryType, Status, status_t
 from .errors import (
-    Busy, Cancelled, Closed, DeadlineExceeded, Forked, HMCError, HMCStatusError, InvalidArgument, IoError, NoCredentials,
+    Busy, Cancelled, Closed, DeadlineExceeded, Forked, HMCError, HMCStatusError, InvalidArgument, InvalidNumber, IoError, NoCredentials,
     NotFound, OutOfMemory, OutOfRange, PeerDead, Refused, Revoked, SystemLimit, Unavailable,
 )
+from . import hmc as hmc
+from . import hmc as _core  # its name there
+from .hostmemory import Buffer, Memory, memory_supported, memory_type_from_torch_tensor
 from .session import Session, create_session
 from .tensors import P2POp, TensorOp
 
 __all__ = [
     "Batch", "Buffer", "Busy", "Cancelled", "Closed", "Communicator", "ConnBuffer", "ConnType", "CtrlLink", "CtrlTransport",
-    "DeadlineExceeded", "Forked", "Group", "GroupMember", "HMCError", "HMCStatusError", "IOBuffer", "InvalidArgument", "IoError", "Memory",
+    "DeadlineExceeded", "Forked", "Group", "GroupMember", "HMCError", "HMCStatusError", "IOBuffer", "InvalidArgument", "InvalidNumber",
+    "IoError", "Memory",
     "MemoryType", "NoCredentials", "NotFound", "Op", "OutOfMemory", "OutOfRange", "P2POp", "Peer", "PeerDead", "Refused",
     "Region", "RemoteWindow", "Revoked", "Session", "Status", "SystemLimit", "TensorOp", "Unavailable", "Window",
     "alltoall", "create_session", "held", "init_group", "memory_supported", "memory_type_from_torch_tensor", "status_t",
 ]
 
 __version__ = "0.1.0"
+
+#: What the C++ HMC's package has by its imports, and names of types: found when they are asked for.
+_ELSEWHERE = {"Any": "typing", "IntEnum": "enum", "Literal": "typing", "Optional": "typing", "dataclass": "dataclasses",
+              "DeviceHint": "hmc.typing"}
+
+
+def __getattr__(name: str) -> object:
+    module = _ELSEWHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(module), name)

@@ -12,9 +12,11 @@ import math
 import os
 import sys
 import time
-from collections import namedtuple
+from dataclasses import asdict, dataclass
 
 from . import doors
+from .args import integer
+from .args import port as _port
 from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
 from .errors import DeadlineExceeded, Refused, Unavailable
@@ -26,31 +28,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
-    from typing import Any, Literal, NamedTuple, TypedDict, overload
+    from typing import Any, Literal, Self, TypedDict, overload
 
     from ._hmc import RawGroup
     from .session import Session
     from .typing import A, ArrayLike, Exchange, Reduction, StrPath
 
-    class _Member(NamedTuple):
-        rank: int
-        world: int
-        ip: str
-        port_ucx: int
-        port_rdma: int
-        port_ctrl: int
-        mem_type: int
-        device_id: int
-        buffer_size: int
-
     class _Table(TypedDict):
-        """What members tell each other. ``member`` is a :class:`GroupMember`; of others, the list that JSON makes of it."""
+        """What members tell each other: ``session`` is the rank of the member's, ``port`` where it listens."""
 
         group: str
-        place: int
-        member: Any
-else:
-    _Member = namedtuple("GroupMember", "rank world ip port_ucx port_rdma port_ctrl mem_type device_id buffer_size")
+        session: int
+        port: int
+        member: dict[str, Any]
 
 __all__ = ["Group", "GroupMember", "alltoall", "init_group"]
 
@@ -58,10 +48,38 @@ __all__ = ["Group", "GroupMember", "alltoall", "init_group"]
 _LOOK_EVERY = 0.02
 
 
-class GroupMember(_Member):
-    """What the others know of a member: numbers, and its address as a text. ``rank`` is its session's."""
+@dataclass(frozen=True)
+class GroupMember:
+    """What the others know of a member: numbers, and its address as a text. ``rank`` is its place in the group."""
 
-    __slots__ = ()
+    rank: int
+    world: int
+    ip: str
+    port_ucx: int
+    port_rdma: int
+    port_ctrl: int
+    mem_type: int
+    device_id: int
+    buffer_size: int
+
+    @property
+    def memory_type(self) -> MemoryType:
+        """``mem_type`` by its name."""
+        return MemoryType(int(self.mem_type))
+
+    def port_for(self, conn: ConnType) -> int:
+        """The data port by which it is addressed over a transport."""
+        return int(self.port_ucx if int(conn) == ConnType.UCX else self.port_rdma)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields by their names, for messages between members."""
+        return {**asdict(self), "mem_type": int(self.mem_type)}
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> Self:
+        """A member of such fields; numbers may be texts."""
+        numbers = {name: int(d[name]) for name in cls.__dataclass_fields__ if name != "ip"}
+        return cls(ip=str(d["ip"]), **numbers)
 
 
 class Group:
@@ -81,43 +99,67 @@ class Group:
     (array([1.5, 2.5]), 0, 1)
     """
 
-    def __init__(self, session: Session, members: Iterable[GroupMember], raw: RawGroup) -> None:
+    def __init__(self, *, session: Session, members: Iterable[GroupMember], rank: int, group_id: str = "default") -> None:
         self.session = session
-        self.members = list(members)
-        self._raw = raw
-        self.ranks = raw.ranks
+        self.group_id = str(group_id)
+        self.members = sorted(members, key=lambda m: int(m.rank))
+        self.rank = integer("rank", rank)
+        self.world = len(self.members)
+        if not self.members:
+            raise _bad("empty group: give its members")
+        if self.rank >= self.world:
+            raise _bad(f"bad rank: {self.rank} (world={self.world})")
+        if [int(m.rank) for m in self.members] != list(range(self.world)):
+            raise _bad("members must be contiguous ranks 0..world-1")
+        if any(int(m.world) != self.world for m in self.members):
+            raise _bad("member.world mismatch")
+        self.me = self.members[self.rank]
+        #: Ranks of the members' sessions.
+        self.ranks = list(range(self.world))
+        self._made: RawGroup | None = None
 
     @property
-    def rank(self) -> int:
-        """This process's position, 0 to :attr:`world_size` - 1."""
-        return self._raw.position
+    def _raw(self) -> RawGroup:
+        """What moves the bytes. A group that was made by hand connects its members now."""
+        if self._made is None:
+            end = end_of(None, self.session._core._waits[0])
+            self._meet([m.port_ctrl for m in self.members], ConnType.AUTO, end)
+        return self._made  # type: ignore[return-value]  # it was made
+
+    def _meet(self, ports: list[int], conn: ConnType, end: float) -> None:
+        """Connects to the members before this one, and waits for those behind it."""
+        for place, member in enumerate(self.members):
+            if place < self.rank:
+                _dial(self.session, self.ranks[place], doors.tcp(member.ip, ports[place]), conn, end)
+            elif place > self.rank:
+                self.session.peer(self.ranks[place], left(end), alive=True)
+        self._made = self.session._core._group(self.ranks)
 
     @property
     def world_size(self) -> int:
-        """How many members."""
-        return len(self.ranks)
+        """How many members; ``world`` is the same."""
+        return self.world
 
     def __len__(self) -> int:
-        return len(self.ranks)
+        return self.world
 
     @property
-    def left(self) -> int:
-        """The position before this one, in a ring."""
-        return (self.rank - 1) % len(self)
+    def left(self) -> GroupMember:
+        """The member before this one, in a ring."""
+        return self.members[(self.rank - 1) % self.world]
 
     @property
-    def right(self) -> int:
-        """The position after this one, in a ring."""
-        return (self.rank + 1) % len(self)
+    def right(self) -> GroupMember:
+        """The member after this one, in a ring."""
+        return self.members[(self.rank + 1) % self.world]
 
     def peer(self, r: int) -> GroupMember:
         """What is known of the member at position ``r``."""
-        return self.members[r]
+        return self.members[int(r)]
 
     def port_for(self, conn: ConnType, r: int | None = None) -> int:
         """The data port of a member, this one if none is named."""
-        member = self.members[self.rank if r is None else r]
-        return member.port_ucx if ConnType(conn) == ConnType.UCX else member.port_rdma
+        return (self.me if r is None else self.members[r]).port_for(conn)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Returns when all members have called it."""
@@ -158,7 +200,8 @@ class Group:
         elements = math.prod(describe(send).shape)
         if elements % len(self):
             raise _bad(f"{elements} elements cannot be cut into {len(self)} blocks; nothing was sent")
-        self._raw.alltoall(send, recv, algo, timeout)
+        way: Any = str(algo).strip().lower()
+        self._raw.alltoall(send, recv, way, timeout)
         return recv
 
     def reduce_scatter(self, send: ArrayLike, recv: A, op: Reduction = "sum", timeout: float | None = None) -> A:
@@ -208,7 +251,7 @@ def alltoall(group: Group, send: ArrayLike, recv: A, *, algo: Exchange = "auto",
 
 
 def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0, port_rdma: int = 0, port_ctrl: int = 0,
-               group_id: str = "hmc", ctrl_tcp_port: int | None = None, ctrl_uds_dir: StrPath | None = None,
+               group_id: str = "default", ctrl_tcp_port: int | None = None, ctrl_uds_dir: StrPath | None = None,
                start_servers: bool = True, server_barrier: bool = True, rendezvous: str | None = None, rank: int | None = None,
                world_size: int | None = None, conn: ConnType | Literal["auto"] = "auto", timeout: float | None = None) -> Group:
     """Brings a group together and connects its members with each other.
@@ -231,19 +274,22 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
 
     Raises ``DeadlineExceeded`` when a member does not come, ``InvalidArgument`` for a place that cannot be.
     """
-    end = end_of(timeout)
+    end = end_of(timeout, session._core._waits[0])
     dist = _torch_distributed() if rendezvous is None else None
     folder = None
     rank, world = _place(rank, world_size, dist)
     conn = ConnType.AUTO if conn == "auto" else ConnType(conn)
     if start_servers:
-        session._serve(rank, my_ip, ctrl_tcp_port or port_ctrl, ctrl_uds_dir, ucx=conn == ConnType.UCX, required=True)
+        folder_of_sockets = doors.private(ctrl_uds_dir) if ctrl_uds_dir else doors.default_dir()
+        wanted = _port("ctrl_tcp_port", ctrl_tcp_port or 0) or _port("port_ctrl", port_ctrl)
+        session._serve(rank, my_ip, wanted, folder_of_sockets, ucx=conn == ConnType.UCX, required=True)
     listens = [a for a in session.addresses if a.startswith("tcp://")]
     if not listens:
         raise _bad("the session listens on no TCP address: give start_servers=True, or listen=")
     port = int(listens[0].rsplit(":", 1)[1])
-    me = GroupMember(session.rank, world, my_ip, port_ucx, port_rdma, port, int(MemoryType.CPU), 0, session.buf.size)
-    table: _Table = {"group": group_id, "place": rank, "member": me}
+    me = GroupMember(rank, world, str(my_ip), _port("port_ucx", port_ucx), _port("port_rdma", port_rdma),
+                     _port("port_ctrl", port_ctrl) or port, int(session.buf.mem_type), session.buf.device_id, session.buf.size)
+    table: _Table = {"group": group_id, "session": session.rank, "port": port, "member": me.to_dict()}
     if dist is not None:
         found: list[Any] = [None] * world
         dist.all_gather_object(found, table)
@@ -256,19 +302,18 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
             found = _meet_in(folder, table, world, end)
         else:
             found = _meet_at(session, where, table, rank, world, end)
-    members = [GroupMember(*t["member"]) for t in sorted(found, key=lambda t: t["place"])]
-    places = sorted(t["place"] for t in found)
+    found.sort(key=lambda t: t["member"]["rank"])
+    members = [GroupMember.from_dict(t["member"]) for t in found]
+    places = [m.rank for m in members]
     if places != list(range(world)) or any(m.world != world for m in members):
         raise _bad(f"members came with the places {places} and the sizes {sorted({m.world for m in members})}: "
                    f"each needs one of 0 to {world - 1}, and the same world_size")
-    ranks = [m.rank for m in members]
+    ranks = [t["session"] for t in found]
     if len(set(ranks)) != world:
         raise _bad(f"members have the ranks {ranks}: each needs one of its own")
-    for member in members[:rank]:
-        _dial(session, member.rank, doors.tcp(member.ip, member.port_ctrl), conn, end)
-    for member in members[rank + 1:]:
-        session.peer(member.rank, left(end), alive=True)
-    group = Group(session, members, session._core._group(ranks))
+    group = Group(session=session, members=members, rank=rank, group_id=group_id)
+    group.ranks = ranks
+    group._meet([t["port"] for t in found], conn, end)
     if folder is not None and world > 1:
         # All have read all files, and nobody goes before all are gone: the folder can serve again.
         group.barrier(left(end))
@@ -330,7 +375,7 @@ def _meet_in(folder: str, table: _Table, world: int, end: float) -> list[_Table]
 
     os.makedirs(folder, exist_ok=True)
     name = functools.partial(_file, folder, table["group"])
-    own = name(table["place"])
+    own = name(table["member"]["rank"])
     with open(own + ".new", "w") as f:
         json.dump(table, f)
     os.replace(own + ".new", own)
@@ -387,9 +432,10 @@ def _table(text: bytes, own: _Table) -> _Table:
 
     try:
         table: _Table = json.loads(text)
-        group, _, member = table["group"], table["place"], table["member"]
+        group, world = table["group"], GroupMember.from_dict(table["member"]).world
+        table["session"], table["port"]
     except (ValueError, TypeError, KeyError):
         raise _bad("a message came that is no member's: nothing else may be sent to rank 0 while a group meets there") from None
-    if group != own["group"] or member[1] != own["member"].world:
-        raise _bad(f"a member of group {group!r} of {member[1]} came to group {own['group']!r} of {own['member'].world}")
+    if group != own["group"] or world != own["member"]["world"]:
+        raise _bad(f"a member of group {group!r} of {world} came to group {own['group']!r} of {own['member']['world']}")
     return table

@@ -1,4 +1,4 @@
-"""The C++ HMC's binding: ``Communicator``, ``CtrlLink``, ``Memory``, ``Buffer``, with its names, which answer with ``status_t``.
+"""The C++ HMC's binding: ``Communicator`` and ``CtrlLink`` with its names, which answer with ``status_t``.
 
 :class:`hmc.Session` raises exceptions that say more, and does everything that these do.
 """
@@ -9,16 +9,17 @@ import functools
 import logging
 import os
 
-from .buffer import ConnBuffer, IOBuffer, host_only
+from . import doors
+from .args import MISSING, conn_type, either, integer, port
+from .buffer import ConnBuffer, IOBuffer
 from .enums import ConnType, CtrlTransport, MemoryType, status_t
-from .errors import Busy, HMCStatusError, invalid
-from .memory import flat
+from .errors import HMCStatusError, NotFound, OutOfRange, PeerDead
 from .session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
+    from typing import Any, Protocol, Self
 
     from .typing import ArrayLike, P, StrPath
 
@@ -26,9 +27,15 @@ if TYPE_CHECKING:
         @property
         def conn_buffer(self) -> ConnBuffer: ...
 
-__all__ = ["Buffer", "Communicator", "CtrlLink", "Memory", "memory_supported", "memory_type_from_torch_tensor"]
+__all__ = ["Communicator", "CtrlLink"]
 
 log = logging.getLogger("hmc")
+
+
+def _failed(call: str, e: HMCStatusError) -> status_t:
+    log.warning("%s: %s", call, e)
+    # The C++ HMC has one status for all of these.
+    return status_t.ERROR if isinstance(e, OutOfRange) else status_t._from_core(e.status)
 
 
 def _status(method: Callable[P, object]) -> Callable[P, status_t]:
@@ -39,74 +46,185 @@ def _status(method: Callable[P, object]) -> Callable[P, status_t]:
         try:
             method(*args, **kwargs)
         except HMCStatusError as e:
-            log.warning("%s: %s", method.__name__, e)
-            return e.status
+            if isinstance(e, TypeError):
+                raise
+            return _failed(method.__name__, e)
         return status_t.SUCCESS
 
     return call
 
 
-class CtrlLink:
-    """Where a peer's control listener is: an address, or the full path of its control socket."""
+def _error(method: Callable[P, object]) -> Callable[P, status_t]:
+    """As :func:`_status`, for calls whose failures are all ERROR."""
+    answer = _status(method)
 
-    __slots__ = ("transport", "ip", "port", "uds_path")
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> status_t:
+        return status_t.SUCCESS if answer(*args, **kwargs) == status_t.SUCCESS else status_t.ERROR
+
+    return call
+
+
+class CtrlLink:
+    """Where a peer's control listener is: an address, or the full path of its control socket. With ``upstream`` it is a node of
+    the C++ HMC itself."""
+
+    __slots__ = ("transport", "ip", "port", "uds_path", "upstream")
 
     def __init__(self, transport: CtrlTransport = CtrlTransport.TCP, ip: str = "", port: int = 0,
-                 uds_path: StrPath = "") -> None:
+                 uds_path: StrPath = "", upstream: bool = False) -> None:
         self.transport = transport
         self.ip = ip
         self.port = port
         self.uds_path = uds_path
+        self.upstream = upstream
 
     def __repr__(self) -> str:
-        return f"CtrlLink({self.transport.name}, ip={self.ip!r}, port={self.port}, uds_path={self.uds_path!r})"
+        return f"CtrlLink({CtrlTransport(self.transport).name}, ip={self.ip!r}, port={self.port}, uds_path={self.uds_path!r})"
+
+    def _address(self, peer_ip: str) -> str:
+        if int(self.transport) == CtrlTransport.UDS:
+            # Its IP address is of no use there, and may be any.
+            return doors.local(doors.private(_split(self.uds_path)[0] or "/tmp"), "0.0.0.0", port("port", self.port) or None)
+        return doors.tcp(str(self.ip).strip() or peer_ip, port("port", self.port, low=1))
 
 
 class Communicator:
-    """Transfers and tags over one :class:`ConnBuffer`. Calls answer with a ``status_t`` unless they say otherwise."""
+    """Transfers and tags over one :class:`ConnBuffer`. Calls answer with a ``status_t`` unless they say otherwise.
+
+    Attributes:
+        session: the :class:`hmc.Session` that does it.
+    """
 
     CtrlTransport = CtrlTransport
+    session: Session
+    #: Peers whose tags are over although data goes on; all of them with ``None`` in it.
+    _silent: set[int | None]
 
     def __init__(self, buffer: ConnBuffer | _HasConnBuffer, num_chs: int = 1) -> None:
         buf = buffer if isinstance(buffer, (IOBuffer, ConnBuffer)) else buffer.conn_buffer
         self.session = Session(buf, num_chs)
+        self._silent = set()
 
-    @_status
+    @classmethod
+    def _of(cls, session: Session) -> Self:
+        self = cls.__new__(cls)
+        self.session, self._silent = session, set()
+        return self
+
+    # ---- control plane ----
+
+    @_error
+    def initCtrlServer(self, bind_ip: str, tcp_port: int, uds_path: StrPath = "", *, self_id: int | None = None) -> None:
+        """Listens for peers: on ``tcp_port`` unless it is 0, and on the socket that ``uds_path`` names unless it is empty."""
+        self._serve(bind_ip, port("tcp_port", tcp_port), uds_path, self_id, ucx=False)
+
+    def _serve(self, bind_ip: str, tcp_port: int, uds_path: StrPath, self_id: int | None, *, ucx: bool) -> None:
+        folder, rank = _split(uds_path)
+        if folder is None and not tcp_port:
+            return
+        self._silent.discard(None)
+        wanted = self_id if self_id is not None else rank
+        uds = None if folder is None else doors.private(folder or "/")
+        self.session._serve(wanted, str(bind_ip).strip(), tcp_port or None, uds, ucx=ucx, required=False)
+
+    @_error
+    def connectCtrl(self, peer_id: int, self_id: int, link: CtrlLink) -> None:
+        """Connects to the peer whose control listener is at ``link``, for tags."""
+        self._connect(integer("peer_id", peer_id, high=2**32 - 1), self_id, "", link, ConnType.AUTO)
+
+    def _connect(self, peer_id: int, self_id: int, peer_ip: str, link: CtrlLink, conn: ConnType) -> Any:
+        session = self.session
+        address = link._address(peer_ip)
+        with session._lock:
+            session._start_as(integer("self_id", self_id, high=2**32 - 1), [peer_ip or str(link.ip)])
+        self._silent -= {peer_id, None}
+        if link.upstream:
+            return session._core._connect_named(peer_id, address, conn, upstream=True)
+        return session._reach(peer_id, address, conn, None)
+
+    @_error
+    def closeCtrlPeer(self, peer_id: int) -> None:
+        """Ends the tags of a peer; data goes on. A peer that no data connection names is disconnected."""
+        name = integer("peer_id", peer_id, high=2**32 - 1)
+        if None not in self._silent and name not in self._silent:
+            self._silent.add(name)
+            self.session._let_go(name)
+
+    @_error
+    def closeCtrl(self) -> None:
+        """Stops listening, and ends the tags of all peers; data goes on."""
+        self.session.close_server()
+        self._silent.add(None)
+
+    def _heard(self, peer: int) -> int:
+        name = integer("peer", peer, high=2**32 - 1)
+        if None in self._silent or name in self._silent:
+            raise NotFound(status_t.NOT_FOUND, f"the control connection to {name} was closed", kind="not_found")
+        return name
+
+    @_error
+    def ctrlSend(self, peer: int = MISSING, tag: int = MISSING, *, peer_id: int = MISSING) -> None:
+        """Sends a tag to a peer."""
+        name = self._heard(either("peer", peer, "peer_id", peer_id))
+        self.session.ctrl_send(name, either("tag", tag, "tag", MISSING))
+
+    def ctrlRecv(self, peer: int = MISSING, *, peer_id: int = MISSING) -> tuple[status_t, int]:
+        """Receives the oldest tag of a peer: the status, and the tag (0 when there is none)."""
+        try:
+            return status_t.SUCCESS, self.session.ctrl_recv(self._heard(either("peer", peer, "peer_id", peer_id)))
+        except HMCStatusError as e:
+            if isinstance(e, TypeError):
+                raise
+            _failed("ctrlRecv", e)
+            return status_t.ERROR, 0
+
+    @staticmethod
+    def udsPathFor(dir: StrPath, peer_id: int) -> str:
+        """The path of a rank's control socket."""
+        rank = integer("peer_id", peer_id, high=2**32 - 1)
+        return f"{os.fspath(dir).removesuffix('/')}/hmc_ctrl_rank_{rank}.sock"
+
+    # ---- connections ----
+
+    @_error
     def initServer(self, bind_ip: str, data_port: int, ctrl_tcp_port: int, ctrl_uds_path: StrPath = "",
-                   connType: ConnType = ConnType.RDMA, self_id: int = 0) -> None:
-        """Listens for peers. ``ctrl_uds_path`` names the socket of ``udsPathFor``, which also tells the rank."""
-        ports = {"ucx_port": data_port} if connType == ConnType.UCX else {"rdma_port": data_port}
-        folder, rank = _split(ctrl_uds_path)
-        self.session.init_server(bind_ip=bind_ip, ctrl_tcp_port=ctrl_tcp_port, ctrl_uds_dir=folder,
-                                 self_id=self_id if rank is None else rank, **ports)
+                   serverType: ConnType = ConnType.RDMA, self_id: int | None = None, *, connType: ConnType = MISSING) -> None:
+        """Listens for peers. ``ctrl_uds_path`` names the socket of ``udsPathFor``, which also tells the rank. A second call for
+        another kind of server, on the same control port, finds everything there."""
+        conn_type(serverType if connType is MISSING else connType)
+        port("data_port", data_port)
+        self._serve(bind_ip, port("ctrl_tcp_port", ctrl_tcp_port), ctrl_uds_path, self_id, ucx=True)
 
-    @_status
+    @_error
     def closeServer(self) -> None:
         """Stops listening. Connections live on."""
         self.session.close_server()
 
-    @_status
-    def connectTo(self, peer_id: int, self_id: int, peer_ip: str, data_port: int, link: CtrlLink,
-                  connType: ConnType = ConnType.RDMA) -> None:
-        """Connects to a peer whose control listener is at ``link``."""
-        session = self.session
-        with session._lock:
-            session._start_as(self_id, [peer_ip])
-        if link.transport == CtrlTransport.UDS:
-            address = "uds://" + _private(_split(link.uds_path)[0])
-        else:
-            address = _tcp(link.ip or peer_ip, link.port)
-        conn = ConnType(connType)
-        session._learn(peer_ip, data_port, conn, session._reach(peer_id, address, conn, None))
+    @_error
+    def connectTo(self, peer_id: int, self_id: int, peer_ip: str, data_port: int, ctrl_link: CtrlLink = MISSING,
+                  connType: ConnType = ConnType.RDMA, *, link: CtrlLink = MISSING) -> None:
+        """Connects to a peer whose control listener is at ``ctrl_link``."""
+        there: CtrlLink = either("ctrl_link", ctrl_link, "link", link)
+        ip, conn, at = str(peer_ip).strip(), conn_type(connType), port("data_port", data_port)
+        peer = self._connect(integer("peer_id", peer_id, high=2**32 - 1), self_id, ip, there, conn)
+        self.session._learn(ip, at, conn, peer)
 
-    @_status
-    def disConnect(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> None:
-        """Ends the link to a peer."""
-        self.session.disconnect(ip, port, connType)
+    def disConnect(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> status_t:
+        """Ends one name of a peer and its transfers; with the last name, the link. SUCCESS also when there is none."""
+        try:
+            self.session.disconnect(ip, port, connType)
+        except HMCStatusError as e:
+            if isinstance(e, TypeError):
+                raise
+            _failed("disConnect", e)
+        return status_t.SUCCESS
 
     def checkConn(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> status_t:
         """SUCCESS when the peer is connected now, else NOT_FOUND."""
         return status_t.SUCCESS if self.session.check_conn(ip, port, connType) else status_t.NOT_FOUND
+
+    # ---- transfers ----
 
     @_status
     def put(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> None:
@@ -118,49 +236,55 @@ class Communicator:
         """Copies from the peer's buffer to ours."""
         self.session.get_remote(ip, port, local_off, remote_off, size, connType)
 
-    def putNB(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> int:
-        """Begins a put; gives its number for ``wait``, or raises."""
-        return self.session.put_nb(ip, port, local_off, remote_off, size, connType)
+    def putNB(self, ip: str, port: int, local_off: int, remote_off: int, size: int,
+              connType: ConnType = ConnType.RDMA) -> tuple[status_t, int]:
+        """Begins a put: the status, and the number for ``wait`` (0 when it failed)."""
+        return _begun("putNB", self.session.put_nb, ip, port, local_off, remote_off, size, connType)
 
-    def getNB(self, ip: str, port: int, local_off: int, remote_off: int, size: int, connType: ConnType = ConnType.RDMA) -> int:
-        """Begins a get; gives its number for ``wait``, or raises."""
-        return self.session.get_nb(ip, port, local_off, remote_off, size, connType)
+    def getNB(self, ip: str, port: int, local_off: int, remote_off: int, size: int,
+              connType: ConnType = ConnType.RDMA) -> tuple[status_t, int]:
+        """Begins a get: the status, and the number for ``wait`` (0 when it failed)."""
+        return _begun("getNB", self.session.get_nb, ip, port, local_off, remote_off, size, connType)
 
     @_status
-    def wait(self, wr_id: int | Iterable[int]) -> None:
+    def wait(self, wr_id: int | Iterable[int] = MISSING, *, wr_ids: Iterable[int] = MISSING) -> None:
         """Waits for a number, or for all of a list."""
-        self.session.wait(wr_id)
+        given: Any = either("wr_id", wr_id, "wr_ids", wr_ids)
+        given = _number(given)
+        self.session.wait([_number(one) for one in given] if isinstance(given, (list, tuple)) else given)
 
     @_status
-    def sendDataTo(self, ip: str, port: int, buf: ArrayLike | int, size: int, buf_type: MemoryType = MemoryType.CPU,
-                   connType: ConnType = ConnType.RDMA) -> None:
-        """Sends ``size`` bytes of an object or at an address to the peer's next ``recvDataFrom``."""
-        self.session.send_data_to(ip, port, buf, size, buf_type, connType)
+    def sendDataTo(self, ip: str, port: int, send_buf: ArrayLike | int = MISSING, buf_size: int = MISSING,
+                   buf_type: MemoryType = MemoryType.CPU, connType: ConnType = ConnType.RDMA, *,
+                   buf: ArrayLike | int = MISSING, size: int = MISSING) -> None:
+        """Sends ``buf_size`` bytes of an object or at an address to the peer's next ``recvDataFrom``."""
+        self.session.send_data_to(ip, port, either("send_buf", send_buf, "buf", buf),
+                                  either("buf_size", buf_size, "size", size), buf_type, connType)
 
     @_status
-    def recvDataFrom(self, ip: str, port: int, buf: ArrayLike | int, size: int, buf_type: MemoryType = MemoryType.CPU,
-                     flag: ArrayLike | int | None = None, connType: ConnType = ConnType.RDMA) -> None:
-        """Receives the peer's next message."""
-        self.session.recv_data_from(ip, port, buf, size, buf_type, flag, connType)
+    def recvDataFrom(self, ip: str, port: int, recv_buf: ArrayLike | int = MISSING, buf_size: int = MISSING,
+                     buf_type: MemoryType = MemoryType.CPU, flag: ArrayLike | int | None = None,
+                     connType: ConnType = ConnType.RDMA, *, buf: ArrayLike | int = MISSING, size: int = MISSING) -> None:
+        """Receives the peer's next message. ``flag``: see :meth:`hmc.Session.recv_data_from`; a number below the first page
+        (the C++ HMC's is a value that nobody sees) is none."""
+        place = None if isinstance(flag, int) and flag < 4096 else flag
+        self.session.recv_data_from(ip, port, either("recv_buf", recv_buf, "buf", buf),
+                                    either("buf_size", buf_size, "size", size), buf_type, place, connType)
 
-    @_status
-    def ctrlSend(self, peer_id: int, tag: int) -> None:
-        """Sends a tag to a rank."""
-        self.session.ctrl_send(peer_id, tag)
 
-    def ctrlRecv(self, peer_id: int) -> int:
-        """Receives the oldest tag of a rank, or raises."""
-        return self.session.ctrl_recv(peer_id)
+def _number(given: Any) -> Any:
+    """A number, also of what ``putNB`` gave."""
+    of_call = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], status_t)
+    return given[1] if of_call else given
 
-    @_status
-    def closeCtrl(self) -> None:
-        """Ends the session: this version has one plane for control and data."""
-        self.session.close()
 
-    @staticmethod
-    def udsPathFor(dir: StrPath, peer_id: int) -> str:
-        """The path of a rank's control socket."""
-        return os.path.join(dir, f"hmc_ctrl_rank_{peer_id}.sock")
+def _begun(call: str, begin: Callable[..., int], *args: Any) -> tuple[status_t, int]:
+    try:
+        return status_t.SUCCESS, begin(*args)
+    except HMCStatusError as e:
+        if isinstance(e, TypeError):
+            raise
+        return _failed(call, e), 0
 
 
 def _split(path: StrPath) -> tuple[str | None, int | None]:
@@ -170,144 +294,3 @@ def _split(path: StrPath) -> tuple[str | None, int | None]:
     folder, name = os.path.split(path)
     number = name.removeprefix("hmc_ctrl_rank_").removesuffix(".sock")
     return folder, int(number) if number.isdecimal() else None
-
-
-def _private(folder: str | None) -> str:
-    from .doors import private
-
-    return private(folder or "/tmp")
-
-
-def _tcp(ip: str, port: int) -> str:
-    from .doors import tcp
-
-    return tcp(ip, port)
-
-
-class Buffer(bytearray):
-    """Host memory that :class:`Memory` allocated: zeroed bytes, for all calls that take objects with bytes.
-
-    Attributes:
-        ptr: the address of the first byte.
-        size: how many bytes.
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.size = size
-        self.ptr = self._pinned()
-
-    def _pinned(self) -> int:
-        """From here on the bytes stay where they are; their address."""
-        import ctypes  # most programs need none
-
-        self._pin: Any = (ctypes.c_char * self.size).from_buffer(self)
-        return ctypes.addressof(self._pin)
-
-    def _free(self) -> None:
-        if self._pin is None:
-            raise invalid("this buffer was freed before")
-        self._pin = None
-        try:
-            self.clear()
-        except BufferError:
-            self._pinned()
-            raise Busy(status_t.ERROR, "the buffer is in use: a view or an operation still has it", kind="busy") from None
-
-    def __repr__(self) -> str:
-        return f"<hmc.Buffer: {self.size} bytes{'' if self._pin is not None else ', freed'}>"
-
-
-class Memory:
-    """Memory of a device, and copies between it and the host. This version has host memory only."""
-
-    def __init__(self, device_id: int = 0, mem_type: MemoryType = MemoryType.DEFAULT) -> None:
-        self.setDeviceIdAndMemoryType(device_id, mem_type)
-
-    def setDeviceIdAndMemoryType(self, device_id: int, mem_type: MemoryType = MemoryType.DEFAULT) -> status_t:
-        """Another device, another kind of memory. Raises ``Unavailable`` for what cannot be had."""
-        self._type = host_only(mem_type)
-        self._device_id = device_id
-        return status_t.SUCCESS
-
-    def createMemoryClass(self, mem_type: MemoryType) -> Memory:
-        """A :class:`Memory` of that kind on the same device."""
-        return Memory(self._device_id, mem_type)
-
-    def init(self) -> status_t:
-        """Host memory needs none."""
-        return status_t.SUCCESS
-
-    def free(self) -> status_t:
-        """Host memory needs none."""
-        return status_t.SUCCESS
-
-    def getMemoryType(self) -> MemoryType:
-        """The kind of memory."""
-        return self._type
-
-    def getInitStatus(self) -> status_t:
-        """Whether it can be used."""
-        return status_t.SUCCESS
-
-    def getDeviceId(self) -> int:
-        """The device that was asked for."""
-        return self._device_id
-
-    def allocateBuffer(self, size: int) -> Buffer:
-        """``size`` zeroed bytes."""
-        return Buffer(size)
-
-    def allocatePeerableBuffer(self, size: int) -> Buffer:
-        """As :meth:`allocateBuffer`: all host memory can be registered."""
-        return Buffer(size)
-
-    def freeBuffer(self, buf: Buffer) -> status_t:
-        """Frees a buffer: it has no bytes any more. One that something still uses raises ``Busy`` and stays."""
-        buf._free()
-        return status_t.SUCCESS
-
-    def copyHostToDevice(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
-        """Copies ``size`` bytes. Both are objects with bytes, or addresses that the caller vouches for."""
-        return _copy(dst, src, size)
-
-    def copyDeviceToHost(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
-        """As :meth:`copyHostToDevice`."""
-        return _copy(dst, src, size)
-
-    def copyDeviceToDevice(self, dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
-        """As :meth:`copyHostToDevice`."""
-        return _copy(dst, src, size)
-
-
-def _copy(dst: ArrayLike | int, src: ArrayLike | int, size: int) -> status_t:
-    import ctypes
-
-    if size < 0:
-        raise invalid(f"a copy of {size} bytes: give 0 or more")
-    if isinstance(dst, int) and isinstance(src, int):
-        ctypes.memmove(dst, src, size)
-        return status_t.SUCCESS
-    to, come_from = flat(dst, size, writable=True, what="dst"), flat(src, size, what="src")
-    to[:] = come_from
-    return status_t.SUCCESS
-
-
-def memory_supported() -> MemoryType:
-    """The kind of memory that this build has."""
-    return MemoryType.CPU
-
-
-def memory_type_from_torch_tensor(t: object, *, default: MemoryType = MemoryType.DEFAULT) -> MemoryType:
-    """Where a torch tensor lives."""
-    kind = getattr(getattr(t, "device", None), "type", None)
-    if kind == "cpu":
-        return MemoryType.CPU
-    if kind == "cuda":
-        import torch
-
-        return MemoryType.AMD_GPU if getattr(torch.version, "hip", None) else MemoryType.NVIDIA_GPU
-    named: dict[str | None, MemoryType] = {
-        "mlu": MemoryType.CAMBRICON_MLU, "musa": MemoryType.MOORE_GPU, "npu": MemoryType.HUAWEI_ASCEND_NPU,
-    }
-    return named.get(kind, default)

@@ -18,6 +18,7 @@ from .errors import HMCStatusError, Unavailable, invalid
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from .typing import StrPath
 
@@ -83,6 +84,23 @@ def private(path: StrPath) -> str:
     return os.path.join(path, f"hmc-{os.geteuid()}")
 
 
+def local(folder: str, ip: str, port: int | None) -> str:
+    """The control socket in a folder, of the process that listens at ``(ip, port)``: others have the same rank. A name is
+    taken for the address that its server would listen on; what cannot be resolved stands for any."""
+    if not port:
+        return f"uds://{folder}"
+    try:
+        host = resolved(tcp(ip, port).removeprefix("tcp://")).rpartition(":")[0]
+    except HMCStatusError:
+        host = "0.0.0.0"
+    return f"uds://{folder}#{host}:{port}"
+
+
+def meant_another(error: HMCStatusError) -> bool:
+    """Whether the process at a local socket is another than the one that was asked for, which has the same rank."""
+    return "does not listen at the address" in error.msg or "belongs to another job" in error.msg
+
+
 def warn_once(ips: Iterable[str], insecure: bool) -> bool:
     """Whether connections beyond this host are allowed. The seeds' calls allow them, and warn once in a process."""
     if insecure:
@@ -121,9 +139,10 @@ def _is_loopback(ip: str) -> bool:
         return False
 
 
-def nobody_there(error: Unavailable) -> bool:
-    """Whether it is the peer that cannot be had, whatever would move the bytes."""
-    return "cannot connect to" in error.msg
+def lacks_transport(error: Unavailable) -> bool:
+    """Whether it is the transport that cannot be had here: not where nobody listens, whatever would move the bytes, nor
+    where the peer is connected over another one."""
+    return "cannot connect to" not in error.msg and "already connected over" not in error.msg
 
 
 def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:
@@ -142,12 +161,13 @@ def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:
 
 
 def start(core: _hmc.Core, rank: int, *, tcp: str | None, uds: str | None, insecure: bool, num_chs: int, ucx: bool,
-          required: bool) -> None:
+          required: bool, upstream: bool, **who: Any) -> None:
     """Starts a session that listens. A plane that cannot be had is a warning with its reason; UCX is one only where it is not
     all that was asked for."""
     while True:
         try:
-            core._start(rank, tcp=tcp, uds=uds, insecure=insecure, ucx=ucx, num_chs=num_chs)
+            core._start(rank, tcp=tcp, uds=uds, insecure=insecure, ucx=ucx, num_chs=num_chs, namesakes=True, upstream=upstream,
+                        **who)
             return
         except Unavailable as e:
             if not ucx:

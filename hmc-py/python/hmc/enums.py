@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
 __all__ = ["status_t", "Status", "MemoryType", "ConnType", "CtrlTransport"]
 
 
@@ -16,6 +20,14 @@ class status_t(IntEnum):
     INVALID_CONFIG = 3
     TIMEOUT = 4
     NOT_FOUND = 5
+
+    @classmethod
+    def _from_core(cls, st: object) -> Self:
+        """Of whatever has that number; ERROR for a number that is none."""
+        try:
+            return cls(int(st))  # type: ignore[call-overload]  # whether it is one is asked here
+        except (TypeError, ValueError):
+            return cls(1)
 
 
 #: The name of the older generation.
@@ -35,6 +47,11 @@ class MemoryType(IntEnum):
     HYGON_DCU = 7
     OPENCL = 8
 
+    @classmethod
+    def _from_core(cls, x: object) -> Self:
+        """Of whatever has that number."""
+        return cls(int(x))  # type: ignore[call-overload]  # or TypeError
+
 
 class ConnType(IntEnum):
     """What moves the bytes. A transport that is named is never replaced by another; ``AUTO`` takes the best one."""
@@ -46,9 +63,19 @@ class ConnType(IntEnum):
     TCP = 4
     LOOPBACK = 5
 
+    @classmethod
+    def _from_core(cls, x: object) -> Self:
+        """Of whatever has that number."""
+        return cls(int(x))  # type: ignore[call-overload]  # or TypeError
+
 
 class CtrlTransport(IntEnum):
     """What carries control messages."""
 
     TCP = 0
     UDS = 1
+
+    @classmethod
+    def _from_core(cls, x: object) -> Self:
+        """Of whatever has that number."""
+        return cls(int(x))  # type: ignore[call-overload]  # or TypeError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     E = TypeVar("E", bound="HMCStatusError")
 
 __all__ = [
-    "HMCError", "HMCStatusError", "OutOfRange", "InvalidArgument", "NotFound", "DeadlineExceeded", "Cancelled",
+    "HMCError", "HMCStatusError", "OutOfRange", "InvalidArgument", "InvalidNumber", "NotFound", "DeadlineExceeded", "Cancelled",
     "PeerDead", "Closed", "Refused", "NoCredentials", "Revoked", "Busy", "OutOfMemory", "SystemLimit", "Unavailable",
     "IoError", "Forked",
 ]
@@ -33,18 +33,24 @@ class HMCStatusError(HMCError):
     """A call failed.
 
     Attributes:
-        status: the C++ HMC's :class:`status_t` for it.
+        status: the C++ HMC's :class:`status_t` for it; its text ends with the number. ``st`` is the argument's name there.
+        msg: the text without the status.
         kind: the error's kind in words, finer than its class: ``"stale"``, ``"duplicate_rank"``.
         peer: the rank it is about, or None.
         op: the name of the operation it is about, or None.
         side, offset, length, limit: for a range that does not fit: ``"local"`` or ``"remote"``, and bytes.
     """
 
-    def __init__(self, status: status_t | int = status_t.ERROR, msg: str = "", *, kind: str = "other", peer: int | None = None,
-                 op: str | None = None, side: str | None = None, offset: int | None = None, length: int | None = None,
-                 limit: int | None = None) -> None:
-        super().__init__(msg)
-        self.status = status_t(status)
+    def __init__(self, st: Any = status_t.ERROR, msg: str = "", *, status: Any = None, kind: str = "other",
+                 peer: int | None = None, op: str | None = None, side: str | None = None, offset: int | None = None,
+                 length: int | None = None, limit: int | None = None) -> None:
+        given = st if status is None else status
+        try:
+            given = status_t(given)
+        except ValueError:
+            pass  # the C++ HMC's takes anything
+        super().__init__(f"{msg} (status={given})")
+        self.status = given
         self.msg = msg
         self.kind = kind
         self.peer = peer
@@ -53,9 +59,6 @@ class HMCStatusError(HMCError):
         self.offset = offset
         self.length = length
         self.limit = limit
-
-    def __str__(self) -> str:
-        return f"{self.msg} [{self.status.name}]"
 
     def __reduce__(self) -> tuple[Callable[..., HMCStatusError], tuple[type[HMCStatusError], dict[str, Any]]]:
         # So that a worker process can hand it to its parent.
@@ -74,6 +77,10 @@ class OutOfRange(HMCStatusError, IndexError):
 
 class InvalidArgument(HMCStatusError, ValueError):
     """What was asked for makes no sense: a setting, a length, a shape."""
+
+
+class InvalidNumber(InvalidArgument, TypeError, OverflowError):
+    """An argument is no number, or one that it cannot be. A ``TypeError`` as in the C++ HMC's package."""
 
 
 def invalid(what: str) -> InvalidArgument:

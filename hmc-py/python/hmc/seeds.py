@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import sys
 
-from . import doors
+from . import _hmc, doors
+from .args import MISSING, address, conn_type, either, integer
+from .args import port as _port
 from .buffer import host_only
 from .enums import ConnType, MemoryType, status_t
-from .errors import InvalidArgument, NotFound, PeerDead, Refused, Unavailable
+from .errors import HMCStatusError, InvalidArgument, InvalidNumber, NotFound, PeerDead, Refused, Unavailable
 from .errors import invalid as _invalid
 from .memory import flat, nbytes_of
 from .older import OlderGuide
@@ -39,17 +40,9 @@ def _drawn_rank() -> int:
     return 1 + int.from_bytes(os.urandom(4), "little") % (MAX_RANKS - 1)
 
 
-def _port(name: str, port: object) -> int:
-    if not isinstance(port, int) or isinstance(port, ConnType) or not 1 <= port <= 65535:
-        raise _invalid(f"{name}={port!r}: ports are 1 to 65535")
-    return port
-
-
-def _rank(name: str, rank: object) -> int:
-    try:
-        return operator.index(rank)  # type: ignore[arg-type]  # whether it is one is asked here
-    except TypeError:
-        raise _invalid(f"{name}={rank!r}: ranks are numbers") from None
+def _name(name: str, value: object) -> int:
+    """What a program calls a link, or itself."""
+    return integer(name, value, high=2**32 - 1)
 
 
 class SeedsGuide(OlderGuide):
@@ -58,38 +51,78 @@ class SeedsGuide(OlderGuide):
     _core: Core
     _num_chs: int
     _local_ip: str
-    _uds_dir: StrPath
     _lock: threading.RLock
     _insecure: bool
+    _upstream: bool
+    #: ``job``, ``secret_file`` and ``insecure_loopback``, as far as they were given.
+    _who: dict[str, Any]
+    #: Where it listens under a rank that nobody chose, while it does.
+    _unnamed: list[tuple[str, int | None, StrPath | None]] | None = None
+    #: ``self_id`` of the last :meth:`init_server`, as it was given.
+    id: Any = None
+    #: The folder of the local control sockets.
+    ctrl_uds_dir: str
 
-    def _connect_ranked(self, peer_id: int | None, self_id: int | None, peer_ip: str, data_port: int | None,
-                        ctrl_tcp_port: int | None, uds_dir: StrPath | None, conn: ConnType | None,
-                        timeout: float | None) -> None:
-        conn = ConnType.RDMA if conn is None else ConnType(conn)
-        peer_id, self_id = _rank("peer_id", peer_id), _rank("self_id", self_id)
-        data_port, ctrl_tcp_port = _port("data_port", data_port), _port("ctrl_tcp_port", ctrl_tcp_port)
+    def _connect_ranked(self, peer_id: Any, self_id: Any, peer_ip: Any, data_port: Any, ctrl_tcp_port: Any,
+                        uds_dir: StrPath | None, conn: Any, timeout: float | None, upstream: bool) -> None:
+        conn = ConnType.RDMA if conn is None else conn_type(conn)
+        peer_id, self_id, ip = _name("peer_id", peer_id), _name("self_id", self_id), str(peer_ip).strip()
+        data_port = _port("data_port", data_port, low=0 if upstream else 1)
+        if (ip, data_port, int(conn)) in self._known and self.check_conn(ip, data_port, conn):
+            return
+        address = self._control_address(ip, ctrl_tcp_port, uds_dir)
         with self._lock:
-            self._start_as(self_id, [peer_ip])
-        address = self._control_address(peer_ip, ctrl_tcp_port, uds_dir)
-        self._learn(peer_ip, data_port, conn, self._reach(peer_id, address, conn, timeout))
+            self._start_as(self_id, [ip])
+        if upstream:
+            self._core._connect_named(peer_id, address, conn, timeout, upstream=True)
+            return
+        try:
+            peer = self._reach(peer_id, address, conn, timeout)
+        except HMCStatusError as e:
+            # Another program's socket in the folder of all: the address that was given is the one that counts.
+            if not self._may_fall_back(address) or not doors.meant_another(e):
+                raise
+            log.warning("the local socket is another process's (%s); connecting to %s:%s", e.msg, ip, ctrl_tcp_port)
+            peer = self._reach(peer_id, doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1)), conn, timeout)
+        self._learn(ip, data_port, conn, peer)
+
+    @staticmethod
+    def _may_fall_back(address: str) -> bool:
+        return "#" in address and os.environ.get("CTRL_TRANSPORT", "").strip().lower() != "uds"
+
+    def _take_job(self, job: int | str | None) -> None:
+        """The job of this session, before it starts."""
+        if job is None:
+            return
+        number = _hmc.job_of(job)
+        if self._core._is_live and self._core._job != number:
+            raise _invalid(f"job={job!r}, but this session belongs to job {self._core._job}")
+        self._who["job"] = number
 
     def _learn(self, ip: str, port: int, conn: ConnType, peer: Peer) -> None:
         self._core._know(ip, port, conn, peer)
         self._known[ip, port, int(conn)] = peer.rank
 
-    def _control_address(self, peer_ip: str, port: int, uds_dir: StrPath | None) -> str:
-        forced = os.environ.get("CTRL_TRANSPORT", "").lower()
+    def _control_address(self, peer_ip: str, port: Any, uds_dir: StrPath | None) -> str:
+        forced = os.environ.get("CTRL_TRANSPORT", "").strip().lower()
         same = peer_ip == self._local_ip and peer_ip not in ("", "0.0.0.0")
         if forced == "uds" or (not forced and same):
-            return "uds://" + doors.private(uds_dir or self._uds_dir)
-        return doors.tcp(peer_ip, port)
+            folder = doors.private(self.ctrl_uds_dir if uds_dir is None else uds_dir)
+            # Who forces local sockets names peers by addresses that need not be theirs; ports are.
+            return doors.local(folder, peer_ip if same else "0.0.0.0", None if port is None else _port("ctrl_tcp_port", port))
+        return doors.tcp(peer_ip, _port("ctrl_tcp_port", port, low=1))
 
-    def _reach(self, rank: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
+    def _reach(self, name: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
         """Connects over ``conn``, or what the environment names instead where it cannot be had."""
+        def dial(conn: ConnType) -> Peer:
+            if name is None:
+                return self._core._connect(None, address, conn, timeout)
+            return self._core._connect_named(name, address, conn, timeout)
+
         try:
-            return self._core._connect(rank, address, conn, timeout)
+            return dial(conn)
         except Unavailable as e:
-            if doors.nobody_there(e):
+            if not doors.lacks_transport(e):
                 raise
             other = os.environ.get("HMC_CONN_FALLBACK")
             if not other or conn not in (ConnType.RDMA, ConnType.UCX):
@@ -99,10 +132,10 @@ class SeedsGuide(OlderGuide):
             except KeyError:
                 raise _invalid(f"HMC_CONN_FALLBACK={other!r}: name a ConnType: tcp, shm, ucx, auto") from None
             log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, e.msg, instead.name)
-            return self._core._connect(rank, address, instead, timeout)
+            return dial(instead)
 
     def _connect_old(self, ip: str, port: int | None, conn: ConnType, timeout: float | None) -> None:
-        port = _port("port", port)
+        port = _port("port", port, low=1)
         with self._lock:
             if not self._core._is_live:
                 self._start_anyhow([ip])
@@ -122,49 +155,73 @@ class SeedsGuide(OlderGuide):
 
     def _start_anyhow(self, ips: list[str]) -> None:
         """Starts under a rank that nobody chose."""
-        self._core._start(_drawn_rank(), insecure=doors.warn_once(ips, self._insecure), num_chs=self._num_chs)
+        self._start_now(_drawn_rank(), doors.warn_once(ips, self._insecure))
+
+    def _start_now(self, rank: int, insecure: bool) -> None:
+        self._core._start(rank, insecure=insecure, num_chs=self._num_chs, namesakes=True, upstream=self._upstream,
+                          **self._who)
 
     def _start_as(self, rank: int, ips: list[str]) -> None:
         insecure = doors.warn_once(ips, self._insecure)
         if not self._core._is_live:
-            self._core._start(rank, insecure=insecure, num_chs=self._num_chs)
+            self._start_now(rank, insecure)
         elif self._core.rank != rank:
-            raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
+            if self._unnamed is None or self._core.peers:
+                raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
+            # Nobody has met it yet, and nobody gave it the rank that it has.
+            listening, self._unnamed = self._unnamed, None
+            self._core._unstart()
+            for ip, port, uds in listening:
+                self._serve(rank, ip, port, uds, ucx=True, required=False)
         elif insecure:
             self._core._allow_insecure()
 
     def disconnect(self, ip: str, port: int | ConnType | None = None, conn: ConnType = ConnType.RDMA, *,
                    timeout: float | None = None) -> None:
-        """Ends the link to a peer in order. ``disconnect(ip, conn)`` is the older guide's."""
+        """Ends one name of a peer: transfers that were begun by it end (after ``timeout`` seconds as cancelled), and it names
+        nobody any more. The link goes on, with its tags and the peer's other names, and ends in order with the last name.
+        A name that nobody has is no mistake. ``disconnect(ip, conn)`` is the older guide's."""
         if port is None or isinstance(port, ConnType):
             conn = ConnType.UCX if port is None else port
             port = self._old_port(ip, conn)
+        port, conn = _port("port", port), conn_type(conn)
         try:
-            self._core._at(ip, port or 1, conn).disconnect(timeout)
+            if self._core._is_live:
+                self._core._end_place(ip, port, conn, timeout)
+        except PeerDead:
+            pass
         finally:
-            # Also one that is gone.
-            self._core._forget(ip, port or 1, conn)
             self._known.pop((ip, port, int(conn)), None)
 
     def check_conn(self, ip: str, port: int, conn: ConnType = ConnType.RDMA) -> bool:
         """Whether the peer at ``(ip, port, conn)`` is connected now."""
         try:
             return self._core._at(ip, port, conn).connected
+        except InvalidNumber:
+            raise
         except (NotFound, InvalidArgument, PeerDead):
             return False
+
+    def _let_go(self, name: int) -> None:
+        """The program wants no more tags of a peer: one that no data connection names is disconnected."""
+        peer = self._core._named(name)
+        if peer is not None and peer.rank not in self._known.values():
+            peer.disconnect()
 
     # ---- serving ----
 
     if TYPE_CHECKING:
         @overload
         def init_server(self, *, bind_ip: str, ucx_port: int | None = None, rdma_port: int | None = None, ctrl_tcp_port: int,
-                        self_id: int, ctrl_uds_dir: StrPath | None = None) -> None: ...
+                        self_id: int, ctrl_uds_dir: StrPath | None = None, job: int | str | None = None) -> None: ...
         @overload
-        def init_server(self, ip: str, port: int, conn: ConnType = ConnType.UCX) -> None: ...
+        def init_server(self, ip: str, port: int, conn: ConnType = ConnType.UCX, *,
+                        job: int | str | None = None) -> None: ...
 
     def init_server(self, *args: Any, bind_ip: str | None = None, ucx_port: int | None = None, rdma_port: int | None = None,
                     ctrl_tcp_port: int | None = None, self_id: int | None = None, ctrl_uds_dir: StrPath | None = None,
-                    ip: Any = None, port: int | None = None, conn: ConnType | None = None) -> None:
+                    ip: Any = None, port: int | None = None, conn: ConnType | None = None,
+                    job: int | str | None = None) -> None:
         """Listens for peers.
 
         ``init_server(bind_ip=, ucx_port=, rdma_port=, ctrl_tcp_port=, self_id=, ctrl_uds_dir=None)``: the C++ HMC's. Peers
@@ -172,7 +229,11 @@ class SeedsGuide(OlderGuide):
         this process. A plane that cannot be had (UCX is not installed, say) is a warning in the log of ``hmc``, with its reason.
 
         ``init_server(ip, port, conn=ConnType.UCX)``: the older guide's.
+
+        ``job``: as for :func:`create_session`.
         """
+        with self._lock:
+            self._take_job(job)
         if args:
             values = iter(args)
             ip = next(values)
@@ -181,49 +242,74 @@ class SeedsGuide(OlderGuide):
         if bind_ip is None:
             port = _port("port", port)
             conn = ConnType.UCX if conn is None else ConnType(conn)
-            self._serve(None, ip, port, None, ucx=conn == ConnType.UCX, required=True)
+            self._serve(None, ip, port, doors.default_dir(), ucx=conn == ConnType.UCX, required=True)
             return
         for name, value in (("ucx_port", ucx_port), ("rdma_port", rdma_port)):
             if value is not None:
                 _port(name, value)
-        ctrl_tcp_port = _port("ctrl_tcp_port", ctrl_tcp_port)
-        self_id = _rank("self_id", self_id)
+        control = _port("ctrl_tcp_port", ctrl_tcp_port)
+        rank, bind_ip = _name("self_id", self_id), str(bind_ip).strip()
         if rdma_port is not None:
             log.warning("no RDMA plane: this version has no RDMA verbs; peers can come over UCX, TCP and shared memory")
-        self._serve(self_id, bind_ip, ctrl_tcp_port, ctrl_uds_dir or self._uds_dir, ucx=ucx_port is not None, required=False)
+        if ctrl_uds_dir is not None:
+            self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
+        self.id = self_id
+        if self._core._is_live and rank != self._core.rank:
+            log.warning("self_id=%d, but this session is rank %d, and stays it", rank, self._core.rank)
+            rank = self._core.rank
+        uds = doors.private(self.ctrl_uds_dir or "/tmp")
+        self._serve(rank, bind_ip, control or None, uds, ucx=ucx_port is not None, required=False)
+        self.set_local_ip(bind_ip)
 
-    def _serve(self, rank: int | None, ip: str, port: int, uds_dir: StrPath | None, *, ucx: bool, required: bool) -> None:
+    def _serve(self, rank: int | None, ip: str, port: int | None, uds: StrPath | None, *, ucx: bool, required: bool) -> None:
+        """Listens at a port (None: at none, 0: any) and in a folder (None: none). What listens already stays."""
         ip = ip or "0.0.0.0"
         if not self._local_ip:
             self.set_local_ip(ip)
-        addr = doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
-        uds = doors.private(uds_dir) if uds_dir else doors.default_dir()
+        addr = None if port is None else doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
+        folder = None if uds is None else os.fspath(uds)
         with self._lock:
             insecure = doors.warn_once([ip], self._insecure)
             if not self._core._is_live:
+                self._unnamed = [(ip, port, uds)] if rank is None else None
                 rank = _drawn_rank() if rank is None else rank
-                doors.start(self._core, rank, tcp=addr, uds=uds, insecure=insecure, num_chs=self._num_chs, ucx=ucx,
-                            required=required)
+                doors.start(self._core, rank, tcp=addr, uds=folder, insecure=insecure, num_chs=self._num_chs, ucx=ucx,
+                            required=required, upstream=self._upstream, **self._who)
                 return
             if rank is not None and rank != self._core.rank:
                 raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
-            self._core._listen_tcp(addr, insecure=insecure)
-            doors.try_uds(self._core, uds)
+            there = self._core.addresses
+            if addr is not None and (port == 0 or f"tcp://{addr}" not in there):
+                self._core._listen_tcp(addr, insecure=insecure)
+            if folder is not None and f"uds://{folder}" not in there:
+                doors.try_uds(self._core, folder)
 
     def close_server(self) -> None:
         """Stops listening, at once. Connections live on."""
         if self._core._is_live:
             self._core._close_doors()
 
+    @property
+    def local_ip(self) -> str:
+        """This process's address as its peers know it."""
+        return self._local_ip
+
+    @local_ip.setter
+    def local_ip(self, ip: str) -> None:
+        self.set_local_ip(ip)
+
     def set_local_ip(self, ip: str) -> None:
         """This process's address as its peers know it."""
-        self._local_ip = ip
+        self._local_ip = ip = str(ip).strip()
         if ip:
-            self._core._own_ip(ip)
+            try:
+                self._core._own_ip(ip)
+            except InvalidArgument as e:
+                log.warning("no peer is at it: %s", e.msg)
 
-    def set_ctrl_uds_dir(self, path: StrPath) -> None:
+    def set_ctrl_uds_dir(self, d: StrPath = MISSING, *, path: StrPath = MISSING) -> None:
         """The folder of the local control sockets."""
-        self._uds_dir = path
+        self.ctrl_uds_dir = os.fspath(either("d", d, "path", path))
 
     # ---- transfers, as the C++ HMC names them ----
 
@@ -250,9 +336,10 @@ class SeedsGuide(OlderGuide):
 
     def wait(self, wr_id: int | Iterable[int], timeout: float | None = None) -> None:
         """Waits for one number or a list of them, all of them to their ends, then raises the first failure. One that has not
-        ended in time can be waited for again."""
-        numbers = [wr_id] if hasattr(wr_id, "__index__") else list(wr_id)
-        self._core._wait(numbers, timeout)  # type: ignore[arg-type]  # what has __index__ is one number
+        ended in time can be waited for again. 0 is one that has ended."""
+        one = isinstance(wr_id, (str, bytes, float)) or not hasattr(wr_id, "__iter__")
+        given: Any = [wr_id] if one else wr_id
+        self._core._wait([integer("wr_id", n) for n in given], timeout)
 
     def buffer_put_then_put(self, ip: str, port: int, data: ArrayLike | int, *, local_off: int = 0, remote_off: int = 0,
                             conn: ConnType = ConnType.RDMA, nbytes: int | None = None,
@@ -266,28 +353,33 @@ class SeedsGuide(OlderGuide):
                                  conn: ConnType = ConnType.RDMA, nbytes: int | None = None,
                                  device: Literal["cpu", "ptr"] | None = None, timeout: float | None = None) -> int:
         """``get_remote`` and ``buf.get_into`` in one call; returns the bytes."""
-        n = nbytes_of(dst) if nbytes is None else nbytes
+        n = nbytes_of(dst) if nbytes is None else integer("nbytes", nbytes)
         self.get_remote(ip, port, local_off, remote_off, n, conn, timeout)
         return self._buf.get_into(dst, nbytes=n, offset=local_off, device=device)  # type: ignore[arg-type]  # device says which
 
-    def send_data_to(self, ip: str, port: int, ptr: ArrayLike | int, size: int | None = None,
+    def send_data_to(self, ip: str, port: int, send_buf_ptr: ArrayLike | int = MISSING, buf_size: int | None = None,
                      buf_type: MemoryType = MemoryType.CPU, conn: ConnType = ConnType.RDMA, *,
-                     timeout: float | None = None) -> None:
-        """Sends ``size`` bytes to the peer's next ``recv_data_from`` and returns when it has them. ``ptr``: an object with
-        bytes, or an address with ``size``."""
+                     ptr: ArrayLike | int = MISSING, size: int | None = None, timeout: float | None = None) -> None:
+        """Sends ``buf_size`` bytes to the peer's next ``recv_data_from`` and returns when it has them. ``send_buf_ptr``: an
+        object with bytes, or an address with ``buf_size``."""
         host_only(buf_type)
-        self._core._at(ip, port, conn).send_data(flat(ptr, size, what="ptr"), timeout)
+        given = address(either("send_buf_ptr", send_buf_ptr, "ptr", ptr))
+        data = flat(given, _size(buf_size, size), what="send_buf_ptr")  # type: ignore[arg-type]  # flat says what it cannot be
+        self._core._at(ip, port, conn).send_data(data, self._core._waits[1] if timeout is None else timeout)
 
-    def recv_data_from(self, ip: str, port: int, ptr: ArrayLike | int, size: int | None = None,
+    def recv_data_from(self, ip: str, port: int, recv_buf_ptr: ArrayLike | int = MISSING, buf_size: int | None = None,
                        buf_type: MemoryType = MemoryType.CPU, flag_ptr: ArrayLike | int | None = None,
-                       conn: ConnType = ConnType.RDMA, *, timeout: float | None = None) -> int:
-        """Receives the peer's next message into ``ptr`` and returns its length. The 8 bytes of ``flag_ptr`` (an address other
-        than 0, or a writable object) are set to the number 1 then."""
+                       conn: ConnType = ConnType.RDMA, *, ptr: ArrayLike | int = MISSING, size: int | None = None,
+                       timeout: float | None = None) -> int:
+        """Receives the peer's next message into ``recv_buf_ptr`` and returns its length. The 8 bytes of ``flag_ptr`` (an address
+        other than 0, or a writable object) are set to the number 1 then."""
         host_only(buf_type)
         flag = None
         if flag_ptr is not None and not (isinstance(flag_ptr, int) and flag_ptr == 0):
             flag = flat(flag_ptr, 8, writable=True, what="flag_ptr")
-        n = self._core._at(ip, port, conn).recv_data(flat(ptr, size, writable=True, what="ptr"), timeout)
+        given: Any = address(either("recv_buf_ptr", recv_buf_ptr, "ptr", ptr))
+        into = flat(given, _size(buf_size, size), writable=True, what="recv_buf_ptr")
+        n = self._core._at(ip, port, conn).recv_data(into, self._core._waits[1] if timeout is None else timeout)
         if flag is not None:
             flag[:] = (1).to_bytes(8, sys.byteorder)
         return n
@@ -295,10 +387,23 @@ class SeedsGuide(OlderGuide):
     # ---- tags ----
 
     def ctrl_send(self, peer: int, tag: int, timeout: float | None = None) -> None:
-        """Sends a tag, 0 to 2**64-1, to a rank. Whoever receives it can read what was put (and waited for) before. Waits
-        while the peer does not receive what was sent before."""
+        """Sends a tag, 0 to 2**64-1, to a peer: its rank, or what :meth:`connect` called it. Whoever receives it can read what
+        was put (and waited for) before. Waits while the peer does not receive what was sent before."""
         self._core._ctrl_send(peer, tag, timeout)
 
     def ctrl_recv(self, peer: int, timeout: float | None = None) -> int:
-        """Receives the oldest tag of a rank, waiting for the rank to connect if need be."""
+        """Receives the oldest tag of a peer, waiting for it to connect if need be."""
         return self._core._ctrl_recv(peer, timeout)
+
+    def ctrl_send_int(self, peer: int, n: int) -> None:
+        """Sends a 32-bit number, as ``sendInt`` of the C++ HMC."""
+        self._core._ctrl_send(peer, n, int=True)
+
+    def ctrl_recv_int(self, peer: int, timeout: float | None = None) -> int:
+        """Receives the oldest 32-bit number of a peer: what the C++ HMC sends with ``sendInt``."""
+        return self._core._ctrl_recv(peer, timeout, int=True)
+
+
+def _size(size: int | None, other: int | None) -> int | None:
+    given = other if size is None else size
+    return None if given is None else integer("buf_size", given)

@@ -11,10 +11,11 @@ import os
 import threading
 
 from . import _hmc, doors, tensors
+from .args import integer
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, surroundings
 from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
-from .errors import DeadlineExceeded, HMCStatusError, NotFound
+from .errors import DeadlineExceeded, Forked, HMCStatusError, NotFound
 from .errors import invalid as _invalid
 from .seeds import SeedsGuide
 
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     import torch
 
     from ._hmc import Peer, Region
+    from .communicator import Communicator
     from .tensors import P2POp, TensorOp
     from .typing import A, ArrayLike, Explanation, SessionStats, Settings, StrPath
 
 __all__ = ["Session", "create_session"]
 
 log = logging.getLogger("hmc")
+
+#: Workers of UCX.
+MAX_CHANNELS = 16
 
 _HOT = ("put_remote", "get_remote", "put_nb", "get_nb")
 
@@ -53,16 +58,24 @@ class Session(SeedsGuide):
 
     Args:
         buf: a buffer made before (the C++ HMC's way); else one of ``buffer_size`` bytes is made.
-        num_chs: workers of UCX, 1 to 16.
+        num_chs: workers of UCX, 1 to 16; what is beyond is taken for the nearest.
         local_ip: this process's address as others know it; equal to a peer's, control messages go by a local socket.
         ctrl_uds_dir: folder of the local control sockets.
         rank: 0 to 4095. The session starts at once; else with ``init_server`` or ``connect``.
         listen: ``"tcp://HOST:PORT"`` (port 0: any), ``"uds://FOLDER"``, ``"uds"`` for the default folder, or a list of these.
         insecure: allows connections with other machines although nothing proves who they are.
         ucx: takes part in UCX from the start, with a buffer of its own making.
-        deadline, heartbeat, spin: seconds; ``heartbeat=None`` for none. Others: ``job``, ``slots``, ``windows``, ``redial``.
+        accept_upstream: lets nodes of the C++ HMC connect, for tags and small messages. They prove nothing: whoever reaches a
+            listener can claim a free rank. ``HMC_ACCEPT_UPSTREAM=1`` does so for programs that do not say.
+        lazy: as for :func:`create_session`.
+        job: only processes of the same job connect; a number or a text. Default: ``HMC_JOB``, else ``SLURM_JOB_ID``, else
+            ``TORCHELASTIC_RUN_ID``, else 0.
+        secret_file: proves on loopback connections that both ends belong to the same user. Default: ``HMC_SECRET_FILE``, else a
+            file in the folder of local sockets. ``insecure_loopback`` does without, at both ends: any local user can claim a rank.
+        deadline, heartbeat, spin: seconds; ``heartbeat=None`` for none. Others: ``slots``, ``windows``, ``redial``.
 
-    Blocking calls take ``timeout`` in seconds (default 30), let other threads run, and give way to Ctrl-C on the main thread.
+    Blocking calls take ``timeout`` in seconds (default ``deadline``, else ``HMC_TIMEOUT``, else 30; those that the C++ HMC
+    has without a limit have none here by default, but end with the peer), let other threads run, and give way to Ctrl-C on the main thread.
     All methods may be called from any thread.
     """
 
@@ -70,23 +83,31 @@ class Session(SeedsGuide):
                  ctrl_uds_dir: StrPath = "/tmp", rank: int | None = None, listen: StrPath | Iterable[StrPath] | None = None,
                  buffer_size: int = DEFAULT_BUFFER_SIZE, insecure: bool = False, ucx: bool = False,
                  **settings: Unpack[Settings]) -> None:
+        upstream = bool(settings.pop("accept_upstream", os.environ.get("HMC_ACCEPT_UPSTREAM") == "1"))
+        job, secret_file = settings.pop("job", None), settings.pop("secret_file", None)
+        self._who = {} if job is None else {"job": _hmc.job_of(job)}
+        if secret_file is not None:
+            self._who["secret_file"] = os.fspath(secret_file)
+        if settings.pop("insecure_loopback", False):
+            self._who["insecure_loopback"] = True
+        num_chs = integer("num_chs", num_chs)
         if buf is None:
             wanted = {**surroundings(), **settings}
             if ucx:
                 wanted["ucx"] = True
-            core = _hmc.Core(buffer_size=buffer_size, num_chs=num_chs, settings=wanted)
-            buf = IOBuffer(ConnBuffer._of(core))
+            size = integer("buffer_size", buffer_size)
+            buf = IOBuffer(ConnBuffer._of(_hmc.Core(buffer_size=size, settings=wanted), size))
         elif settings or ucx:
             raise _invalid("settings belong to a session that makes its own buffer; give rank= and buffer_size= instead")
         elif isinstance(buf, ConnBuffer):
             buf = IOBuffer(buf)
         self._buf = buf
-        self._core = core = buf.conn_buffer._core
-        if core._is_live:
-            raise _invalid("this buffer serves another session; make one for each")
-        self._num_chs = num_chs
+        # Several sessions over one buffer are one: what one does, the others see.
+        self._core = core = buf.core._core
+        self._num_chs = min(max(num_chs, 1), MAX_CHANNELS)
+        self._upstream = upstream
         self.set_local_ip(local_ip)
-        self._uds_dir = ctrl_uds_dir
+        self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
         self._lock = threading.RLock()
         self._insecure = insecure
         self._known = {}
@@ -120,7 +141,11 @@ class Session(SeedsGuide):
                 uds = text.removeprefix("uds://")
             else:
                 raise _invalid(f"listen={text!r}: give \"tcp://HOST:PORT\", \"uds://FOLDER\" or \"uds\"")
-        self._core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs)
+        self._core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs, upstream=self._upstream,
+                          **self._who)
+
+    #: What :attr:`comm` gives.
+    _comm: Communicator | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +153,9 @@ class Session(SeedsGuide):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.close()
+        except Forked:
+            # A forked child leaves the block: the session is its parent's.
+            pass
         except HMCStatusError as e:
             if kind is None:
                 raise
@@ -159,8 +187,22 @@ class Session(SeedsGuide):
 
     @property
     def buf(self) -> IOBuffer:
-        """The buffer that offsets of ``put_remote`` and ``get_remote`` address."""
+        """The buffer that offsets of ``put_remote`` and ``get_remote`` address. Another one can be assigned, for calls that copy
+        into and out of it; transfers keep the one that the session was made with."""
         return self._buf
+
+    @buf.setter
+    def buf(self, buf: IOBuffer) -> None:
+        self._buf = buf
+
+    @property
+    def comm(self) -> Communicator:
+        """The same session by the binding's names."""
+        from .communicator import Communicator  # which needs this module
+
+        if self._comm is None:
+            self._comm = Communicator._of(self)
+        return self._comm
 
     @property
     def buffer(self) -> Region:
@@ -197,34 +239,43 @@ class Session(SeedsGuide):
     if TYPE_CHECKING:
         @overload
         def connect(self, rank: int | None, address: str, conn: ConnType = ConnType.AUTO, *,
-                    timeout: float | None = None) -> Peer: ...
+                    timeout: float | None = None, upstream: bool = False) -> Peer: ...
         @overload
         def connect(self, address: str, conn: ConnType = ConnType.AUTO, *, timeout: float | None = None) -> Peer: ...
         @overload
         def connect(self, *, peer_id: int, self_id: int, peer_ip: str, data_port: int, ctrl_tcp_port: int,
-                    uds_dir: StrPath | None = None, conn: ConnType = ConnType.RDMA, timeout: float | None = None) -> None: ...
+                    uds_dir: StrPath | None = None, conn: ConnType = ConnType.RDMA, timeout: float | None = None,
+                    upstream: bool = False, job: int | str | None = None) -> None: ...
         @overload
-        def connect(self, ip: str, port: int, conn: ConnType = ConnType.UCX, *, timeout: float | None = None) -> None: ...
+        def connect(self, ip: str, port: int, conn: ConnType = ConnType.UCX, *, timeout: float | None = None,
+                    job: int | str | None = None) -> None: ...
 
     def connect(self, *args: Any, peer_id: int | None = None, self_id: int | None = None, peer_ip: str | None = None,
                 data_port: int | None = None, ctrl_tcp_port: int | None = None, uds_dir: StrPath | None = None,
                 conn: ConnType | None = None, ip: str | None = None, port: int | None = None, timeout: float | None = None,
-                rank: int | None = None, address: str | None = None) -> Peer | None:
+                rank: int | None = None, address: str | None = None, upstream: bool = False,
+                job: int | str | None = None) -> Peer | None:
         """Connects to a peer, by one of three signatures.
 
         ``connect(rank, address, conn=ConnType.AUTO)`` gives a :class:`Peer`; ``address`` as in :attr:`address`; ``rank=None``
         takes whoever listens there, as does ``connect(address)``.
 
         ``connect(peer_id=, self_id=, peer_ip=, data_port=, ctrl_tcp_port=, uds_dir=None, conn=ConnType.RDMA)``: the C++
-        HMC's. Data is then addressed by ``(peer_ip, data_port, conn)``, tags by ``peer_id``.
+        HMC's. Data is then addressed by ``(peer_ip, data_port, conn)``, tags by ``peer_id``, which is only this program's name
+        for the peer (and for its local socket): both ends may have the same rank.
 
         ``connect(ip, port, conn=ConnType.UCX)``: the older guide's; the server's ``port`` is all there is.
+
+        With ``upstream`` the peer is a node of the C++ HMC itself: tags and small messages only. Its dialect has no answer to a
+        greeting; a refusal shows with the first message. ``job``: as for :func:`create_session`.
 
         Raises ``Unavailable`` when nobody answers, or the transport that was named cannot be had, with the remedy (or takes the
         one that ``HMC_CONN_FALLBACK`` names); ``Refused``; ``NoCredentials``; ``DeadlineExceeded``.
         """
+        with self._lock:
+            self._take_job(job)
         if peer_ip is not None:
-            self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout)
+            self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout, upstream)
             return None
         values = iter(args)
         first: Any = next(values, address if ip is None else ip)
@@ -236,6 +287,10 @@ class Session(SeedsGuide):
         if by_rank or "://" in first:
             conn = next(values, conn)
             _no_more(values)
+            if upstream:
+                if rank is None:
+                    raise _invalid("a node of the C++ HMC does not tell its rank: give one")
+                return self._core._connect_named(rank, first, ConnType.AUTO, timeout, upstream=True)
             return self._core._connect(rank, first, ConnType.AUTO if conn is None else conn, timeout)
         port = next(values, port)
         conn = next(values, conn)
@@ -336,18 +391,33 @@ class Session(SeedsGuide):
 
 
 def create_session(device_id: int = 0, buffer_size: int = DEFAULT_BUFFER_SIZE, mem_type: MemoryType = MemoryType.CPU,
-                   num_chs: int = 1, local_ip: str = "") -> Session:
+                   num_chs: int = 1, local_ip: str = "", *, lazy: bool = False,
+                   accept_upstream: bool | None = None, job: int | str | None = None,
+                   secret_file: StrPath | None = None, insecure_loopback: bool = False) -> Session:
     """A session with a buffer of ``buffer_size`` bytes, whose peers come by ``init_server`` and ``connect``.
 
     Args:
         device_id: the device of device memory; host memory has none.
-        buffer_size: bytes. Pages are taken as they are touched.
+        buffer_size: bytes. All of their pages are taken, in the background from 64 MiB on; what needs the buffer first (its
+            bytes or its address, :meth:`~Session.init_server`, :meth:`~Session.connect`) waits for that. Where the machine has
+            too little memory this call raises ``OutOfMemory``, or the first of those if others took it meanwhile; to touch
+            the buffer never fails.
+        lazy: takes each page when it is touched instead. **A machine that is full then ends the process by SIGBUS**; peers of
+            this host do not map the buffer.
         mem_type: ``CPU``, or ``DEFAULT``, which is the same in this version; others raise ``Unavailable``.
         num_chs: workers of UCX.
         local_ip: this process's address as its peers know it.
+        accept_upstream, job, secret_file, insecure_loopback: as for :class:`Session`.
 
     >>> session = create_session(buffer_size=4096)
     >>> session.buf.size
     4096
     """
-    return Session(IOBuffer.create(device_id, buffer_size, mem_type), num_chs, local_ip=local_ip)
+    said: Settings = {"insecure_loopback": insecure_loopback}
+    if accept_upstream is not None:
+        said["accept_upstream"] = accept_upstream
+    if job is not None:
+        said["job"] = job
+    if secret_file is not None:
+        said["secret_file"] = secret_file
+    return Session(IOBuffer.create(device_id, buffer_size, mem_type, lazy=lazy), num_chs, local_ip=local_ip, **said)

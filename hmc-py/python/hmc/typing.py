@@ -13,7 +13,7 @@ import os
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 __all__ = [
-    "ArrayLike", "Choice", "Exchange", "Explanation", "PeerStats", "Reduction", "SessionStats", "Settings", "StrPath",
+    "ArrayLike", "Choice", "DeviceHint", "Exchange", "Explanation", "PeerStats", "Reduction", "SessionStats", "Settings", "StrPath",
     "SupportsArrayInterface", "SupportsBuffer", "SupportsDLPack",
 ]
 
@@ -53,6 +53,9 @@ P = ParamSpec("P")
 #: How ``alltoall`` goes about it.
 Exchange = Literal["auto", "direct", "ring"]
 
+#: Where data is, for calls of the C++ HMC's guide.
+DeviceHint = Literal["cpu", "cuda", "ptr"] | None
+
 #: What becomes of several numbers.
 Reduction = Literal["sum", "prod", "min", "max"]
 
@@ -63,11 +66,14 @@ class Settings(TypedDict, total=False):
     deadline: float
     heartbeat: float | None
     spin: float
-    job: int
+    job: int | str
+    secret_file: StrPath
+    insecure_loopback: bool
     slots: int
     windows: int
     redial: bool
     accept_upstream: bool
+    lazy: bool
 
 
 class Choice(TypedDict):

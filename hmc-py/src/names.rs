@@ -1,0 +1,88 @@
+//! Peers as programs of the C++ HMC call them on the control plane: by numbers that each end chooses for its links.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use hmc_std::error::Result;
+use hmc_std::{Error, ErrorKind, Message, Peer as StdPeer, Session, Want};
+
+/// Names that are not the ranks of those who bear them.
+pub(crate) struct Names(RwLock<HashMap<u32, StdPeer>>);
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self(RwLock::default())
+    }
+
+    /// From here on `name` is that peer.
+    pub(crate) fn insert(&self, name: u32, peer: &StdPeer) {
+        let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if peer.rank().0 == name {
+            names.remove(&name);
+        } else {
+            names.insert(name, peer.clone());
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        let all = std::mem::take(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner));
+        drop(all);
+    }
+
+    /// The peer that bears a name which is not its rank.
+    fn named(&self, session: &Session, name: u32) -> Option<StdPeer> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()?;
+        if known.is_connected() {
+            return Some(known);
+        }
+        // One that came back under its rank has a new life.
+        Some(session.peer(known.rank().0).ok().filter(StdPeer::is_connected).unwrap_or(known))
+    }
+
+    /// The peer of a name, as far as it is known now.
+    pub(crate) fn peer(&self, session: &Session, name: u32) -> Result<StdPeer> {
+        if let Some(peer) = self.named(session, name) {
+            return Ok(peer);
+        }
+        if name == session.rank().0
+            && let Ok(peer) = session.wait_namesake(Duration::ZERO)
+        {
+            return Ok(peer);
+        }
+        session.peer(name)
+    }
+
+    /// The oldest message of a name that is wanted, waiting for the peer to appear if need be.
+    pub(crate) fn recv(
+        &self,
+        session: &Session,
+        name: u32,
+        want: Want,
+        (appears, timeout): (Duration, Duration),
+    ) -> Result<Message> {
+        if let Some(peer) = self.named(session, name) {
+            return peer.recv(want, timeout);
+        }
+        if name != session.rank().0 || session.peer(name).is_ok() {
+            return session.control().recv_of(name, want, appears, timeout);
+        }
+        session.wait_namesake(appears)?.recv(want, timeout)
+    }
+}
+
+/// The number of a tag.
+pub(crate) fn tag_of(message: Message) -> Result<u64> {
+    match message {
+        Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
+        Message::Int(_) | Message::Struct(_) => Err(Error::new(ErrorKind::Protocol, "not a tag")),
+    }
+}
+
+/// A 32-bit number.
+pub(crate) fn int_of(message: Message) -> Result<i32> {
+    match message {
+        Message::Int(n) => Ok(n),
+        _ => Err(Error::new(ErrorKind::Protocol, "not a 32-bit number")),
+    }
+}
