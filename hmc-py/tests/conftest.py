@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,13 @@ import hmc
 
 #: Seconds in which a process of a test has to end.
 LIMIT = 60
+
+
+def pytest_collection_modifyitems(items):
+    """Every process that collects the tests gives them the same names (pytest-xdist compares them)."""
+    odd = [item.nodeid for item in items if re.search(r"0x[0-9a-f]{6}", item.nodeid)]
+    if odd:
+        raise pytest.UsageError(f"ids with addresses, which change from process to process: {odd}")
 
 
 def free_port():

@@ -1,0 +1,190 @@
+"""Forked children: what they are told, and what they find at addresses of their parent's memory."""
+
+from __future__ import annotations
+
+import faulthandler
+import inspect
+import multiprocessing
+import os
+import signal
+
+import pytest
+from conftest import LIMIT
+
+import hmc
+from hmc import _hmc
+
+np = pytest.importorskip("numpy")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+
+def in_child(body):
+    """What ``body`` returns in a forked child, or the signal that ended it; a child that hangs ends by SIGALRM."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(LIMIT)
+        try:
+            said = body()
+        except BaseException as e:
+            said = repr(e)
+        os.write(write, str(said).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as f:
+        said = f.read()
+    _, status = os.waitpid(pid, 0)
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else said
+
+
+def told(call):
+    """Nothing if the call says that the process forked; else what it said."""
+    try:
+        return f"returned {call()!r}"
+    except hmc.Forked:
+        return ""
+    except BaseException as e:
+        return repr(e)
+
+
+def test_every_method_says_that_the_process_forked(pair):
+    a, b, peer, back = pair
+    region, array = a.allocate(4096), bytearray(64)
+    registered = a.register(array)
+    window = peer.expose(region, label=1)
+    theirs = back.expose(b.allocate(64), label=2)
+    remote = peer.window(2)
+    batch = peer.prepare_put([(0, 0, 8)])
+    op, group = peer.put_nb(bytes(8)), a._core._group([0, 1])
+    bell, out = _hmc.Bell(), bytearray(8)
+    core = a._core
+    ops = [peer.put_nb(bytes(8)) for _ in range(4)]
+    dst = np.zeros(8, np.uint8)
+    regions = {
+        "write": lambda r: r.write(b"x"), "read_into": lambda r: r.read_into(out), "read": lambda r: r.read(1),
+        "write_from_address": lambda r: r.write_from_address(dst.ctypes.data, 8),
+        "read_to_address": lambda r: r.read_to_address(dst.ctypes.data, 8),
+        "copy_within": lambda r: r.copy_within(0, 8, 8), "fill": lambda r: r.fill(1), "crc32c": lambda r: r.crc32c(),
+        "load_flag": lambda r: r.load_flag(0), "store_flag": lambda r: r.store_flag(0, 1),
+        "__buffer__": memoryview, "__dlpack__": lambda r: r.__dlpack__(),
+    }
+    table = {
+        "Core": {
+            "_start": lambda: core._start(5), "_listen_tcp": lambda: core._listen_tcp("127.0.0.1:0"),
+            "_listen_uds": lambda: core._listen_uds("/nowhere"), "_allow_insecure": core._allow_insecure,
+            "_close_doors": core._close_doors, "_connect": lambda: core._connect(1, b.address, 2),
+            "_loopback": core._loopback, "_end_place": lambda: core._end_place("127.0.0.1", 1, 2),
+            "_connect_named": lambda: core._connect_named(7, b.address, 2), "_named": lambda: core._named(7),
+            "_at": lambda: core._at("127.0.0.1", 1, 2), "peer": lambda: core.peer(1), "_recv_any": lambda: core._recv_any(1),
+            "_group": lambda: core._group([0, 1]), "register": lambda: core.register(array),
+            "allocate": lambda: core.allocate(1), "put_remote": lambda: core.put_remote("127.0.0.1", 1),
+            "get_remote": lambda: core.get_remote("127.0.0.1", 1), "put_nb": lambda: core.put_nb("127.0.0.1", 1),
+            "get_nb": lambda: core.get_nb("127.0.0.1", 1), "_wait": lambda: core._wait([1], 1),
+            "_ctrl_send": lambda: core._ctrl_send(1, 1), "_ctrl_recv": lambda: core._ctrl_recv(1), "stats": core.stats,
+            "close": core.close,
+        },
+        "Peer": {
+            "put": lambda: peer.put(b"x"), "get": lambda: peer.get(out), "put_nb": lambda: peer.put_nb(b"x"),
+            "get_nb": lambda: peer.get_nb(out), "put_notify": lambda: peer.put_notify(b"x", tag=1),
+            "prepare_put": lambda: peer.prepare_put([(0, 0, 1)]), "prepare_get": lambda: peer.prepare_get([(0, 0, 1)]),
+            "expose": lambda: peer.expose(region, label=9), "window": lambda: peer.window(2),
+            "send_tag": lambda: peer.send_tag(1), "recv_tag": lambda: peer.recv_tag(timeout=1),
+            "recv_notify": lambda: peer.recv_notify(timeout=1), "send": lambda: peer.send(b"x"),
+            "recv": lambda: peer.recv(timeout=1), "send_data": lambda: peer.send_data(b"x"),
+            "recv_data": lambda: peer.recv_data(out), "isend_data": lambda: peer.isend_data(b"x"),
+            "irecv_data": lambda: peer.irecv_data(out), "_time_put": lambda: peer._time_put(8, 1),
+            "send_int": lambda: peer.send_int(1), "recv_int": lambda: peer.recv_int(timeout=1),
+            "put into a window": lambda: peer.put(b"x", window=remote),
+            "disconnect": lambda: peer.disconnect(),
+        },
+        "Region": {f"{name} of {kind}": (lambda c=call, r=of: c(r)) for name, call in regions.items()
+                   for kind, of in [("memory", region), ("the buffer", a._core.region), ("an array", registered)]},
+        "Window": {"revoke": window.revoke},
+        "Batch": {"run": batch.run, "post": batch.post},
+        "Op": {"wait": lambda: ops[0].wait(1), "done": ops[1].done, "cancel": ops[2].cancel,
+               "_watch": lambda: ops[3]._watch(bell, 1)},
+        "RawGroup": {"barrier": lambda: group.barrier(1)},
+        "Bell": {"take": bell.take},
+    }
+    # Methods that the table lacks. Collectives are one call in Rust, whose own table has each of them.
+    plain = {"Core": {"_unstart", "_know", "_own_ip"}, "Peer": {"explain"}, "Region": {"__dlpack_device__"}, "Window": set(), "Batch": set(),
+             "Op": set(), "Bell": {"fileno"}}
+    missing = [f"{kind}.{name} is not in the table" for kind, known in plain.items()
+               for name, what in vars(getattr(_hmc, kind)).items()
+               if inspect.isroutine(what) and not (name.startswith("__") and name != "__dlpack__")
+               and name not in known and not any(n.split(" ")[0] == name for n in table[kind])]
+
+    def child():
+        wrong = list(missing)
+        for kind, calls in table.items():
+            for name, call in calls.items():
+                if said := told(call):
+                    wrong.append(f"{kind}.{name}: {said}")
+        plain = [region.nbytes == 4096, len(region) == 4096, "4096" in repr(region), not a._core._is_live, core._unstart() is None, not peer.connected,
+                 peer.conn is None, repr(peer) != "", registered.array is array]
+        with a:
+            pass
+        return "\n".join(wrong) + str(all(plain))
+
+    assert in_child(child) == "True"
+    # The parent goes on.
+    op.wait()
+    peer.put(b"still works")
+    assert b.buffer.read(11) == b"still works"
+    window.revoke()
+    theirs.revoke()
+
+
+@pytest.mark.parametrize("view", [memoryview, lambda r: np.frombuffer(r, np.uint8), np.from_dlpack],
+                         ids=["memoryview", "numpy", "dlpack"])
+@pytest.mark.parametrize("start", ["fork", "multiprocessing"])
+def test_a_view_from_before_the_fork_faults_and_shows_no_other_memory(view, start):
+    with hmc.Session(rank=0, buffer_size=1 << 20) as s:
+        region = s.allocate(1 << 24)
+        region.fill(7)
+        views = [view(region), view(s._core.region)]
+        for at in views:
+
+            def child(at=at):
+                taken = [bytearray(1 << 20) for _ in range(64)]
+                taken += [np.ones(1 << 24, np.uint8), np.zeros(1 << 30, np.uint8)]
+                faulthandler.disable()
+                with hmc.Session(rank=1, buffer_size=1 << 20) as own:
+                    own.buffer.fill(9, nbytes=64)
+                    return f"read {at[0]} beside {len(taken)}"
+
+            if start == "fork":
+                assert in_child(child) == -signal.SIGSEGV
+            else:
+                process = multiprocessing.get_context("fork").Process(target=child)
+                process.start()
+                process.join(LIMIT)
+                assert process.exitcode == -signal.SIGSEGV
+        assert views[0][0] == 7
+
+
+def test_a_child_that_drops_inherited_regions_keeps_its_own_arrays():
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        held = [s.allocate(1 << 24) for _ in range(8)]
+
+        def child():
+            arrays = [np.full(1 << 24, 5, np.uint8) for _ in range(16)]
+            held.clear()
+            return all((array == 5).all() for array in arrays)
+
+        assert in_child(child) == "True"
+        held[0].fill(1)
+
+
+def test_registered_arrays_are_the_child_s_own_copies():
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        array = np.full(4096, 7, np.uint8)
+        region = s.register(array)
+
+        def child():
+            array[:] = 8
+            return f"{array[0]} {told(lambda: region.read(1))}"
+
+        assert in_child(child) == "8 "
+        assert region.read(1) == b"\x07"
