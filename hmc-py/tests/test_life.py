@@ -1,5 +1,6 @@
 """Deaths, forks, signals, exits, and what is left behind."""
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -8,12 +9,13 @@ import socket
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
 import hmc
-from conftest import until
+from conftest import LIMIT, until
 
 VICTIM = """
 import sys, hmc
@@ -30,6 +32,34 @@ def victim(request, run):
     with hmc.Session(rank=0, buffer_size=64 << 20) as s:
         peer = s.connect(1, process.line(), hmc.ConnType[request.param.upper()])
         yield s, peer, process
+
+
+def test_an_array_outlives_its_session_while_the_peer_may_write_it(run):
+    process = run("""
+        import sys, hmc, numpy as np
+        s = hmc.Session(rank=41, listen="uds", buffer_size=0)
+        print(s.address)
+        window = s.peer(0).expose(s.register(np.full(256 << 20, 7, np.uint8)), 5)
+        sys.stdin.readline()
+        """)
+    s = hmc.Session(rank=0, buffer_size=0)
+    peer = s.connect(41, process.line(), hmc.ConnType.SHM)
+    array = np.zeros(256 << 20, np.uint8)
+    gone = weakref.ref(array)
+    op = peer.get_nb(s.register(array), window=peer.window(5))
+    until("the copy begins", lambda: array[0] == 7)
+    process.stop()
+    with pytest.raises(hmc.HMCError):
+        s.close(timeout=0.001)
+    del s, peer, array, op
+    gc.collect()
+    (piece,) = [h for h in hmc.held() if h["peer"] == 41]
+    assert piece["nbytes"] == 256 << 20 and abs(time.time() - piece["since"]) < LIMIT and "peer" in piece["reason"]
+    assert gone() is not None, "the array was freed under the copy of a peer that is stopped"
+    process.signal(signal.SIGCONT)
+    until("it is let go", lambda: not [h for h in hmc.held() if h["peer"] == 41] and gone() is None)
+    process.tell()
+    process.end()
 
 
 def test_a_peer_killed_in_the_middle_raises_soon(victim):
@@ -420,12 +450,15 @@ def test_nothing_is_left_behind():
     assert before == after
 
 
-def test_a_buffer_serves_one_session():
+def test_sessions_over_one_buffer_are_one(tmp_path):
+    tmp_path.chmod(0o700)
     buf = hmc.IOBuffer.create(buffer_size=4096)
     with hmc.Session(buf) as s:
-        s.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=_port(), self_id=0)
-        with pytest.raises(hmc.InvalidArgument, match="another session"):
-            hmc.Session(buf)
+        s.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=_port(), self_id=0, ctrl_uds_dir=tmp_path)
+        other = hmc.Session(buf)
+        assert other.rank == 0 and other.addresses == s.addresses
+        with pytest.raises(hmc.HMCError):
+            hmc.Session(buf, rank=1)
 
 
 def _port():

@@ -280,8 +280,9 @@ def test_all_transfers_of_a_list_are_waited_for(run, monkeypatch):
                       ctrl_tcp_port=int(address.rsplit(":", 1)[1]))
         dies.stop()
         first, second = a.put_nb("127.0.0.1", 1, nbytes=4096, conn=TCP), a.get_nb("127.0.0.1", 2, nbytes=4096, conn=TCP)
-        with pytest.raises(hmc.NotFound, match="999"):
-            a.wait([second, 999])
+        none = 1 << 62
+        with pytest.raises(hmc.NotFound, match=str(none)):
+            a.wait([second, none])
         with pytest.raises(hmc.DeadlineExceeded) as e:
             a.wait(first, timeout=0)
         assert e.value.peer == 1 and e.value.op
@@ -292,3 +293,23 @@ def test_all_transfers_of_a_list_are_waited_for(run, monkeypatch):
         for number in (first, second):
             with pytest.raises(hmc.NotFound):
                 a.wait(number)
+
+
+def test_a_number_of_one_session_is_none_of_another():
+    """Whoever hands a number to the wrong session is told, and takes nobody's result."""
+    def pair(rank):
+        target = hmc.Session(rank=rank, listen="tcp://127.0.0.1:0", buffer_size=64)
+        source = hmc.Session(rank=0, buffer_size=64)
+        source.connect(peer_id=rank, self_id=0, peer_ip="127.0.0.1", data_port=rank, conn=hmc.ConnType.TCP,
+                       ctrl_tcp_port=int(target.address.rsplit(":", 1)[1]))
+        return target, source
+
+    (t1, one), (t2, other) = pair(1), pair(1)
+    with t1, one, t2, other:
+        tcp = hmc.ConnType.TCP
+        first = one.put_nb("127.0.0.1", 1, nbytes=8, conn=tcp)
+        second = other.put_nb("127.0.0.1", 1, nbytes=8, conn=tcp)
+        with pytest.raises(hmc.NotFound, match=str(first)):
+            other.wait(first)
+        other.wait(second)
+        one.wait(first)
