@@ -4,10 +4,14 @@ Calls and arguments are the guides'; what comes before and after says what the g
 there, and what it then has.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 import hmc
-from conftest import free_port
+from conftest import LIMIT, free_port
 
 #: Without UCX the programs run as they are: the environment names another transport.
 CONNS = ["ucx", "fallback"]
@@ -361,10 +365,38 @@ hmc.Session(rank=0, listen="tcp://0.0.0.0:0", buffer_size=0, insecure=True).clos
     assert out.count("0.0.0.0 can be reached") == 1 and "refused no_credentials" in out
 
 
+@pytest.mark.parametrize("call", [
+    "s.init_server(bind_ip='0.0.0.0', ctrl_tcp_port=port, self_id=1)",
+    "s.init_server('0.0.0.0', port, hmc.ConnType.TCP)",
+    "s.connect('192.0.2.1', port, hmc.ConnType.TCP, timeout=0.01)",
+    "s.connect(peer_id=0, self_id=1, peer_ip='192.0.2.1', data_port=1, ctrl_tcp_port=port, timeout=0.01)",
+    "hmc.Communicator(hmc.ConnBuffer(0, 64), 1).initServer('0.0.0.0', port, port, '', hmc.ConnType.TCP)",
+    "hmc.init_group(session=s, my_ip='0.0.0.0', rank=0, world_size=1, rendezvous='tcp://127.0.0.1:1')",
+], ids=["init_server", "init_server-older", "connect-older", "connect", "Communicator", "init_group"])
+def test_the_warning_points_at_the_program(run, tmp_path, call):
+    """At the line that calls, however deep in the package it is raised."""
+    program = tmp_path / "program.py"
+    program.write_text(f"""import hmc
+port = {free_port()}
+s = hmc.create_session(buffer_size=64)
+def begin():
+    {call}
+try:
+    begin()
+except hmc.HMCError:
+    pass
+""")
+    done = subprocess.run([sys.executable, "-W", "always::RuntimeWarning", program], capture_output=True, text=True, timeout=LIMIT,
+                          env={**os.environ, "HMC_UCX_LIB": "/nowhere"})
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "can be reached" in line]
+    assert len(lines) == 1 and lines[0].startswith(f"{program}:5: RuntimeWarning"), done.stderr
+
+
 @pytest.mark.parametrize("forced, my_ip, way", [("tcp", "127.0.0.1", "tcp"), ("uds", "127.0.0.2", "uds"), ("", "127.0.0.1", "uds"),
                                                 ("", "127.0.0.2", "tcp")])
 def test_what_carries_control_messages(monkeypatch, tmp_path_factory, forced, my_ip, way):
-    """The other way leads nowhere. In a folder that others may enter the socket has one of its own."""
+    """In a folder that others may enter the socket has one of its own."""
     monkeypatch.setenv("CTRL_TRANSPORT", forced)
     shared, empty = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("e")  # paths of sockets are short
     shared.chmod(0o755)
@@ -372,7 +404,10 @@ def test_what_carries_control_messages(monkeypatch, tmp_path_factory, forced, my
     with server, client:
         server.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=(port := free_port()), self_id=0, ctrl_uds_dir=shared)
         client.connect(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=2025, conn=hmc.ConnType.AUTO,
-                       ctrl_tcp_port=port if way == "tcp" else free_port(), uds_dir=shared if way == "uds" else empty)
+                       ctrl_tcp_port=port, uds_dir=shared if way == "uds" else empty)
+        with open("/proc/net/tcp") as f:
+            connected = [line.split()[1] for line in f if line.split()[3] == "01"]
+        assert any(local.endswith(f":{port:04X}") for local in connected) == (way == "tcp")
         client.ctrl_send(0, 3)
         assert server.ctrl_recv(1) == 3
     (own,) = shared.iterdir()
@@ -387,13 +422,13 @@ buf = hmc.ConnBuffer(0, 1 << 20, hmc.MemoryType.CPU)
 comm = hmc.Communicator(buf, 1)
 assert comm.initServer("127.0.0.1", %d, %d, hmc.Communicator.udsPathFor(sys.argv[1], 0), hmc.ConnType.UCX) == 0
 print("up")
-assert comm.ctrlRecv(1) == 5
+assert comm.ctrlRecv(1) == (0, 5)
 out = bytearray(4)
 buf.readToCpu(out, 4, 100)
 assert out == b"data"
 assert comm.closeServer() == 0
 comm.ctrlSend(1, 6)
-assert comm.ctrlRecv(1) == 7
+assert comm.ctrlRecv(1) == (0, 7)
 """ % (port, ctrl), tmp_path, env=env)
     a.expect("up")
     run("""
@@ -403,11 +438,11 @@ link = hmc.CtrlLink(hmc.CtrlTransport.TCP, "127.0.0.1", %d)
 assert comm.connectTo(0, 1, "127.0.0.1", %d, link, hmc.ConnType.UCX) == 0
 buf.writeFromCpu(b"data", 4, 0)
 assert comm.put("127.0.0.1", %d, 0, 100, 4, hmc.ConnType.UCX) == hmc.status_t.SUCCESS
-assert comm.put("127.0.0.1", %d, 0, 1 << 20, 4, hmc.ConnType.UCX) == hmc.status_t.INVALID_CONFIG
+assert comm.put("127.0.0.1", %d, 0, 1 << 20, 4, hmc.ConnType.UCX) == hmc.status_t.ERROR
 assert comm.checkConn("127.0.0.1", %d, hmc.ConnType.UCX) == 0
 assert comm.checkConn("127.0.0.9", 1, hmc.ConnType.RDMA) == hmc.status_t.NOT_FOUND
 comm.ctrlSend(0, 5)
-assert comm.ctrlRecv(0) == 6
+assert comm.ctrlRecv(0) == (0, 6)
 comm.ctrlSend(0, 7)
 """ % (ctrl, port, port, port, port), env=env).end()
     a.end()
@@ -437,7 +472,7 @@ def test_all_of_the_binding(tmp_path_factory, caplog):
     assert b.sendDataTo(*there, b"more", 4, hmc.MemoryType.CPU, SHM) == OK
     op.wait()
     assert out == b"more"
-    assert b.ctrlSend(3, 5) == OK and a.ctrlRecv(1) == 5
+    assert b.ctrlSend(3, 5) == OK and a.ctrlRecv(1) == (OK, 5)
     assert b.disConnect(*there, SHM) == OK and b.checkConn(*there, SHM) == hmc.status_t.NOT_FOUND
     assert a.closeCtrl() == OK and b.closeCtrl() == OK
     assert b.ctrlSend(3, 5) != OK
@@ -483,14 +518,35 @@ def test_settings_belong_to_who_makes_the_buffer():
             hmc.Session(buf, **settings)
 
 
-@pytest.mark.parametrize("fallback", ["", "tcp"])
-def test_nobody_listens_is_no_matter_of_transports(monkeypatch, caplog, fallback):
+@pytest.mark.parametrize("fallback", ["", "shm"])
+@pytest.mark.parametrize("conn", ["ucx", "rdma"])
+def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch, fallback, conn):
+    """Where the transport can be had; without UCX that is what is missing."""
+    if conn == "ucx":
+        request.getfixturevalue("ucx")
     monkeypatch.setenv("HMC_CONN_FALLBACK", fallback)
-    for conn in (hmc.ConnType.UCX, hmc.ConnType.RDMA, hmc.ConnType.TCP):
-        with hmc.create_session(buffer_size=64) as old, hmc.create_session(buffer_size=64) as new:
-            ranked = dict(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=2025, ctrl_tcp_port=free_port(), conn=conn)
-            for call in (lambda: old.connect("127.0.0.1", free_port(), conn), lambda: new.connect(**ranked)):
-                with pytest.raises(hmc.Unavailable, match="is the peer listening there") as e:
-                    call()
-                assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
+    conn = hmc.ConnType[conn.upper()]
+    port = free_port()
+    with hmc.Session(rank=0, listen=f"tcp://127.0.0.1:{port}"), hmc.create_session(buffer_size=64) as s:
+        where = dict(peer_id=0, self_id=1, peer_ip="127.0.0.1", ctrl_tcp_port=port)
+        s.connect(data_port=1, conn=hmc.ConnType.TCP, **where)
+        with pytest.raises(hmc.Unavailable, match="already connected over tcp") as e:
+            s.connect(data_port=2, conn=conn, **where)
+        assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
+
+
+@pytest.mark.parametrize("fallback", ["", "tcp"])
+@pytest.mark.parametrize("conn", ["ucx", "rdma", "tcp"])
+def test_nobody_listens_is_no_matter_of_transports(request, monkeypatch, caplog, fallback, conn):
+    """Where the transport can be had; without UCX that is what is missing, whoever listens."""
+    if conn == "ucx":
+        request.getfixturevalue("ucx")
+    monkeypatch.setenv("HMC_CONN_FALLBACK", fallback)
+    conn = hmc.ConnType[conn.upper()]
+    with hmc.create_session(buffer_size=64) as old, hmc.create_session(buffer_size=64) as new:
+        ranked = dict(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=2025, ctrl_tcp_port=free_port(), conn=conn)
+        for call in (lambda: old.connect("127.0.0.1", free_port(), conn), lambda: new.connect(**ranked)):
+            with pytest.raises(hmc.Unavailable, match="is the peer listening there") as e:
+                call()
+            assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
     assert "cannot be had" not in caplog.text
