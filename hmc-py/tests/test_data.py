@@ -4,12 +4,15 @@ import array
 import ctypes
 import gc
 import mmap
+import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import hmc
+from conftest import free_port
 
 
 @pytest.fixture
@@ -272,8 +275,80 @@ def test_device_memory_is_unavailable(buf):
         with pytest.raises(hmc.Unavailable, match="host memory only"):
             hmc.create_session(mem_type=kind)
     with pytest.raises(hmc.Unavailable):
+        buf.put(SimpleNamespace(device=SimpleNamespace(type="cuda")), device="cuda")
+    with pytest.raises(TypeError, match="torch.Tensor"):
         buf.put(np.zeros(1), device="cuda")
     assert hmc.memory_supported() == hmc.MemoryType.CPU
+
+
+def test_masked_arrays_are_refused(buf):
+    """Their bytes do not hold the mask."""
+    dates = np.array(["2026-11-22", "1970-01-01"], "M8[s]")
+    for masked in (np.ma.array([1, 2, 3], mask=[0, 1, 0]), np.ma.array([1, 2, 3]), np.ma.masked, np.ma.array(dates, mask=True),
+                   np.ma.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])[0]):
+        for call in (buf.put, buf.get_into, buf.region.write):
+            with pytest.raises(hmc.InvalidArgument, match="mask"):
+                call(masked)
+    masked = np.ma.array([1, 2, 3], mask=[0, 1, 0], dtype=np.int16)
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        peer = s.loopback()
+        for call in (s.register, peer.put, peer.get, peer.send_data, peer.isend_data, peer.irecv_data, peer.send):
+            with pytest.raises(hmc.InvalidArgument, match="mask"):
+                call(masked)
+    assert buf.put(masked.filled(9)) == 6 and buf.put(masked.data) == 6 and buf.put(masked.mask) == 3
+
+
+@pytest.mark.parametrize("n", [1, 7, 100, 5000, 70_000, 1 << 20])
+def test_copies_between_a_buffer_and_itself(n):
+    """As if through a buffer of their own, whichever end lies lower and by how much."""
+    whole = np.random.default_rng(n).integers(0, 256, 2 * n + 64, np.uint8)
+    buf = hmc.IOBuffer.create(buffer_size=whole.nbytes)
+    region = buf.region
+
+    def write(view, at, begin):
+        region.write(view[begin:begin + n], at)
+
+    def read_into(view, at, begin):
+        region.read_into(view[at:at + n], begin)
+
+    ways = (
+        write, read_into,
+        lambda view, at, begin: region.write(np.frombuffer(view, np.uint8)[begin:begin + n], at),
+        lambda view, at, begin: region.read_into(np.frombuffer(view, np.uint8)[at:at + n], begin),
+        lambda view, at, begin: region.write_from_address(region.ptr + begin, n, at),
+        lambda view, at, begin: region.read_to_address(region.ptr + at, n, begin),
+        lambda view, at, begin: region.copy_within(at, begin, n),
+    )
+    for distance in sorted({0, 1, 8, 33, n // 2, n - 1, n}):
+        for at, begin in ((distance, 0), (0, distance)):
+            for number, way in enumerate(ways):
+                buf.put(whole)
+                way(memoryview(region), at, begin)
+                want = whole.copy()
+                want[at:at + n] = whole[begin:begin + n].copy()
+                got = np.frombuffer(region, np.uint8)
+                assert (got == want).all(), (number, at, begin)
+
+
+def test_transfers_between_a_buffer_and_itself():
+    n = 200_000
+    whole = np.random.default_rng(1).integers(0, 256, 2 * n, np.uint8)
+    with hmc.Session(rank=0, buffer_size=whole.nbytes) as s:
+        peer, view = s.loopback(), memoryview(s.buffer)
+        ways = (
+            lambda at, begin: peer.put(view[begin:begin + n], at),
+            lambda at, begin: peer.put(None, at, local_offset=begin, nbytes=n),
+            lambda at, begin: peer.get(view[at:at + n], begin, nbytes=n),
+            lambda at, begin: peer.put_nb(view[begin:begin + n], at).wait(),
+            lambda at, begin: peer.prepare_put([(begin, at, n)]).run(),
+        )
+        for at, begin in ((1000, 0), (0, 1000), (n - 1, 0), (0, n - 1)):
+            for number, way in enumerate(ways):
+                s.buffer.write(whole)
+                way(at, begin)
+                want = whole.copy()
+                want[at:at + n] = whole[begin:begin + n].copy()
+                assert (np.frombuffer(s.buffer, np.uint8) == want).all(), (number, at, begin)
 
 
 def test_copies_within_fill_and_checksum(buf):
@@ -292,7 +367,7 @@ def test_copies_within_fill_and_checksum(buf):
 
 def test_memory_and_buffers_of_the_binding():
     m = hmc.Memory(0, hmc.MemoryType.CPU)
-    a, b = m.allocateBuffer(16), m.allocatePeerableBuffer(16)
+    (_, a), (_, b) = m.allocateBuffer(16), m.allocatePeerableBuffer(16)
     assert m.copyHostToDevice(a, b"0123456789abcdef", 16) == hmc.status_t.SUCCESS
     assert m.copyDeviceToDevice(b, a, 8) == hmc.status_t.SUCCESS
     out = bytearray(16)
@@ -324,7 +399,7 @@ def test_memory_and_buffers_of_the_binding():
             broken()
     buf.readToCpu(out, 4, 0)
     assert bytes(out[:4]) == b"abcd"
-    assert (buf.buffer_size, buf.device_id, buf.mem_type) == (4096, 0, hmc.MemoryType.CPU)
+    assert (buf.buffer_size, buf.device_id, buf.mem_type) == (4096, 0, hmc.MemoryType.DEFAULT)
 
 
 def test_names_of_the_staged_path(buf):
@@ -341,7 +416,7 @@ def test_names_of_the_staged_path(buf):
         assert way_in(data, at) == 4 and buf.buffer_get_cpu(nbytes=4, bias=at) == data
         assert way_out(at) == 4 and out == data
     assert not any(buf.buffer_get_cpu(nbytes=100))
-    for broken in (lambda: buf.put(address, device="ptr"), lambda: buf.put(out, device="disk")):
+    for broken in (lambda: buf.put(address, device="ptr"), lambda: buf.put(out, device="ptr", nbytes=4)):
         with pytest.raises(hmc.InvalidArgument):
             broken()
 
@@ -396,3 +471,45 @@ def test_read_only_memory_goes_out_as_such(buf):
         assert buf.put(Region(region)) == 9
     with pytest.raises(BufferError):
         buf.region.__dlpack__(dl_device=(2, 0))
+
+
+def test_large_buffers_are_made_meanwhile():
+    """Making one returns before its pages are taken; who needs them waits. To touch any of them never fails."""
+    size, ratios = 256 << 20, []
+    for _ in range(5):
+        begun = time.perf_counter()
+        buf = hmc.IOBuffer.create(buffer_size=size)
+        made = time.perf_counter()
+        assert (buf.size, len(buf), buf.core.buffer_size) == (size, size, size)
+        assert buf.put(b"last", offset=size - 4) == 4
+        there = time.perf_counter()
+        blocks = np.frombuffer(buf.region, np.uint8)
+        blocks[::4096] = 7
+        assert int(blocks[::4096].sum()) == 7 * (size >> 12) and buf.buffer_get_cpu(nbytes=4, offset=size - 4) == b"last"
+        ratios.append((made - begun) / (there - begun))
+        if ratios[-1] < 0.5:
+            break
+    assert min(ratios) < 0.5, ratios
+    with pytest.raises(hmc.OutOfMemory):
+        hmc.IOBuffer.create(buffer_size=1 << 45)
+    # One that is not waited for.
+    hmc.create_session(buffer_size=size).close()
+
+
+@pytest.mark.parametrize("conn", ["SHM", "TCP"])
+def test_a_lazy_buffer_takes_pages_as_they_are_touched(conn, tmp_path):
+    def taken():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[2]) * 4096
+
+    tmp_path.chmod(0o700)
+    size, before = 1 << 30, taken()
+    with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", f"uds://{tmp_path}"], buffer_size=size, lazy=True) as a, \
+            hmc.create_session(buffer_size=4096, lazy=True) as b:
+        b.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=free_port(), self_id=1, ctrl_uds_dir=tmp_path)
+        peer = b.connect(0, a.addresses[1 if conn == "SHM" else 0], hmc.ConnType[conn])
+        peer.put(b"there", remote_offset=size - 8)
+        out = bytearray(5)
+        peer.get(out, remote_offset=size - 8)
+        assert out == b"there" == a.buffer.read(5, size - 8) and peer.conn == conn.lower()
+        assert taken() - before < 256 << 20

@@ -2,6 +2,7 @@
 
 import array
 import asyncio
+import contextlib
 import ctypes
 import threading
 
@@ -167,7 +168,7 @@ def test_threads_send_and_receive_whole_tensors(pair):
     np.arange(3, dtype=">f4"), np.array([1, 500], ">u2"), array.array("b", [-1, 5]), array.array("d", [1.5]),
     array.array("L", [1 << 40]), memoryview(b"ab"), (ctypes.c_int16 * 2)(-3, 4), ctypes.c_double(2.5), np.array([True, False]),
     memoryview(np.array([True])),
-], ids=repr)
+], ids=lambda src: f"{type(src).__name__}-{memoryview(src).format}")
 def test_numbers_arrive_as_what_they_are(pair, src):
     a, b, _, _ = pair
     op = a.isend(src, 1)
@@ -179,6 +180,38 @@ def test_numbers_arrive_as_what_they_are(pair, src):
     b.recv(same, 0)
     op.wait()
     assert (same == want).all()
+
+
+FIELDS = [("count", "i4"), ("at", "f8", (2,)), ("inner", [("x", "u1"), ("y", ">u2")])]
+
+
+def test_fields_of_structured_arrays_must_match(pair):
+    """Names, places and types of fields are compared; they do not travel."""
+    a, b, _, _ = pair
+    src = np.zeros(3, FIELDS)
+    src["count"], src["inner"]["y"] = (1, 2, 3), 500
+    out = np.zeros_like(src)
+    received = b.irecv(out, 0)
+    a.isend(src, 1).wait()
+    assert received.wait() is out and (out == src).all()
+    renamed = [("number", "i4"), *FIELDS[1:]]
+    moved = {"names": ["count", "at", "inner"], "formats": [f[1] if len(f) < 3 else f[1:] for f in FIELDS],
+             "offsets": [20, 4, 0], "itemsize": np.dtype(FIELDS).itemsize + 1}
+    for other in (renamed, [("count", "u4"), *FIELDS[1:]], [*FIELDS[:2], ("inner", [("x", "u1"), ("z", ">u2")])],
+                  f"V{src.itemsize}", np.dtype(moved)):
+        received = b.irecv(np.zeros(3, other), 0)
+        sent = a.isend(src, 1)
+        with pytest.raises(hmc.InvalidArgument, match="came into one of"):
+            received.wait()
+        with contextlib.suppress(hmc.HMCError):
+            sent.wait()
+        _in_step(a, b)
+    sent = a.isend(src, 1)
+    with pytest.raises(hmc.InvalidArgument, match="irecv into an array of its dtype"):
+        b.recv(src=0)
+    with contextlib.suppress(hmc.HMCError):
+        sent.wait()
+    _in_step(a, b)
 
 
 def test_arrays_and_ctypes_of_the_same_numbers_match(pair):
@@ -259,7 +292,7 @@ def test_sizes_that_make_no_sense(pair):
     conn = hmc.ConnType[peer.conn.upper()]
     with pytest.raises(hmc.InvalidArgument, match="-1"):
         a.send_data_to("127.0.0.1", 1, b"abc", -1, conn=conn)
-    out = hmc.Memory().allocateBuffer(4)
+    _, out = hmc.Memory().allocateBuffer(4)
     for dst, src in ((out, b"abc"), (out.ptr, out.ptr), (out.ptr, b"abc")):
         with pytest.raises(hmc.InvalidArgument, match="-1"):
             hmc.Memory().copyHostToDevice(dst, src, -1)
