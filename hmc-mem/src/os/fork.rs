@@ -269,11 +269,11 @@ extern "C" fn reserve_in_child() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{ForkGuard, Reserved};
     use crate::os::pages;
 
-    fn in_child(body: impl FnOnce() -> bool) -> i32 {
+    pub(in crate::os) fn in_child(body: impl FnOnce() -> bool) -> i32 {
         // SAFETY: fork(2); the child runs `body`, which allocates nothing, and ends by `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {

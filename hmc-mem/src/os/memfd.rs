@@ -407,29 +407,12 @@ impl Mapping {
         // `fresh` has as many, new and disjoint.
         unsafe { crate::copy::copy(fresh.at.as_ptr(), at, len) };
         let before = self.patched.swap(true, Ordering::AcqRel);
-        // SAFETY: `fresh` is a whole mapping that this function owns. The target range lies in this
-        // value's own mapping; to replace its pages is the purpose, and views never hold references to
-        // them: an access by another thread meets the old page or the new one.
-        let moved = unsafe {
-            rustix::mm::mremap_fixed(
-                fresh.at.as_ptr().cast(),
-                len,
-                len,
-                rustix::mm::MremapFlags::MAYMOVE,
-                at.cast(),
-            )
-        };
-        match moved {
-            Ok(_) => {
-                // The pages have moved; the old address is free, and `Pins` must not unmap what may be there.
-                std::mem::forget(fresh);
-                Ok(())
-            }
-            Err(e) => {
-                self.patched.store(before, Ordering::Release);
-                Err(no_space(size, "mremap", e))
-            }
-        }
+        // SAFETY: the target range lies in this value's own mapping, whole pages; to replace them is the purpose, and views
+        // never hold references to them.
+        unsafe { pages::put_over(fresh, at) }.map_err(|e| {
+            self.patched.store(before, Ordering::Release);
+            no_space(size, "mremap", e)
+        })
     }
 
     fn advise(&self, advice: Advice) -> Result<(), Errno> {

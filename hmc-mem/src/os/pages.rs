@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use hmc_core::kinds::Access;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use super::fork::Reserved;
 use super::limits::{self, Budget};
@@ -19,6 +19,9 @@ pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// The longest mapping, in bytes: 2^46, the user half of a 47-bit address space, less rounding.
 pub(super) const MAX_LEN: u64 = 1 << 46;
+
+/// How often a place at a multiple of 2 MiB is looked for, if other threads take what was found.
+const PLACES: u32 = 8;
 
 pub(super) fn commit(fd: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
     loop {
@@ -100,45 +103,100 @@ pub(super) fn map(
     } else {
         ProtFlags::READ
     };
-    let slack = if huge { usize::try_from(HUGE_PAGE).map_err(|_| too_long)? } else { 0 };
-    // Reserve first, so that the mapping can start where huge pages fit.
-    let whole = len.checked_add(slack).ok_or(too_long)?;
-    // SAFETY: no address is asked for, so no mapping is replaced.
-    let base = unsafe {
-        rustix::mm::mmap_anonymous(
-            ptr::null_mut(),
-            whole,
-            ProtFlags::empty(),
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )
-    }
-    .map_err(|e| no_space(size, "mmap", e))?;
-    let base = base.cast::<u8>();
-    let Some(reserved) = NonNull::new(base).map(|at| Pins::new(at, whole)) else {
-        return Err(os("mmap", Errno::NOMEM));
+    // SAFETY: without an address, and with MAP_FIXED_NOREPLACE, no mapping is replaced (kernels before 4.17 take the address
+    // as a wish).
+    let try_at = |at: *mut u8, flags| unsafe {
+        rustix::mm::mmap(at.cast(), len, prot, MapFlags::SHARED | flags, fd, offset)
     };
-    // `align_offset` of a byte pointer to a power of two is at most `slack - 1`.
-    let head = if huge { base.align_offset(slack).min(slack) } else { 0 };
-    let start = base.wrapping_add(head);
-    // SAFETY: `start` and the `len` bytes from it lie in the reservation, which this function owns and
-    // nobody uses; MAP_FIXED replaces just those pages.
-    let at = unsafe {
-        rustix::mm::mmap(start.cast(), len, prot, MapFlags::SHARED | MapFlags::FIXED, fd, offset)
+    // Not MAP_FIXED over a reservation of ours: where it fails after the kernel has unmapped the old pages, it leaves a gap,
+    // which another thread's mapping may have filled when the reservation is given back.
+    let mut mapped = Err(Errno::EXIST);
+    for _ in 0..if huge { PLACES } else { 0 } {
+        mapped = try_at(gap(len, HUGE_PAGE)?, MapFlags::FIXED_NOREPLACE);
+        if mapped != Err(Errno::EXIST) {
+            break;
+        }
     }
-    .map_err(|e| no_space(size, "mmap", e))?;
-    std::mem::forget(reserved);
-    give_back(base, head);
-    give_back(start.wrapping_add(len), slack.saturating_sub(head));
+    if mapped == Err(Errno::EXIST) {
+        mapped = try_at(ptr::null_mut(), MapFlags::empty());
+    }
+    let at = mapped.map_err(|e| no_space(size, "mmap", e))?;
     // Never null: mmap(2) succeeded above the lowest page.
     let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
     // Row "fork" of the fault table: a child that touched these pages would break the parent's windows.
     Pins::new(at, len).keep_from_children()
 }
 
-/// Unmaps a rest of a reservation.
-fn give_back(at: *mut u8, len: usize) {
-    if let Some(at) = NonNull::new(at).filter(|_| len > 0) {
-        drop(Pins::new(at, len));
+/// An address where `len` bytes fit at the moment, at a multiple of `align`, a power of two. Another thread may take it.
+fn gap(len: usize, align: u64) -> Result<*mut u8, MemError> {
+    let too_long = || MemError::TooLong { len: crate::shared::widen(len), limit: MAX_LEN };
+    let align = usize::try_from(align).map_err(|_| too_long())?;
+    let whole = len.checked_add(align).ok_or_else(too_long)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: no address is asked for, so no mapping is replaced.
+    let base =
+        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }
+            .map_err(|e| no_space(crate::shared::widen(len), "mmap", e))?;
+    let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
+    let place = base.as_ptr().wrapping_add(base.as_ptr().align_offset(align).min(align));
+    drop(Pins::new(base, whole));
+    Ok(place)
+}
+
+/// Moves `fresh` over as many bytes at `at`. An access to them meanwhile meets the old page or the new one.
+///
+/// # Errors
+/// What mremap(2) says; the old pages are there as before.
+///
+/// # Safety
+/// The range is whole pages, mapped, and the caller's own; accesses to it are those of views, which hold no reference.
+pub(super) unsafe fn put_over(fresh: Pins, at: *mut u8) -> Result<(), Errno> {
+    let (from, len) = (fresh.at.as_ptr().cast(), fresh.len);
+    let flags = MremapFlags::MAYMOVE;
+    // SAFETY: `fresh` is a whole mapping that this function owns, and the caller vouches for the range at `at`.
+    let moved = unsafe { rustix::mm::mremap_fixed(from, len, len, flags, at.cast()) };
+    // SAFETY: as the caller vouches; what mremap(2) answered is handed on.
+    unsafe { settle(fresh, at, moved.map(drop)) }
+}
+
+/// Deals with the answer of mremap(2). A call that fails after it has unmapped the old pages leaves a hole, which the next
+/// mapping of any thread would fill, under views that safe code holds: kernels before 5.1 do so at the limit of mappings, later
+/// ones look first. A hole is filled at once, with the bytes of `fresh`, and that is a success.
+///
+/// # Safety
+/// As for [`put_over`].
+unsafe fn settle(fresh: Pins, at: *mut u8, moved: Result<(), Errno>) -> Result<(), Errno> {
+    let Err(e) = moved else {
+        // The pages have moved; the old address is free, and `Pins` must not unmap what may be there.
+        std::mem::forget(fresh);
+        return Ok(());
+    };
+    let (prot, flags) =
+        (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
+    // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
+    match unsafe { rustix::mm::mmap_anonymous(at.cast(), fresh.len, prot, flags) } {
+        // munmap(2) unmaps all of a range or nothing of it: nothing has changed.
+        Err(Errno::EXIST) => Err(e),
+        Ok(there) if there == at.cast() => {
+            // SAFETY: mapped just now, `fresh.len` bytes, and disjoint from `fresh`.
+            unsafe { crate::copy::copy(at, fresh.at.as_ptr(), fresh.len) };
+            // If it fails, a forked child finds the range in use where it has to be reserved, and ends itself (`fork`).
+            // SAFETY: mapped just now; the advice leaves the contents as they are.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), fresh.len, Advice::LinuxDontFork) };
+            Ok(())
+        }
+        // A kernel before 4.17 that found the range in use.
+        Ok(elsewhere) => {
+            // SAFETY: mapped just now, and nobody knows it.
+            let _ = unsafe { rustix::mm::munmap(elsewhere, fresh.len) };
+            Err(e)
+        }
+        Err(_) => {
+            let what = b"hmc: pages that views refer to were unmapped and cannot be mapped again\n";
+            // SAFETY: write(2) of a constant. If it fails, the process ends without the words.
+            let _ = unsafe { libc::write(libc::STDERR_FILENO, what.as_ptr().cast(), what.len()) };
+            std::process::abort();
+        }
     }
 }
 
@@ -176,3 +234,6 @@ pub(super) fn anonymous(size: u64) -> Result<Pins, MemError> {
     advise(&pins, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
     Ok(pins)
 }
+
+#[cfg(test)]
+mod tests;

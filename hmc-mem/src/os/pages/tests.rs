@@ -1,0 +1,140 @@
+//! What failed calls leave: no hole where views are, no page of others unmapped.
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
+
+use super::{Pins, anonymous, map, put_over, settle, zeros};
+use crate::os::fork::tests::in_child;
+use crate::os::limits::page_size;
+use crate::shared::widen;
+use hmc_core::kinds::Access;
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PAGES: usize = 4;
+
+fn page() -> usize {
+    usize::try_from(page_size()).expect("memory")
+}
+
+/// Whether all of at most 512 pages are mapped.
+fn is_mapped(at: *mut u8, len: usize) -> bool {
+    let mut vec = [0u8; 512];
+    assert!(len.div_ceil(page()) <= vec.len());
+    // SAFETY: mincore(2) writes one byte for each page, and fails with ENOMEM for a hole.
+    unsafe { libc::mincore(at.cast(), len, vec.as_mut_ptr()) == 0 }
+}
+
+fn pages_of(byte: u8, n: usize) -> Pins {
+    let pins = anonymous(widen(n * page())).expect("memory");
+    // SAFETY: the pages are this test's own.
+    unsafe { pins.at.as_ptr().write_bytes(byte, pins.len) };
+    pins
+}
+
+fn all_are(at: *mut u8, len: usize, byte: u8) -> bool {
+    // SAFETY: the caller knows that they are mapped, and nobody writes them.
+    is_mapped(at, len) && unsafe { std::slice::from_raw_parts(at, len) }.iter().all(|b| *b == byte)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no mremap(2) to an address and no fork(2)")]
+fn a_move_that_fails_at_once_leaves_the_old_pages() {
+    let (old, fresh) = (pages_of(1, PAGES), pages_of(2, PAGES));
+    // SAFETY: the pages of `old` are this test's own; the call is said to have failed without a change.
+    let moved = unsafe { settle(fresh, old.at.as_ptr(), Err(Errno::NOMEM)) };
+    assert_eq!(moved, Err(Errno::NOMEM));
+    assert!(all_are(old.at.as_ptr(), old.len, 1));
+}
+
+/// In a child, where no other thread maps anything into the hole before it is filled.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no mremap(2) to an address and no fork(2)")]
+fn a_move_that_fails_after_it_has_unmapped_leaves_no_hole() {
+    for (first, n) in [(0, PAGES), (1, 2), (PAGES - 1, 1)] {
+        let status = in_child(|| {
+            let (old, fresh) = (pages_of(1, PAGES), pages_of(2, n));
+            let (at, len) = (old.at.as_ptr().wrapping_add(first * page()), n * page());
+            // SAFETY: within `old`: what mremap(2) of an old kernel does before it fails.
+            unsafe { rustix::mm::munmap(at.cast(), len) }.expect("memory");
+            let planted = !is_mapped(at, len);
+            // SAFETY: the range was the test's own a moment ago, and there is no other thread.
+            let moved = unsafe { settle(fresh, at, Err(Errno::NOMEM)) };
+            let whole = is_mapped(old.at.as_ptr(), old.len);
+            planted && moved == Ok(()) && whole && all_are(at, len, 2)
+        });
+        assert_eq!(status, 0, "{status:#x}");
+    }
+}
+
+/// What this kernel does where mappings run out: mremap(2) needs up to three more than it gives back.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no mremap(2) to an address and no fork(2)")]
+fn no_hole_is_left_at_the_limit_of_mappings() {
+    let status = in_child(|| {
+        let old = pages_of(1, PAGES);
+        let (at, len) = (old.at.as_ptr().wrapping_add(page()), 2 * page());
+        let mut last: [*mut u8; 16] = [std::ptr::null_mut(); 16];
+        let mut made = 0usize;
+        // Two pages with different rights are two mappings.
+        while let Ok(two) = zeros(2 * page()) {
+            let none = rustix::mm::MprotectFlags::empty();
+            // SAFETY: a page of this test's own, which nobody touches.
+            if unsafe { rustix::mm::mprotect(two.at.as_ptr().cast(), page(), none) }.is_err() {
+                break;
+            }
+            last[made % 16] = two.at.as_ptr();
+            made += 1;
+            std::mem::forget(two);
+        }
+        let mut refused = 0;
+        for two in last {
+            let fresh = zeros(len);
+            if let Ok(fresh) = fresh {
+                // SAFETY: the pages are this test's own.
+                unsafe { fresh.at.as_ptr().write_bytes(2, len) };
+                // SAFETY: within `old`, and there is no other thread.
+                let moved = unsafe { put_over(fresh, at) };
+                let byte = if moved.is_ok() { 2 } else { 1 };
+                if !is_mapped(old.at.as_ptr(), old.len) || !all_are(at, len, byte) {
+                    return false;
+                }
+                if moved.is_ok() {
+                    return made > 16 && refused > 0;
+                }
+                refused += 1;
+            }
+            // SAFETY: two pages that the loop above left mapped, and that nobody uses.
+            unsafe { rustix::mm::munmap(two.cast(), 2 * page()) }.expect("memory");
+        }
+        false
+    });
+    assert_eq!(status, 0, "{status:#x}");
+}
+
+/// A socket can be asked to be mapped and refuses, after the kernel has unmapped what was at the address.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no mmap(2) of descriptors")]
+fn a_mapping_that_fails_unmaps_nothing_of_other_threads() {
+    let (socket, _other) = UnixStream::pair().expect("memory");
+    let len = PAGES * page();
+    let over = AtomicBool::new(false);
+    let lost = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut lost = 0;
+            while !over.load(Ordering::Relaxed) {
+                // As long as what a failed call may leave.
+                let mine = zeros(len).expect("memory");
+                lost += (0..20).filter(|_| !is_mapped(mine.at.as_ptr(), page())).count();
+            }
+            lost
+        });
+        for _ in 0..100_000 {
+            let access = Access::READ | Access::WRITE;
+            assert!(map(socket.as_fd(), widen(len), 0, access, false).is_err());
+        }
+        over.store(true, Ordering::Relaxed);
+        watch.join().expect("no panic")
+    });
+    assert_eq!(lost, 0, "pages of another thread were gone");
+}
