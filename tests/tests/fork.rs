@@ -172,6 +172,7 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
             let mut next = || spans.pop().unwrap();
             table! {
                 "Session::builder": plain(true);
+                "Session::job": plain(source.job() == target.job());
                 "Session::buffer": plain(source.buffer().len() == 1 << 20);
                 "Session::tcp_addr": plain(target.tcp_addr().is_none());
                 "Session::tcp_addrs": plain(target.tcp_addrs().is_empty());
@@ -410,6 +411,8 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Prepared::clear_doors": plain({ prepared.clear_doors(); true });
                 "Prepared::set_num_channels": plain({ prepared.set_num_channels(1); true });
                 "Prepared::allow_insecure": plain({ prepared.allow_insecure(); true });
+                "Prepared::secret_file": plain({ prepared.secret_file(dir.path().join("secret")); true });
+                "Prepared::insecure_loopback": plain({ prepared.insecure_loopback(); true });
                 "Prepared::accept_upstream": plain({ prepared.accept_upstream(); true });
                 "Prepared::private_ranks": plain({ prepared.private_ranks(); true });
                 "Prepared::use_ucx": plain({ prepared.use_ucx(false); true });
