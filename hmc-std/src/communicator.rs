@@ -140,7 +140,7 @@ impl Communicator {
     /// # Errors
     /// `DeadlineExceeded`; `Interrupted`; `InvalidConfig` for a rank beyond the last one.
     pub fn wait_peer(&self, rank: u32, timeout: Duration) -> Result<Peer> {
-        self.wait_link(rank, timeout, |l| l.life() == Life::Ready)
+        self.wait_link(rank, timeout, Link::is_ready_now)
     }
 
     /// Waits until `rank` has connected and can be used, or has been here, is gone, and left messages that nobody has received
@@ -150,7 +150,7 @@ impl Communicator {
     /// As [`Communicator::wait_peer`].
     pub fn meet(&self, rank: u32, timeout: Duration) -> Result<Peer> {
         self.wait_link(rank, timeout, |l| match l.life() {
-            Life::Ready => true,
+            Life::Ready => l.is_ready_now() || l.inbox().len() > 0,
             Life::Leaving | Life::Dead => l.inbox().len() > 0,
             Life::Opening => false,
         })
@@ -173,7 +173,7 @@ impl Communicator {
     pub fn wait_any_peer(&self, known: &[u32], timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
         let found = self.shared.wait_news(self.shared.until(timeout), |s| {
-            s.links().into_iter().find(|l| l.life() == Life::Ready && !known.contains(&l.peer.0))
+            s.links().into_iter().find(|l| !known.contains(&l.peer.0) && l.is_ready_now())
         });
         found.map(|l| self.peer_over(l)).map_err(|stop| stop.error("waiting for a peer to connect"))
     }
@@ -181,7 +181,7 @@ impl Communicator {
     /// The peers that are connected now; none in a forked child.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
-        let ready = |l: &Arc<Link>| l.life() == Life::Ready;
+        let ready = |l: &Arc<Link>| l.is_ready_now();
         self.shared.links().into_iter().filter(ready).map(|l| self.peer_over(l)).collect()
     }
 
@@ -196,7 +196,7 @@ impl Communicator {
     /// Whether `rank` is connected now (the seeds' checkConn).
     #[must_use]
     pub fn check_conn(&self, rank: u32) -> bool {
-        self.shared.link(Rank(rank)).is_some_and(|l| l.life() == Life::Ready)
+        self.shared.link(Rank(rank)).is_some_and(|l| l.is_ready_now())
     }
 
     /// Puts; see [`Peer::put`].

@@ -181,7 +181,7 @@ impl Connecting {
                     Life::Opening => return Ok(Err(Need::Drive(Arc::clone(link)))),
                 },
                 State::Waiting { again, until, refused } => {
-                    if let Some(link) = shared.link(self.rank).filter(|l| l.life() == Life::Ready) {
+                    if let Some(link) = shared.link(self.rank).filter(|l| l.is_ready_now()) {
                         self.check_kind(&link)?;
                         return Ok(Ok(link));
                     }

@@ -7,7 +7,6 @@ use hmc_core::kinds::Rank;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::Life;
 use crate::node::inbox::{Message, Want};
 use crate::peer::{Peer, take_message};
 use crate::shared::Shared;
@@ -119,6 +118,6 @@ impl Control<'_> {
     /// Whether `rank` is connected.
     #[must_use]
     pub fn is_connected(&self, rank: u32) -> bool {
-        self.shared.link(Rank(rank)).is_some_and(|l| l.life() == Life::Ready)
+        self.shared.link(Rank(rank)).is_some_and(|l| l.is_ready_now())
     }
 }

@@ -89,7 +89,7 @@ impl Shared {
                     let taken = |s: &Self| lock(&s.registry).is_taken(rank);
                     let before = taken(self);
                     let news = self.wait_news(until.moved_to(at.min(until.at)), |s| {
-                        let ready = s.link(rank).is_some_and(|l| l.life() == Life::Ready);
+                        let ready = s.link(rank).is_some_and(|l| l.is_ready_now());
                         (ready || taken(s) != before).then_some(())
                     });
                     if let Err(stop @ Stop::Interrupted) = news {

@@ -34,6 +34,8 @@ pub(crate) struct Aftermath {
     /// (docs/PERFORMANCE.md, "Vector units").
     holds: Option<heapless::Vec<Hold, AFTER>>,
     pub(crate) finished: bool,
+    /// One that ended found that the peer's process has ended.
+    pub(crate) peer_dead: bool,
     pub(crate) delivered: bool,
 }
 

@@ -349,6 +349,14 @@ impl DataState {
         }
     }
 
+    /// Whether the peer's process has left a mark of its end in memory that is shared.
+    pub(crate) fn is_marked(&self) -> bool {
+        match self.lane.transport() {
+            Port::Shm(p) => p.is_marked(),
+            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => false,
+        }
+    }
+
     /// Lets go of regions that nobody else uses any more.
     pub(crate) fn sweep(&mut self) {
         if let Some(regions) = self.port().regions() {
@@ -371,6 +379,7 @@ impl DataState {
         while let Some(event) = self.lane.next_event() {
             let outcome = self.lane.outcome(event.op).ok().flatten();
             let waits = outcome.is_some();
+            after.peer_dead |= outcome.is_some_and(|o| o.result == Err(Failure::PeerDead));
             if let Some(word) = self.words.get(usize::from(event.op.index)) {
                 let ok = outcome.is_some_and(|o| o.result.is_ok());
                 if event.done {

@@ -48,6 +48,24 @@ impl Link {
         self.close_now();
     }
 
+    /// Whether it is ready and its peer's process has not left the mark of its end; if it has, the link ends. For those who
+    /// are about to give the link to somebody: its sockets may tell of the end later than a transfer does. The caller holds
+    /// no lock of the link.
+    pub(crate) fn is_ready_now(&self) -> bool {
+        self.life() == Life::Ready && !self.end_if_marked()
+    }
+
+    /// Ends it if the peer's process has left the mark of its end ([`hmc_mem::os::life`]). Whether it has.
+    pub(crate) fn end_if_marked(&self) -> bool {
+        if !self.data().is_marked() {
+            return false;
+        }
+        if matches!(self.life(), Life::Opening | Life::Ready) {
+            self.begin_closing(true, "its process has ended");
+        }
+        true
+    }
+
     /// Whether only what the peer has sent on the control connection is still received.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)

@@ -325,6 +325,7 @@ impl Link {
             self.die(false, "it connected but did not open its data plane in time");
             return;
         }
+        self.end_if_marked();
         let beat = self.data().beat();
         let mut came = heard::Heard::default();
         let ended = {
@@ -406,6 +407,9 @@ impl Link {
         self.follow_up_but_relay(after);
         if after.finished {
             self.run_relay();
+        }
+        if std::mem::take(&mut after.peer_dead) {
+            self.end_if_marked();
         }
     }
 

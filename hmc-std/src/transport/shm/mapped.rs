@@ -14,6 +14,7 @@ use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::SharedError;
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
+use super::ShmPort;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::Region;
@@ -60,6 +61,13 @@ impl Mapped {
             && self.map.extent().len() == len
             && (!writable || self.access.contains(Access::WRITE));
         suits.then(|| Arc::clone(&self.map))
+    }
+}
+
+impl ShmPort {
+    /// Whether the peer's process is marked as ended, whatever its stream tells.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.peer_life.as_ref().is_some_and(PeerLife::has_ended)
     }
 }
 
