@@ -1,5 +1,7 @@
 //! Where and how long a test runs: folders that go away, bounds that grow with the machine's load.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -51,13 +53,44 @@ impl TempDir {
     /// When the system refuses.
     #[must_use]
     pub fn new() -> Self {
-        use std::os::unix::fs::DirBuilderExt as _;
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(parent: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("hmc-t{}-{n}", std::process::id()));
+        let path = parent.join(format!("hmc-t{}-{n}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::DirBuilder::new().mode(0o700).create(&path).expect("a new folder");
         Self(path)
+    }
+
+    /// Makes one that other users can enter, in `TMPDIR` if they can enter that. `None`: this machine has no place for it.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[must_use]
+    pub fn for_all_users() -> Option<Self> {
+        let parents = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
+        let dir = Self::within(parents.iter().find(|parent| all_may_enter(parent))?);
+        std::fs::set_permissions(&dir.0, Permissions::from_mode(0o755)).expect("it is ours");
+        Some(dir)
+    }
+
+    /// `program`, or a copy of it here if other users cannot enter the folder in which it is.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    #[must_use]
+    pub fn runnable(&self, program: &str) -> PathBuf {
+        let program = Path::new(program);
+        let folder = program.parent().expect("a folder");
+        if all_may_enter(folder) {
+            return program.to_path_buf();
+        }
+        let copy = self.0.join("program");
+        std::fs::copy(program, &copy).expect("room for a copy");
+        copy
     }
 
     /// Where it is.
@@ -71,6 +104,12 @@ impl TempDir {
     pub fn address(&self) -> hmc_std::Address {
         hmc_std::Address::Uds(self.0.clone())
     }
+}
+
+/// Whether every user may enter that folder.
+fn all_may_enter(folder: &Path) -> bool {
+    let open = |p: &Path| std::fs::metadata(p).is_ok_and(|m| m.permissions().mode() & 0o1 != 0);
+    folder.canonicalize().is_ok_and(|path| path.ancestors().all(open))
 }
 
 impl Default for TempDir {

@@ -82,10 +82,16 @@ fn another_users_process_is_turned_away() {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root can become another user");
     }
-    let dir = TempDir::new();
+    let Some(dir) = TempDir::for_all_users() else {
+        return skipped("other users can enter no folder for temporary files");
+    };
+    let set_mode = |mode| {
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(0o700);
     let server = Session::builder(1).uds(dir.path()).start().unwrap();
     let path = server.uds_path().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(0o755);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
     // A user that this program may not even be readable for: a shell without files of ours.
     let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.settimeout(5)\n\

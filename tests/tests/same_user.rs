@@ -22,7 +22,7 @@ use hmc_tests::actor::Actor;
 use hmc_tests::raw::{
     dial, frame, hello, hello_with, is_closed_after, read_frame, read_reject, say,
 };
-use hmc_tests::scene::until;
+use hmc_tests::scene::{TempDir, skipped, until};
 use rustix::net::{AddressFamily, SocketType};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -62,8 +62,7 @@ fn a_stranger_on_loopback_gets_no_rank() {
 #[test]
 fn the_address_of_the_dialer_gets_nobody_around_the_proof() {
     let Some(ip) = other_address() else {
-        println!("skipped: this system has loopback addresses only");
-        return;
+        return skipped("this system has loopback addresses only");
     };
     let dir = scratch("source");
     let (server, at) = server(&dir.join("secret"));
@@ -233,25 +232,26 @@ fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_one_asked_fo
 #[test]
 fn a_process_of_another_user_is_refused() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: only root can start a process of another user");
-        return;
+        return skipped("only root can start a process of another user");
     }
+    let Some(place) = TempDir::for_all_users() else {
+        return skipped("other users can enter no folder for temporary files");
+    };
     let dir = scratch("nobody");
     let (server, at) = server(&dir.join("secret"));
-    // The folder for temporary files may be one that another user cannot enter.
-    let home = Path::new("/tmp").join(format!("hmc-nobody-{}", std::process::id()));
-    std::fs::create_dir_all(&home).unwrap();
+    let home = place.path().join("home");
+    std::fs::create_dir(&home).unwrap();
     std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
     let uds = home.display().to_string();
-    let mut actor = Actor::spawn_as(ACTOR, 65534, &[("HMC_UDS_DIR", &uds)]);
+    let program = place.runnable(ACTOR);
+    let mut actor = Actor::spawn_as(program.to_str().unwrap(), 65534, &[("HMC_UDS_DIR", &uds)]);
     actor.ask("start rank=2 buffer=4096");
     let said =
         actor.try_ask(&format!("connect 1 tcp://{at} auto 5000")).expect_err("refused").to_string();
     assert!(said.contains("did not prove") && said.contains(&uds), "{said}");
     assert!(server.peers().is_empty());
     drop(actor);
-    std::fs::remove_dir_all(home).unwrap();
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -309,8 +309,7 @@ fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
     // By an address of this system that is not loopback, where an insecure session asks for no proof.
     let port = server.tcp_addr().unwrap().port();
     let Some(ip) = other_address() else {
-        println!("skipped: this system has loopback addresses only");
-        return;
+        return skipped("this system has loopback addresses only");
     };
     // Whoever connects reads the host id.
     let mut s = dial((ip, port).into());
