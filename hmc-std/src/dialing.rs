@@ -475,15 +475,21 @@ fn data_target(address: &Address, met: &Met, kind: ConnType) -> Result<Target> {
     {
         return Ok(Target::Path(path.clone()));
     }
+    let ip = match address {
+        Address::Tcp(a) => a.ip(),
+        // The peer said that it listens there: it was asked.
+        Address::Local { endpoint, .. } if !endpoint.ip().is_unspecified() => {
+            return Ok(Target::Address(Address::Tcp(*endpoint)));
+        }
+        Address::Uds(_) | Address::Local { .. } => std::net::Ipv4Addr::LOCALHOST.into(),
+    };
     let port = met.tcp.ok_or_else(|| {
         Error::new(
             ErrorKind::Unavailable,
-            "no tcp: the peer has no TCP listener (start it with an address)",
+            format!(
+                "no tcp: the peer has no TCP listener at {ip} (start it with that address, or connect to its TCP address)"
+            ),
         )
     })?;
-    let ip = match address {
-        Address::Tcp(a) => a.ip(),
-        Address::Uds(_) | Address::Local { .. } => std::net::Ipv4Addr::LOCALHOST.into(),
-    };
     Ok(Target::Address(Address::Tcp((ip, port).into())))
 }

@@ -1,6 +1,6 @@
 //! Doors: TCP and UDS listeners. A listener is up when its constructor returned.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -112,6 +112,20 @@ impl Listener {
             #[cfg(feature = "testing")]
             Self::Simulated { addr } => Some(*addr),
         }
+    }
+
+    /// Whether its port at 127.0.0.1 leads here.
+    pub(crate) fn is_at_localhost(&self) -> bool {
+        let is_there = |addr: &SocketAddr| match addr.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST,
+            IpAddr::V6(ip) => ip.is_unspecified() && self.takes_ipv4(),
+        };
+        self.addr().as_ref().is_some_and(is_there)
+    }
+
+    /// Whether connections over IPv4 come to a door of IPv6.
+    fn takes_ipv4(&self) -> bool {
+        self.fd().is_some_and(|fd| sockopt::ipv6_v6only(fd) == Ok(false))
     }
 
     pub(crate) fn path(&self) -> Option<PathBuf> {

@@ -228,6 +228,32 @@ fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_one_asked_fo
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Who dials a local socket and moves bytes over TCP knows the peer's port, and not its address: at the same port of another
+/// loopback address anybody may listen, who could then stand between the two.
+#[test]
+fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
+    let dir = scratch("port");
+    let uds = dir.join("uds");
+    let server = Session::builder(1).tcp("127.0.0.2:0").uds(&uds).secret_file(dir.join("secret"));
+    let server = server.buffer(4096).start().unwrap();
+    let at = server.tcp_addr().unwrap();
+    let other = TcpListener::bind(("127.0.0.1", at.port())).unwrap();
+    other.set_nonblocking(true).unwrap();
+    let dial = |rank, address| {
+        let s =
+            Session::builder(rank).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
+        let peer = s.connect_with(1, &address, ConnType::Tcp, Duration::from_secs(20))?;
+        peer.put(0, 0, 8).map(|_| peer.conn())
+    };
+    let e = dial(2, Address::Uds(uds.clone())).expect_err("it does not know the address");
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    assert!(other.accept().is_err(), "a connection to somebody else");
+    let told = Address::Local { dir: uds, endpoint: at };
+    assert_eq!(dial(3, told).expect("the address was given"), Some(ConnType::Tcp));
+    assert!(other.accept().is_err(), "a connection to somebody else");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// A whole session of another user, if this test may make one.
 #[test]
 fn a_process_of_another_user_is_refused() {
