@@ -7,7 +7,7 @@ from typing import Any, Self, final
 from .typing import ArrayLike, Explanation, HeldMemory, SessionStats
 
 __all__ = ["Batch", "Bell", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Window", "default_uds_dir",
-           "held"]
+           "held", "job_of"]
 
 class Region:
     @property
@@ -212,6 +212,8 @@ class Core:
     def _waits(self) -> tuple[float, float]: ...
     @property
     def _is_live(self) -> bool: ...
+    @property
+    def _job(self) -> int: ...
     def _start(
         self,
         rank: int,
@@ -247,3 +249,4 @@ class Core:
 
 def default_uds_dir() -> Path: ...
 def held() -> list[HeldMemory]: ...
+def job_of(job: int | str) -> int: ...
