@@ -3,8 +3,8 @@
 //! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
 //! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
 //! arrays, `lazy` knows those whose bytes are not what they show, `args` reads numbers; `session`, `peer`, `region`, `op`,
-//! `group` are the objects; `bell` tells event loops,
-//! `log` hands on what the library says.
+//! `group` are the objects; `bell` tells event loops, `log` hands on what the library says; `interpreter` says who may load
+//! all of this.
 
 mod args;
 mod batch;
@@ -14,6 +14,7 @@ mod data;
 mod dlpack;
 mod errors;
 mod group;
+mod interpreter;
 mod lazy;
 mod life;
 mod log;
@@ -33,48 +34,43 @@ use pyo3::prelude::*;
 
 /// The native half of ``hmc``.
 #[pymodule(gil_used = false)]
-mod _hmc {
+fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Before the classes, which is why they are not listed by a `mod`.
+    interpreter::require_main(module.py())?;
+    module.add_class::<batch::Batch>()?;
+    module.add_class::<bell::Bell>()?;
+    module.add_class::<group::RawGroup>()?;
+    module.add_class::<op::Op>()?;
+    module.add_class::<peer::Peer>()?;
+    module.add_class::<region::Region>()?;
+    module.add_class::<region::Remote>()?;
+    module.add_class::<region::Window>()?;
+    module.add_class::<session::Core>()?;
+    module.add_class::<view::View>()?;
+    module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
+    module.add_function(wrap_pyfunction!(job_of, module)?)?;
+    module.add_function(wrap_pyfunction!(held, module)?)?;
+    log::begin();
+    Ok(())
+}
 
-    #[pymodule_export]
-    use super::batch::Batch;
-    #[pymodule_export]
-    use super::bell::Bell;
-    #[pymodule_export]
-    use super::group::RawGroup;
-    #[pymodule_export]
-    use super::op::Op;
-    #[pymodule_export]
-    use super::peer::Peer;
-    #[pymodule_export]
-    use super::region::{Region, Remote, Window};
-    #[pymodule_export]
-    use super::session::Core;
-    #[pymodule_export]
-    use super::view::View;
+/// The default folder of local control sockets.
+#[pyfunction]
+fn default_uds_dir() -> std::path::PathBuf {
+    hmc_std::config::Environment::read().default_uds_dir()
+}
 
-    #[pymodule_init]
-    fn init() {
-        super::log::begin();
-    }
+/// The number of a job that is named by a number or a text.
+#[pyfunction]
+fn job_of(job: &Bound<'_, PyAny>) -> PyResult<u64> {
+    settings::job_of(job)
+}
 
-    /// The default folder of local control sockets.
-    #[pyo3::pyfunction]
-    fn default_uds_dir() -> std::path::PathBuf {
-        hmc_std::config::Environment::read().default_uds_dir()
-    }
-
-    /// The number of a job that is named by a number or a text.
-    #[pyo3::pyfunction]
-    fn job_of(job: &pyo3::Bound<'_, pyo3::PyAny>) -> pyo3::PyResult<u64> {
-        super::settings::job_of(job)
-    }
-
-    /// Memory of this process that is not given back yet because a peer may still read or write it, of all sessions, those
-    /// that are closed included. Each piece goes once its peer says that it is done, or its process ends.
-    #[pyo3::pyfunction]
-    fn held(py: pyo3::Python<'_>) -> pyo3::PyResult<Vec<pyo3::Bound<'_, pyo3::types::PyDict>>> {
-        // Arrays that came back meanwhile go now.
-        drop(super::data::Sweep);
-        super::told::held(py, &py.detach(hmc_std::held))
-    }
+/// Memory of this process that is not given back yet because a peer may still read or write it, of all sessions, those
+/// that are closed included. Each piece goes once its peer says that it is done, or its process ends.
+#[pyfunction]
+fn held(py: Python<'_>) -> PyResult<Vec<Bound<'_, pyo3::types::PyDict>>> {
+    // Arrays that came back meanwhile go now.
+    drop(data::Sweep);
+    told::held(py, &py.detach(hmc_std::held))
 }

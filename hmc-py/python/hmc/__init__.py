@@ -31,7 +31,6 @@ All sizes and offsets are in bytes, all times in seconds. Everything may be call
 
 from __future__ import annotations
 
-from . import interpreter as _interpreter  # first: it refuses sub-interpreters
 from ._hmc import Batch, Op, Peer, Region
 from ._hmc import Remote as RemoteWindow
 from ._hmc import Window, held
