@@ -116,6 +116,7 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         socket: Arc::new(fd.into()),
         peer: Rank(peer),
         local: matches!(wire, Wire::Shm { .. }),
+        near: false,
         pid: matches!(wire, Wire::Shm { .. }).then(std::process::id),
         cma: wire == Wire::Shm { cma: true },
         batched_acks: true,

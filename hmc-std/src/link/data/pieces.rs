@@ -75,6 +75,7 @@ mod tests {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local: false,
+            near: false,
             pid: None,
             cma: false,
             batched_acks: true,

@@ -85,6 +85,7 @@ mod tests {
             socket: Arc::new(OwnedFd::from(socket).into()),
             peer: Rank(1),
             local: true,
+            near: true,
             pid: None,
             cma: false,
             batched_acks: true,

@@ -1,4 +1,4 @@
-//! Whether the process at the other end of a local stream may still copy: its stream and its process are looked at.
+//! Whether a peer of this system may still copy: its stream and its process are looked at.
 //!
 //! Each end looks: the initiator before it has back what the target reads and writes by itself, the target before each
 //! piece that it copies. It says nothing of what was received before: frames in the socket are still there to be read.
@@ -18,12 +18,12 @@ use crate::socket::Socket;
 pub(crate) struct PeerLife {
     /// Readable once all threads of the process have ended, reaped or not (pidfd_open(2)).
     process: Option<Arc<OwnedFd>>,
-    /// A local stream, which the kernel closes at execve(2), or after the last thread of the process.
+    /// A stream, which the kernel closes at execve(2), or after the last thread of the process.
     stream: Option<Arc<Socket>>,
 }
 
 impl PeerLife {
-    /// Of the process `pid` at the other end of `stream`, which is local.
+    /// Of the peer at the other end of `stream`, and of its process `pid` where the kernel has named it.
     pub(super) fn of(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
         let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
         let open = |p| rustix::process::pidfd_open(p, PidfdFlags::empty()).ok().map(Arc::new);
@@ -85,6 +85,7 @@ mod tests {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local: true,
+            near: true,
             pid: Some(std::process::id()),
             cma: true,
             batched_acks: true,

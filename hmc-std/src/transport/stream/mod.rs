@@ -98,6 +98,9 @@ pub(crate) struct StreamSetup {
     pub(crate) peer: Rank,
     /// Whether descriptors may travel (UDS).
     pub(crate) local: bool,
+    /// Whether the peer may reach our memory without this stream, as a process of this system: its end, or that of its
+    /// direction of the stream, tells that it is out.
+    pub(crate) near: bool,
     /// The peer's process, when it is one of this host.
     pub(crate) pid: Option<u32>,
     /// Whether process_vm_readv(2) may be tried.
@@ -117,6 +120,7 @@ pub(crate) struct StreamPort {
     socket: Arc<Socket>,
     peer: Rank,
     local: bool,
+    near: bool,
     life: PeerLife,
     regions: RegionCache,
     windows: WindowTable<Box<[WindowEntry]>>,
@@ -140,13 +144,15 @@ pub(crate) struct StreamPort {
 
 impl StreamPort {
     pub(crate) fn new(setup: StreamSetup) -> Self {
-        let life = match setup.local {
+        let near = setup.near || setup.local;
+        let life = match near {
             true => PeerLife::of(setup.pid, &setup.socket),
             false => PeerLife::default(),
         };
         // Without a way to see its end, a silent peer's copies could not be fenced.
-        let reached = setup.pid.filter(|_| setup.cma && life.has_process());
+        let reached = setup.pid.filter(|_| setup.local && setup.cma && life.has_process());
         Self {
+            near,
             life,
             socket: setup.socket,
             peer: setup.peer,
@@ -229,7 +235,7 @@ impl StreamPort {
         }
         self.down = Some(why);
         let out = self.life.has_ended();
-        if self.local {
+        if self.near {
             // The end of the peer's direction is a fence, and it is to be seen.
             self.socket.end_sending();
         } else {
@@ -264,8 +270,9 @@ impl StreamPort {
     /// this stream. It does that under the lock under which it makes its copies, so that none of them is under way; and the
     /// kernel closes the stream of a process after the last of its threads. The end of the control connection says neither.
     pub(crate) fn peer_has_ended(&self) -> bool {
-        if self.local { self.life.has_ended() } else { self.down == Some(Down::Eof) }
+        if self.near { self.life.has_ended() } else { self.down == Some(Down::Eof) }
     }
+
     /// What tells that the peer is out of our memory.
     pub(crate) fn life(&self) -> &PeerLife {
         &self.life
