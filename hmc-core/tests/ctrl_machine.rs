@@ -72,6 +72,7 @@ fn traffic_counts_as_beats() {
 #[test]
 fn a_silent_peer_is_dead_after_two_and_a_half_seconds_and_not_before() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
+    assert_eq!(a.ends_at(), at(PEER_DEAD_NS));
     a.tick(at(PEER_DEAD_NS - 1));
     let o = outputs(&mut a);
     assert_eq!((a.state(), o.close), (State::Ready, None));
@@ -80,6 +81,7 @@ fn a_silent_peer_is_dead_after_two_and_a_half_seconds_and_not_before() {
     a.tick(at(PEER_DEAD_NS + 1));
     let o = outputs(&mut a);
     assert!(o.close.is_none() && o.wake.is_none() && o.frames.is_empty(), "told once");
+    assert_eq!(a.ends_at(), Instant::NEVER);
     assert_eq!(a.close_reason(), Some(CloseReason::Silent));
 }
 

@@ -142,9 +142,7 @@ impl Engine {
     }
 
     fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
-        let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
-        self.next_tick = now.after(tick);
-        s.keep_time(now, &mut self.links);
+        self.next_tick = s.keep_time(now, &mut self.links);
     }
 }
 

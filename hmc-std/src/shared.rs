@@ -33,8 +33,8 @@ use crate::ucx::Plane;
 use crate::until::{Stop, Until};
 use crate::wakers::Wakers;
 
-/// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) and
-/// deaths (2.5 s) are kept to within this.
+/// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) are kept to within this; for the
+/// end of a silent peer the next look comes earlier ([`Shared::keep_time`]).
 const LONGEST_TICK_NS: u64 = 250_000_000;
 
 pub(crate) struct Shared {

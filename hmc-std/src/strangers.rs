@@ -79,6 +79,11 @@ impl Strangers {
         late.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
     }
 
+    /// When something has to be done about one of them.
+    fn next_late(&self) -> Instant {
+        self.by_number.values().map(Stranger::deadline).min().unwrap_or(Instant::NEVER)
+    }
+
     fn len(&self) -> usize {
         self.by_number.len()
     }
@@ -306,8 +311,8 @@ impl Shared {
         }
     }
 
-    /// Turns away strangers whose time is up.
-    pub(crate) fn tick_strangers(&self, now: Instant) {
+    /// Turns away strangers whose time is up, and says when that of the next one is.
+    pub(crate) fn tick_strangers(&self, now: Instant) -> Instant {
         let late = lock(&self.pending).take_late(now);
         for (id, mut stranger) in late {
             match &mut stranger.stage {
@@ -324,6 +329,7 @@ impl Shared {
                 }
             }
         }
+        lock(&self.pending).next_late()
     }
 
     fn listen_to(&self, p: &mut Pending) -> Turned {

@@ -190,6 +190,28 @@ fn a_window_is_used_and_taken_back() {
     assert_eq!(bus.answers[&5], Answer::Failed(Fault::Unknown));
 }
 
+/// The limit is the limit, wherever in the session's own rhythm the silence began.
+#[test]
+fn a_silent_peer_is_dead_at_the_limit_not_at_the_next_tick() {
+    for began_ms in [0, 1, 60, 124, 249] {
+        let mut bus = Bus::new(2);
+        bus.ask(0, 1, &Ask::Connect { rank: 1 });
+        bus.pass(1_000 + began_ms);
+        // Heard at this very moment, and then no more.
+        bus.ask(1, 2, &Ask::Tag { peer: 0, tag: 1 });
+        let heard = bus.now;
+        bus.conns.clear();
+        while !bus.downs.contains(&(0, 1)) {
+            bus.pass(1);
+        }
+        let silent = bus.now.since(heard).as_nanos() / MS;
+        assert!(
+            (2_500..=2_511).contains(&silent),
+            "dead after {silent} ms, begun at {began_ms} ms"
+        );
+    }
+}
+
 #[test]
 fn silence_is_death_and_the_lower_rank_dials_again() {
     let mut bus = Bus::new(2);

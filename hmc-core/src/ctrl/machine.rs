@@ -397,6 +397,12 @@ impl Control {
         matches!(self.timers.due(self.state, now), Some(Due::End(_)))
     }
 
+    /// When [`Self::tick`] ends the connection, if nothing comes before. Heartbeats may be late, this may not.
+    #[must_use]
+    pub fn ends_at(&self) -> Instant {
+        self.timers.ends_at(self.state)
+    }
+
     /// When [`Self::tick`] must be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {

@@ -90,12 +90,20 @@ impl Timers {
         ]
     }
 
+    /// When the connection is over, if nothing comes before.
+    pub(crate) fn ends_at(&self, state: State) -> Instant {
+        if matches!(state, State::Closed | State::Attached) {
+            return Instant::NEVER;
+        }
+        self.ends(state).iter().fold(Instant::NEVER, |first, (at, _)| first.min(*at))
+    }
+
     /// The next time at which something is due.
     pub(crate) fn next(&self, state: State) -> Instant {
         if matches!(state, State::Closed | State::Attached) {
             return Instant::NEVER;
         }
-        self.ends(state).iter().fold(self.beat_at(state), |next, (at, _)| next.min(*at))
+        self.ends_at(state).min(self.beat_at(state))
     }
 
     /// What is due now.

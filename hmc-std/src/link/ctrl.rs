@@ -306,6 +306,11 @@ impl CtrlState {
         }
     }
 
+    /// When a tick ends it, if nothing comes before.
+    pub(crate) fn ends_at(&self) -> Instant {
+        self.control.ends_at()
+    }
+
     /// Heartbeats travelled through shared memory: ours just now, and the peer's if `heard`.
     pub(crate) fn note_beat(&mut self, heard: bool, now: Instant) {
         self.control.note_sent(now);

@@ -355,6 +355,11 @@ impl Link {
         self.let_go();
     }
 
+    /// When [`Link::tick`] ends it, if nothing comes before.
+    pub(crate) fn ends_at(&self) -> Instant {
+        if self.life() == Life::Dead { Instant::NEVER } else { self.ctrl().ends_at() }
+    }
+
     /// Answers the peer's BYE once nothing of ours is under way.
     fn let_go(&self) {
         let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();

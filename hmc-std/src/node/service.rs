@@ -3,12 +3,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration, Instant};
 
 use crate::driver::Token;
 use crate::link::Link;
 use crate::shared::Shared;
+
+/// The shortest time between two looks at all deadlines, and so how late the end of a silent peer is noticed.
+const SHORTEST_TICK_NS: u64 = 10_000_000;
 
 impl Shared {
     /// A connection is ready. Returns whether anything came that somebody may be waiting for.
@@ -41,9 +45,10 @@ impl Shared {
         busy
     }
 
-    /// Looks at everything that has a time. `links` is storage that is used again and again.
-    pub(crate) fn keep_time(&self, now: Instant, links: &mut Vec<Arc<Link>>) {
-        self.tick_strangers(now);
+    /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a
+    /// silent peer or stranger runs out before. `links` is storage that is used again and again.
+    pub(crate) fn keep_time(&self, now: Instant, links: &mut Vec<Arc<Link>>) -> Instant {
+        let mut ends = self.tick_strangers(now);
         if let Some(plane) = self.ucx_begun() {
             // UCX looks after its own connections now and then.
             plane.serve_all();
@@ -51,7 +56,11 @@ impl Shared {
         self.links_into(links);
         for link in links.drain(..) {
             link.tick(now);
+            ends = ends.min(link.ends_at());
         }
         self.retire();
+        let tick = Duration::from_nanos(self.tick_ns.load(Ordering::Relaxed));
+        let soonest = now.after(Duration::from_nanos(SHORTEST_TICK_NS));
+        ends.max(soonest).min(now.after(tick))
     }
 }

@@ -10,7 +10,6 @@ mod dials;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -314,9 +313,7 @@ impl Node {
             self.serve(conn);
         }
         if self.now >= self.next_tick {
-            let tick = self.shared.tick_ns.load(Ordering::Relaxed);
-            self.next_tick = self.now.after(hmc_core::time::Duration::from_nanos(tick));
-            self.shared.keep_time(self.now, &mut self.links);
+            self.next_tick = self.shared.keep_time(self.now, &mut self.links);
         }
         for _ in 0..ROUNDS {
             let mut busy = self.shared.serve_queued(&mut self.queued);

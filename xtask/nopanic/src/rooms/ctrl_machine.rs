@@ -28,6 +28,7 @@ pub(crate) fn call() {
     Control::tick(&mut c, now());
     done(&mut c);
     done(Control::next_deadline(&c));
+    done(Control::ends_at(&c));
     done(Control::is_due_to_end(&c, now()));
     done(Control::poll_output(&mut c));
     done(&mut c);
