@@ -63,7 +63,7 @@ pub const MIN_HEARTBEAT_NS: u64 = 10_000_000;
 pub const PEER_DEAD_NS: u64 = 2_500_000_000;
 /// The same in periods of heartbeats, for links that beat at another period.
 pub const DEAD_BEATS: u64 = 5;
-/// How long a rank is kept for a holder that ended and never proved who it was, in nanoseconds.
+/// How long a rank is kept for a holder that ended, against others that proved as much as it did, in nanoseconds.
 pub const RANK_KEPT_NS: u64 = 10_000_000_000;
 /// Pauses between attempts to dial a lost peer again, in nanoseconds; the last one repeats.
 pub const REDIAL_PAUSES_NS: [u64; 8] = [

@@ -1,8 +1,8 @@
 //! Who holds which rank, for how long, and who dials after a death.
 //!
-//! The first holder of a rank keeps it while it lives. After its death only the same identity with a
-//! higher incarnation takes the rank again; one that proved nothing is waited for a while only, so that what it claimed binds
-//! nobody for long. Whoever dials again raises its own incarnation first.
+//! The first holder of a rank keeps it while it lives. After its death only the same identity with a higher incarnation takes
+//! the rank again, for a while: then any process that proved as much does, so that no host or incarnation that was once named
+//! locks a rank for good. Whoever dials again raises its own incarnation first.
 
 use crate::kinds::{Incarnation, Rank};
 use crate::limits::{MAX_PEERS, RANK_KEPT_NS, REDIAL_PAUSES_NS};
@@ -218,10 +218,7 @@ impl Place {
             Life::Live if mutant::is(Mutant::EvictOnDuplicate) => Verdict::Replace,
             Life::Live if self.identity == who && incarnation < self.incarnation => older,
             Life::Live => Verdict::Duplicate,
-            // What its holder claimed, it did not prove: it counts for less than a proof, and not for long.
-            Life::Dead if !self.identity.proven && (who.proven || now >= self.kept_until()) => {
-                Verdict::Replace
-            }
+            Life::Dead if self.yields_to(who, now) => Verdict::Replace,
             Life::Dead if self.identity != who => Verdict::Kept,
             Life::Dead if newer => Verdict::Replace,
             Life::Dead => older,
@@ -231,6 +228,12 @@ impl Place {
             *self = Self { life: Life::Live, dialing: false, incarnation, identity: who, died };
         }
         verdict
+    }
+
+    /// Whether a dead holder's rank is free for `who`, whatever host and life either of them claims. A proof counts at once
+    /// against what was only claimed, and never the other way; among equals the dead one is waited for a while.
+    fn yields_to(&self, who: Identity, now: Instant) -> bool {
+        if who.proven == self.identity.proven { now >= self.kept_until() } else { who.proven }
     }
 
     fn kept_until(&self) -> Instant {
@@ -324,7 +327,7 @@ mod tests {
         assert_eq!(r.admit(R, inc(1), c, kept), Verdict::Replace);
         assert_eq!(claimed().admit(R, inc(1), d, kept), Verdict::Replace);
         assert_eq!(claimed().greet(R, inc(1), d, kept), Verdict::Replace);
-        // A proof counts at once.
+        // A proof counts at once, and is not followed by a claim.
         let mut r = claimed();
         assert_eq!(r.admit(R, inc(1), A, T), Verdict::Replace);
         assert!(r.died(R, inc(1), T));
@@ -333,6 +336,26 @@ mod tests {
         assert_eq!(r.admit(R, inc(9), a, late), Verdict::Kept);
         assert_eq!(r.greet(R, inc(9), a, late), Verdict::Kept);
         assert_eq!(r.admit(R, inc(2), A, late), Verdict::Replace);
+    }
+
+    #[test]
+    fn what_was_proved_binds_equals_for_a_while_only() {
+        let kept = Instant::from_nanos(RANK_KEPT_NS);
+        let just = Instant::from_nanos(RANK_KEPT_NS - 1);
+        let dead = || {
+            let mut r = roster(0);
+            assert_eq!(r.admit(R, inc(u64::MAX), A, T), Verdict::Accept);
+            assert!(r.died(R, inc(u64::MAX), T));
+            r
+        };
+        for (who, early) in [(A, Verdict::Stale { seen: inc(u64::MAX) }), (B, Verdict::Kept)] {
+            assert_eq!(dead().admit(R, inc(1), who, just), early);
+            assert_eq!(dead().admit(R, inc(1), who, kept), Verdict::Replace);
+            assert_eq!(dead().greet(R, inc(1), who, kept), Verdict::Replace);
+        }
+        let mut r = roster(0);
+        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Accept);
+        assert_eq!(r.admit(R, inc(9), B, kept), Verdict::Duplicate, "it lives");
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! Short connections that claim a rank, with the highest incarnation there is: what they lock, for whom, and for how long.
+
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use hmc_core::kinds::Incarnation;
+use hmc_core::wire::hello::{Hello, HostId};
+use hmc_core::wire::message::Message;
+use hmc_core::wire::reject::RejectReason;
+use hmc_std::{Address, ConnType, Session};
+use hmc_tests::raw::{PATIENCE, dial, hello_with, read_frame, read_reject, say};
+use hmc_tests::scene::{TempDir, bound, until};
+
+const LONG: Duration = Duration::from_secs(60);
+/// A rank is kept for so long.
+const KEPT: Duration = Duration::from_secs(10);
+const OTHER_HOST: HostId = HostId([9; 16]);
+
+/// The HELLO of `rank` to rank 1.
+fn claim(rank: u32, incarnation: u64, host: HostId, proves: bool) -> Vec<u8> {
+    let words =
+        |h: Hello<'static>| Hello { incarnation: Incarnation(incarnation), host, proves, ..h };
+    hello_with(rank, 0, 1, words)
+}
+
+/// Claims a rank, and gives the host of whoever accepted it.
+fn claims(mut to: impl Read + Write, rank: u32, incarnation: u64, host: HostId) -> HostId {
+    assert!(say(&mut to, &claim(rank, incarnation, host, false)));
+    let (header, payload) = read_frame(&mut to).expect("an answer");
+    match Message::parse(header, &payload).unwrap() {
+        Message::Welcome(w) => w.hello.host,
+        other => panic!("not welcome: {other:?}"),
+    }
+}
+
+/// One process of the same user claims ranks by a local socket, in the highest life, under another host's name and under
+/// this one's, and is gone. The kernel has proved whose process it is; what it said binds nobody for longer than 10 s.
+#[test]
+fn a_short_claim_by_a_local_socket_does_not_keep_a_rank() {
+    let dir = TempDir::new();
+    let server = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
+    let path = dir.path().join("hmc_ctrl_rank_1.sock");
+    let raw = || UnixStream::connect(&path).unwrap();
+    let host = claims(raw(), 2, u64::MAX, OTHER_HOST);
+    claims(raw(), 3, u64::MAX, host);
+    until("its ends are known", LONG, || server.arriving().is_empty().then_some(()));
+    let began = Instant::now();
+    std::thread::scope(|s| {
+        for rank in [2, 3] {
+            let address = dir.address();
+            s.spawn(move || {
+                let honest = Session::builder(rank).buffer(4096).start().unwrap();
+                let at_once = honest.connect_with(1, &address, ConnType::Auto, KEPT / 10);
+                let e = at_once.expect_err("the rank is kept for who held it");
+                let truth = e.to_string();
+                assert!(!truth.contains("live process"), "rank {rank}: {e}");
+                let peer = honest.connect_with(1, &address, ConnType::Auto, LONG);
+                let peer = peer.unwrap_or_else(|e| panic!("rank {rank} is locked: {e}"));
+                peer.put(0, 0, 8).expect("a put");
+                let took = began.elapsed();
+                assert!(took >= KEPT - KEPT / 10, "rank {rank} was free after {took:?}");
+                assert!(took < bound(KEPT + Duration::from_secs(3)), "rank {rank}: {took:?}");
+            });
+        }
+    });
+}
+
+/// On loopback nothing but a proof binds: who claims and goes, or promises a proof and goes, leaves the rank as free as it was.
+#[test]
+fn a_claim_on_loopback_without_a_proof_keeps_nothing() {
+    let dir = TempDir::new();
+    let secret = dir.path().join("secret");
+    let builder = |rank| Session::builder(rank).secret_file(&secret).buffer(4096);
+    let server = builder(1).tcp("127.0.0.1:0").start().unwrap();
+    let at = server.tcp_addr().unwrap();
+    for host in [OTHER_HOST, HostId([3; 16])] {
+        let mut s = dial(at);
+        assert!(say(&mut s, &claim(2, u64::MAX, host, false)));
+        assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+        let mut s = dial(at);
+        assert!(say(&mut s, &claim(2, u64::MAX, host, true)));
+        let (header, payload) = read_frame(&mut s).expect("a challenge");
+        assert!(matches!(Message::parse(header, &payload), Ok(Message::Challenge(_))));
+        drop(s);
+    }
+    let began = Instant::now();
+    let honest = builder(2).start().unwrap();
+    honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, LONG).expect("the rank is free");
+    // Refusals that say "kept" are waited out: this was none.
+    assert!(began.elapsed() < KEPT / 2, "{:?}", began.elapsed());
+}
+
+/// Where nobody proves anything, a dead rank is for whoever names the host that its holder named, which every process
+/// that may connect can read, and after 10 s for anybody. A live one is not.
+#[test]
+fn where_nobody_proves_anything_a_dead_rank_is_for_who_names_its_host() {
+    let builder = |rank| Session::builder(rank).insecure_loopback().buffer(4096);
+    let server = builder(1).tcp("127.0.0.1:0").start().unwrap();
+    let at = server.tcp_addr().unwrap();
+    let holder = builder(2).start().unwrap();
+    holder.connect(1, &Address::Tcp(at)).expect("a free rank");
+    let raw = || {
+        let s = dial(at);
+        s.set_read_timeout(Some(PATIENCE)).unwrap();
+        s
+    };
+    let host = claims(raw(), 7, 1, OTHER_HOST);
+    for named in [host, OTHER_HOST] {
+        let mut s = raw();
+        assert!(say(&mut s, &claim(2, u64::MAX, named, false)));
+        assert_eq!(read_reject(&mut s), Some(RejectReason::Duplicate), "its holder lives");
+    }
+    drop(holder);
+    until("its end is known", LONG, || (!server.check_conn(2)).then_some(()));
+    let mut s = raw();
+    assert!(say(&mut s, &claim(2, u64::MAX, OTHER_HOST, false)));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::Kept));
+    claims(raw(), 2, u64::MAX, host);
+}
