@@ -155,7 +155,7 @@ impl Connecting {
                         let until = self.deadline;
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
-                    // What nobody proved is kept for a while only.
+                    // A dead rank is kept for a while only.
                     Ok(Step::Refused(why @ (RejectReason::Kept | RejectReason::Stale { .. }))) => {
                         let kept = now.after(Duration::from_nanos(RANK_KEPT_NS));
                         let until = *self.kept_until.get_or_insert(kept);
@@ -201,6 +201,10 @@ impl Connecting {
                     if now < *again {
                         return Ok(Err(Need::News((*until).min(*again))));
                     }
+                    if refused.is_some() {
+                        // It answers.
+                        self.retries = Retries::default();
+                    }
                     self.state = State::Fresh;
                 }
             }
@@ -240,6 +244,9 @@ impl Connecting {
             return Err(e);
         }
         let again = self.retries.next(now);
+        if let Some(e) = self.retries.given_up(again) {
+            return Err(e.with_peer(self.rank));
+        }
         self.state = State::Waiting { again, until: self.deadline, refused: None };
         Ok(())
     }

@@ -162,7 +162,7 @@ impl Met {
 
 /// Nothing was answered: whoever dials may try again.
 fn hung_up() -> Error {
-    Error::new(ErrorKind::PeerDead, "who listens there hung up before it answered")
+    Error::new(ErrorKind::PeerDead, "the connection was closed before an answer")
 }
 
 fn closed(why: CloseReason) -> Error {

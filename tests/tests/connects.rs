@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{dial, hello, is_closed_after, say};
 use hmc_tests::scene::{TempDir, bound, count_of, cpu_of, files, status_of, until};
@@ -221,10 +221,42 @@ fn a_dialer_tries_again_until_its_deadline() {
         };
         let e = connected.expect_err("it hangs up");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
-        assert!(e.to_string().contains("hung up"), "{e}");
+        assert!(e.to_string().contains("closed before an answer"), "{e}");
         let took = start.elapsed();
         assert!(took >= time && took < bound(Duration::from_secs(2)), "{took:?}");
     }
+}
+
+/// What listens there is no HMC, or has no room for very long: the dialer says so after 5 s, not at its deadline.
+#[test]
+fn a_listener_that_always_hangs_up_is_given_up_after_five_seconds() {
+    use std::os::unix::net::UnixListener;
+    let dir = TempDir::new();
+    let local = UnixListener::bind(dir.path().join("hmc_ctrl_rank_0.sock")).unwrap();
+    std::thread::spawn(move || local.incoming().for_each(drop));
+    let remote = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Address::Tcp(remote.local_addr().unwrap());
+    std::thread::spawn(move || remote.incoming().for_each(drop));
+    let session = Session::builder(1).buffer(1 << 12).start().unwrap();
+    let given_up = |e: Error, began: Instant| {
+        let (took, said) = (began.elapsed(), e.to_string());
+        assert_eq!(e.kind(), ErrorKind::Refused, "{said}");
+        assert!(said.contains("attempts in 5 s, each closed before an answer"), "{said}");
+        assert!(took >= Duration::from_secs(4) && took < bound(Duration::from_secs(8)), "{took:?}");
+    };
+    std::thread::scope(|s| {
+        for (rank, address) in [(0, dir.address()), (2, at.clone())] {
+            let (session, given_up) = (&session, &given_up);
+            s.spawn(move || {
+                let began = Instant::now();
+                let connected = session.connect_with(rank, &address, ConnType::Auto, LONG);
+                given_up(connected.expect_err("it hangs up"), began);
+            });
+        }
+        let began = Instant::now();
+        let connected = session.connect_any(&at, ConnType::Auto, LONG);
+        given_up(connected.expect_err("it hangs up"), began);
+    });
 }
 
 /// A listener whose queue is full: whoever comes sleeps until there is room.
