@@ -91,8 +91,11 @@ impl Secret {
             #[cfg(feature = "testing")]
             SecretPlace::Simulated => return Ok(Self([7; 32])),
         };
-        let failed =
-            |what: &str, e: Errno| Error::io(format_args!("cannot {what} {}", path.display()), e);
+        let failed = |what: &str, e: Errno| match e {
+            // open(2), O_NOFOLLOW.
+            Errno::LOOP => unfit(path, "is a link"),
+            e => Error::io(format_args!("cannot {what} {}", path.display()), e),
+        };
         let fd = match open(path) {
             Err(Errno::NOENT) => {
                 make(path).map_err(|e| failed("make", e))?;
@@ -155,6 +158,15 @@ fn make(path: &Path) -> std::result::Result<(), Errno> {
     }
 }
 
+/// What lies at `path` is not what keeps a secret.
+fn unfit(path: &Path, what: &str) -> Error {
+    let at = path.display();
+    let what = format!(
+        "{at} {what}: the secret of this user's sessions needs a file of its own, mode 0600"
+    );
+    Error::new(ErrorKind::NoCredentials, what)
+}
+
 /// The bytes of a secret that nobody else can read.
 fn checked(fd: OwnedFd, path: &Path) -> Result<Vec<u8>> {
     let at = path.display();
@@ -170,20 +182,14 @@ fn checked(fd: OwnedFd, path: &Path) -> Result<Vec<u8>> {
     } else {
         ""
     };
-    let refuse = |what: &str| {
-        let what = format!(
-            "{at} {what}: the secret of this user's sessions needs a file of its own, mode 0600"
-        );
-        Err(Error::new(ErrorKind::NoCredentials, what))
-    };
     if !what.is_empty() {
-        return refuse(what);
+        return Err(unfit(path, what));
     }
     let mut bytes = Vec::new();
     match std::fs::File::from(fd).take(MOST_BYTES).read_to_end(&mut bytes) {
         Ok(n) if n >= SECRET_BYTES => Ok(bytes),
-        Ok(_) => refuse("has less than 32 bytes"),
-        Err(e) if e.kind() == IoKind::PermissionDenied => refuse("cannot be read"),
+        Ok(_) => Err(unfit(path, "has less than 32 bytes (remove it, and another one is made)")),
+        Err(e) if e.kind() == IoKind::PermissionDenied => Err(unfit(path, "cannot be read")),
         Err(e) => Err(Error::io(
             format_args!("cannot read {at}"),
             Errno::from_io_error(&e).unwrap_or(Errno::IO),
@@ -261,9 +267,10 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::{Secret, SecretPlace};
+    use super::{CONTEXT, Secret, SecretPlace};
     use crate::error::ErrorKind;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt, chown, symlink};
 
     fn scratch(name: &str) -> std::path::PathBuf {
         let dir = std::env::temp_dir().join(format!("hmc-proof-{name}-{}", std::process::id()));
@@ -288,28 +295,58 @@ mod tests {
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 
+    /// That it is refused, for lack of credentials, and by its name.
+    fn refused(path: &std::path::Path, why: &str) {
+        for place in [SecretPlace::Named(path.into()), SecretPlace::Own(path.into())] {
+            let Err(e) = place.secret() else { panic!("{why}: a secret") };
+            assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
+            let said = e.to_string();
+            assert!(said.contains(why) && said.contains(&path.display().to_string()), "{said}");
+            assert!(said.contains("HMC_SECRET_FILE"), "what to do: {said}");
+        }
+    }
+
     #[test]
-    fn a_file_that_others_can_read_or_a_link_or_a_short_one_is_refused() {
+    fn what_is_no_file_of_this_user_alone_is_refused() {
         let dir = scratch("named");
-        std::fs::create_dir(&dir).expect("new");
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).expect("new");
         let path = dir.join("key");
         let place = SecretPlace::Named(path.clone());
+        let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode));
         std::fs::write(&path, [1; 32]).expect("writable");
-        for (mode, good) in [(0o644, false), (0o640, false), (0o600, true), (0o400, true)] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("ours");
-            let loaded = Secret::load(&place);
-            assert_eq!(loaded.is_ok(), good, "{mode:o}");
-            if let Err(e) = loaded {
-                assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
-                assert!(e.to_string().contains("key"), "{e}");
-            }
+        for open in [0o644, 0o640, 0o604, 0o620, 0o602, 0o610] {
+            mode(open).expect("ours");
+            refused(&path, "chmod 600");
         }
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("ours");
-        std::fs::write(&path, [1; 31]).expect("writable");
-        assert!(Secret::load(&place).is_err(), "short");
-        let link = dir.join("link");
-        symlink(&path, &link).expect("new");
-        assert!(Secret::load(&SecretPlace::Named(link)).is_err(), "a link");
+        for closed in [0o400, 0o600] {
+            mode(closed).expect("ours");
+            let Ok(Secret(key)) = place.secret() else { panic!("mode {closed:o}") };
+            assert_eq!(key, blake3::derive_key(CONTEXT, &[1; 32]));
+        }
+        // The name of a file does not matter, and its owner does.
+        let other = dir.join("other");
+        std::fs::hard_link(&path, &other).expect("new");
+        assert!(SecretPlace::Named(other.clone()).secret().is_ok());
+        if chown(&other, Some(65_534), None).is_ok() {
+            refused(&path, "belongs to another user");
+            chown(&path, Some(0), None).expect("root's");
+        }
+        for short in [0, 1, 31] {
+            std::fs::write(&path, vec![1; short]).expect("writable");
+            refused(&path, "less than 32 bytes");
+        }
+        for (name, target) in [("link", &path), ("dangling", &dir.join("none"))] {
+            let link = dir.join(name);
+            symlink(target, &link).expect("new");
+            refused(&link, "is a link");
+        }
+        assert!(!dir.join("none").exists(), "nothing was made through a link");
+        let fifo = dir.join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("new");
+        refused(&fifo, "is no file");
+        let folder = dir.join("folder");
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("new");
+        refused(&folder, "is no file");
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 }
