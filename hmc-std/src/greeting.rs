@@ -42,6 +42,12 @@ impl Shared {
     pub(crate) fn refusal(&self, peer: Rank, why: RejectReason) -> Error {
         let hint = match why {
             RejectReason::NotAuthorised => self.secret_hint(),
+            RejectReason::WrongEndpoint => {
+                "another process has that socket (of another job, say), or something passes the connection on (ssh -L, \
+                 docker -p, socat): connect to the address at which the peer listens. A forward of the peer's own port \
+                 works where both ends allow any local process by name (insecure_loopback)"
+                    .to_owned()
+            }
             RejectReason::WrongJob => format!(
                 "this process belongs to job {} ({}); HMC_JOB or `job` names another",
                 self.config.job, self.config.job_from

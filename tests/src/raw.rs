@@ -34,7 +34,13 @@ pub fn hello_with(
     expected: u32,
     other: impl FnOnce(Hello<'static>) -> Hello<'static>,
 ) -> Vec<u8> {
-    let hello = Hello {
+    frame(&Message::Hello(other(hello_of(rank, job, expected))))
+}
+
+/// The same as fields.
+#[must_use]
+pub const fn hello_of(rank: u32, job: u64, expected: u32) -> Hello<'static> {
+    Hello {
         features: Features::BATCHED_ACKS,
         job,
         rank: Rank(rank),
@@ -44,11 +50,10 @@ pub fn hello_with(
         host: HostId([3; 16]),
         heartbeat: hmc_core::time::Duration::from_millis(500),
         slots: 16,
-        asked: Asked::default(),
+        asked: Asked { ip: [0; 16], port: 0, netns: 0 },
         proves: false,
         endpoints: Endpoints::EMPTY,
-    };
-    frame(&Message::Hello(other(hello)))
+    }
 }
 
 /// A message as bytes.

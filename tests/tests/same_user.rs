@@ -6,7 +6,7 @@
     reason = "tests may panic"
 )]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use hmc_std::address::Address;
 use hmc_std::{ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{
-    dial, frame, hello, hello_with, is_closed_after, read_frame, read_reject, say,
+    dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, say,
 };
 use hmc_tests::scene::{TempDir, skipped, until};
 use rustix::net::{AddressFamily, SocketType};
@@ -176,28 +176,124 @@ fn a_listener_that_proves_nothing_is_not_believed() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A relay has another port than the one that was asked for, and cannot change what was asked for.
+/// Passes connections to `door` on to `at`, both ways, until one cannot be.
+fn relay(door: TcpListener, at: SocketAddr) {
+    std::thread::spawn(move || {
+        for a in door.incoming().map_while(Result::ok) {
+            let Ok(b) = TcpStream::connect(at) else { return };
+            for (mut from, to) in [(a.try_clone().unwrap(), b.try_clone().unwrap()), (b, a)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut &to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+}
+
+/// A relay has another endpoint than the one that was asked for, and cannot change what was asked for. Where both ends do
+/// without proofs, one that passes on the same port works.
 #[test]
 fn a_relay_between_two_who_know_the_secret_is_refused() {
     let dir = scratch("relay");
     let (server, at) = server(&dir.join("secret"));
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let there = door.local_addr().unwrap();
-    let relay = std::thread::spawn(move || {
-        let (mut a, _) = door.accept().unwrap();
-        let mut b = dial(at);
-        let (mut c, mut d) = (a.try_clone().unwrap(), b.try_clone().unwrap());
-        let back = std::thread::spawn(move || std::io::copy(&mut d, &mut c).map(drop));
-        let _ = std::io::copy(&mut a, &mut b);
-        let _ = b.shutdown(std::net::Shutdown::Both);
-        let _ = back.join();
-    });
     let s = Session::builder(2).secret_file(dir.join("secret")).start().unwrap();
-    let e = s.connect(1, &Address::Tcp(there)).expect_err("a relay");
-    assert!(e.to_string().contains("does not listen at the address"), "{e}");
+    for there in ["127.0.0.1:0".parse().unwrap(), SocketAddr::new([127, 0, 0, 2].into(), at.port())]
+    {
+        let door = TcpListener::bind(there).unwrap();
+        let there = door.local_addr().unwrap();
+        relay(door, at);
+        let e = s.connect(1, &Address::Tcp(there)).expect_err("a relay");
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        for said in ["does not listen at the address", "ssh -L", "insecure_loopback"] {
+            assert!(e.to_string().contains(said), "{e}");
+        }
+    }
     assert!(server.peers().is_empty());
+    let open = |rank| Session::builder(rank).insecure_loopback().buffer(4096);
+    let lax = open(1).tcp("127.0.0.1:0").start().unwrap();
+    let at = lax.tcp_addr().unwrap();
+    let door = TcpListener::bind(("127.0.0.2", at.port())).unwrap();
+    let there = door.local_addr().unwrap();
+    relay(door, at);
+    let s = open(2).start().unwrap();
+    let peer = s.connect(1, &Address::Tcp(there)).expect("both allow it");
+    peer.put(0, 0, 8).expect("a put");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A proof as docs/WIRE.md has it, made without the library's own code.
+fn proof(secret: &Path, role: u8, h: &Hello<'_>, c: &Challenge) -> Proof {
+    let file = std::fs::read(secret).unwrap();
+    let key = blake3::derive_key("HMC native dialect 2: proof of the same user", &file);
+    let fixed = frame(&Message::Hello(Hello { features: Features::empty(), ..*h }));
+    let mut hash = blake3::Hasher::new_keyed(&key);
+    // A header of 8 bytes and the kind come first.
+    for part in [&[role], &fixed[9..121], &c.rank.0.to_le_bytes(), &c.nonce, h.endpoints.as_bytes()]
+    {
+        hash.update(part);
+    }
+    Proof(*hash.finalize().as_bytes())
+}
+
+/// The proof that let its maker in is of no use to who has recorded all that was said.
+#[test]
+fn a_proof_is_good_for_one_connection() {
+    let dir = scratch("replay");
+    let secret = dir.join("secret");
+    let (server, at) = server(&secret);
+    let promise = Hello { proves: true, ..hello_of(2, 0, 1) };
+    let words = frame(&Message::Hello(promise));
+    let challenge = || {
+        let mut s = dial(at);
+        assert!(say(&mut s, &words));
+        let (header, payload) = read_frame(&mut s).expect("a challenge");
+        let Ok(Message::Challenge(c)) = Message::parse(header, &payload) else {
+            panic!("{header:?}")
+        };
+        assert!(c.proof == proof(&secret, 2, &promise, &c), "the acceptor proves itself");
+        (s, c)
+    };
+    let (mut s, c) = challenge();
+    let good = frame(&Message::Proof(proof(&secret, 1, &promise, &c)));
+    assert!(say(&mut s, &good));
+    let (header, payload) = read_frame(&mut s).expect("an answer");
+    assert!(matches!(Message::parse(header, &payload), Ok(Message::Welcome(_))));
     drop(s);
-    relay.join().unwrap();
+    until("it has left", Duration::from_secs(30), || server.peers().is_empty().then_some(()));
+    let (mut s, _) = challenge();
+    assert!(say(&mut s, &good));
+    assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+    assert!(is_closed_after(&mut s));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Somebody who is dialed says the dialer's own words to it, to have it make the proof that is asked for.
+#[test]
+fn a_dialer_is_not_made_to_answer_its_own_challenge() {
+    let dir = scratch("mirror");
+    // It may have peers of its own rank: a mirror says the dialer's.
+    let server = Session::builder(1).tcp("127.0.0.1:0").secret_file(dir.join("secret"));
+    let server = server.private_ranks().buffer(4096).start().unwrap();
+    let at = server.tcp_addr().unwrap();
+    for ip in [[127, 0, 0, 1], [127, 0, 0, 2]] {
+        // The same port where that can be had.
+        let port = if ip[3] == 1 { 0 } else { at.port() };
+        let door = TcpListener::bind((std::net::IpAddr::from(ip), port)).unwrap();
+        let there = door.local_addr().unwrap();
+        let mirror = std::thread::spawn(move || {
+            let (mut victim, _) = door.accept().unwrap();
+            let (header, payload) = read_frame(&mut victim).unwrap();
+            let mut back = dial(at);
+            assert!(say(&mut back, &[&header.to_bytes()[..], &payload].concat()));
+            read_reject(&mut back)
+        });
+        let short = Duration::from_secs(10);
+        let e = server.connect_named(1, &Address::Tcp(there), ConnType::Auto, short);
+        let e = e.expect_err("nobody");
+        assert!(mirror.is_finished() || e.kind() != ErrorKind::InvalidConfig, "not dialed: {e}");
+        assert_eq!(mirror.join().unwrap(), Some(RejectReason::WrongEndpoint));
+    }
     std::fs::remove_dir_all(dir).unwrap();
 }
 
