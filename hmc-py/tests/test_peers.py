@@ -168,17 +168,23 @@ def test_ways_to_name_who_is_connected_to():
                     broken()
 
 
-def test_a_failure_is_not_hidden_by_the_goodbye(caplog):
-    """A peer that receives nothing hears no goodbye in time: said, but not instead of what went wrong before."""
+def test_a_failure_is_not_hidden_by_the_goodbye(run, caplog):
+    """A peer that is stopped, and so receives nothing, hears no goodbye in time: said, but not instead of what went wrong before."""
     def leave(fail):
-        with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64, redial=False) as b:
-            with hmc.Session(rank=1, buffer_size=64) as a:
-                peer = a.connect(b.address)
-                with pytest.raises(hmc.DeadlineExceeded):
-                    while True:
-                        peer.send(bytes(1 << 20), timeout=0.05)
-                if fail:
-                    raise KeyError("of the program")
+        process = run("""
+            import hmc, sys
+            with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64, heartbeat=None) as b:
+                print(b.address)
+                sys.stdin.readline()
+        """)
+        with hmc.Session(rank=1, buffer_size=64, redial=False, heartbeat=None) as a:
+            peer = a.connect(process.line())
+            process.stop()
+            with pytest.raises(hmc.DeadlineExceeded):
+                while True:
+                    peer.send(bytes(1 << 20), timeout=0.05)
+            if fail:
+                raise KeyError("of the program")
 
     with pytest.raises(hmc.DeadlineExceeded, match="goodbye"):
         leave(False)
