@@ -3,12 +3,13 @@
 import array
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
 
 import hmc
-from conftest import free_port
+from conftest import LIMIT, free_port
 
 ELEMENTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 
@@ -271,6 +272,39 @@ group.barrier()
 """
     for p in [run(script, rank, tmp_path / "store") for rank in range(2)]:
         p.end()
+
+
+def test_a_member_that_comes_late_to_torch_is_no_obstacle(monkeypatch):
+    """As torch waits for it, by a limit of its own. A clock that has gone 36 s ahead when all have come."""
+    ahead, told, all_came = [0], [], threading.Barrier(2)
+
+    class Distributed:
+        @staticmethod
+        def all_gather_object(found, table):
+            told.append(table)
+            all_came.wait(LIMIT)
+            ahead[0] = 36
+            found[:] = told
+
+    monkeypatch.setattr("hmc.collective._torch_distributed", lambda: Distributed)
+    monkeypatch.setattr("hmc.deadline.time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0]))
+    results = []
+
+    def one(rank):
+        try:
+            with hmc.create_session(buffer_size=64) as session:
+                group = hmc.init_group(session=session, rank=rank, world_size=2)
+                results.append(int(group.allreduce(np.ones(1, int))[0]))
+                group.barrier()
+        except BaseException as e:
+            results.append(e)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(LIMIT)
+    assert results == [2, 2]
 
 
 @pytest.mark.parametrize("way", ["tcp", "file"])

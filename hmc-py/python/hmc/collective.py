@@ -87,7 +87,8 @@ class Group:
 
     Arrays are NumPy, torch (CPU), or anything with the buffer protocol or DLPack. What is sent may have gaps; what is received
     must be writable and C-contiguous. All members give arrays of the same shapes and dtypes. One collective runs at a time:
-    another thread's raises ``Busy``. Each takes ``timeout`` in seconds (default 30).
+    another thread's raises ``Busy``. Each takes ``timeout`` in seconds: by default that of the session (30 if it has none), but
+    ``alltoall`` waits for members without a limit, as in the C++ HMC, unless the session has a deadline.
 
     Raises ``PeerDead`` when a member died, ``Cancelled`` when it gave up, ``InvalidArgument`` when lengths differ,
     ``DeadlineExceeded``; later calls on the group raise at once.
@@ -270,7 +271,8 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
         rank, world_size: this process's place, 0 to ``world_size`` - 1; by default those of ``torch.distributed``, else of the
             environment (``RANK``, ``WORLD_SIZE``).
         conn: what moves the bytes: ``"auto"`` or a :class:`ConnType`.
-        timeout: seconds for all of it (default 30).
+        timeout: seconds for all of it (default: the session's deadline, else 30). Where members meet by ``torch.distributed``
+            and no time is given, torch's own limit holds until all have come.
 
     Raises ``DeadlineExceeded`` when a member does not come, ``InvalidArgument`` for a place that cannot be.
     """
@@ -293,6 +295,9 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
     if dist is not None:
         found: list[Any] = [None] * world
         dist.all_gather_object(found, table)
+        if timeout is None:
+            # However late the last of them was: torch has waited, by its own limit.
+            end = end_of(None, session._core._waits[0])
     elif world == 1:
         found = [table]
     else:
