@@ -38,7 +38,7 @@ impl Batch {
 
     /// Does all copies and returns when they are done, puts visible to the peer.
     ///
-    /// ``timeout`` is in seconds (default 30). Raises as :meth:`Peer.put`; some of the copies may have been done then.
+    /// ``timeout`` is in seconds (default: the session's deadline). Raises as :meth:`Peer.put`; some of the copies may have been done then.
     #[pyo3(signature = (timeout = None))]
     fn run(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.peer.deadline())?;

@@ -233,7 +233,7 @@ fn is_wait_over(e: &Error) -> bool {
 impl Op {
     /// Waits for the end and returns the bytes moved.
     ///
-    /// ``timeout`` is in seconds (default 30). Raises ``DeadlineExceeded`` when it has not ended in time: it runs on and can
+    /// ``timeout`` is in seconds (default: the session's deadline). Raises ``DeadlineExceeded`` when it has not ended in time: it runs on and can
     /// be waited for again. Otherwise why it failed.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {

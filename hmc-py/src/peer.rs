@@ -21,7 +21,7 @@ use crate::{time, told};
 ///
 /// Belongs to one life of the peer: when that is over every call raises ``PeerDead``, also after the peer came back; ask the
 /// session for a new one then. All methods may be called from any thread; blocking ones let other Python threads run, take
-/// ``timeout`` in seconds (default 30) and give way to Ctrl-C on the main thread.
+/// ``timeout`` in seconds (default: the session's deadline, 30 if it has none) and give way to Ctrl-C on the main thread.
 ///
 /// >>> import hmc
 /// >>> with hmc.Session(rank=0, buffer_size=4096) as s:
@@ -186,7 +186,9 @@ impl Peer {
         py.detach(|| ends.route.transfer_within(Direction::Get, ends.copy(), timeout)).or_raise(py)
     }
 
-    /// Begins a put and returns it as an ``Op``. The bytes of ``src`` must not change until it has ended.
+    /// Begins a put and returns it as an ``Op``. The bytes of ``src`` must not change until it has ended. While as many
+    /// operations run as the session has ``slots`` (128), it waits until one has ended, and raises ``DeadlineExceeded`` if
+    /// none does within the session's deadline.
     #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn put_nb(
@@ -207,7 +209,7 @@ impl Peer {
         Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
     }
 
-    /// Begins a get and returns it as an ``Op``.
+    /// Begins a get and returns it as an ``Op``. Waits for room as ``put_nb`` does.
     #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None))]
     fn get_nb(
         &self,

@@ -110,6 +110,8 @@ pub(crate) fn builder(
                 given = Some(deadline);
                 builder.deadline(deadline)
             }
+            // What stands for the 30 s of a session for which nobody chose a time: for tests that wait for longer than that.
+            "_unchosen_deadline" => builder.deadline(time::duration(py, value.extract()?)?),
             "heartbeat" => {
                 let period: Option<f64> = value.extract()?;
                 builder.heartbeat(period.map(|p| time::duration(py, p)).transpose()?)

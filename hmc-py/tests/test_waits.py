@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 
-import hmc
 import pytest
+
+import hmc
+from conftest import LIMIT, until
 
 
 def _late(call):
@@ -69,20 +72,114 @@ def test_calls_of_the_cxx_hmc_have_no_limit_but_the_death_of_the_peer():
         assert ended and issubclass(ended[0], (hmc.PeerDead, hmc.Closed))
 
 
-@pytest.mark.skipif(not os.environ.get("HMC_TEST_LATE"), reason="takes 33 s: set HMC_TEST_LATE=1")
-def test_a_member_that_is_later_than_the_default_breaks_no_alltoall():
-    with hmc.Session(rank=0, buffer_size=64, listen="tcp://127.0.0.1:0") as a, \
-            hmc.Session(rank=1, buffer_size=64) as b:
+@pytest.fixture
+def unchosen():
+    """Two connected sessions for which nobody chose a time, and for which 30 s are 0.2 s."""
+    with hmc.Session(rank=0, buffer_size=64, listen="tcp://127.0.0.1:0", _unchosen_deadline=0.2) as a, \
+            hmc.Session(rank=1, buffer_size=64, _unchosen_deadline=0.2) as b:
         b.connect(0, a.addresses[0])
-        groups = [a._core._group([0, 1]), b._core._group([0, 1])]
+        assert a._core._waits == b._core._waits == (0.2, math.inf)
+        yield a, b
+
+
+def _after_six_deadlines(call):
+    """Calls it 1.2 s from now, as what the other end has come to waits for."""
+    def run():
+        time.sleep(1.2)  # six times the deadline, which is what is tested
+        call()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_late_member_breaks_no_alltoall(unchosen):
+    groups = [s._core._group([0, 1]) for s in unchosen]
+    for _ in range(2):
         out = [bytearray(2), bytearray(2)]
-
-        def late():
-            time.sleep(33)
-            groups[1].alltoall(b"cd", out[1], "direct", None)
-
-        other = threading.Thread(target=late)
-        other.start()
+        other = _after_six_deadlines(lambda: groups[1].alltoall(b"cd", out[1], "direct", None))
         groups[0].alltoall(b"ab", out[0], "direct", None)
         other.join()
         assert out == [b"ac", b"bd"]
+    # What is not of the C++ HMC has the limit, and so has alltoall when it is given one.
+    assert 0.15 < _late(lambda: groups[0].barrier(None)) < 1
+
+
+def test_a_limit_for_alltoall_holds(unchosen):
+    group = unchosen[0]._core._group([0, 1])
+    assert _late(lambda: group.alltoall(b"ab", bytearray(2), "direct", 0.05)) < 1
+
+
+def test_calls_of_the_cxx_hmc_wait_for_who_is_late(unchosen):
+    a, b = unchosen
+    tag = _after_six_deadlines(lambda: b.ctrl_send(0, 7))
+    assert a.ctrl_recv(1) == 7
+    out = bytearray(4)
+    data = _after_six_deadlines(lambda: b.peer(0).send_data(b"late"))
+    assert a.recv_data_from("127.0.0.1", 1, out, 4, hmc.MemoryType.CPU, 0, hmc.ConnType.TCP) == 4 and out == b"late"
+    for thread in (tag, data):
+        thread.join()
+
+
+TARGET = """
+    import hmc, sys
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096, heartbeat=None) as s:
+        print(s.address)
+        sys.stdin.readline()
+"""
+
+#: Ways to begin a put of 8 bytes, each with what waits for all of them.
+WAYS = {
+    "peer": (lambda s, peer: peer.put_nb(nbytes=8), lambda s, ops: [op.wait() for op in ops]),
+    "session": (lambda s, peer: s.put_nb("127.0.0.1", 2025, 0, 0, 8, hmc.ConnType.TCP), lambda s, ops: s.wait(ops)),
+    "binding": (lambda s, peer: s.comm.putNB("127.0.0.1", 2025, 0, 0, 8, hmc.ConnType.TCP),
+                lambda s, ops: [s.comm.wait(op[1]) for op in ops]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_put_for_which_there_is_no_room_waits(run, way):
+    """The 129th, while none of the others can end: the peer is stopped."""
+    begin, wait = WAYS[way]
+    target = run(TARGET)
+    with hmc.Session(rank=1, buffer_size=4096, heartbeat=None) as s:
+        peer = s.connect(0, target.line(), hmc.ConnType.TCP)
+        target.stop()
+        ops, last, thread_id = [begin(s, peer) for _ in range(128)], [], []
+
+        def one_more():
+            thread_id.append(threading.get_native_id())
+            last.append(begin(s, peer))
+
+        thread = threading.Thread(target=one_more)
+        thread.start()
+        until("it begins", lambda: thread_id)
+
+        def sleeps():
+            with open(f"/proc/self/task/{thread_id[0]}/stat") as f:
+                return f.read().rsplit(")", 1)[1].split()[0] == "S"
+
+        until("it waits", sleeps)
+        assert thread.is_alive() and not last
+        target.signal(signal.SIGCONT)
+        thread.join(LIMIT)
+        assert len(last) == 1
+        wait(s, ops + last)
+        assert s.stats()["peers"][0]["puts"] == 129
+        target.tell()
+
+
+def test_a_put_for_which_there_is_no_room_waits_no_longer_than_it_may(run):
+    target = run(TARGET)
+    with hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False, deadline=0.3) as s:
+        peer = s.connect(0, target.line(), hmc.ConnType.TCP, timeout=LIMIT)
+        target.stop()
+        ops = [peer.put_nb(nbytes=8) for _ in range(128)]
+        assert 0.25 < _late(lambda: peer.put_nb(nbytes=8)) < 5
+        target.signal(signal.SIGCONT)
+        for op in ops:
+            try:
+                op.wait(timeout=LIMIT)
+            except hmc.DeadlineExceeded:
+                pass  # its own deadline
+        target.tell()

@@ -157,7 +157,7 @@ class TensorOp(Generic[A]):
 
     def wait(self, timeout: float | None = None) -> A:
         """Waits for the end and returns the tensor. Raises ``DeadlineExceeded`` when it has not ended within ``timeout``
-        seconds (default 30; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
+        seconds (default: the session's deadline; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
         tag than the tensor, else why it failed."""
         # Each operation has its session's own.
         end = None if timeout is None else end_of(timeout)
