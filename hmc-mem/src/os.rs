@@ -11,4 +11,5 @@ pub mod limits;
 pub mod memfd;
 mod pages;
 pub mod pass;
+pub mod process;
 pub mod words;

@@ -188,13 +188,12 @@ impl Drop for Listener {
     }
 }
 
-/// The process at the other end of a local socket, when it is of this user (SO_PEERCRED, unix(7)).
+/// The process at the other end of a local socket, when it is of this user (SO_PEERCRED, unix(7)); 0 when it has no number
+/// here.
 pub(crate) fn local_peer(fd: BorrowedFd<'_>) -> Option<u32> {
-    let who = sockopt::socket_peercred(fd).ok()?;
-    if who.uid != rustix::process::geteuid() {
-        return None;
-    }
-    u32::try_from(who.pid.as_raw_nonzero().get()).ok()
+    let who = hmc_mem::os::process::credentials(fd).ok()?;
+    let ours = who.uid == rustix::process::geteuid().as_raw();
+    ours.then(|| who.pid.unwrap_or(0))
 }
 
 fn taken(path: &Path, rank: Rank) -> Error {

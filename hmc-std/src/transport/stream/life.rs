@@ -7,7 +7,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use hmc_core::time::Duration;
-use rustix::event::{PollFd, PollFlags};
+use hmc_mem::os::io::IoError;
+use hmc_mem::os::process;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::clock;
@@ -25,11 +28,22 @@ pub(crate) struct PeerLife {
 impl PeerLife {
     /// Of the peer at the other end of `stream`, and of its process `pid` where the kernel has named it.
     pub(super) fn of(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
-        let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
-        let open = |p| rustix::process::pidfd_open(p, PidfdFlags::empty()).ok().map(Arc::new);
-        let life = Self { process: pid.and_then(open), stream: Some(Arc::clone(stream)) };
-        // If it ended before, another process may have its number.
-        if life.has_ended() { Self { process: None, ..life } } else { life }
+        let mut life = Self { process: None, stream: Some(Arc::clone(stream)) };
+        // Only local streams have a process, whose number may be none of this namespace (0).
+        let noted = stream.fd().filter(|_| pid.is_some()).map(process::pidfd);
+        let found = match noted {
+            Some(Err(e)) if is_unknown_option(e) => {
+                let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
+                pid.map(|p| by_number(rustix::process::pidfd_open(p, PidfdFlags::empty()), &life))
+            }
+            other => other.map(held),
+        };
+        life.process = match found {
+            Some(Found::Running(process)) => Some(Arc::new(process)),
+            Some(Found::Over) => over().map(Arc::new),
+            Some(Found::Unknown) | None => None,
+        };
+        life
     }
 
     /// Whether the end of its process can be seen.
@@ -61,10 +75,57 @@ impl PeerLife {
     }
 }
 
+/// What is known of a process.
+#[derive(Debug)]
+enum Found {
+    /// A pidfd of it. It may have ended.
+    Running(OwnedFd),
+    /// It has ended, and been waited for or replaced.
+    Over,
+    /// Nothing: there is no descriptor left, or no such call.
+    Unknown,
+}
+
+/// Whether the kernel is older than SO_PEERPIDFD (Linux 6.5).
+fn is_unknown_option(e: IoError) -> bool {
+    e == IoError::Os { errno: Errno::NOPROTOOPT.raw_os_error() }
+}
+
+/// What the kernel answers of the process that it noted.
+fn held(answer: Result<OwnedFd, IoError>) -> Found {
+    match answer {
+        Ok(process) => Found::Running(process),
+        Err(IoError::Os { errno })
+            if [Errno::SRCH, Errno::INVAL].map(Errno::raw_os_error).contains(&errno) =>
+        {
+            Found::Over
+        }
+        Err(_) => Found::Unknown,
+    }
+}
+
+/// The same by its number, which another process may have by now: then the first one has ended, and its stream with it. A
+/// child that it left may hold that stream open, which is not seen.
+fn by_number(opened: Result<OwnedFd, Errno>, stream: &PeerLife) -> Found {
+    match opened {
+        // The stream is looked at last.
+        Ok(_) if stream.has_ended() => Found::Over,
+        Ok(process) => Found::Running(process),
+        Err(e) => held(Err(IoError::Os { errno: e.raw_os_error() })),
+    }
+}
+
+/// A descriptor that is readable for ever, as the pidfd of a process that has ended.
+fn over() -> Option<OwnedFd> {
+    rustix::event::eventfd(1, EventfdFlags::CLOEXEC).ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
+    use std::io::Read as _;
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::{Child, Command, Stdio};
     use std::sync::{Arc, Mutex};
 
     use hmc_core::kinds::Rank;
@@ -72,10 +133,84 @@ mod tests {
     use hmc_core::slots::OpId;
     use hmc_core::transport::Transport as _;
     use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+    use hmc_mem::os::io::IoError;
+    use rustix::io::Errno;
+    use rustix::process::{Pid, PidfdFlags};
 
+    use super::{Found, PeerLife, by_number, held};
     use crate::memory::RegionTable;
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{Down, StreamPort, StreamSetup};
+
+    const DOOR: &str = ".hmc-life.sock";
+
+    /// The process that connects, leaves a child that has the stream too, and ends. The test below starts it, and names
+    /// where to connect by an argument that means nothing else; without that it is no test.
+    #[test]
+    #[expect(clippy::zombie_processes, reason = "the child outlives this process")]
+    fn a_parent_that_leaves_its_stream_to_a_child() {
+        let named = std::env::args().find(|arg| arg.ends_with(DOOR));
+        let Some(door) = named else { return };
+        let stream = UnixStream::connect(door).expect("a listener");
+        rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty()).expect("not closed at exec");
+        // It reads what nobody writes until the test ends.
+        Command::new("cat").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a child");
+    }
+
+    /// Starts that process: what it connects to, and what keeps its child there.
+    fn leave_a_stream(door: &std::path::Path) -> (UnixListener, Child) {
+        let listener = UnixListener::bind(door).expect("a free name");
+        let name = "transport::stream::life::tests::a_parent_that_leaves_its_stream_to_a_child";
+        let mut parent = Command::new(std::env::current_exe().expect("this program"));
+        parent.args([name, "--exact", "--nocapture", "--skip"]).arg(door);
+        let parent = parent.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        (listener, parent.spawn().expect("a process"))
+    }
+
+    /// The number of such a process may name another one by then: nothing may be copied to it.
+    #[test]
+    fn a_process_that_was_waited_for_has_ended_though_its_child_has_the_stream() {
+        let door = std::env::temp_dir().join(format!("{}{DOOR}", std::process::id()));
+        let (listener, mut parent) = leave_a_stream(&door);
+        let (stream, _) = listener.accept().expect("the parent");
+        let _ = std::fs::remove_file(&door);
+        let held_open = parent.stdin.take();
+        assert!(parent.wait().expect("our child").success());
+        let ended = stream.set_nonblocking(true).and_then(|()| (&stream).read(&mut [0]));
+        assert_eq!(ended.map_err(|e| e.kind()), Err(std::io::ErrorKind::WouldBlock), "held open");
+        let socket = Arc::new(OwnedFd::from(stream).into());
+        let life = PeerLife::of(Some(parent.id()), &socket);
+        assert!(life.has_ended() && life.has_process());
+        drop(held_open);
+    }
+
+    #[test]
+    fn a_number_is_believed_only_while_the_stream_is_there() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let stream = Some(Arc::new(OwnedFd::from(ours).into()));
+        let stream = PeerLife { process: None, stream };
+        let here = Pid::from_raw(i32::try_from(std::process::id()).expect("small")).expect("one");
+        let open = || rustix::process::pidfd_open(here, PidfdFlags::empty());
+        assert!(matches!(by_number(open(), &stream), Found::Running(_)));
+        assert!(matches!(by_number(Err(Errno::SRCH), &stream), Found::Over));
+        assert!(matches!(by_number(Err(Errno::MFILE), &stream), Found::Unknown));
+        drop(theirs);
+        assert!(matches!(by_number(open(), &stream), Found::Over), "it may be another's by now");
+        for gone in [Errno::SRCH, Errno::INVAL] {
+            let answer = Err(IoError::Os { errno: gone.raw_os_error() });
+            assert!(matches!(held(answer), Found::Over));
+        }
+    }
+
+    /// The kernel's word where it gives one: of this process, by a stream that it made.
+    #[test]
+    fn a_stream_names_its_process() {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let named = hmc_mem::os::process::pidfd(ours.as_fd());
+        assert!(named.is_ok() || named.is_err_and(super::is_unknown_option));
+        let life = PeerLife::of(Some(std::process::id()), &Arc::new(OwnedFd::from(ours).into()));
+        assert!(life.has_process() && !life.has_ended());
+    }
 
     /// The memory of a get that the peer serves by itself, whose link is declared dead because another connection ended.
     #[test]
