@@ -119,8 +119,9 @@ impl Drop for Registered {
     }
 }
 
-// SAFETY: the object's memory neither moves nor goes while the reference (or the export of its buffer) is held; Rust
-// references to it are made for the time of a copy only, in calls that hold it.
+// SAFETY: the object's memory neither moves nor goes while the reference (or the export of its buffer) is held. Other code made it,
+// so that whatever is in it is a value. It may be registered more than once and written by Python code at any time: this module
+// never borrows a span of it as a slice.
 unsafe impl StableBytes for Registered {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         self.0.as_ref().map_or((std::ptr::null_mut(), 0), |b| (b.start, b.len))

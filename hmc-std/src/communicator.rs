@@ -399,9 +399,9 @@ impl Communicator {
     /// Registers `len` bytes at `start`, in place.
     ///
     /// # Safety
-    /// The bytes are valid for reads and writes from any thread, and are not touched through Rust
-    /// references, until the region and everything made from it (spans, windows, operations) is
-    /// gone, the session has been dropped, and [`held`](crate::held) lists none of it.
+    /// The bytes are what [`StableBytes`] asks for: initialised, valid for reads and writes from any thread, and not touched
+    /// through Rust references; at most `isize::MAX` of them. So they stay until the region and everything made from it
+    /// (spans, windows, operations) is gone, the session has been dropped, and [`held`](crate::held) lists none of it.
     ///
     /// # Errors
     /// As [`Communicator::register`].

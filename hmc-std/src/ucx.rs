@@ -87,8 +87,8 @@ impl Drop for Kept {
 #[derive(Debug)]
 struct UcxBytes(Arc<Memory>);
 
-// SAFETY: memory of UCX's that does not move while its registration lives, which this value holds; it is reached through
-// regions only.
+// SAFETY: memory of UCX's that was zeroed and does not move while its registration lives, which this value holds; it is reached
+// through the one region that is made of it.
 unsafe impl StableBytes for UcxBytes {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.0.start().as_ptr(), self.0.len())

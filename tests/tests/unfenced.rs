@@ -43,7 +43,7 @@ unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
-// SAFETY: the bytes were leaked by `Owner::new`, so they stay where they are, and valid.
+// SAFETY: the bytes were leaked, initialised, by `Owner::new`, so they stay where they are, and valid.
 unsafe impl StableBytes for Lent {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.start.as_ptr(), LEN)

@@ -169,7 +169,14 @@ impl RegionTable {
     /// The bytes of `owner`, in place.
     pub(crate) fn adopt(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
         let (start, len) = owner.as_bytes_ptr();
-        let start = NonNull::new(start).unwrap_or(NonNull::dangling());
+        let start = match NonNull::new(start) {
+            Some(start) if isize::try_from(len).is_ok() => start,
+            _ if len == 0 => NonNull::dangling(),
+            _ => {
+                let what = format!("{len} bytes at {start:p}: no memory has as many there");
+                return Err(Error::config(what));
+            }
+        };
         let bytes = u64::try_from(len).unwrap_or(u64::MAX);
         self.register(bytes, Backing::Adopted { start, len, _keep: Keep(Some(owner)) })
     }
@@ -177,8 +184,7 @@ impl RegionTable {
     /// `len` bytes at `start`, in place.
     ///
     /// # Safety
-    /// The bytes stay valid for reads and writes from any thread, and are not touched through Rust
-    /// references, until the returned region and everything made from it is gone.
+    /// Of the bytes what [`StableBytes`] asks for, until the returned region and everything made from it is gone.
     pub(crate) unsafe fn adopt_raw(
         self: &Arc<Self>,
         start: NonNull<u8>,
@@ -388,7 +394,7 @@ impl Region {
 
 #[cfg(test)]
 mod tests {
-    use super::{HeapBytes, RegionTable};
+    use super::{HeapBytes, RegionTable, StableBytes};
     use crate::error::ErrorKind;
     use std::sync::Arc;
 
@@ -420,6 +426,28 @@ mod tests {
         span.write_at(8, b"in place").expect("fits");
         assert_eq!(span.as_slice().get(8..16), Some(&b"in place"[..]));
         assert_eq!(span.as_mut_slice().first(), Some(&7));
+    }
+
+    /// What `as_bytes_ptr` gives.
+    struct Named(usize, usize);
+
+    // SAFETY: it is refused, or names no byte.
+    unsafe impl StableBytes for Named {
+        fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+            (std::ptr::without_provenance_mut(self.0), self.1)
+        }
+    }
+
+    #[test]
+    fn bytes_that_no_memory_has_are_refused() {
+        let table = Arc::new(RegionTable::default());
+        for (start, len) in [(0, 1), (0, 1 << 40), (4096, usize::MAX), (4096, 1 << 63)] {
+            let e = table.adopt(Box::new(Named(start, len))).expect_err("no such memory");
+            assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{start:#x} {len:#x}");
+        }
+        for start in [0, 4096] {
+            assert!(table.adopt(Box::new(Named(start, 0))).expect("none").is_empty());
+        }
     }
 
     #[test]

@@ -4,10 +4,27 @@ use std::ptr::NonNull;
 
 /// Memory whose address does not change while the value lives, wherever the value is moved.
 ///
+/// ```
+/// fn registers(_: impl hmc_std::memory::StableBytes) {}
+/// registers(hmc_std::memory::HeapBytes::from(vec![0; 8]));
+/// ```
+///
+/// Bytes that may have no value yet are none:
+///
+/// ```compile_fail,E0277
+/// fn registers(_: impl hmc_std::memory::StableBytes) {}
+/// registers(Box::<[u8]>::new_uninit_slice(8));
+/// ```
+///
 /// # Safety
-/// [`StableBytes::as_bytes_ptr`] must always give the same pointer, valid for reads and writes of
-/// the same number of bytes until the value is dropped, and nothing else may read or write those
-/// bytes through Rust references while the value is registered.
+/// [`StableBytes::as_bytes_ptr`] always gives the same pointer and the same number of bytes, at most `isize::MAX`; it may be
+/// null for none. From the call that registers the value until it is dropped, all of them
+/// - are initialised: they are sent as they are, and [`Span::as_slice`](super::Span::as_slice) shows them as `&[u8]`. So
+///   they have no padding, and are no `MaybeUninit` that was not written. Peers write any values: where the bytes are those of
+///   a type, each pattern of bits is one of its values;
+/// - are valid for reads and writes from any thread;
+/// - are not read or written through Rust references, and are named by no other value that is registered, unless no
+///   [`Span`](super::Span) of either is borrowed as a slice.
 pub unsafe trait StableBytes: Send + Sync + 'static {
     /// Start and size of the bytes.
     fn as_bytes_ptr(&self) -> (*mut u8, usize);
@@ -41,7 +58,8 @@ impl Drop for HeapBytes {
     }
 }
 
-// SAFETY: the leaked slice never moves and only `drop` frees it; no reference to it exists.
+// SAFETY: the leaked slice, whose bytes a `Vec<u8>` had initialised, never moves and only `drop` frees it; no reference to it
+// exists, and no other value names it.
 unsafe impl StableBytes for HeapBytes {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.start.as_ptr(), self.len)
