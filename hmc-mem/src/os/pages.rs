@@ -171,12 +171,14 @@ unsafe fn settle(fresh: Pins, at: *mut u8, moved: Result<(), Errno>) -> Result<(
         std::mem::forget(fresh);
         return Ok(());
     };
+    // munmap(2) unmaps all of a range or nothing of it.
+    if is_mapped(at) {
+        return Err(e);
+    }
     let (prot, flags) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
     // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
     match unsafe { rustix::mm::mmap_anonymous(at.cast(), fresh.len, prot, flags) } {
-        // munmap(2) unmaps all of a range or nothing of it: nothing has changed.
-        Err(Errno::EXIST) => Err(e),
         Ok(there) if there == at.cast() => {
             // SAFETY: mapped just now, `fresh.len` bytes, and disjoint from `fresh`.
             unsafe { crate::copy::copy(at, fresh.at.as_ptr(), fresh.len) };
@@ -185,19 +187,21 @@ unsafe fn settle(fresh: Pins, at: *mut u8, moved: Result<(), Errno>) -> Result<(
             let _ = unsafe { rustix::mm::madvise(at.cast(), fresh.len, Advice::LinuxDontFork) };
             Ok(())
         }
-        // A kernel before 4.17 that found the range in use.
-        Ok(elsewhere) => {
-            // SAFETY: mapped just now, and nobody knows it.
-            let _ = unsafe { rustix::mm::munmap(elsewhere, fresh.len) };
-            Err(e)
-        }
-        Err(_) => {
+        // Another thread was faster, or there is no room for one more mapping: views show what is not theirs.
+        _ => {
             let what = b"hmc: pages that views refer to were unmapped and cannot be mapped again\n";
             // SAFETY: write(2) of a constant. If it fails, the process ends without the words.
             let _ = unsafe { libc::write(libc::STDERR_FILENO, what.as_ptr().cast(), what.len()) };
             std::process::abort();
         }
     }
+}
+
+/// Whether there is a mapping at the page that begins at `at`.
+fn is_mapped(at: *mut u8) -> bool {
+    let mut resident = 0u8;
+    // SAFETY: mincore(2) writes one byte for up to one page, and fails with ENOMEM where none is mapped.
+    unsafe { libc::mincore(at.cast(), 1, &raw mut resident) == 0 }
 }
 
 pub(super) fn advise(pins: &Pins, advice: Advice) -> Result<(), Errno> {

@@ -71,45 +71,50 @@ fn a_move_that_fails_after_it_has_unmapped_leaves_no_hole() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no mremap(2) to an address and no fork(2)")]
 fn no_hole_is_left_at_the_limit_of_mappings() {
-    let status = in_child(|| {
-        let old = pages_of(1, PAGES);
-        let (at, len) = (old.at.as_ptr().wrapping_add(page()), 2 * page());
-        let mut last: [*mut u8; 16] = [std::ptr::null_mut(); 16];
-        let mut made = 0usize;
-        // Two pages with different rights are two mappings.
-        while let Ok(two) = zeros(2 * page()) {
-            let none = rustix::mm::MprotectFlags::empty();
-            // SAFETY: a page of this test's own, which nobody touches.
-            if unsafe { rustix::mm::mprotect(two.at.as_ptr().cast(), page(), none) }.is_err() {
-                break;
-            }
-            last[made % 16] = two.at.as_ptr();
-            made += 1;
-            std::mem::forget(two);
-        }
-        let mut refused = 0;
-        for two in last {
-            let fresh = zeros(len);
-            if let Ok(fresh) = fresh {
-                // SAFETY: the pages are this test's own.
-                unsafe { fresh.at.as_ptr().write_bytes(2, len) };
-                // SAFETY: within `old`, and there is no other thread.
-                let moved = unsafe { put_over(fresh, at) };
-                let byte = if moved.is_ok() { 2 } else { 1 };
-                if !is_mapped(old.at.as_ptr(), old.len) || !all_are(at, len, byte) {
-                    return false;
+    for odd in [false, true] {
+        let status = in_child(|| {
+            let old = pages_of(1, PAGES);
+            let (at, len) = (old.at.as_ptr().wrapping_add(page()), 2 * page());
+            let mut last: [*mut u8; 16] = [std::ptr::null_mut(); 16];
+            let mut made = 0usize;
+            // Whoever maps one alone changes where the limit is met: even and odd.
+            let one = odd.then(|| zeros(page()));
+            // Two pages with different rights are two mappings.
+            while let Ok(two) = zeros(2 * page()) {
+                let none = rustix::mm::MprotectFlags::empty();
+                // SAFETY: a page of this test's own, which nobody touches.
+                if unsafe { rustix::mm::mprotect(two.at.as_ptr().cast(), page(), none) }.is_err() {
+                    break;
                 }
-                if moved.is_ok() {
-                    return made > 16 && refused > 0;
-                }
-                refused += 1;
+                last[made % 16] = two.at.as_ptr();
+                made += 1;
+                std::mem::forget(two);
             }
-            // SAFETY: two pages that the loop above left mapped, and that nobody uses.
-            unsafe { rustix::mm::munmap(two.cast(), 2 * page()) }.expect("memory");
-        }
-        false
-    });
-    assert_eq!(status, 0, "{status:#x}");
+            let mut refused = 0;
+            for two in last {
+                let fresh = zeros(len);
+                if let Ok(fresh) = fresh {
+                    // SAFETY: the pages are this test's own.
+                    unsafe { fresh.at.as_ptr().write_bytes(2, len) };
+                    // SAFETY: within `old`, and there is no other thread.
+                    let moved = unsafe { put_over(fresh, at) };
+                    let byte = if moved.is_ok() { 2 } else { 1 };
+                    if !is_mapped(old.at.as_ptr(), old.len) || !all_are(at, len, byte) {
+                        return false;
+                    }
+                    if moved.is_ok() {
+                        drop(one);
+                        return made > 16 && refused > 0;
+                    }
+                    refused += 1;
+                }
+                // SAFETY: two pages that the loop above left mapped, and that nobody uses.
+                unsafe { rustix::mm::munmap(two.cast(), 2 * page()) }.expect("memory");
+            }
+            false
+        });
+        assert_eq!(status, 0, "odd: {odd}, {status:#x}");
+    }
 }
 
 /// A socket can be asked to be mapped and refuses, after the kernel has unmapped what was at the address.
