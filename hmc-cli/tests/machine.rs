@@ -29,6 +29,10 @@ fn the_doctor_finds_the_transports_working() {
     assert_eq!(names(&s.path("")), [""; 0], "something was left");
     let text = run([OsStr::new("doctor"), "--uds".as_ref(), uds.as_os_str()]).well().stdout;
     assert!(text.contains("shm") && text.contains("not in this version"), "{text}");
+    // What proves the same user, and what does without.
+    for said in ["by the secret in", "C++ HMC", "any local user claim a free rank"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
 }
 
 #[test]

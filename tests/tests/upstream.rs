@@ -2,14 +2,19 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use std::fmt::Debug;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hmc_std::{Address, ErrorKind, Message, Session, Want};
+use hmc_std::{Address, ErrorKind, Message, Session, SessionBuilder, Want};
 use hmc_tests::raw::{PATIENCE, dial, is_closed_after, say};
 use hmc_tests::scene::{TempDir, bound, until};
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 const LONG: Duration = Duration::from_secs(20);
 /// `ctrlSend(peer, 0x1122334455667788)`, captured from the C++ HMC.
@@ -50,6 +55,58 @@ fn talks(server: &Session, rank: u8, s: &mut (impl std::io::Read + std::io::Writ
     assert_eq!(heard, [TAG, INT, STRUCT, EMPTY].concat());
     let e = peer.put(0, 0, 8).expect_err("no data plane");
     assert!(matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unsupported), "{e}");
+}
+
+/// Takes down the texts of events.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = self.0.lock().unwrap();
+        *text += event.metadata().level().as_str();
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            *text += &format!(" {field} {value:?}")
+        });
+        text.push('\n');
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// What starting a session says, on the thread that starts it.
+fn said(builder: SessionBuilder) -> String {
+    let log = Log::default();
+    let text = Arc::clone(&log.0);
+    tracing::subscriber::with_default(log, || builder.start().map(drop)).unwrap();
+    text.lock().unwrap().clone()
+}
+
+#[test]
+fn who_accepts_upstream_is_warned_at_its_start() {
+    let builder = || Session::builder(1).tcp("127.0.0.1:0");
+    let warned = said(builder().accept_upstream());
+    let line = warned.lines().find(|line| line.contains("dialect of the C++ HMC"));
+    assert!(
+        line.is_some_and(|l| l.starts_with("WARN") && l.contains("claim a free rank")),
+        "{warned}"
+    );
+    let silent = said(builder());
+    assert!(!silent.contains("C++ HMC"), "{silent}");
 }
 
 #[test]

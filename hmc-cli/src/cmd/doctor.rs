@@ -217,7 +217,7 @@ fn same_user() -> Finding {
         Ok(file) => works(
             "secret",
             format!(
-                "loopback connections prove the same user by {}; a session that accepts the dialect of the C++ HMC \
+                "loopback connections prove the same user by the secret in {}; a session that accepts the dialect of the C++ HMC \
                  (accept_upstream) cannot ask for that, and lets any local user claim a free rank",
                 file.display()
             ),

@@ -1,5 +1,5 @@
-//! Requirements and their tests: each MUST of docs/WIRE.md and each row of docs/FAULTS.md names the
-//! tests that show it, and each named test exists, runs, and is where it is said to be.
+//! Requirements and their tests: each MUST of docs/WIRE.md, each row of docs/FAULTS.md, and each process that SECURITY.md
+//! says is kept out names the tests that show it, and each named test exists, runs, and is where it is said to be.
 //!
 //! A test is written `file::name`, where `file` is the end of its path without `.rs`. What a test
 //! shows is for a reader to judge; that it is there is judged here.
@@ -14,6 +14,12 @@ const WIRE: &str = "docs/WIRE.md";
 
 /// The page with the table of faults.
 const FAULTS: &str = "docs/FAULTS.md";
+
+/// The page with the table of processes that proved nothing.
+const SECURITY: &str = "SECURITY.md";
+
+/// The head of that table's last column.
+const SHOWN: &str = "shown by";
 
 /// Rows of the table of faults.
 const FAULT_ROWS: usize = 47;
@@ -30,6 +36,8 @@ pub(crate) struct Traced {
     pub(crate) faults: usize,
     /// Faults of transports that do not exist yet.
     pub(crate) later: usize,
+    /// Kinds of processes that proved nothing.
+    pub(crate) processes: usize,
     /// Different tests that are named.
     pub(crate) tests: usize,
 }
@@ -44,7 +52,7 @@ pub(crate) fn trace(tree: &Tree) -> (Traced, Vec<Finding>) {
     let mut traced = Traced::default();
     let mut named = BTreeSet::new();
     let mut out = Vec::new();
-    let pages: [(&str, Reader); 2] = [(WIRE, wire), (FAULTS, faults)];
+    let pages: [(&str, Reader); 3] = [(WIRE, wire), (FAULTS, faults), (SECURITY, processes)];
     for (path, reader) in pages {
         match tree.file(path) {
             Some(page) => reader(page, &tests, &mut traced, &mut named, &mut out),
@@ -130,6 +138,36 @@ fn faults(
     }
 }
 
+/// Each process of the table names the tests that show what stops it, or the page with the known limits; tests that the
+/// text names exist.
+fn processes(
+    page: &File,
+    tests: &Tests,
+    traced: &mut Traced,
+    named: &mut BTreeSet<String>,
+    out: &mut Vec<Finding>,
+) {
+    let mut inside = false;
+    for (line, row) in (1_usize..).zip(page.text.lines()) {
+        let cited = tests.cited(page, line, row, named, out);
+        let last = cells(row).last().copied();
+        if !inside || last.is_none() {
+            inside = last == Some(SHOWN);
+            continue;
+        }
+        if last.is_some_and(|cell| cell.starts_with("---")) {
+            continue;
+        }
+        traced.processes = traced.processes.saturating_add(1);
+        if cited == 0 {
+            out.push(Finding::new(&page.path, line, "a process without a test of what stops it"));
+        }
+    }
+    if traced.processes == 0 {
+        out.push(Finding::new(&page.path, 0, "the table of processes is missing"));
+    }
+}
+
 /// All tests of the project: the path of their file, and their names. Ignored ones are none.
 struct Tests(Vec<(String, BTreeSet<String>)>);
 
@@ -140,7 +178,16 @@ impl Tests {
             let path = f.path.strip_suffix(".rs")?.to_owned();
             (!names.is_empty()).then_some((path, names))
         });
-        Self(all.collect())
+        let python = tree.ending(".py").filter_map(|f| {
+            let path = f.path.strip_suffix(".py")?.to_owned();
+            let names =
+                f.text.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next());
+            Some((
+                path,
+                names.filter(|name| name.starts_with("test_")).map(str::to_owned).collect(),
+            ))
+        });
+        Self(all.chain(python).collect())
     }
 
     /// How many of the tests in `text` exist; the others are findings.
@@ -273,6 +320,8 @@ mod tests {
         let tree = Tree::planted(&[
             ("docs/WIRE.md", wire),
             ("docs/FAULTS.md", faults),
+            ("SECURITY.md", SECURITY),
+            ("hmc-py/tests/test_two.py", "def test_seen(pair):\n    pass\n"),
             ("a/tests/one.rs", CODE),
             ("b/tests/one.rs", "//! x\n#[test]\nfn seen() {}\n"),
         ]);
@@ -286,11 +335,31 @@ mod tests {
 
     const WIRE: &str = "`MUST` is a word. It MUST\nhold [W1]. That MUST too [W2].\n\n| W1 | `a/tests/one::seen` |\n| W2 | `one::random` |\n";
 
+    const SECURITY: &str = "By `one::random`.\n\n| who | shown by |\n| --- | --- |\n| any | `test_two::test_seen` |\n\n| a | b |\n";
+
+    #[test]
+    fn a_process_needs_a_test() {
+        let judge = |page: &str| {
+            let pages = [("docs/WIRE.md", WIRE), ("docs/FAULTS.md", &rows("comes with UCX"))];
+            let code = [("a/tests/one.rs", CODE), ("b/tests/one.rs", CODE), ("SECURITY.md", page)];
+            trace(&Tree::planted(&[&pages[..], &code].concat())).1.len()
+        };
+        let whole = "| who | shown by |\n| --- | --- |\n| any | `a/tests/one::seen` |\n";
+        // The pages of the rules name tests that are in several of these files.
+        let other = judge(whole);
+        assert_eq!(judge(&whole.replace("one::seen", "one::none")), other + 2);
+        assert_eq!(judge(&whole.replace("`a/tests/one::seen`", "somebody")), other + 1);
+        assert_eq!(judge("nothing"), other + 1);
+    }
+
     #[test]
     fn a_page_whose_rules_name_tests_passes() {
         let (traced, findings) = judge(WIRE, &rows("`one::random`"));
         assert_eq!(findings, Vec::<String>::new());
-        assert_eq!(traced, Traced { rules: 2, faults: FAULT_ROWS, later: 0, tests: 2 });
+        assert_eq!(
+            traced,
+            Traced { rules: 2, faults: FAULT_ROWS, later: 0, processes: 1, tests: 3 }
+        );
         let (traced, findings) = judge(WIRE, &rows("comes with UCX"));
         assert_eq!((findings.len(), traced.later), (0, FAULT_ROWS));
     }
