@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import hmc
@@ -42,6 +45,49 @@ def test_a_session_honours_its_deadline_everywhere():
         a.ctrl_send(1, 9)
         waiter.join(10)
         assert got == [9]
+
+
+def test_no_call_outlasts_the_deadline_of_its_session(run, tmp_path):
+    """Of a peer that is stopped, one that never comes, and a listener that says nothing."""
+    target = run("""
+        import hmc, sys
+        with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096, heartbeat=None) as s:
+            print(s.address)
+            window = s.peer(1).expose(s.allocate(4096), 3)
+            sys.stdin.readline()
+    """)
+    address = target.line()
+    TCP, there = hmc.ConnType.TCP, ("127.0.0.1", int(address.rsplit(":", 1)[1]))
+    with hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False, deadline=0.1, listen="tcp://127.0.0.1:0") as s, \
+            socket.create_server(("127.0.0.1", 0)) as silent:
+        peer = s.connect(0, address, TCP, timeout=LIMIT)
+        window, group, batch, array = peer.window(3, timeout=LIMIT), s._core._group([0, 1]), peer.prepare_put([(0, 0, 8)]), np.zeros(1)
+        nobody = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        meet = lambda where: hmc.init_group(session=s, rank=1, world_size=2, rendezvous=where, start_servers=False)
+
+        def flood(send, what):
+            while True:
+                send(what)
+
+        target.stop()
+        for call in (
+            lambda: peer.put(nbytes=8), lambda: peer.get(nbytes=8), lambda: peer.put_notify(None, 3, nbytes=8),
+            lambda: peer.put(nbytes=8, window=window), lambda: peer.put_nb(nbytes=8).wait(), lambda: peer.get_nb(nbytes=8).wait(),
+            lambda: batch.run(), lambda: batch.post().wait(), lambda: peer.window(77),
+            lambda: s.put_remote(*there, 0, 0, 8, TCP), lambda: s.get_remote(*there, 0, 0, 8, TCP),
+            lambda: s.wait(s.put_nb(*there, 0, 0, 8, TCP)), lambda: s.wait([s.get_nb(*there, 0, 0, 8, TCP)]),
+            lambda: peer.recv(), lambda: peer.recv_tag(), lambda: peer.recv_int(), lambda: peer.recv_notify(),
+            lambda: peer.send_data(b"x"), lambda: peer.isend_data(b"x").wait(), lambda: peer.recv_data(bytearray(1)),
+            lambda: peer.irecv_data(bytearray(1)).wait(), lambda: s.send_data_to(*there, b"x", 1, 1, TCP),
+            lambda: s.recv_data_from(*there, bytearray(1), 1, 1, 0, TCP),
+            lambda: s.isend(array, 0).wait(), lambda: s.irecv(array, 0).wait(), lambda: s.send(array, 0), lambda: s.recv(src=0),
+            lambda: s.recv(), lambda: s.ctrl_recv(0), lambda: s.ctrl_recv_int(0),
+            lambda: s.peer(5), lambda: s.ctrl_recv(5), lambda: s.isend(array, 5), lambda: s.irecv(array, 5),
+            lambda: s.connect(5, nobody), lambda: meet(nobody), lambda: meet(f"file://{tmp_path}/meet"),
+            lambda: group.barrier(None), lambda: flood(peer.send, bytes(1 << 20)), lambda: flood(peer.send_tag, 1),
+            lambda: s.disconnect(*there, TCP),
+        ):
+            assert 0.09 < _late(call) < 5, inspect.getsource(call)
 
 
 def test_the_environment_sets_the_deadline():
