@@ -8,95 +8,20 @@
     reason = "tests may panic"
 )]
 
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_core::kinds::Access;
 use hmc_std::future::{Op, WaitError};
-use hmc_std::memory::StableBytes;
 use hmc_std::{ConnType, Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::lent::{LEN, Owner, owned};
 use hmc_tests::pair::Pair;
 use hmc_tests::scene::{TempDir, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
-const MIB: usize = 1 << 20;
-/// Long enough to be caught in the middle of the copy: some 50 ms.
-const LEN: usize = 256 * MIB;
 const LONG: Duration = Duration::from_secs(20);
-const PAGE: usize = 4096;
-/// What the owner writes into each page of memory that it has back: few bytes, so that it is done before a late copy.
-const OWN: u8 = 0x11;
 /// What the source of a get holds.
 const THEIRS: u8 = 0xAB;
-
-/// Memory that tells when it came back to its owner, who then uses it for something else.
-struct Lent {
-    start: NonNull<u8>,
-    back: Arc<AtomicBool>,
-}
-
-// SAFETY: the bytes are touched by copies of the library until `drop`, which comes once.
-unsafe impl Send for Lent {}
-// SAFETY: as above.
-unsafe impl Sync for Lent {}
-
-// SAFETY: the bytes were leaked, initialised, by `Owner::new`, so they stay where they are, and valid.
-unsafe impl StableBytes for Lent {
-    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
-        (self.start.as_ptr(), LEN)
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        for at in (0..LEN).step_by(PAGE) {
-            // SAFETY: it lies within the `LEN` bytes.
-            let byte = unsafe { self.start.as_ptr().add(at) };
-            // SAFETY: the library let go of the memory, which is the owner's alone again.
-            unsafe { byte.write(OWN) };
-        }
-        self.back.store(true, Ordering::SeqCst);
-    }
-}
-
-/// How many bytes are in pages that the owner has written.
-fn owned(bytes: &[u8]) -> usize {
-    bytes.iter().step_by(PAGE).filter(|b| **b == OWN).count() * PAGE
-}
-
-/// Who lent it.
-struct Owner {
-    start: NonNull<u8>,
-    back: Arc<AtomicBool>,
-}
-
-impl Owner {
-    fn new(fill: u8) -> (Self, Lent) {
-        let start = NonNull::from(vec![fill; LEN].leak()).cast();
-        let back = Arc::new(AtomicBool::new(false));
-        (Self { start, back: Arc::clone(&back) }, Lent { start, back })
-    }
-
-    fn is_back(&self) -> bool {
-        self.back.load(Ordering::SeqCst)
-    }
-
-    /// How many bytes were changed since the memory came back.
-    fn changed(&self) -> usize {
-        assert!(self.is_back());
-        // SAFETY: as in `Lent::drop`, which has written the bytes before `back`.
-        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), LEN) };
-        LEN - owned(bytes)
-    }
-
-    fn first_byte(&self) -> u8 {
-        // SAFETY: the byte stays valid; whoever writes it meanwhile is another process or a copy of the library.
-        unsafe { self.start.as_ptr().read_volatile() }
-    }
-}
 
 /// A session here, and one of another process that exposes memory which cannot be mapped.
 struct Scene {
