@@ -1,11 +1,15 @@
 //! Memory that a peer reaches by UCX's lanes of shared memory: it comes back when the peer says that it is out, or ends.
+//! What its owner then sees must never change.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
 
+use std::ptr::NonNull;
 use std::time::Duration;
 
-use hmc_std::{Access, ConnType, Session};
+use hmc_std::{Access, ConnType, Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::lent::{LEN as LENT, OWN, Owner, owned};
+use hmc_tests::pair::Pair;
 use hmc_tests::scene::{TempDir, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -44,5 +48,132 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
             assert!(killed.elapsed() < bound(Duration::from_secs(2)), "{:?}", killed.elapsed());
             region.take_all().unwrap();
         }
+    }
+}
+
+/// What the other process writes, or the source of a get holds.
+const THEIRS: u8 = 0xAB;
+
+/// A session of this process in which a peer, a process of its own, has a window of lent memory.
+fn lending(lanes: &str) -> (Session, Peer, Actor) {
+    let dir = TempDir::new();
+    let session = Session::builder(1).uds(dir.path()).ucx().ucx_key("TLS", lanes).buffer(4096);
+    let session = session.redial(false).start().unwrap();
+    let mut actor = Actor::session(ACTOR, &format!("rank=0 redial=0 ucx tls={lanes} buffer=4096"));
+    actor.ask(&format!("connect 1 uds://{} ucx 20000", dir.path().display()));
+    let peer = session.wait_peer(0, LONG).unwrap();
+    (session, peer, actor)
+}
+
+/// Stops a peer, as a rule in the middle of its copy.
+fn stop_if(stops: bool, actor: &Actor) -> bool {
+    if stops {
+        actor.stop();
+    }
+    stops
+}
+
+fn resume_if(stopped: bool, actor: &Actor) {
+    if stopped {
+        actor.resume();
+    }
+}
+
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn memory_of_a_window_outlives_its_session() {
+    for round in 0..8 {
+        let lanes = LANES[round % 2];
+        let (session, peer, mut actor) = lending(lanes);
+        let (owner, lent) = Owner::new(0);
+        let span = session.register(lent).unwrap().take_all().unwrap();
+        let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
+        actor.ask("find 1 5 20000");
+        actor.tell(&format!("put_window 1 5 {LENT} {THEIRS}"));
+        until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
+        let stops = stop_if(round % 4 > 1, &actor);
+        drop((window, peer));
+        let _ = session.shutdown(Duration::from_millis(1));
+        assert!(!(stops && owner.is_back()), "the stopped peer may still copy, {lanes}");
+        resume_if(stops, &actor);
+        until("the memory comes back", LONG, || owner.is_back().then_some(()));
+        let _ = actor.answer();
+        assert_eq!(
+            owner.changed(),
+            0,
+            "bytes written after the memory came back, {lanes}, {round}"
+        );
+    }
+}
+
+/// The session's own buffer, which was made without UCX: its lanes copy to its addresses, where something else lies as soon
+/// as it is gone.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn the_buffer_outlives_its_session() {
+    for round in 0..8 {
+        let (lanes, dir) = (LANES[round % 2], TempDir::new());
+        let len = u64::try_from(LENT).unwrap();
+        let part = Session::builder(1).uds(dir.path()).ucx_key("TLS", lanes).buffer(len);
+        let mut prepared = part.redial(false).prepare().unwrap();
+        prepared.use_ucx(true);
+        let session = prepared.start().unwrap();
+        let start = NonNull::new(session.buffer().as_ptr()).unwrap();
+        let settings = format!("rank=0 redial=0 ucx tls={lanes} buffer={len}");
+        let mut actor = Actor::session(ACTOR, &settings);
+        actor.ask(&format!("connect 1 uds://{} ucx 20000", dir.path().display()));
+        actor.ask(&format!("fill 0 {len} {THEIRS}"));
+        session.wait_peer(0, LONG).unwrap();
+        actor.tell(&format!("put 1 0 0 {len}"));
+        let mut first = [0];
+        until("the copy begins", LONG, || {
+            session.buffer().read_at(0, &mut first).unwrap();
+            (first[0] == THEIRS).then_some(())
+        });
+        let stops = stop_if(round % 4 > 1, &actor);
+        drop(prepared);
+        let _ = session.shutdown(Duration::from_millis(1));
+        if stops {
+            assert!(Owner::at(start).is_none(), "the stopped peer may still copy, {lanes}");
+            let held = hmc_std::held();
+            assert!(held.iter().any(|h| h.peer.0 == 0 && h.bytes == len), "{held:?}");
+        }
+        resume_if(stops, &actor);
+        let owner = until("the memory is given back", LONG, || Owner::at(start));
+        let _ = actor.answer();
+        assert_eq!(
+            owner.changed(),
+            0,
+            "bytes written after the memory came back, {lanes}, {round}"
+        );
+    }
+}
+
+/// Both ends are of this process, whose end is no fence: only the word of the initiator is one.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn memory_that_is_read_outlives_its_session() {
+    for round in 0..8 {
+        let lanes = LANES[round % 2];
+        let mut pair = Pair::with(ConnType::Ucx, 4096, |part| part.ucx_key("TLS", lanes));
+        let (owner, lent) = Owner::new(THEIRS);
+        let span = pair.receiver().register(lent).unwrap().take_all().unwrap();
+        let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
+        let remote = pair.a.remote_window(5, LONG).unwrap();
+        let region = pair.sender().register_vec(vec![0; LENT]).unwrap();
+        let to = region.take_all().unwrap();
+        let op = pair.a.get_span(to, &remote, 0).map_err(|e| e.error).unwrap();
+        let leaver = pair.sessions.remove(0);
+        drop((window, pair.b));
+        let _ = leaver.shutdown(Duration::from_millis(1));
+        until("the memory comes back", LONG, || owner.is_back().then_some(()));
+        let _ = op.wait(LONG);
+        let mut span = None;
+        until("the operation's memory comes back", LONG, || {
+            span = region.take_all().ok();
+            span.is_some().then_some(())
+        });
+        let read = span.map_or(0, |span| owned(span.as_slice()));
+        assert_eq!(read, 0, "bytes of {OWN:#x} read after the memory came back, {lanes}, {round}");
     }
 }

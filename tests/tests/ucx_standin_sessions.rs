@@ -266,6 +266,34 @@ fn a_put_that_never_ends_meets_its_deadline() {
     two.end(&stand_in);
 }
 
+/// What a session had exposed is in the peer's reach until UCX has given back what the peer began, and not only until the link
+/// is over.
+#[test]
+fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
+    let stand_in = StandIn::take();
+    stand_in.lane("posix/memory");
+    stand_in.set("maps", 0);
+    let Two { target, source, peer, dir } = Two::new(true);
+    let region = target.register_vec(vec![0; 4096]).unwrap();
+    let from = target.wait_peer(0, LONG).unwrap();
+    let window = from.expose(region.take_all().unwrap(), Access::all(), 1);
+    let window = window.map_err(|(e, _)| e).unwrap();
+    let remote = peer.remote_window(1, LONG).unwrap();
+    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
+    let span = source.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
+    let op = peer.put_span(span, &remote, 0).unwrap();
+    until("it is under way", LONG, || (stand_in.count("held") == 1).then_some(()));
+    // The target's is the first. Of calls of progress with nothing else to do ten are a second.
+    stand_in.rule("ucp_ep_close_nbx", 2, Fate::Late(10));
+    drop((window, from));
+    let _ = target.shutdown(Duration::from_millis(1));
+    assert_ne!(stand_in.count("requests"), 0, "the put is under way when the session has ended");
+    let span = until("the memory comes back", LONG, || region.take_all().ok());
+    assert_eq!(stand_in.count("requests"), 0, "requests for memory that came back");
+    drop((span, op, peer, source, dir, region));
+    stand_in.await_clean();
+}
+
 /// A session that was prepared without UCX takes part in it from its start, if it is there, and does without if not.
 #[test]
 fn a_prepared_buffer_takes_part_in_ucx_later() {

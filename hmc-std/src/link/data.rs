@@ -447,8 +447,8 @@ impl DataState {
         self.drain(after);
     }
 
-    /// What operations hold that have not passed their fence, by size and reason.
-    pub(super) fn unfenced_bytes(&self, each: &mut dyn FnMut(u64, &'static str)) {
+    /// What operations hold that have not passed their fence, and what is exposed, by size and reason.
+    pub(super) fn unfenced_bytes(&mut self, each: &mut dyn FnMut(u64, &'static str)) {
         let reason = match self.lane.transport() {
             Port::Ucx(_) => "UCX has not ended an operation of this memory",
             _ => "the peer may be copying from or into this memory by itself",
@@ -458,11 +458,22 @@ impl DataState {
                 each(region.len(), reason);
             }
         }
+        if matches!(self.port(), Port::Ucx(_)) {
+            let (exposed, _) = self.exposed_bytes();
+            if exposed != 0 {
+                each(exposed, "the peer's UCX may be reading or writing this memory");
+            }
+        }
     }
 
     /// Whether the peer cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&mut self) -> bool {
         self.port().is_harmless()
+    }
+
+    /// Whether nothing of ours is in the reach of the peer of a link that is over.
+    pub(crate) fn is_out_of_reach(&mut self) -> bool {
+        self.port().is_out_of_reach()
     }
 
     /// Whether there is something to do that no socket will tell of.

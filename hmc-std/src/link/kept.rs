@@ -51,10 +51,15 @@ impl Link {
     /// Hands the link over to the process if the peer may still use memory of ours.
     pub(super) fn keep_unfenced(&self) {
         let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
-        tracing::warn!(
-            peer = self.peer.0,
-            "memory is held: the link is over, and the peer may still read or write it"
-        );
+        if self.data().is_harmless() && !self.has_relays() {
+            // As a rule the peer that was told of the end says at once that it is out.
+            tracing::debug!(peer = self.peer.0, "windows are held until the peer is out of them");
+        } else {
+            tracing::warn!(
+                peer = self.peer.0,
+                "memory is held: the link is over, and the peer may still read or write it"
+            );
+        }
         let tally = self.owner.upgrade().map(|o| o.tally()).unwrap_or_default();
         tally.links.fetch_add(1, Ordering::AcqRel);
         keeper::keep(Arc::new(Kept { link, tally }));

@@ -284,6 +284,15 @@ impl Port {
         }
     }
 
+    /// Whether nothing of ours can be read or written by the peer of a link that is over, windows included.
+    pub(crate) fn is_out_of_reach(&mut self) -> bool {
+        match self {
+            Self::Ucx(p) => p.is_out_of_reach(),
+            // Their windows need no more than the lock under which the link ended.
+            Self::Loopback(_) | Self::Shm(_) | Self::Tcp(_) | Self::None => self.is_harmless(),
+        }
+    }
+
     /// The deadline of a revocation passed before its fence.
     pub(crate) fn quarantine(&mut self, id: WindowId, epoch: Epoch) {
         if let Some(w) = self.windows() {

@@ -302,6 +302,14 @@ impl UcxPort {
         }
         // The end of the link is the word.
         self.leaving.clear();
+        self.say_out();
+    }
+
+    /// Tells the peer of a link that is over that nothing of ours is in its memory any more, as soon as that is true.
+    fn say_out(&mut self) {
+        if self.down && self.is_idle() {
+            self.stream.say_out();
+        }
     }
 
     /// Whether nothing is under way.
@@ -325,7 +333,15 @@ impl UcxPort {
             ucx.advance();
             ucx.is_idle()
         });
+        self.say_out();
         idle && self.stream.is_harmless()
+    }
+
+    /// Whether the peer cannot reach what it was allowed to any more, either. A NIC is told so by the end of the registration;
+    /// UCX's lanes of shared memory copy to addresses that the peer was told, until it says that they do not.
+    pub(crate) fn is_out_of_reach(&mut self) -> bool {
+        let reachable = self.stream.is_near() && self.exposed.iter().any(Option::is_some);
+        self.is_harmless() && (!reachable || self.peer_has_ended())
     }
 
     /// Whether the peer's process has ended, and nothing that it sent before can arrive any more.

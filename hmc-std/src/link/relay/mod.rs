@@ -246,6 +246,6 @@ impl Link {
         self.run_relay();
         let holds =
             self.relay.live.load(Ordering::SeqCst) && self.glance(Desk::holds) != Some(false);
-        !holds && self.data().is_harmless()
+        !holds && self.data().is_out_of_reach()
     }
 }

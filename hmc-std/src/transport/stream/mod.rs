@@ -137,6 +137,8 @@ pub(crate) struct StreamPort {
     down: Option<Down>,
     /// When the stream went down, requests were unanswered that the peer serves by copies of its own.
     unanswered: bool,
+    /// Our direction has ended.
+    is_out: bool,
     /// Bytes of payload that this port moved, out and in.
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
@@ -170,6 +172,7 @@ impl StreamPort {
             by_ref_refused: false,
             down: None,
             unanswered: false,
+            is_out: false,
             bytes_out: 0,
             bytes_in: 0,
         }
@@ -228,19 +231,19 @@ impl StreamPort {
         busy
     }
 
-    /// Ends the stream: every unanswered request fails with `PeerDead`.
+    /// Ends the stream: every unanswered request fails with `PeerDead`. If something else reaches the memory of a peer that
+    /// is near, its owner calls [`Self::say_out`] as soon as that is over.
     pub(crate) fn bring_down(&mut self, why: Down) {
         if self.down.is_some() {
             return;
         }
         self.down = Some(why);
         let out = self.life.has_ended();
-        if self.near {
-            // The end of the peer's direction is a fence, and it is to be seen.
-            self.socket.end_sending();
-        } else {
+        if !self.near {
             // Both directions: whoever is parked on the descriptor wakes.
             self.socket.shutdown();
+        } else if self.local {
+            self.say_out();
         }
         self.rx.drop_body();
         self.tx.clear();
@@ -261,14 +264,27 @@ impl StreamPort {
         }
     }
 
+    /// Nothing of ours is in the peer's memory, nor will be: ends our direction of a stream that is down, which tells the
+    /// peer so. That of the peer is left as it is, to be seen.
+    pub(crate) fn say_out(&mut self) {
+        if self.near && self.down.is_some() && !std::mem::replace(&mut self.is_out, true) {
+            self.socket.end_sending();
+        }
+    }
+
     /// Whether the peer's process cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&self) -> bool {
         !self.unanswered || self.life.has_ended()
     }
 
+    /// Whether the peer may reach our memory without this stream, as a process of this system.
+    pub(crate) fn is_near(&self) -> bool {
+        self.near
+    }
+
     /// Whether the peer is in none of our memory, and will not be: its process has ended, or it has ended its direction of
-    /// this stream. It does that under the lock under which it makes its copies, so that none of them is under way; and the
-    /// kernel closes the stream of a process after the last of its threads. The end of the control connection says neither.
+    /// this stream. It does that under the lock under which it makes its copies, and once UCX has given back all that it
+    /// began, so that none of them is under way; and the kernel closes the stream of a process after the last of its threads. The end of the control connection says neither.
     pub(crate) fn peer_has_ended(&self) -> bool {
         if self.near { self.life.has_ended() } else { self.down == Some(Down::Eof) }
     }
