@@ -44,6 +44,22 @@ fn the_doctor_fails_where_something_needed_fails() {
     assert!(ran.stdout.contains("FAILS") && ran.stdout.contains("to do"), "{}", ran.stdout);
 }
 
+/// Without a secret nothing goes over loopback TCP: the doctor says where that is mended.
+#[test]
+fn the_doctor_names_the_secret_that_cannot_be_had() {
+    let s = Scratch::new();
+    let secret = s.path("secret");
+    std::fs::write(&secret, [1; 32]).unwrap();
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let mut command = common::hmc();
+    let out = command.arg("doctor").env("HMC_SECRET_FILE", &secret).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let text = String::from_utf8(out.stdout).unwrap();
+    for said in ["chmod 600", secret.to_str().unwrap(), "see secret below", "HMC_SECRET_FILE"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
 #[test]
 fn perf_measures_both_transports_and_draws() {
     let s = Scratch::new();

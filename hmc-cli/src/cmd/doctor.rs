@@ -136,7 +136,7 @@ fn trial(name: &'static str, purpose: &str, conn: ConnType) -> Finding {
             let remedy = match conn {
                 ConnType::Shm => "see memfd and uds below; /tmp must be writable",
                 ConnType::Tcp => {
-                    "check that 127.0.0.1 is up (ip link set lo up) and no firewall drops it"
+                    "see secret below; check that 127.0.0.1 is up (ip link set lo up) and no firewall drops it"
                 }
                 _ => "see memory and files below",
             };
