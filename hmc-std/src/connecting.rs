@@ -216,7 +216,7 @@ impl Connecting {
         match link.conn() {
             Some(other) if self.conn != ConnType::Auto && other != self.conn => {
                 let what = format!(
-                    "already connected over {}, not {}: use that connection (ConnType::Auto), or disconnect first",
+                    "already connected over {}, not {}: use that connection (`auto` takes it), or disconnect first",
                     other.name(),
                     self.conn.name()
                 );
