@@ -166,6 +166,8 @@ def test_what_calls_give(tmp_path, monkeypatch):
     for name in ("putNB", "getNB"):
         status, number = call(f"Communicator.{name}", *there, 0, 0, 8, of=comm)
         assert status == OK and call("Communicator.wait", number, of=comm) == OK
+        number = getattr(comm, name)(*there, 0, 0, 8)[1]
+        assert comm.wait(wr_ids=[number, 0]) == OK and comm.wait(wr_ids=[number]) == hmc.status_t.NOT_FOUND
         assert call(f"Communicator.{name}", "127.0.0.9", 1, 0, 0, 8, of=comm) == (hmc.status_t.NOT_FOUND, 0)
     back = a.peer(1).irecv_data(bytearray(4))
     assert call("Communicator.sendDataTo", *there, b"data", 4, hmc.MemoryType.CPU, of=comm) == OK
@@ -183,6 +185,8 @@ def test_what_calls_give(tmp_path, monkeypatch):
     call("Session.close_server", of=a)
     assert call("Communicator.udsPathFor", "/tmp/", 3) == "/tmp/hmc_ctrl_rank_3.sock"
     one = hmc.Communicator(hmc.ConnBuffer(0, 64))
+    # 0 is what has ended, also before anything was begun.
+    assert (one.wait(0), one.wait(wr_ids=[0, 0]), one.wait(wr_ids=[]), one.wait(7)) == (OK, OK, OK, hmc.status_t.NOT_FOUND)
     port = free_port()
     for kind in (hmc.ConnType.RDMA, hmc.ConnType.UCX):
         assert call("Communicator.initServer", "127.0.0.1", 1, port, "", kind, of=one) == OK
