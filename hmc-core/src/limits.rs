@@ -63,6 +63,10 @@ pub const MIN_HEARTBEAT_NS: u64 = 10_000_000;
 pub const PEER_DEAD_NS: u64 = 2_500_000_000;
 /// The same in periods of heartbeats, for links that beat at another period.
 pub const DEAD_BEATS: u64 = 5;
+/// The most periods for which an end is silent towards a peer of its own system: of the [`DEAD_BEATS`] that make it dead.
+pub const MAX_SPREAD: u64 = 3;
+/// For each so many peers of its own system that it beats to by messages, an end is silent for one period more.
+pub const PEERS_A_SPREAD: usize = 64;
 /// How long a rank is kept for a holder that ended, against others that proved as much as it did, in nanoseconds.
 pub const RANK_KEPT_NS: u64 = 10_000_000_000;
 /// Pauses between attempts to dial a lost peer again, in nanoseconds; the last one repeats.
@@ -87,5 +91,6 @@ const _: () = {
     assert!(MAX_HELLO_FRAME_BYTES == FRAME_HEADER_BYTES + 512 && MAX_HELLO_BYTES == 512);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
     assert!(PEER_DEAD_NS == DEAD_BEATS * HEARTBEAT_NS);
+    assert!(MAX_SPREAD + 1 < DEAD_BEATS, "an answer may take a period");
     assert!(MIN_HEARTBEAT_NS <= HEARTBEAT_NS);
 };

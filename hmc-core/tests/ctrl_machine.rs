@@ -34,9 +34,11 @@ fn a_peer_is_connected_when_its_hello_was_accepted() {
     assert_eq!(acceptor(Upstream::Refused, 0).frame_limit(), MAX_HELLO_BYTES);
 }
 
-#[test]
-fn an_idle_link_beats_and_lives() {
+/// The beats of an idle link in 100 periods, both ends together.
+fn beats(spread: u64) -> usize {
     let (mut a, mut b) = pair(&dialer_words(), &acceptor_words(), 0);
+    a.spread_beats(spread);
+    b.spread_beats(spread);
     let mut pings = 0;
     for step in 1..=1000u64 {
         let now = step * HEARTBEAT_NS / 10;
@@ -54,7 +56,50 @@ fn an_idle_link_beats_and_lives() {
         }
     }
     assert_eq!((a.state(), b.state()), (State::Ready, State::Ready));
+    pings
+}
+
+#[test]
+fn an_idle_link_beats_and_lives() {
+    let pings = beats(1);
     assert!((99..=102).contains(&pings), "one beat a period for both ends together: {pings}");
+}
+
+#[test]
+fn an_end_with_many_peers_on_its_system_beats_less_often() {
+    for (spread, least) in [(0, 99), (2, 48), (3, 32), (4, 32), (u64::MAX, 32)] {
+        let pings = beats(spread);
+        assert!((least..=least + 3).contains(&pings), "{pings} beats with {spread}");
+    }
+    // A shorter time is told to the driver at once.
+    let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
+    a.spread_beats(3);
+    a.tick(at(1));
+    assert_eq!(outputs(&mut a).wake, Some(at(3 * HEARTBEAT_NS)));
+    a.spread_beats(1);
+    assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS)));
+}
+
+/// What this end could not hear because it was not run itself is not the peer's silence, but no more than that.
+#[test]
+fn time_that_an_end_was_not_run_is_not_its_peers_silence() {
+    let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
+    let late = Duration::from_nanos(PEER_DEAD_NS - 10);
+    assert!(a.is_due_to_end(at(PEER_DEAD_NS)));
+    a.excuse(late, at(PEER_DEAD_NS));
+    assert!(!a.is_due_to_end(at(PEER_DEAD_NS + late.as_nanos() - 1)));
+    assert!(a.is_due_to_end(at(PEER_DEAD_NS + late.as_nanos())));
+    // Of later than now nothing is excused.
+    a.excuse(Duration::from_nanos(u64::MAX), at(PEER_DEAD_NS));
+    assert!(!a.is_due_to_end(at(2 * PEER_DEAD_NS - 1)) && a.is_due_to_end(at(2 * PEER_DEAD_NS)));
+    // A frame that was begun too.
+    a.note_received(Some(at(0)), at(2 * PEER_DEAD_NS));
+    a.excuse(Duration::from_nanos(7), at(2 * PEER_DEAD_NS));
+    a.note_received(Some(at(0)), at(FRAME_DEADLINE_NS));
+    assert!(a.is_due_to_end(at(FRAME_DEADLINE_NS)));
+    a.excuse(Duration::from_nanos(7), at(FRAME_DEADLINE_NS));
+    let end = FRAME_DEADLINE_NS + 7;
+    assert!(!a.is_due_to_end(at(end - 1)) && a.is_due_to_end(at(end)));
 }
 
 #[test]

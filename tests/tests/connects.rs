@@ -7,7 +7,7 @@
     reason = "tests may panic"
 )]
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -293,31 +293,4 @@ fn who_waits_before_a_full_queue_uses_no_processor() {
         let said = actor.answer();
         assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
     });
-}
-
-/// How many members meet: `HMC_TEST_MEMBERS`, or 40. A member is a process.
-fn members() -> u32 {
-    std::env::var("HMC_TEST_MEMBERS").map_or(40, |n| n.parse().expect("a number"))
-}
-
-/// All members of a group on one host connect with each other at once.
-#[test]
-fn members_of_a_large_group_meet() {
-    let count = members();
-    let start = Instant::now();
-    let mut actors: Vec<_> = (0..count)
-        .map(|n| Actor::session(ACTOR, &format!("rank={n} tcp=127.0.0.1:0 buffer=4096 slots=1")))
-        .collect();
-    println!("{count} processes after {:?}", start.elapsed());
-    let addresses: Vec<_> = actors.iter().map(Actor::address).collect();
-    let start = Instant::now();
-    for (n, actor) in actors.iter_mut().enumerate() {
-        let all: Vec<_> = addresses[..n].iter().map(ToString::to_string).collect();
-        let limit = 60_000 + 1_000 * count;
-        actor.tell(&format!("join {count} {limit} {}", all.join(" ")));
-    }
-    let failed: Vec<_> = actors.iter_mut().filter_map(|a| a.answer_in(LONG * 10).err()).collect();
-    println!("{count} members met after {:?}", start.elapsed());
-    assert_eq!(failed.len(), 0, "{} of {count} failed: {:?}", failed.len(), failed.first());
-    let _ = std::io::stdout().flush();
 }

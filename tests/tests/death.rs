@@ -8,6 +8,7 @@
     reason = "tests may panic"
 )]
 
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use hmc_core::kinds::Access;
@@ -18,6 +19,8 @@ use hmc_tests::scene::{TempDir, Via, bound, until};
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const MIB: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(20);
+/// Longer than the silence after which a peer is dead.
+const DEAD_AFTER: Duration = Duration::from_secs(3);
 /// The survivor's bound for every operation after a kill.
 const DEAD_BY: Duration = Duration::from_secs(1);
 
@@ -302,4 +305,33 @@ fn a_stopped_peer_is_dead_by_its_silence_on_shm() {
 #[test]
 fn a_stopped_peer_is_dead_by_its_silence_on_tcp() {
     stopped(Via::Tcp);
+}
+
+/// Processes of one system that get no time together (a container that is paused, a machine with too much to do) are not
+/// each other's silence: the one that goes on first waits for the other.
+#[test]
+fn peers_that_were_stopped_together_go_on_together() {
+    for via in Via::all() {
+        let dir = TempDir::new();
+        let path = dir.path().display();
+        let settings = |rank: u32| format!("rank={rank} uds={path} tcp=127.0.0.1:0 buffer=4096");
+        let [mut a, mut b] = [0, 1].map(|rank| Actor::session(ACTOR, &settings(rank)));
+        a.ask(&format!("connect 1 uds://{path} {} 20000", via.conn().name()));
+        b.ask("meet 0 20000");
+        for actor in [&a, &b] {
+            actor.stop();
+        }
+        let (_nobody, silence) = channel::<()>();
+        silence.recv_timeout(DEAD_AFTER).expect_err("nobody sends");
+        a.resume();
+        let e = a.try_ask("recv 1 1000").expect_err("nobody sends");
+        assert!(e.starts_with("DeadlineExceeded"), "{via:?}: {e}");
+        b.resume();
+        b.ask("send 0 7");
+        assert_eq!(a.ask("recv 1 20000"), "7", "{via:?}: over the same link");
+        // Whoever goes on being silent is dead all the same.
+        b.stop();
+        let e = a.try_ask("recv 1 20000").expect_err("nobody sends");
+        assert!(e.starts_with("PeerDead"), "{via:?}: {e}");
+    }
 }

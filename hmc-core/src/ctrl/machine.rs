@@ -6,7 +6,7 @@
 //! only wants to know that something was sent ([`Control::note_sent`]).
 
 use crate::kinds::{Incarnation, Rank, VERSION};
-use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
+use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS, MAX_SPREAD};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::wire::header::Header;
@@ -153,6 +153,20 @@ impl Control {
         self.timers.last_received = now;
         self.timers.partial = began;
         self.stirred |= began.is_some();
+    }
+
+    /// From here on this end speaks only after so many silent periods, 1 to [`MAX_SPREAD`]: for an end with many peers on one
+    /// system, whose beats would take much of it. The peer's silence is judged as before.
+    pub fn spread_beats(&mut self, periods: u64) {
+        // A later deadline is found when the earlier one comes, an earlier one has to be told.
+        self.stirred |= periods < self.timers.spread;
+        self.timers.spread = periods.clamp(1, MAX_SPREAD);
+    }
+
+    /// For `late` this end was not run, and nor was the peer, as far as anybody can tell: that much of its silence does not
+    /// count.
+    pub fn excuse(&mut self, late: Duration, now: Instant) {
+        self.timers.excuse(late, now);
     }
 
     /// A whole frame came. `Ok(None)` when it is the protocol's own business.

@@ -28,6 +28,8 @@ pub(crate) struct Timers {
     /// quarter of a period passed without anything to answer. So one beat and one answer keep a link
     /// alive, not two of each.
     pub(crate) yields: bool,
+    /// After how many silent periods this end speaks: 1, unless it has many peers on one system.
+    pub(crate) spread: u64,
     pub(crate) began: Instant,
     pub(crate) last_sent: Instant,
     pub(crate) last_received: Instant,
@@ -42,12 +44,19 @@ impl Timers {
         Self {
             period: Duration::ZERO,
             yields: false,
+            spread: 1,
             began: now,
             last_sent: now,
             last_received: now,
             partial: None,
             drain_by: Instant::NEVER,
         }
+    }
+
+    /// Time that does not count as the peer's. Deadlines are only put off.
+    pub(crate) fn excuse(&mut self, late: Duration, now: Instant) {
+        self.last_received = self.last_received.after(late).min(now);
+        self.partial = self.partial.map(|began| began.after(late).min(now));
     }
 
     const fn beats(&self, state: State) -> bool {
@@ -60,7 +69,8 @@ impl Timers {
         if !self.beats(state) {
             return Instant::NEVER;
         }
-        let beat = self.last_sent.after(self.period);
+        let (period, spread) = (self.period.as_nanos(), self.spread);
+        let beat = self.last_sent.after(Duration::from_nanos(period.saturating_mul(spread)));
         let quarter = Duration::from_nanos(self.period.as_nanos() >> 2);
         if self.yields { beat.after(quarter) } else { beat }
     }

@@ -7,7 +7,7 @@ use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::{CloseReason, Output};
 use hmc_core::limits::FRAMER_START_BYTES;
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::{Message as Wire, tag_frame};
@@ -319,8 +319,14 @@ impl CtrlState {
         }
     }
 
+    /// So much of the peer's silence does not count, and so many periods are this end's own.
+    pub(crate) fn suit(&mut self, late: Duration, spread: u64, now: Instant) {
+        self.control.excuse(late, now);
+        self.control.spread_beats(spread);
+    }
+
     /// The period of heartbeats in force; zero when there are none.
-    pub(crate) fn heartbeat(&self) -> hmc_core::time::Duration {
+    pub(crate) fn heartbeat(&self) -> Duration {
         self.control.heartbeat()
     }
 

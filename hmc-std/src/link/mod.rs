@@ -22,7 +22,7 @@ mod ucx;
 mod wait;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
@@ -42,7 +42,7 @@ use aftermath::Aftermath;
 use ctrl::CtrlState;
 use data::DataState;
 pub use parts::Choice;
-pub(crate) use parts::{Counters, Life, LinkParts, Owner, bump};
+pub(crate) use parts::{Counters, Life, LinkParts, Owner, Tick, bump};
 pub(crate) use wait::Watch;
 
 pub(crate) struct Link {
@@ -65,6 +65,8 @@ pub(crate) struct Link {
     /// The peer said BYE: it waits for ours.
     peer_left: AtomicBool,
     born: Instant,
+    /// How late its ticks were since, in all, if the peer is one of this system.
+    late_ns: AtomicU64,
     pub(crate) spin: std::time::Duration,
     patience: wait::Patience,
     pub(crate) driver: Arc<Driver>,
@@ -122,6 +124,7 @@ impl Link {
             over: AtomicBool::new(false),
             peer_left: AtomicBool::new(false),
             born: clock::now(),
+            late_ns: AtomicU64::new(0),
             spin: parts.spin,
             patience: wait::Patience::default(),
             driver: parts.driver,
@@ -316,12 +319,15 @@ impl Link {
     }
 
     /// Looks at the deadlines of the control connection and of operations.
-    pub(crate) fn tick(&self, now: Instant) {
+    pub(crate) fn tick(&self, Tick { now, late, spread }: Tick) {
         if self.life() == Life::Dead {
             return;
         }
-        let patience = Duration::from_nanos(FRAME_DEADLINE_NS);
-        if self.life() == Life::Opening && now >= self.born.after(patience) {
+        let (late, spread) = if self.near { (late, spread) } else { (Duration::ZERO, 1) };
+        let late_ns = self.late_ns.fetch_add(late.as_nanos(), Ordering::Relaxed);
+        let patience = FRAME_DEADLINE_NS.saturating_add(late_ns).saturating_add(late.as_nanos());
+        let by = self.born.after(Duration::from_nanos(patience));
+        if self.life() == Life::Opening && now >= by {
             self.die(false, "it connected but did not open its data plane in time");
             return;
         }
@@ -333,6 +339,7 @@ impl Link {
             if let Some(heard) = beat {
                 ctrl.note_beat(heard, now);
             }
+            ctrl.suit(late, spread, now);
             ctrl.tick(now, self, &mut came);
             self.settle_ctrl(&mut ctrl);
             ctrl.ended()

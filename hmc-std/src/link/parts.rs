@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::time::{Duration, Instant};
 
 use super::Link;
 use super::ctrl::CtrlState;
@@ -46,6 +47,17 @@ pub(crate) enum Life {
     Leaving = 2,
     /// Over.
     Dead = 3,
+}
+
+/// The time, as a session tells it to its links.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tick {
+    pub(crate) now: Instant,
+    /// How long ago that was due: time in which this process was not run. A peer of this system has got no more of the
+    /// processor than we, and is not silent for that.
+    pub(crate) late: Duration,
+    /// After how many silent periods to beat to a peer of this system.
+    pub(crate) spread: u64,
 }
 
 /// What a link tells its session.

@@ -5,14 +5,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hmc_core::kinds::ConnType;
+use hmc_core::limits::{MAX_SPREAD, PEERS_A_SPREAD};
 use hmc_core::time::{Duration, Instant};
 
 use crate::driver::Token;
-use crate::link::Link;
+use crate::link::{Link, Tick};
 use crate::shared::Shared;
 
 /// The shortest time between two looks at all deadlines, and so how late the end of a silent peer is noticed.
 const SHORTEST_TICK_NS: u64 = 10_000_000;
+
+/// After how many silent periods peers of this system are told that we live, by messages: when all on it are each other's
+/// peers, that is most of what an idle system does.
+fn spread(links: &[Arc<Link>]) -> u64 {
+    let many = links.iter().filter(|l| l.near && l.conn() != Some(ConnType::Shm)).count();
+    let spread = (many / PEERS_A_SPREAD).saturating_add(1);
+    u64::try_from(spread).map_or(MAX_SPREAD, |n| n.min(MAX_SPREAD))
+}
 
 impl Shared {
     /// A connection is ready. Returns whether anything came that somebody may be waiting for.
@@ -46,16 +56,23 @@ impl Shared {
     }
 
     /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a
-    /// silent peer or stranger runs out before. `links` is storage that is used again and again.
-    pub(crate) fn keep_time(&self, now: Instant, links: &mut Vec<Arc<Link>>) -> Instant {
+    /// silent peer or stranger runs out before. It is `late` after this was due. `links` is storage that is used again and
+    /// again.
+    pub(crate) fn keep_time(
+        &self,
+        now: Instant,
+        late: Duration,
+        links: &mut Vec<Arc<Link>>,
+    ) -> Instant {
         let mut ends = self.tick_strangers(now);
         if let Some(plane) = self.ucx_begun() {
             // UCX looks after its own connections now and then.
             plane.serve_all();
         }
         self.links_into(links);
+        let spread = spread(links);
         for link in links.drain(..) {
-            link.tick(now);
+            link.tick(Tick { now, late, spread });
             ends = ends.min(link.ends_at());
         }
         self.retire();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::span::Side;
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration as NanoDuration, Instant};
 use hmc_core::wire::hello::HostId;
 
 use crate::clock::virtual_time;
@@ -313,7 +313,7 @@ impl Node {
             self.serve(conn);
         }
         if self.now >= self.next_tick {
-            self.next_tick = self.shared.keep_time(self.now, &mut self.links);
+            self.next_tick = self.shared.keep_time(self.now, NanoDuration::ZERO, &mut self.links);
         }
         for _ in 0..ROUNDS {
             let mut busy = self.shared.serve_queued(&mut self.queued);

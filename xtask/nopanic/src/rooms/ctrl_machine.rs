@@ -4,6 +4,7 @@ use crate::values::{any, bytes, control, done, now, small};
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::Input;
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
+use hmc_core::time::Duration;
 use hmc_core::wire::header::{FrameKind, Header};
 
 pub(crate) fn call() {
@@ -15,6 +16,8 @@ pub(crate) fn call() {
     done(Control::frame_limit(&c));
     Control::note_sent(&mut c, now());
     Control::note_received(&mut c, any(Some(now())), now());
+    Control::excuse(&mut c, any(Duration::ZERO), now());
+    Control::spread_beats(&mut c, any(1));
     done(&mut c);
     let storage = [0; 600];
     let header = any(Header::new(FrameKind::Int, small()));
