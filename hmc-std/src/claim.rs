@@ -6,6 +6,7 @@ use hmc_core::wire::hello::{Hello, HostId};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
+use crate::error::ErrorKind;
 use crate::listen::Source;
 use crate::shared::Shared;
 use crate::socket::Socket;
@@ -49,7 +50,11 @@ impl Shared {
             Ok((challenge, must)) => First::Promised(claim, challenge, must),
             Err(e) => {
                 tracing::warn!(why = %e, "cannot prove anything to a process that asks for it");
-                First::Refused(RejectReason::NotAuthorised)
+                First::Refused(if e.kind() == ErrorKind::SystemLimit {
+                    RejectReason::Busy
+                } else {
+                    RejectReason::NotAuthorised
+                })
             }
         }
     }

@@ -49,8 +49,13 @@ impl SecretPlace {
 impl SecretPlace {
     /// The secret, or what to do where it cannot be had.
     pub(crate) fn secret(&self) -> Result<Secret> {
-        Secret::load(self).map_err(|e| {
-            Error::new(ErrorKind::NoCredentials, format!("{e}; {}", self.hint())).with_source(e)
+        Secret::load(self).map_err(|e| match e.kind() {
+            // The file is not what is missing.
+            ErrorKind::SystemLimit => e,
+            _ => {
+                let what = format!("{e}; {}", self.hint());
+                Error::new(ErrorKind::NoCredentials, what).with_source(e)
+            }
         })
     }
 

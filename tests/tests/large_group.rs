@@ -92,3 +92,29 @@ fn members_of_a_large_group_meet_over_shm() {
     let door = format!("uds={}", dir.path().display());
     meet(Via::Shm, &door, |_| dir.address().to_string());
 }
+
+/// A process whose descriptors are used up says so when it dials, and has no room for others: it is not taken for one of
+/// another user, nor takes them for such, because there is none left to read the secret by.
+#[test]
+fn used_up_descriptors_are_named() {
+    // A link takes two: one is left, or none.
+    for files in [24, 25] {
+        let mut crowded = Actor::spawn(ACTOR);
+        crowded.ask(&format!("files {files}"));
+        let at = crowded.ask("start rank=0 tcp=127.0.0.1:0 buffer=4096");
+        let start = |n| Actor::session(ACTOR, &format!("rank={n} tcp=127.0.0.1:0 buffer=4096"));
+        let mut others: Vec<_> = (1..12).map(start).collect();
+        for actor in &mut others {
+            actor.tell(&format!("connect 0 {at} auto 2000"));
+        }
+        let failed: Vec<_> = others.iter_mut().filter_map(|a| a.answer().err()).collect();
+        assert!(!failed.is_empty(), "{files} descriptors are enough for all");
+        for e in &failed {
+            assert!(e.starts_with("DeadlineExceeded") || e.starts_with("Busy"), "{e}");
+        }
+        let other = start(50);
+        let said = crowded.try_ask(&format!("connect 50 {} auto 1000", other.address()));
+        let e = said.expect_err("it has none left");
+        assert!(e.starts_with("SystemLimit") && e.contains("ulimit -n"), "{e}");
+    }
+}
