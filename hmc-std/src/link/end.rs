@@ -57,7 +57,7 @@ impl Link {
 
     /// Ends it if the peer's process has left the mark of its end ([`hmc_mem::os::life`]). Whether it has.
     pub(crate) fn end_if_marked(&self) -> bool {
-        if !self.data().is_marked() {
+        if !self.data_in_turn().is_marked() {
             return false;
         }
         if matches!(self.life(), Life::Opening | Life::Ready) {
@@ -116,7 +116,7 @@ impl Link {
     fn end_data(&self, eof: bool) {
         let mut after = Aftermath::default();
         let regions = {
-            let mut data = self.data();
+            let mut data = self.data_in_turn();
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.

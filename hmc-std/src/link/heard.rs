@@ -62,18 +62,18 @@ fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epo
             return None;
         }
         Wire::Advert(advert) => {
-            link.data().learn_remote(&advert);
+            link.data_in_turn().learn_remote(&advert);
             heard.adverts = true;
             return None;
         }
         Wire::Revoke { window, epoch } => {
             heard.revoked = true;
             // What still runs says it at its end, where the word is a fence.
-            let left = link.data().forget_remote(window, epoch);
+            let left = link.data_in_turn().forget_remote(window, epoch);
             return left.then_some((window, epoch));
         }
         Wire::Revoked { window, epoch } => {
-            link.data().port().note_left(window, epoch);
+            link.data_in_turn().port().note_left(window, epoch);
             heard.left = true;
             return None;
         }

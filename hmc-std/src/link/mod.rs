@@ -18,6 +18,7 @@ mod room;
 mod schedule;
 mod send;
 pub(crate) mod several;
+mod turns;
 mod ucx;
 mod wait;
 
@@ -74,6 +75,8 @@ pub(crate) struct Link {
     pub(crate) counters: Counters,
     ctrl: Mutex<CtrlState>,
     data: Mutex<DataState>,
+    /// For those who must not wait until the driver has copied all there is.
+    turns: turns::Turns,
     words: Arc<[SlotWord]>,
     ctrl_socket: Arc<Socket>,
     data_socket: OnceLock<Arc<Socket>>,
@@ -134,6 +137,7 @@ impl Link {
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
             data: Mutex::new(parts.data),
+            turns: turns::Turns::default(),
             data_socket,
             inbox: parts.inbox,
             baton: Baton::new(),
@@ -214,6 +218,11 @@ impl Link {
         lock(&self.data)
     }
 
+    /// The data half, between two pieces that whoever drives the link copies.
+    pub(crate) fn data_in_turn(&self) -> MutexGuard<'_, DataState> {
+        self.turns.take(&self.data)
+    }
+
     pub(crate) fn ctrl(&self) -> MutexGuard<'_, CtrlState> {
         lock(&self.ctrl)
     }
@@ -258,7 +267,7 @@ impl Link {
     pub(crate) fn turn_data(&self, as_leader: bool) -> bool {
         let mut after = Aftermath::default();
         let (busy, work, down, opened, leaves) = {
-            let mut data = self.data();
+            let mut data = if as_leader { self.data() } else { self.data_in_turn() };
             let busy = if as_leader || !data.is_attended() {
                 data.turn(clock::now(), &mut after)
             } else {
@@ -332,7 +341,7 @@ impl Link {
             return;
         }
         self.end_if_marked();
-        let beat = self.data().beat();
+        let beat = self.data_in_turn().beat();
         let mut came = heard::Heard::default();
         let ended = {
             let mut ctrl = self.ctrl();
@@ -352,7 +361,7 @@ impl Link {
         }
         let mut after = Aftermath::default();
         {
-            let mut data = self.data();
+            let mut data = self.data_in_turn();
             data.expire(now, &mut after);
             data.sweep();
             self.settle_data(&mut data);

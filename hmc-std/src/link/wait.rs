@@ -165,6 +165,7 @@ impl Link {
         let mut slept_out = false;
         let mut hung_up = false;
         loop {
+            self.turns.give_way();
             let mut busy = self.turn_data(true);
             if watch == Watch::Both {
                 busy |= self.turn_ctrl(true);

@@ -147,7 +147,7 @@ impl Peer {
         }
         let mut after = Aftermath::default();
         let (result, why, many_unasked) = {
-            let mut data = link.data();
+            let mut data = link.data_in_turn();
             let r = attempt(&mut data, hold.take().unwrap_or_default());
             let mut why = None;
             if r.is_ok() {

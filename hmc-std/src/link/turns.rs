@@ -1,0 +1,94 @@
+//! Turns at a lock that one thread takes again and again: whoever drives a link copies piece after piece under the lock of its
+//! data half, and std's mutex is not fair. Heartbeats, deaths and new operations must not wait for the last piece.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hmc_core::time::Duration;
+
+use crate::clock;
+
+/// How long a driver lets others go first at most: a woken thread may have to wait for a processor.
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// Who waits for the lock, and how many have had it. Both are hints: the lock orders everything else.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    waiting: AtomicU32,
+    served: AtomicU32,
+}
+
+impl Turns {
+    /// Takes the lock, before the driver takes it again. Costs nothing more than the lock if that is free.
+    pub(super) fn take<'a, T>(&self, lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        if let Ok(held) = lock.try_lock() {
+            return held;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.served.fetch_add(1, Ordering::Relaxed);
+        held
+    }
+
+    /// Lets one of those who wait go first, for a while. The driver calls it between two turns, and does not hold the lock.
+    #[inline]
+    pub(super) fn give_way(&self) {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.let_one_pass();
+        }
+    }
+
+    #[cold]
+    fn let_one_pass(&self) {
+        let (served, by) = (self.served.load(Ordering::Relaxed), clock::now().after(LONGEST));
+        while self.waiting.load(Ordering::Relaxed) != 0
+            && self.served.load(Ordering::Relaxed) == served
+            && clock::now() < by
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn one_who_waits_comes_before_the_drivers_next_turn() {
+        const TAKES: u32 = 100;
+        let (lock, turns) = (Mutex::new(()), Turns::default());
+        let (over, driven) = (AtomicBool::new(false), AtomicU32::new(0));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let held = lock.lock().expect("nobody panics");
+                    let began = Instant::now();
+                    while began.elapsed() < Duration::from_millis(2) {
+                        std::hint::spin_loop();
+                    }
+                    driven.fetch_add(1, Ordering::Relaxed);
+                    drop(held);
+                    turns.give_way();
+                }
+            });
+            let mut waited = 0;
+            for _ in 0..TAKES {
+                // In the middle of a turn.
+                while lock.try_lock().is_ok() {
+                    std::hint::spin_loop();
+                }
+                let before = driven.load(Ordering::Relaxed);
+                drop(turns.take(&lock));
+                waited += driven.load(Ordering::Relaxed) - before;
+            }
+            over.store(true, Ordering::Relaxed);
+            // The turn that is under way, and rarely one more that began before the wait was seen.
+            assert!(waited <= 2 * TAKES, "{waited} turns of the driver for {TAKES} of the other");
+        });
+    }
+}
