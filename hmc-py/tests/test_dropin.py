@@ -121,6 +121,26 @@ def test_a_name_ends_alone(sessions, tmp_path):
     client.disconnect("127.0.0.9", 1)
 
 
+@pytest.mark.parametrize("older", [False, True], ids=["ranked", "older"])
+def test_two_transports_that_are_one(older, sessions, tmp_path, monkeypatch):
+    """A program that connects over RDMA and over UCX, and disconnects neither: the fallback takes one link for both."""
+    monkeypatch.setenv("HMC_CONN_FALLBACK", "auto")
+    server, client = sessions(), sessions()
+    port, both = serve(server, tmp_path), ((hmc.ConnType.RDMA, 2026), (hmc.ConnType.UCX, 2025))
+    if older:
+        both = tuple((conn, port) for conn, _ in both)
+    for conn, data_port in both:
+        if older:
+            client.connect(IP, port, conn=conn)
+        else:
+            dial(client, port, data_port=data_port, conn=conn)
+        client.buffer_put_then_put(IP, data_port, conn.name.encode(), conn=conn)
+        assert server.buf.buffer_get_cpu(nbytes=len(conn.name)) == conn.name.encode()
+    assert len(client.peers) == 1
+    client.disconnect(IP, both[0][1], hmc.ConnType.RDMA)
+    assert client.check_conn(IP, both[1][1], hmc.ConnType.UCX)
+
+
 def test_connecting_again_is_nothing_new(sessions, tmp_path):
     server, client = sessions(), sessions()
     port = serve(server, tmp_path)

@@ -142,7 +142,12 @@ def _is_loopback(ip: str) -> bool:
 def lacks_transport(error: Unavailable) -> bool:
     """Whether it is the transport that cannot be had here: not where nobody listens, whatever would move the bytes, nor
     where the peer is connected over another one."""
-    return "cannot connect to" not in error.msg and "already connected over" not in error.msg
+    return "cannot connect to" not in error.msg and not is_taken(error)
+
+
+def is_taken(error: Unavailable) -> bool:
+    """Whether the peer is connected over another transport."""
+    return "already connected over" in error.msg
 
 
 def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:

@@ -113,7 +113,8 @@ class SeedsGuide(OlderGuide):
         return doors.tcp(peer_ip, _port("ctrl_tcp_port", port, low=1))
 
     def _reach(self, name: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
-        """Connects over ``conn``, or what the environment names instead where it cannot be had."""
+        """Connects over ``conn``, or what the environment names instead where it cannot be had, or where the peer is connected
+        over that already."""
         def dial(conn: ConnType) -> Peer:
             if name is None:
                 return self._core._connect(None, address, conn, timeout)
@@ -122,10 +123,11 @@ class SeedsGuide(OlderGuide):
         try:
             return dial(conn)
         except Unavailable as e:
-            if not doors.lacks_transport(e):
-                raise
             other = os.environ.get("HMC_CONN_FALLBACK")
-            if not other or conn not in (ConnType.RDMA, ConnType.UCX):
+            replaceable = bool(other) and conn in (ConnType.RDMA, ConnType.UCX)
+            if not doors.lacks_transport(e) and not (replaceable and doors.is_taken(e)):
+                raise
+            if not other or not replaceable:
                 raise doors.with_remedy(e, conn) from None
             try:
                 instead = ConnType[other.upper()]
