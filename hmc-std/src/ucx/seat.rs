@@ -2,12 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use hmc_core::time::Duration;
+use hmc_core::time::{Duration, Instant};
 use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::worker::{Armed, Worker};
 
+use crate::clock;
 use crate::config::Progress;
 use crate::driver::{Driver, Token};
 use crate::error::Result;
@@ -18,6 +19,9 @@ const TURNS: usize = 16;
 ///
 /// So it is when the peer was stopped or killed while it entered a message ([`super::seats`]): UCX waits for that one.
 const FUTILE: u32 = 2000;
+
+/// How long that lasts before it is worth a warning: a peer that is well may be without a processor for some milliseconds.
+const WORRYING: Duration = Duration::from_millis(1000);
 
 /// The pause between two looks at a worker that cannot be slept on.
 pub(crate) const RESTLESS: Duration = Duration::from_millis(1);
@@ -30,9 +34,52 @@ pub(crate) struct Seat {
     token: Token,
     /// Callers that wait and drive the worker themselves.
     attending: AtomicUsize,
+    /// While it lasts the descriptor is not watched: it would say that there is something, and there is nothing.
+    unrest: Unrest,
+}
+
+/// Whether a worker can be slept on, by what looking at it has come to.
+#[derive(Debug, Default)]
+struct Unrest {
     futile: AtomicU32,
-    /// The descriptor is not watched: it would say that there is something, and there is nothing.
-    restless: AtomicBool,
+    lasts: AtomicBool,
+    /// When it began, by the clock.
+    since: AtomicU64,
+    told: AtomicBool,
+}
+
+/// What one more look has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    None,
+    Begins,
+    /// It has lasted for so long that somebody should know. Once.
+    Worries,
+    Ends,
+}
+
+impl Unrest {
+    /// One more look, which did good or will, or was in vain.
+    fn learn(&self, good: bool, now: impl FnOnce() -> Instant) -> Change {
+        if good {
+            self.futile.store(0, Ordering::Relaxed);
+            let ends = self.lasts.swap(false, Ordering::AcqRel);
+            return if ends { Change::Ends } else { Change::None };
+        }
+        if self.lasts.load(Ordering::Acquire) {
+            let since = Instant::from_nanos(self.since.load(Ordering::Relaxed));
+            let worries = now().since(since) >= WORRYING;
+            let told = worries && !self.told.swap(true, Ordering::Relaxed);
+            return if told { Change::Worries } else { Change::None };
+        }
+        if self.futile.fetch_add(1, Ordering::Relaxed) < FUTILE {
+            return Change::None;
+        }
+        self.since.store(now().as_nanos(), Ordering::Relaxed);
+        self.told.store(false, Ordering::Relaxed);
+        let begins = !self.lasts.swap(true, Ordering::AcqRel);
+        if begins { Change::Begins } else { Change::None }
+    }
 }
 
 impl std::fmt::Debug for Seat {
@@ -64,8 +111,7 @@ impl Seat {
             progress,
             token,
             attending: AtomicUsize::new(0),
-            futile: AtomicU32::new(0),
-            restless: AtomicBool::new(false),
+            unrest: Unrest::default(),
         });
         if progress == Progress::Thread {
             driver.watch(&seat.worker, token)?;
@@ -112,27 +158,25 @@ impl Seat {
 
     /// Whether looking at the worker did any good, or will.
     fn learn(&self, good: bool) {
-        if good {
-            self.futile.store(0, Ordering::Relaxed);
-            if self.restless.swap(false, Ordering::AcqRel)
-                && self.attending.load(Ordering::Acquire) == 0
-                && let Err(e) = self.driver.watch(&self.worker, self.token)
-            {
-                tracing::error!(error = %e, "cannot watch UCX");
-            }
-        } else if self.futile.fetch_add(1, Ordering::Relaxed) >= FUTILE
-            && !self.restless.swap(true, Ordering::AcqRel)
-        {
-            tracing::warn!(
+        match self.unrest.learn(good, clock::now) {
+            Change::None => {}
+            Change::Begins => self.driver.unwatch(&self.worker),
+            Change::Worries => tracing::warn!(
                 "a worker of UCX's cannot be slept on: its peer stopped in the middle of a message; it is looked at each millisecond"
-            );
-            self.driver.unwatch(&self.worker);
+            ),
+            Change::Ends => {
+                if self.attending.load(Ordering::Acquire) == 0
+                    && let Err(e) = self.driver.watch(&self.worker, self.token)
+                {
+                    tracing::error!(error = %e, "cannot watch UCX");
+                }
+            }
         }
     }
 
     /// Whether the worker cannot be slept on: look at it each millisecond.
     pub(crate) fn is_restless(&self) -> bool {
-        self.restless.load(Ordering::Acquire)
+        self.unrest.lasts.load(Ordering::Acquire)
     }
 
     /// Lets the worker work, whoever watches it. Whether anything happened.
@@ -180,5 +224,36 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.driver.unwatch(&self.worker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::time::{Duration, Instant};
+
+    use super::{Change, FUTILE, Unrest, WORRYING};
+
+    #[test]
+    fn only_what_lasts_is_worth_a_warning_and_one() {
+        let unrest = Unrest::default();
+        let begun = Instant::from_nanos(5_000_000_000);
+        for _ in 0..3 {
+            for _ in 0..FUTILE {
+                assert_eq!(unrest.learn(false, || begun), Change::None);
+            }
+            assert_eq!(unrest.learn(false, || begun), Change::Begins);
+            let soon = begun.after(Duration::from_millis(999));
+            assert_eq!(unrest.learn(false, || soon), Change::None, "no processor for a while");
+            assert_eq!(unrest.learn(true, || soon), Change::Ends);
+            assert_eq!(unrest.learn(true, || soon), Change::None);
+        }
+        for _ in 0..FUTILE {
+            let _ = unrest.learn(false, || begun);
+        }
+        assert_eq!(unrest.learn(false, || begun), Change::Begins);
+        let late = begun.after(WORRYING);
+        assert_eq!(unrest.learn(false, || late), Change::Worries);
+        assert_eq!(unrest.learn(false, || late), Change::None, "it was said");
+        assert_eq!(unrest.learn(true, || late), Change::Ends);
     }
 }

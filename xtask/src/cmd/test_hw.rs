@@ -166,8 +166,15 @@ fn library_in(home: &Path) -> Option<PathBuf> {
 /// the process tests over all lanes of this machine and over TCP alone.
 fn suites(root: &Path, ucx: &Ucx) -> Answer {
     println!("with {} library", ucx.name);
-    let lanes =
-        ["ucx_lanes", "ucx_sessions", "ucx_fences", "ucx_killed", "ucx_failed_sends", "partition"];
+    let lanes = [
+        "ucx_lanes",
+        "ucx_sessions",
+        "ucx_fences",
+        "ucx_quiet",
+        "ucx_killed",
+        "ucx_failed_sends",
+        "partition",
+    ];
     let mut lanes = test(root, ucx, &lanes);
     let mut all = test(root, ucx, &PROCESS_TESTS);
     let mut tcp = test(root, ucx, &PROCESS_TESTS);
