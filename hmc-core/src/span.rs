@@ -46,6 +46,14 @@ impl core::fmt::Display for RangeError {
 
 impl core::error::Error for RangeError {}
 
+impl RangeError {
+    /// One past the last byte that was asked for; the greatest number where that wraps.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+}
+
 #[cold]
 #[inline(never)]
 const fn out_of_range(side: Side, offset: u64, len: u64, limit: u64) -> RangeError {
@@ -139,6 +147,22 @@ impl Span {
     pub const fn end(self) -> u64 {
         // Cannot wrap: the constructor proved it.
         self.offset.wrapping_add(self.len)
+    }
+
+    /// The address of the first byte, in a process where the extent begins at `base`.
+    #[must_use]
+    #[inline]
+    pub const fn address(self, base: u64) -> u64 {
+        // Addresses wrap; an extent does not lie across their end.
+        base.wrapping_add(self.offset)
+    }
+
+    /// The same in this process: a pointer for the bytes of the range, if `base` is one for those of the extent.
+    #[must_use]
+    #[inline]
+    pub fn pointer(self, base: *mut u8) -> *mut u8 {
+        // No memory is as long as what would not fit.
+        base.wrapping_add(usize::try_from(self.offset).unwrap_or(usize::MAX))
     }
 
     /// One byte more than was proven.
@@ -292,6 +316,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_first_byte() {
+        let mut bytes = [0u8; 16];
+        let base = bytes.as_mut_ptr();
+        for offset in 0..=16 {
+            let part = span(offset, 16 - offset);
+            assert_eq!(part.address(1 << 40), (1 << 40) + offset);
+            let at = part.pointer(base).addr() - base.addr();
+            assert_eq!(u64::try_from(at).unwrap(), offset);
+        }
+        let e = Extent::new(7).span(Side::Remote, 5, 9).unwrap_err();
+        assert_eq!(e.end(), 14);
+        let e = Extent::new(7).span(Side::Remote, 5, u64::MAX).unwrap_err();
+        assert_eq!(e.end(), u64::MAX);
     }
 
     #[test]

@@ -144,10 +144,9 @@ impl<'a> SharedBytes<'a> {
     pub(crate) fn locate(&self, span: Span) -> Result<(*mut u8, usize), SharedError> {
         // The span may have been proven against a larger extent.
         self.extent.span(Side::Local, span.offset(), span.len())?;
-        // Neither conversion fails: both numbers are at most the view's length, which came as a usize.
-        let offset = usize::try_from(span.offset()).unwrap_or(usize::MAX);
+        // Cannot fail: it is at most the view's length, which came as a usize.
         let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
-        Ok((self.at.as_ptr().wrapping_add(offset), len))
+        Ok((span.pointer(self.at.as_ptr()), len))
     }
 
     #[inline]

@@ -113,9 +113,8 @@ impl RawGroup {
 
 /// Refuses arrays that share bytes.
 fn apart(py: Python<'_>, a: &Bytes, b: &Bytes) -> PyResult<()> {
-    let ends = |x: &Bytes| (x.address(), x.address().saturating_add(x.len()));
-    let ((a0, a1), (b0, b1)) = (ends(a), ends(b));
-    if a0 < b1 && b0 < a1 {
+    let (low, high) = if a.address() <= b.address() { (a, b) } else { (b, a) };
+    if high.len() > 0 && high.address().abs_diff(low.address()) < low.len() {
         let what = "what is sent and what is received share memory; give two arrays";
         return Err(refuse(py, ErrorKind::InvalidConfig, what));
     }

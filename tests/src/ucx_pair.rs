@@ -255,7 +255,9 @@ impl Built {
         let base = number(there.start().as_ptr().expose_provenance() + MARGIN);
         transport.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
         let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
-        door.open(window, Arc::clone(&there), number(MARGIN));
+        let all = Extent::new(number(whole));
+        let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
+        door.open(window, Arc::clone(&there), place);
         Ok(Self { near: Near(transport), back, door, far, here, there, window, local, rings })
     }
 

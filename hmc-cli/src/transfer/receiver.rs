@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hmc_core::span::{Extent, Side, Span};
 use hmc_std::Peer;
 
 use crate::crc::Sum;
@@ -118,10 +119,10 @@ fn run(
     loop {
         match talk::hear(peer, timeout)? {
             Some(Step::Full(seq)) if seq == next => {
-                let note = empty(ring, target, seq, at)?;
+                let (note, place) = empty(ring, target, seq, at)?;
                 sum.zeros(note.offset - at);
                 sum.part(note.crc, note.len);
-                at = note.offset + note.len;
+                at = place.end();
                 next += 1;
                 talk::say(peer, Step::Emptied(next))?;
                 meter.reached(at);
@@ -140,21 +141,26 @@ fn run(
 }
 
 /// Checks and writes the bytes of a full slot.
-fn empty(ring: &Ring, target: &Target<'_>, seq: u64, at: u64) -> std::result::Result<Note, Early> {
+fn empty(
+    ring: &Ring,
+    target: &Target<'_>,
+    seq: u64,
+    at: u64,
+) -> std::result::Result<(Note, Span), Early> {
     let layout = ring.layout();
     let window = ring.window();
     let mut bytes = [0; 20];
     window.read_at(layout.note_at(seq), &mut bytes)?;
     let note = Note::from_bytes(bytes);
-    let end = note.offset.checked_add(note.len);
+    let place = Extent::new(target.size()).span(Side::Local, note.offset, note.len);
     let fits = note.len > 0 && note.len <= layout.data_bytes() && note.offset >= at;
-    if !fits || end.is_none_or(|end| end > target.size()) {
+    let Some(place) = place.ok().filter(|_| fits) else {
         return Err(Early::Ours(Why::Protocol));
-    }
+    };
     let from = layout.data_at(seq);
     if window.crc32c(from, note.len)? != note.crc {
         return Err(Early::Ours(Why::Checksum));
     }
     target.write(window, from, note.len, note.offset).map_err(Early::Ours)?;
-    Ok(note)
+    Ok((note, place))
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hmc_core::span::{Extent, Side, Span};
+
 use super::board::{Bell, Board};
 use super::card::Card;
 use super::context::{Context, Failed, check};
@@ -169,14 +171,20 @@ impl Calls<'_> {
     /// Our `len` bytes at `at`, and the peer's at `to`.
     #[inline]
     fn places(&self, at: usize, to: usize, len: usize) -> Result<(*mut u8, u64), Failed> {
-        let fits = |from: usize| from.checked_add(len).is_some_and(|end| end <= self.memory.len());
-        match u64::try_from(to) {
-            Ok(there) if fits(at) && fits(to) => {
-                let here = self.memory.start().as_ptr().wrapping_add(at);
-                Ok((here, self.way.base.wrapping_add(there)))
+        match (self.part(at, len), self.part(to, len)) {
+            (Some(here), Some(there)) => {
+                Ok((here.pointer(self.memory.start().as_ptr()), there.address(self.way.base)))
             }
             _ => Err(misuse("a range outside of the memory")),
         }
+    }
+
+    /// A range of memory as long as ours.
+    #[inline]
+    fn part(&self, at: usize, len: usize) -> Option<Span> {
+        let number = |n: usize| u64::try_from(n).ok();
+        let whole = Extent::new(number(self.memory.len())?);
+        whole.span(Side::Local, number(at)?, number(len)?).ok()
     }
 
     #[inline]
@@ -294,9 +302,8 @@ impl Calls<'_> {
     #[inline]
     #[must_use]
     pub fn word(&self, at: usize) -> Option<&AtomicU64> {
-        let fits = at.checked_add(8).is_some_and(|end| end <= self.memory.len());
-        let place = self.memory.start().as_ptr().wrapping_add(at).cast::<u64>();
+        let place = self.part(at, 8)?.pointer(self.memory.start().as_ptr()).cast::<u64>();
         // SAFETY: eight aligned bytes of memory that lives as long as `self`; Rust code reaches them by this alone.
-        (fits && place.is_aligned()).then(|| unsafe { AtomicU64::from_ptr(place) })
+        place.is_aligned().then(|| unsafe { AtomicU64::from_ptr(place) })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use hmc_core::span::Span;
+use hmc_core::span::{Extent, Side, Span};
 use rustix::process::Pid;
 
 use crate::shared::{SharedBytes, SharedError, widen};
@@ -134,19 +134,19 @@ unsafe fn run(
     mut go_on: impl FnMut() -> bool,
 ) -> Result<(), CmaError> {
     bytes.locate(span)?;
-    if address.checked_add(span.len()).is_none() {
-        return Err(CmaError::BadAddress { done: 0 });
-    }
+    let there = Extent::new(u64::MAX).span(Side::Remote, address, span.len());
+    let there = there.map_err(|_| CmaError::BadAddress { done: 0 })?;
     let mut done = 0u64;
     while done < span.len() {
         if !go_on() {
             return Err(CmaError::Stopped { done });
         }
-        let (piece, _) = span.split_at(done).map_or((span, span), |(_, rest)| rest.take(PIECE));
+        let (piece, _) = span.take(done).1.take(PIECE);
+        let address = there.take(done).1.offset();
         let (at, len) = bytes.locate(piece)?;
         // SAFETY: `at` and `len` are a span of a view, writable for `In` as `read` checked; the caller vouches for
         // the other side.
-        let moved = unsafe { call(way, pid, address.wrapping_add(done), at, len) };
+        let moved = unsafe { call(way, pid, address, at, len) };
         match usize::try_from(moved) {
             // process_vm_readv(2): a short count when a later page of the other side is missing.
             Ok(0) => return Err(CmaError::BadAddress { done }),

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use hmc_core::span::Span;
+use hmc_core::span::{Extent, Side, Span};
 
 use super::io::IoError;
 use crate::shared::{SharedBytes, SharedError, widen};
@@ -47,14 +47,15 @@ pub fn write_to(
 }
 
 fn run(way: Way, fd: i32, at: u64, bytes: &SharedBytes<'_>, span: Span) -> Result<u64, IoError> {
-    let (start, len) = bytes.locate(span)?;
-    let mut done = 0usize;
-    while let Some(left) = len.checked_sub(done).filter(|left| *left > 0) {
-        let offset = at
-            .checked_add(widen(done))
-            .and_then(|o| i64::try_from(o).ok())
-            .ok_or(IoError::Os { errno: libc::EFBIG })?;
-        let here = start.wrapping_add(done).cast::<libc::c_void>();
+    bytes.locate(span)?;
+    let too_big = || IoError::Os { errno: libc::EFBIG };
+    // What a file can have: offsets are signed numbers.
+    let there = Extent::new(1 << 63).span(Side::Remote, at, span.len()).map_err(|_| too_big())?;
+    let mut done = 0u64;
+    while done < span.len() {
+        let (start, left) = bytes.locate(span.take(done).1)?;
+        let offset = i64::try_from(there.take(done).1.offset()).map_err(|_| too_big())?;
+        let here = start.cast::<libc::c_void>();
         let moved = match way {
             // SAFETY: `left` bytes at `here` are the rest of a span within a view that was checked to be writable;
             // they stay mapped during the call, which keeps no pointer (pread(2)).
@@ -68,14 +69,14 @@ fn run(way: Way, fd: i32, at: u64, bytes: &SharedBytes<'_>, span: Span) -> Resul
             Ok(0) => {
                 return Err(IoError::Os { errno: libc::EIO });
             }
-            Ok(n) => done = done.saturating_add(n),
+            Ok(n) => done = done.saturating_add(widen(n)),
             Err(_) => match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
                 libc::EINTR => {}
                 errno => return Err(IoError::Os { errno }),
             },
         }
     }
-    Ok(widen(done))
+    Ok(done)
 }
 
 #[cfg(test)]

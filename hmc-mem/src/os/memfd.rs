@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Access;
-use hmc_core::span::{Extent, Span};
+use hmc_core::span::{Extent, Side, Span};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -228,10 +228,9 @@ impl Mapping {
         }
         let stat = rustix::fs::fstat(&fd).map_err(|e| os("fstat", e))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let claim = offset.saturating_add(len);
-        if claim > size {
-            return Err(MemError::ShortFile { claim, size });
-        }
+        Extent::new(size)
+            .span(Side::Remote, offset, len)
+            .map_err(|e| MemError::ShortFile { claim: e.end(), size })?;
         // stat(2): st_blocks counts 512-byte units whatever the file system.
         let committed = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         if committed < size {

@@ -127,8 +127,7 @@ impl Span {
         if self.range.is_empty() {
             return (NonNull::dangling().as_ptr(), 0);
         }
-        let offset = usize::try_from(self.range.offset()).unwrap_or(usize::MAX);
-        let start = self.region.bytes().as_ptr().wrapping_add(offset);
+        let start = self.range.pointer(self.region.bytes().as_ptr());
         (start, usize::try_from(self.range.len()).unwrap_or(0))
     }
 

@@ -15,6 +15,7 @@ use hmc_core::lane::Transfer;
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
+use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{Life, WindowEntry, WindowTable};
@@ -218,10 +219,10 @@ impl UcxPort {
         let packed = memory.pack()?;
         // A registration of the whole region begins before the window.
         let whole = u64::try_from(memory.len()).unwrap_or(0) != local.span.len();
-        let skip = if whole { local.span.offset() } else { 0 };
+        let place = if whole { local.span } else { Extent::new(local.span.len()).whole() };
         let base = u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0);
         let mut storage = [0; KEY_BYTES];
-        let key = UcxKey::compose(exposed, base.wrapping_add(skip), &packed, &mut storage);
+        let key = UcxKey::compose(exposed, place.address(base), &packed, &mut storage);
         let blob = key.map(|k| hmc_core::wire::advert::Endpoint::UcxKey(k).blob().bytes.to_vec());
         let too_long = || Error::new(crate::error::ErrorKind::Full, "UCX's memory key is too long");
         self.keys.push(blob.ok_or_else(too_long)?);
@@ -229,7 +230,7 @@ impl UcxPort {
         if at >= self.exposed.len() {
             self.exposed.resize_with(at.saturating_add(1), || None);
         }
-        self.door.open(*exposed, Arc::clone(&memory), skip);
+        self.door.open(*exposed, Arc::clone(&memory), place);
         if let Some(place) = self.exposed.get_mut(at) {
             *place = Some(memory);
         }

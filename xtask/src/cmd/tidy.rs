@@ -6,6 +6,7 @@
 mod arrows;
 mod documents;
 mod length;
+mod offsets;
 mod paths;
 mod rooms;
 mod roots;
@@ -42,7 +43,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 9] = [
+const RULES: [(&str, Rule); 10] = [
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -51,6 +52,7 @@ const RULES: [(&str, Rule); 9] = [
     ("documents", documents::check),
     ("words", words::check),
     ("process-wide state", state::check),
+    ("who adds offsets", offsets::check),
     ("requirements and their tests", trace::check),
 ];
 

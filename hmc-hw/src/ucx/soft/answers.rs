@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::region::{Epoch, WindowId};
+use hmc_core::span::Span;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
@@ -25,10 +26,9 @@ pub(super) struct Reading {
     pub(super) window: WindowId,
     pub(super) epoch: Epoch,
     pub(super) memory: Arc<Memory>,
-    /// Where its bytes begin within that memory.
-    pub(super) start: u64,
+    /// Where the bytes lie in that memory that were not sent yet.
+    pub(super) rest: Span,
     pub(super) total: u64,
-    pub(super) sent: u64,
 }
 
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl Answers {
             } else {
                 let Some(reading) = self.readings.front_mut() else { break };
                 let frame = reading.next(parcel);
-                if reading.sent >= reading.total {
+                if reading.rest.is_empty() {
                     self.readings.pop_front();
                 }
                 // The range was proven to lie within that memory when it was asked for.
@@ -143,17 +143,16 @@ impl Answers {
 impl Reading {
     /// Puts the next piece into a parcel, and says what it is.
     fn next(&mut self, parcel: &mut Parcel) -> Option<DataFrame> {
-        let len = self.total.saturating_sub(self.sent).min(PIECE);
+        let (piece, rest) = self.rest.take(PIECE);
         let mut frame = DataFrame::new(DataKind::ReadData, self.seq);
         (frame.window, frame.epoch) = (self.window, self.epoch);
-        (frame.offset, frame.total) = (self.sent, self.total);
-        frame.len = u32::try_from(len).unwrap_or(0);
-        let from = self.start.saturating_add(self.sent);
-        self.sent = self.sent.saturating_add(len);
-        if self.sent >= self.total {
+        (frame.offset, frame.total) = (self.total.saturating_sub(self.rest.len()), self.total);
+        frame.len = u32::try_from(piece.len()).unwrap_or(0);
+        self.rest = rest;
+        if rest.is_empty() {
             frame.flags = DataFlags::LAST;
         }
-        let bytes = view(&self.memory, from, len)?;
+        let bytes = view(&self.memory, piece)?;
         parcel.load(&bytes, bytes.extent().whole())?;
         Some(frame)
     }

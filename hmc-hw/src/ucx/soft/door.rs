@@ -35,8 +35,8 @@ const MOST: usize = 2 * MAX_REQUESTS;
 struct Opening {
     region: RemoteRegion,
     memory: Arc<Memory>,
-    /// Where it begins within that memory.
-    skip: u64,
+    /// Where it lies within that memory.
+    place: Span,
 }
 
 /// Bytes of a put that have come so far.
@@ -102,12 +102,13 @@ impl Bell for Mute {
 }
 
 /// A view of a part of registered memory, if processors can reach it.
-pub(in crate::ucx) fn view(memory: &Memory, skip: u64, len: u64) -> Option<SharedBytes<'_>> {
-    let (skip, len) = (usize::try_from(skip).ok()?, usize::try_from(len).ok()?);
-    if memory.kind() != MemoryKind::Cpu || skip.checked_add(len)? > memory.len() {
+pub(in crate::ucx) fn view(memory: &Memory, part: Span) -> Option<SharedBytes<'_>> {
+    let whole = Extent::new(u64::try_from(memory.len()).ok()?);
+    if memory.kind() != MemoryKind::Cpu || !whole.contains(part) {
         return None;
     }
-    let at = NonNull::new(memory.start().as_ptr().wrapping_add(skip))?;
+    let at = NonNull::new(part.pointer(memory.start().as_ptr()))?;
+    let len = usize::try_from(part.len()).ok()?;
     // SAFETY: registered memory is valid for reads and writes as long as the registration, which the result borrows, and
     // is not touched through references (the contract of `Memory::register`).
     Some(unsafe { SharedBytes::new(at, len) })
@@ -141,8 +142,7 @@ impl Inner {
 
     fn write(&self, frame: &DataFrame, data: &[u8]) -> Result<(), Failure> {
         let (opening, span) = self.judge(frame, u64::from(frame.len), Access::WRITE)?;
-        let whole = opening.region.extent.len();
-        let bytes = view(&opening.memory, opening.skip, whole).ok_or(Failure::Unsupported)?;
+        let bytes = view(&opening.memory, opening.place).ok_or(Failure::Unsupported)?;
         bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
     }
 
@@ -200,14 +200,14 @@ impl Inner {
                 self.answers.say(DataFrame::nack(frame.seq, Failure::Unsupported))
             }
             Ok((opening, span)) => {
+                let rest = opening.place.take(span.offset()).1.take(span.len()).0;
                 let reading = Reading {
                     seq: frame.seq,
                     window: frame.window,
                     epoch: frame.epoch,
                     memory: Arc::clone(&opening.memory),
-                    start: opening.skip.saturating_add(span.offset()),
+                    rest,
                     total: frame.total,
-                    sent: 0,
                 };
                 self.answers.read(reading)
             }
@@ -226,7 +226,7 @@ impl Inner {
         let Ok(span) = Extent::new(whole.len()).span(Side::Local, frame.offset, len) else {
             return false;
         };
-        let bytes = view(&landing.memory, whole.offset(), whole.len());
+        let bytes = view(&landing.memory, whole);
         if bytes.is_none_or(|b| b.write_at(span, data).is_err()) {
             return false;
         }
@@ -315,15 +315,15 @@ impl Door {
         self.number
     }
 
-    /// Lets messages of the peer into a window, which lies `skip` bytes into `memory`.
-    pub fn open(&self, region: RemoteRegion, memory: Arc<Memory>, skip: u64) {
+    /// Lets messages of the peer into a window, which lies at `place` of `memory`.
+    pub fn open(&self, region: RemoteRegion, memory: Arc<Memory>, place: Span) {
         let mut inner = lock(&self.inner);
         let at = usize::from(region.window.index());
         if at >= inner.openings.len() {
             inner.openings.resize_with(at.saturating_add(1), || None);
         }
-        if let Some(place) = inner.openings.get_mut(at) {
-            *place = Some(Opening { region, memory, skip });
+        if let Some(opening) = inner.openings.get_mut(at) {
+            *opening = Some(Opening { region, memory, place });
         }
     }
 

@@ -1,5 +1,6 @@
 //! How the way to a peer is opened and closed.
 
+use hmc_core::span::Extent;
 use hmc_core::work::Failure;
 
 use super::state::State;
@@ -26,7 +27,7 @@ impl State {
         let mut param = told(&self.board, u32::from(GREETING));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        let word = ours.start().as_ptr().wrapping_add(8);
+        let word = Extent::new(16).whole().take(8).1.pointer(ours.start().as_ptr());
         // SAFETY: the second word of our own porch, which the worker keeps and nobody writes; the crank is held.
         let answer = unsafe {
             (crank.api().ucp_put_nbx)(

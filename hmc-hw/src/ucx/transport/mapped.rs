@@ -38,8 +38,8 @@ pub(super) fn mapped(crank: &Crank<'_>, key: &Key, base: u64) -> Option<Mapped> 
 impl Mapped {
     /// Where a range of the window lies.
     #[inline]
-    pub(super) fn at(self, span: Span) -> Option<*mut u8> {
-        Some(self.0.as_ptr().wrapping_add(usize::try_from(span.offset()).ok()?))
+    pub(super) fn at(self, span: Span) -> *mut u8 {
+        span.pointer(self.0.as_ptr())
     }
 }
 
@@ -64,7 +64,7 @@ impl State {
     ) -> bool {
         let window = self.known.remote(remote.window);
         let Some((window, there)) = window.and_then(|w| Some((w, w.mapped?))) else { return false };
-        let judged = window.judged(opcode, remote).ok().and_then(|span| there.at(span));
+        let judged = window.judged(opcode, remote).ok().map(|span| there.at(span));
         // Memory that is not known yet is registered on the long way.
         let known = self.known.local(local.key).filter(|l| l.is_host());
         let here = known.and_then(|l| l.at(local.span));
@@ -104,8 +104,8 @@ impl Course {
         {
             return None;
         }
-        let at = self.here.wrapping_add(usize::try_from(here.offset()).ok()?);
-        copy_at(t.opcode, at, self.there.at(there)?, usize::try_from(here.len()).ok()?);
+        let at = here.pointer(self.here);
+        copy_at(t.opcode, at, self.there.at(there), usize::try_from(here.len()).ok()?);
         Some(())
     }
 }

@@ -51,8 +51,7 @@ impl Local {
     /// Where a range lies.
     #[inline]
     pub(super) fn at(&self, span: Span) -> Option<*mut u8> {
-        let offset = usize::try_from(span.offset()).ok()?;
-        (span.end() <= self.bytes).then(|| self.start.as_ptr().wrapping_add(offset))
+        (span.end() <= self.bytes).then(|| span.pointer(self.start.as_ptr()))
     }
 
     /// Whether processors read and write it.
@@ -174,7 +173,7 @@ impl Known {
         Ok(Order {
             here,
             len: to_usize(work.local.span.len())?,
-            there: remote.base.wrapping_add(span.offset()),
+            there: span.address(remote.base),
             memory: local.handle,
             memory_type: local.memory_type,
             key: remote.key.handle(),

@@ -152,15 +152,15 @@ impl State {
         let kind = if put { DataKind::Write } else { DataKind::Read };
         let mut frame = DataFrame::new(kind, trip.seq);
         (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
-        (frame.offset, frame.total) = (work.remote.span.offset().saturating_add(from), total);
+        (frame.offset, frame.total) = (work.remote.span.take(from).1.offset(), total);
         let mut loaded = true;
         trip.sent = total;
         if put {
-            let len = total.saturating_sub(from).min(PIECE);
-            trip.sent = from.saturating_add(len);
+            let (piece, rest) = work.local.span.take(from).1.take(PIECE);
+            trip.sent = total.saturating_sub(rest.len());
             // At most a piece.
-            frame.len = u32::try_from(len).unwrap_or(0);
-            let bytes = view(&memory, work.local.span.offset().saturating_add(from), len);
+            frame.len = u32::try_from(piece.len()).unwrap_or(0);
+            let bytes = view(&memory, piece);
             loaded = bytes.is_some_and(|b| parcel.load(&b, b.extent().whole()).is_some());
         } else {
             parcel.clear();
@@ -200,7 +200,7 @@ impl State {
             (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
             (frame.offset, frame.total) = (work.remote.span.offset(), len);
             (frame.len, frame.flags) = (u32::try_from(len).unwrap_or(0), DataFlags::LAST);
-            let Some(bytes) = view(&memory, work.local.span.offset(), len) else { return };
+            let Some(bytes) = view(&memory, work.local.span) else { return };
             if parcel.add_with(&frame, &bytes).is_none() {
                 return;
             }

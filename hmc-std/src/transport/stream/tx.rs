@@ -289,8 +289,7 @@ impl StreamPort {
                 frame.tag = tag;
             }
             if r.by_ref {
-                let at = usize::try_from(work.local.span.offset()).unwrap_or(usize::MAX);
-                let start = region.bytes().as_ptr().wrapping_add(at);
+                let start = work.local.span.pointer(region.bytes().as_ptr());
                 frame.addr = u64::try_from(start.expose_provenance()).unwrap_or(0);
             }
             if kind == DataKind::WriteRef {
@@ -312,7 +311,7 @@ impl StreamPort {
             part
         };
         frame.len = u32::try_from(part.len()).unwrap_or(0);
-        frame.offset = frame.offset.saturating_add(r.moved);
+        frame.offset = work.remote.span.take(r.moved).1.offset();
         r.moved = r.moved.saturating_add(part.len());
         if rest.is_empty() {
             frame.flags |= DataFlags::LAST;
