@@ -60,10 +60,11 @@ impl ForkGuard {
     #[inline]
     pub fn is_child(&self) -> bool {
         let mark = MARK.load(Ordering::Relaxed);
-        // SAFETY: the value exists, so the page does; it is aligned and never unmapped. Volatile, since the compiler
-        // must not carry the value over a fork; other threads of a process write it once, before the first value of
-        // this process exists.
-        let process = unsafe { mark.read_volatile() };
+        // SAFETY: the value exists, so the page does; it is aligned, never unmapped, and read and written atomically: in a
+        // child one thread may write its number here while another one looks.
+        let word = unsafe { AtomicU64::from_ptr(mark) };
+        // Relaxed: the compiler does not know fork(2), so it carries no value over it; nothing else hangs on this one.
+        let process = word.load(Ordering::Relaxed);
         process != self.process
     }
 }
