@@ -22,7 +22,7 @@ use hmc_tests::actor::Actor;
 use hmc_tests::raw::{
     dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, say,
 };
-use hmc_tests::scene::{TempDir, skipped, until};
+use hmc_tests::scene::{TempDir, bound, skipped, until};
 use rustix::net::{AddressFamily, SocketType};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -112,6 +112,24 @@ fn nothing_but_the_proof_is_believed() {
     assert!(is_closed_after(&mut s));
     assert!(server.peers().is_empty());
     assert_eq!(server.stats().strangers_refused, 3);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Who promises a proof and says nothing more is sent away as any stranger is: two seconds after it came.
+#[test]
+fn who_promises_a_proof_has_two_seconds_for_it() {
+    let dir = scratch("late");
+    let (server, at) = server(&dir.join("secret"));
+    let began = Instant::now();
+    let mut s = dial(at);
+    assert!(say(&mut s, &hello_with(2, 0, 1, |h| Hello { proves: true, ..h })));
+    assert!(is_closed_after(&mut s));
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(1900) && took < bound(Duration::from_secs(4)),
+        "{took:?}"
+    );
+    assert_eq!((server.peers().len(), server.stats().strangers_refused), (0, 1));
     std::fs::remove_dir_all(dir).unwrap();
 }
 
