@@ -6,9 +6,10 @@ use hmc_core::wire::hello::{Hello, HostId};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
+use crate::clock;
 use crate::error::ErrorKind;
 use crate::listen::Source;
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use crate::socket::Socket;
 use crate::strangers::First;
 
@@ -49,7 +50,7 @@ impl Shared {
         match self.secret().and_then(|secret| secret.challenge(h, self.config.rank)) {
             Ok((challenge, must)) => First::Promised(claim, challenge, must),
             Err(e) => {
-                tracing::warn!(why = %e, "cannot prove anything to a process that asks for it");
+                self.warn_refused(source, "nothing can be proved to it", &e);
                 First::Refused(if e.kind() == ErrorKind::SystemLimit {
                     RejectReason::Busy
                 } else {
@@ -61,11 +62,16 @@ impl Shared {
 
     pub(crate) fn warn_unproven(&self, source: Source) {
         let hint = self.secret_hint();
-        tracing::warn!(
-            ?source,
-            hint,
-            "refused a process that did not prove that it is of this user"
-        );
+        self.warn_refused(source, "it did not prove that it is of this user", &hint);
+    }
+
+    /// Warns, once a second at the most: strangers come as often as they like.
+    pub(crate) fn warn_refused(&self, source: Source, why: &str, hint: &dyn std::fmt::Display) {
+        let due = lock(&self.pending).is_worth_a_warning(clock::now());
+        match due {
+            Some(others) => tracing::warn!(?source, %hint, others, "refused a process: {why}"),
+            None => tracing::debug!(?source, "refused a process: {why}"),
+        }
     }
 
     /// Where the stranger itself listens, should it have to be dialed.

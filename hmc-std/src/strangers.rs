@@ -52,6 +52,9 @@ pub(crate) struct Stranger {
 pub(crate) struct Strangers {
     by_number: BTreeMap<u32, Stranger>,
     by_silence: BTreeSet<(Instant, u32)>,
+    /// When a refusal was last worth a warning, and how many were not since then.
+    warned: Option<Instant>,
+    unsaid: u64,
 }
 
 impl Strangers {
@@ -82,6 +85,17 @@ impl Strangers {
     /// When something has to be done about one of them.
     fn next_late(&self) -> Instant {
         self.by_number.values().map(Stranger::deadline).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Whether a refusal is worth a warning: the first one is, and one a second. How many were not before it.
+    pub(crate) fn is_worth_a_warning(&mut self, now: Instant) -> Option<u64> {
+        let pause = Duration::from_millis(1000);
+        if self.warned.is_some_and(|last| now < last.after(pause)) {
+            self.unsaid = self.unsaid.saturating_add(1);
+            return None;
+        }
+        self.warned = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
     }
 
     fn len(&self) -> usize {
@@ -341,7 +355,7 @@ impl Shared {
                     Ok(None) => None,
                     Err(v) => {
                         if is_of_other_version(&v) {
-                            tracing::warn!(why = %v, "refused a process of another version");
+                            self.warn_refused(p.source, "another version", &v);
                         } else if v == Violation::Unproven {
                             self.warn_unproven(p.source);
                         } else {

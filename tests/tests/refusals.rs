@@ -1,0 +1,64 @@
+//! Refused strangers are told of in the log, and cannot fill it. Alone in its file: it has the process's subscriber of
+//! `tracing`.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hmc_core::wire::reject::RejectReason;
+use hmc_std::Session;
+use hmc_tests::raw::{dial, hello, read_reject, say};
+use hmc_tests::scene::TempDir;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+const STRANGERS: usize = 200;
+static WARNINGS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts warnings.
+struct Count;
+
+impl Subscriber for Count {
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        *of.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        WARNINGS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn many_refused_strangers_are_few_warnings() {
+    tracing::subscriber::set_global_default(Count).unwrap();
+    let dir = TempDir::new();
+    let server = Session::builder(1).tcp("127.0.0.1:0").secret_file(dir.path().join("secret"));
+    let server = server.start().unwrap();
+    let begun = Instant::now();
+    for _ in 0..STRANGERS {
+        let mut s = dial(server.tcp_addr().unwrap());
+        assert!(say(&mut s, &hello(2, 0, 1)));
+        assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!(begun.elapsed() < Duration::from_secs(60), "too slow to show anything: {seconds} s");
+    let warnings = WARNINGS.load(Ordering::Relaxed);
+    assert!(warnings >= 1, "no warning at all");
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    #[expect(clippy::as_conversions, reason = "a small number")]
+    let most = warnings as f64;
+    assert!(most <= seconds + 1.0, "{warnings} warnings in {seconds} s");
+}
