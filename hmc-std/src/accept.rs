@@ -229,8 +229,8 @@ impl Shared {
             socket,
             peer,
             local: conn == ConnType::Shm,
-            // UCX's lanes of shared memory reach it by themselves.
-            near: conn == ConnType::Ucx && (near || pid.is_some()),
+            // UCX's lanes of shared memory reach it by themselves. Over TCP nobody says whose process it is.
+            near: conn == ConnType::Ucx && pid.is_some(),
             pid,
             cma: self.config.cma,
             batched_acks: features.contains(Features::BATCHED_ACKS),
