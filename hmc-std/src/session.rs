@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::kinds::Rank;
+use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
 use hmc_mem::os::limits;
 
@@ -365,7 +366,9 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> R
             // No more waiting: the rest is closed as it is.
             until = Until::time(clock::now());
         }
-        link.bye(until.at);
+        // The wait below ends the link. Were the connection to end by itself at the same time, an answer that did not come
+        // could not be told from one that did.
+        link.bye(Instant::NEVER);
     }
     for link in links {
         let over = shared.wait_news(until, |_| (link.life() == Life::Dead).then_some(()));

@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use hmc_std::address::Address;
 use hmc_std::{ConnType, ErrorKind, OpId, Peer, Progress, Session, Want};
 use hmc_tests::actor::Actor;
 use hmc_tests::scene::{TempDir, Via, bound, status_of, until};
@@ -428,5 +429,32 @@ fn explain_tells_of_a_slower_path() {
         let says = told.to_string().contains("slower: process_vm_readv(2) is switched off");
         assert_eq!(says, !cma, "{told}");
         drop(target);
+    }
+}
+
+/// Who ends with a peer that does not answer says so each time, whichever of its threads finds that the time is over.
+#[test]
+fn a_goodbye_without_an_answer_is_said() {
+    const SESSIONS: u32 = 48;
+    let actor = Actor::session(ACTOR, "rank=0 tcp=127.0.0.1:0 buffer=4096");
+    let at = Address::Tcp(actor.tcp.unwrap());
+    let sessions: Vec<_> = (1..=SESSIONS)
+        .map(|rank| {
+            let session = Session::builder(rank).buffer(4096).start().unwrap();
+            session.connect(0, &at).unwrap();
+            session
+        })
+        .collect();
+    actor.stop();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let leave = |s: Session| scope.spawn(|| s.shutdown(Duration::from_millis(400)));
+        let leaving: Vec<_> = sessions.into_iter().map(leave).collect();
+        leaving.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    actor.resume();
+    let silent = results.iter().filter(|r| r.is_ok()).count();
+    assert_eq!(silent, 0, "of {SESSIONS} sessions said nothing");
+    for e in results.into_iter().filter_map(Result::err) {
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
     }
 }
