@@ -3,15 +3,17 @@
 //! One of the few states that all sessions of a process share. A thread runs only while something is held: it sleeps on the
 //! peers' processes and streams (poll(2)), and lets go of what has passed its fence. Nobody waits for it, neither a session
 //! that ends nor the process. It belongs to the process that made it: the child of a fork has none of it, and frees nothing.
+//! A fence may be a vendor library's to tell, whose state goes when the process ends by exit(3): from then on the thread rests.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
 
 use hmc_core::kinds::Rank;
 use hmc_core::time::Duration;
+use hmc_mem::os::exit::at_exit;
 use hmc_mem::os::fork::ForkGuard;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -20,6 +22,9 @@ use crate::transport::stream::PeerLife;
 
 /// How often that is looked at of which no descriptor tells.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How long the end of the process waits for the thread. It is longer at it only in code of an owner of memory.
+const REST_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// One piece of memory that is not given back yet, since a peer may still read or write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +94,9 @@ struct Keeper {
     /// `None` when the system refused: then no fork is noticed here.
     process: Option<ForkGuard>,
     state: Mutex<State>,
+    /// Held while the thread looks at fences and lets go; for ever, once the process ends.
+    at_work: Mutex<()>,
+    ends: AtomicBool,
 }
 
 /// The keeper of this process, or of the parent that it was forked from.
@@ -99,17 +107,44 @@ impl Keeper {
     fn get() -> &'static Self {
         loop {
             let current = KEEPER.load(Ordering::Acquire);
-            // SAFETY: null, or from `Box::leak` below: valid for ever, and only shared references to it are made.
-            if let Some(keeper) = unsafe { current.as_ref() }
-                && !keeper.process.as_ref().is_some_and(ForkGuard::is_child)
-            {
+            if let Some(keeper) = Self::of_this_process(current) {
                 return keeper;
             }
             // What the parent holds is the parent's: it stays as it is, and its lock may be held by a thread that is not here.
-            let state = Mutex::default();
-            let new = Box::leak(Box::new(Self { process: ForkGuard::new().ok(), state }));
+            let new = Box::leak(Box::new(Self {
+                process: ForkGuard::new().ok(),
+                state: Mutex::default(),
+                at_work: Mutex::default(),
+                ends: AtomicBool::new(false),
+            }));
             // If another thread was faster, its keeper is found in the next round.
-            let _ = KEEPER.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+            let set = KEEPER.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+            if set.is_ok() && !at_exit(rest) {
+                tracing::warn!(
+                    "no room to note what is done at exit: memory that is held then may end the process by a signal"
+                );
+            }
+        }
+    }
+
+    fn of_this_process(current: *mut Self) -> Option<&'static Self> {
+        // SAFETY: null, or from `Box::leak` in `get`: valid for ever, and only shared references to it are made.
+        let keeper = unsafe { current.as_ref() }?;
+        let is_child = keeper.process.as_ref().is_some_and(ForkGuard::is_child);
+        (!is_child).then_some(keeper)
+    }
+
+    /// Lets the thread finish what it is at, and then do nothing more.
+    fn rest(&self) {
+        if self.ends.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let start = std::time::Instant::now();
+        while start.elapsed() < REST_WITHIN {
+            match self.at_work.try_lock() {
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                mine => return std::mem::forget(mine),
+            }
         }
     }
 
@@ -148,6 +183,7 @@ impl Keeper {
                 (state.entries.clone(), state.bell.clone())
             };
             sleep(&entries, bell.as_deref());
+            let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
             for entry in entries {
                 if entry.what.is_fenced() {
                     self.let_go(entry);
@@ -164,6 +200,13 @@ impl Keeper {
         if released.is_err() || dropped.is_err() {
             tracing::error!("the owner of memory panicked when it came back");
         }
+    }
+}
+
+/// The process ends.
+extern "C" fn rest() {
+    if let Some(keeper) = Keeper::of_this_process(KEEPER.load(Ordering::Acquire)) {
+        keeper.rest();
     }
 }
 
@@ -208,4 +251,70 @@ pub fn held() -> Vec<Held> {
         e.what.pieces(&mut |bytes, reason| all.push(Held { bytes, peer, reason, since }));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PeerLife, Unfenced, keep};
+    use hmc_core::kinds::Rank;
+    use hmc_mem::os::exit::at_exit;
+    use std::process::Command;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// How often a fence was asked for; in the process that ends.
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+    struct Never;
+
+    impl Unfenced for Never {
+        fn peer(&self) -> Rank {
+            Rank(1)
+        }
+        fn life(&self) -> PeerLife {
+            PeerLife::default()
+        }
+        fn may_end_before(&self) -> bool {
+            true
+        }
+        fn is_fenced(&self) -> bool {
+            LOOKS.fetch_add(1, Ordering::SeqCst);
+            false
+        }
+        fn release(&self) {}
+        fn pieces(&self, _: &mut dyn FnMut(u64, &'static str)) {}
+    }
+
+    /// Where libraries would be taken down: for ten of its ticks.
+    extern "C" fn look_for_a_while() {
+        let (before, start) = (LOOKS.load(Ordering::SeqCst), Instant::now());
+        while start.elapsed() < Duration::from_secs(1) {
+            if LOOKS.load(Ordering::SeqCst) != before {
+                std::process::abort();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    #[ignore = "the process that ends, of the test below"]
+    fn a_process_that_ends() {
+        // Registered before the keeper's, it runs after it.
+        assert!(at_exit(look_for_a_while));
+        keep(Arc::new(Never));
+        while LOOKS.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn nothing_is_looked_at_once_the_process_ends() {
+        let program = std::env::current_exe().expect("this program");
+        let test = ["--exact", "keeper::tests::a_process_that_ends", "--ignored"];
+        let out = Command::new(program).args(test).output().expect("it runs");
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(said.contains("1 passed"), "{said}");
+        assert!(out.status.success(), "it went on: {}", out.status);
+    }
 }
