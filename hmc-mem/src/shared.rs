@@ -73,8 +73,8 @@ pub struct SharedBytes<'a> {
 }
 
 // SAFETY: the view owns nothing and gives no reference to plain bytes. Every access is made by
-// instructions opaque to the compiler, by volatile words or by atomics, and `new`'s caller vouched that
-// the bytes stay mapped for `'a` whichever thread asks.
+// instructions opaque to the compiler, by volatile words or by atomics. That the bytes stay mapped for `'a`
+// whichever thread asks was vouched for by `new`'s caller, or is so because `'a` is a borrow of them.
 unsafe impl Send for SharedBytes<'_> {}
 // SAFETY: as for `Send`; a shared view has no state of its own to race on.
 unsafe impl Sync for SharedBytes<'_> {}
@@ -90,6 +90,32 @@ impl<'a> SharedBytes<'a> {
     #[must_use]
     pub const unsafe fn new(at: NonNull<u8>, len: usize) -> Self {
         Self { at, extent: Extent::new(widen(len)), writable: true, life: PhantomData }
+    }
+
+    /// A view of borrowed bytes, which nobody writes while the borrow lasts. It may only be read.
+    #[must_use]
+    pub const fn of(bytes: &'a [u8]) -> Self {
+        let extent = Extent::new(widen(bytes.len()));
+        let life = PhantomData;
+        // A slice's address is never null, and the view is not writable.
+        let at = match NonNull::new(bytes.as_ptr().cast_mut()) {
+            Some(at) => at,
+            None => NonNull::dangling(),
+        };
+        Self { at, extent, writable: false, life }
+    }
+
+    /// A view of bytes that are borrowed exclusively: while the borrow lasts only copies of this view reach them.
+    #[must_use]
+    pub const fn of_mut(bytes: &'a mut [u8]) -> Self {
+        let extent = Extent::new(widen(bytes.len()));
+        let life = PhantomData;
+        // As above, never null.
+        let at = match NonNull::new(bytes.as_mut_ptr()) {
+            Some(at) => at,
+            None => NonNull::dangling(),
+        };
+        Self { at, extent, writable: true, life }
     }
 
     /// The same view without the right to write.
@@ -165,7 +191,7 @@ impl<'a> SharedBytes<'a> {
             return Err(length(span, into.len()));
         }
         // SAFETY: `src` has `len` readable bytes by `new`'s contract and `locate`; `into` has as many
-        // writable ones; a `&mut [u8]` does not overlap memory that only views reach.
+        // writable ones; a `&mut [u8]` overlaps neither memory that only views reach nor what is borrowed for `'a`.
         unsafe { copy::copy(into.as_mut_ptr(), src, len) };
         Ok(())
     }
@@ -181,7 +207,7 @@ impl<'a> SharedBytes<'a> {
             return Err(length(span, from.len()));
         }
         // SAFETY: `dst` has `len` writable bytes by `new`'s contract and `locate_mut`; `from` has as many
-        // readable ones; a `&[u8]` does not overlap memory that only views reach.
+        // readable ones; a `&[u8]` overlaps neither memory that only views reach nor what is borrowed exclusively.
         unsafe { copy::copy(dst, from.as_ptr(), len) };
         Ok(())
     }

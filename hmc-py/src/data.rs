@@ -5,10 +5,11 @@
 //! misread; arrays of Python objects are refused.
 
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use hmc_std::ErrorKind;
-use hmc_std::memory::StableBytes;
+use hmc_std::memory::{SharedBytes, StableBytes};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -160,16 +161,24 @@ impl Bytes {
         self.start.addr()
     }
 
+    /// All of them. Python code may read and write them at any time, also while a call of ours copies them, so there is
+    /// no way to a slice.
+    pub(crate) fn view(&self) -> SharedBytes<'_> {
+        // Without bytes the address may be null.
+        let start = NonNull::new(self.start).unwrap_or(NonNull::dangling());
+        // SAFETY: the object has `len` bytes there, which it keeps while this lives, and fewer than there are addresses
+        // (`Array::len`). Other code made them: no value or reference of Rust is among them.
+        let view = unsafe { SharedBytes::new(start, self.len) };
+        if self.writable { view } else { view.read_only() }
+    }
+
     /// The first `len` bytes, to be copied from.
     ///
     /// # Safety
     /// Nobody writes them meanwhile: the caller of a call is told to leave its arguments alone until it returns.
     pub(crate) unsafe fn as_slice(&self, len: usize) -> &[u8] {
-        if len == 0 {
-            return &[];
-        }
         // SAFETY: the object exports at least `self.len` bytes there, which it keeps while this lives.
-        unsafe { std::slice::from_raw_parts(self.start, len.min(self.len)) }
+        unsafe { std::slice::from_raw_parts(self.view().as_ptr(), len.min(self.len)) }
     }
 
     /// The first `len` bytes, to be copied to.
@@ -178,11 +187,8 @@ impl Bytes {
     /// As [`Bytes::as_slice`], nobody reads them either, and they are writable.
     #[allow(clippy::mut_from_ref, reason = "the bytes are Python's, not this value's")]
     pub(crate) unsafe fn as_mut_slice(&self, len: usize) -> &mut [u8] {
-        if len == 0 {
-            return &mut [];
-        }
         // SAFETY: as in `as_slice`.
-        unsafe { std::slice::from_raw_parts_mut(self.start, len.min(self.len)) }
+        unsafe { std::slice::from_raw_parts_mut(self.view().as_ptr(), len.min(self.len)) }
     }
 }
 

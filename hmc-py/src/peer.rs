@@ -382,9 +382,7 @@ impl Peer {
     ) -> PyResult<usize> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::source(src)?;
-        // SAFETY: callers leave their arguments alone until the call returns.
-        let out = unsafe { bytes.as_slice(bytes.len()) };
-        py.detach(|| self.inner.send_data_within(out, timeout)).or_raise(py)?;
+        py.detach(|| self.inner.send_data_view(bytes.view(), timeout)).or_raise(py)?;
         Ok(bytes.len())
     }
 
@@ -398,9 +396,7 @@ impl Peer {
     ) -> PyResult<u64> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::target(dst)?;
-        // SAFETY: as above, and it is writable.
-        let into = unsafe { bytes.as_mut_slice(bytes.len()) };
-        py.detach(|| self.inner.recv_data_within(into, timeout)).or_raise(py)
+        py.detach(|| self.inner.recv_data_view(bytes.view(), timeout)).or_raise(py)
     }
 
     /// Begins to send; see :meth:`send_data`. The bytes must not change until it has ended.

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import ctypes
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -53,6 +54,39 @@ def test_messages_of_any_size(pair):
     op.cancel()
     with pytest.raises(hmc.Cancelled):
         op.wait()
+
+
+@contextlib.contextmanager
+def written(*arrays):
+    """Another thread writes 1 or 2 into all bytes of the arrays, again and again."""
+    over, begun = threading.Event(), threading.Event()
+
+    def write():
+        while not over.is_set():
+            for value in (2, 1):
+                for array in arrays:
+                    array[:] = value
+            begun.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert begun.wait(60)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_bytes_that_another_thread_writes_meanwhile(pair):
+    _, _, peer, back = pair
+    src, dst = np.ones(4_000_001, np.uint8), np.zeros(4_000_001, np.uint8)
+    with written(src, dst), ThreadPoolExecutor(1) as pool:
+        for _ in range(5):
+            sent = pool.submit(peer.send_data, src)
+            assert back.recv_data(dst) == src.nbytes
+            assert sent.result() == src.nbytes
+    assert set(np.unique(dst)) <= {1, 2}
 
 
 def test_tensors_by_rank(pair):

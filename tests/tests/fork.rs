@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hmc_std::future::WaitError;
+use hmc_std::memory::SharedBytes;
 use hmc_std::{
     Access, ConnType, Copy, Direction, Element, ErrorKind, Exchange, Reduce, Session, Want,
 };
@@ -283,6 +284,8 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Peer::recv_notify": forked(peer.recv_notify());
                 "Peer::send_data": forked(peer.send_data(&[1]));
                 "Peer::send_data_within": forked(peer.send_data_within(&[1], secs));
+                "Peer::send_data_view": forked(peer.send_data_view(SharedBytes::of(&[1]), secs));
+                "Peer::recv_data_view": forked(peer.recv_data_view(SharedBytes::of_mut(&mut out), secs));
                 "Peer::recv_data": forked(peer.recv_data(&mut out));
                 "Peer::recv_data_within": forked(peer.recv_data_within(&mut out, secs));
                 "Peer::send_data_at": forked(peer.send_data_at(0, 1));

@@ -12,11 +12,12 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use hmc_core::limits::{MAX_RELAYS, RELAY_HALF_BYTES};
+use hmc_std::memory::SharedBytes;
 use hmc_std::{ConnType, Delivery, ErrorKind, OpError};
 use hmc_tests::pair::{ALL, Pair, both, pattern};
 use hmc_tests::scene::until;
@@ -24,6 +25,42 @@ use hmc_tests::scene::until;
 const LONG: Duration = Duration::from_secs(30);
 const HALF: u64 = RELAY_HALF_BYTES;
 const MIB: u64 = 1 << 20;
+
+#[test]
+fn bytes_that_others_write_meanwhile_are_sent_and_received() {
+    for conn in ALL {
+        let p = Pair::new(conn, 64);
+        let (mut from, mut to) = (vec![1u8; 3_000_001], vec![0u8; 3_000_001]);
+        let (src, dst) = (SharedBytes::of_mut(&mut from), SharedBytes::of_mut(&mut to));
+        let e = p.b.recv_data_view(dst.read_only(), LONG).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{conn:?}: {e}");
+        let (whole, over, passes) =
+            (src.extent().whole(), AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    for byte in [2, 1] {
+                        src.fill(whole, byte).unwrap();
+                    }
+                    dst.fill(whole, 2).unwrap();
+                    passes.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let begun = || (passes.load(Ordering::SeqCst) > 0).then_some(());
+            until("bytes are written", LONG, begun);
+            let (sent, got) =
+                both(true, || p.a.send_data_view(src, LONG), || p.b.recv_data_view(dst, LONG));
+            over.store(true, Ordering::SeqCst);
+            sent.unwrap();
+            assert_eq!(got.unwrap(), whole.len(), "{conn:?}");
+        });
+        assert!(to.iter().all(|b| [1, 2].contains(b)), "{conn:?}");
+        let (sent, got) = both(true, || p.a.send_data(&from), || p.b.recv_data(&mut to));
+        sent.unwrap();
+        got.unwrap();
+        assert!(to == from, "{conn:?}");
+    }
+}
 
 #[test]
 fn every_length_arrives_from_slices_to_slices() {

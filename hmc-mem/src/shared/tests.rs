@@ -43,6 +43,28 @@ impl Arena {
     }
 }
 
+/// Under Miri also: what a view of a borrow does is what the borrow allows.
+#[test]
+fn views_of_borrows_reach_what_was_borrowed() {
+    let from = pattern(1000, 7);
+    let mut to = vec![0; 1000];
+    let (source, target) = (SharedBytes::of(&from), SharedBytes::of_mut(&mut to));
+    let (part, all) = (whole(3, 400), source.extent().whole());
+    assert!(!source.is_writable() && target.is_writable());
+    assert_eq!(source.write_at(part, &[0; 400]), Err(SharedError::ReadOnly));
+    assert_eq!(target.copy_to(all, &source, all), Err(SharedError::ReadOnly));
+    assert_eq!(source.fill(all, 1), Err(SharedError::ReadOnly));
+    assert!(source.word(0).is_err(), "a word could be written");
+    source.copy_to(part, &target, part).unwrap();
+    target.fill(whole(900, 100), 9).unwrap();
+    assert_eq!(to[3..403], from[3..403]);
+    assert!(to[..3].iter().chain(&to[403..900]).all(|b| *b == 0));
+    assert!(to[900..].iter().all(|b| *b == 9));
+    let (none, nothing) = (SharedBytes::of(&[]), SharedBytes::of_mut(&mut []));
+    none.copy_to(whole(0, 0), &nothing, whole(0, 0)).unwrap();
+    assert!(none.span(0, 1).is_err());
+}
+
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 131 + seed * 17 + (i >> 8)).to_le_bytes()[0]).collect()
 }

@@ -10,6 +10,7 @@ use std::time::Duration as StdDuration;
 
 use hmc_core::relay::Why;
 use hmc_core::time::{Duration, Instant};
+use hmc_mem::shared::SharedBytes;
 
 use super::Members;
 use crate::clock;
@@ -81,10 +82,10 @@ impl<'m, 'a> Flight<'m, 'a> {
         }
         let copied = match &mut self.lent {
             Lent::Out(bytes) => {
-                self.peer.link.relay_lend(&self.ticket, bytes);
+                self.peer.link.relay_lend(&self.ticket, &SharedBytes::of(bytes));
                 Ok(())
             }
-            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, into),
+            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, &SharedBytes::of_mut(into)),
         };
         let found = self.ticket.take();
         copied.map_err(|e| e.with_peer(self.peer.rank()))?;

@@ -14,8 +14,11 @@ use hmc_core::kinds::MemoryKind;
 use hmc_core::limits::MAX_REGIONS;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side, Span as Range};
+use hmc_mem::error::MemError;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::shared::SharedBytes;
+#[doc(hidden)]
+pub use hmc_mem::shared::SharedBytes;
+use hmc_mem::shared::SharedError;
 pub use owner::{HeapBytes, StableBytes};
 pub use span::Span;
 use std::ptr::NonNull;
@@ -25,6 +28,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity;
 use crate::process::Origin;
+
+/// Refuses a destination that may only be read.
+///
+/// # Errors
+/// `InvalidConfig`.
+pub(crate) fn check_writable(bytes: &SharedBytes<'_>) -> Result<()> {
+    if bytes.is_writable() { Ok(()) } else { Err(MemError::from(SharedError::ReadOnly).into()) }
+}
 
 #[derive(Debug)]
 enum Backing {

@@ -9,6 +9,7 @@ use hmc_core::region::RemoteRegion;
 use hmc_core::relay::Why;
 use hmc_core::span::Span as Range;
 use hmc_core::wire::advert::Role;
+use hmc_mem::shared::SharedBytes;
 
 use super::Peer;
 use crate::clock;
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::relay::desk::{Bytes, Staging, Want, half_for};
 use crate::link::relay::ticket::{Found, Ticket};
 use crate::link::{Link, Watch};
-use crate::memory::{HeapBytes, Region, Span};
+use crate::memory::{HeapBytes, Region, Span, check_writable};
 use crate::op::OpError;
 use crate::until::{Stop, Until};
 
@@ -40,9 +41,19 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_data`].
     pub fn send_data_within(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
+        self.send_data_view(SharedBytes::of(bytes), timeout)
+    }
+
+    /// As [`Peer::send_data_within`], for bytes that others may write meanwhile: the peer gets what is read of them, each
+    /// byte once.
+    ///
+    /// # Errors
+    /// As [`Peer::send_data`].
+    #[doc(hidden)]
+    pub fn send_data_view(&self, bytes: SharedBytes<'_>, timeout: Duration) -> Result<()> {
         let until = self.shared.until(timeout);
         self.check_relay()?;
-        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let len = bytes.extent().len();
         let half = half_for(len);
         let bounce = match self.link.at_relay(|desk| desk.take_bounce(half)) {
             Some(bounce) => bounce,
@@ -52,7 +63,7 @@ impl Peer {
         let ticket = self.link.at_relay(|desk| desk.send(lent, len, until.at));
         let ticket = ticket.map_err(|(e, _)| e.with_peer(self.rank()))?;
         let found = self.wait_relay(&ticket, until, "sending a message", || {
-            self.link.relay_lend(&ticket, bytes);
+            self.link.relay_lend(&ticket, &bytes);
             ticket.take()
         });
         found.0.map(drop)
@@ -71,14 +82,24 @@ impl Peer {
     /// # Errors
     /// As [`Peer::recv_data`].
     pub fn recv_data_within(&self, out: &mut [u8], timeout: Duration) -> Result<u64> {
+        self.recv_data_view(SharedBytes::of_mut(out), timeout)
+    }
+
+    /// As [`Peer::recv_data_within`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Peer::recv_data`]; `InvalidConfig` when `out` may only be read.
+    #[doc(hidden)]
+    pub fn recv_data_view(&self, out: SharedBytes<'_>, timeout: Duration) -> Result<u64> {
         let until = self.shared.until(timeout);
         self.check_relay()?;
-        let room = u64::try_from(out.len()).unwrap_or(u64::MAX);
+        check_writable(&out)?;
+        let room = out.extent().len();
         let want = Want::new(Bytes::Lent(None), room, Ok(self.staging(room)?), until.at);
         let ticket = self.link.at_relay(|desk| desk.receive(want));
         let mut broken = None;
         let found = self.wait_relay(&ticket, until, "receiving a message", || {
-            broken = broken.take().or(self.link.relay_borrow(&ticket, out).err());
+            broken = broken.take().or(self.link.relay_borrow(&ticket, &out).err());
             ticket.take()
         });
         match broken {

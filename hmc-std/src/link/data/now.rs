@@ -5,6 +5,7 @@ use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::region::{LocalSlice, RemoteSlice};
 use hmc_core::slots::OpId;
 use hmc_core::work::Opcode;
+use hmc_mem::shared::SharedBytes;
 
 use super::DataState;
 use crate::memory::Region;
@@ -30,7 +31,7 @@ impl DataState {
 
     /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
     /// now; `false` when it must be posted from a region.
-    pub(crate) fn write_now(&mut self, bytes: &[u8], remote: RemoteSlice) -> bool {
+    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: RemoteSlice) -> bool {
         let done = match self.lane.transport_mut() {
             Port::Shm(p) => p.write_now(bytes, remote),
             Port::Ucx(_) | Port::Loopback(_) | Port::Tcp(_) | Port::None => false,

@@ -12,6 +12,8 @@ use hmc_core::slots::OpId;
 use hmc_core::span::{Side, Span as Range};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
 
 use super::run;
 use super::ticket::Ticket;
@@ -70,11 +72,11 @@ impl Run {
     }
 
     /// Copies what can be copied straight into the peer's memory.
-    fn write_now(&mut self, link: &Link, bytes: &[u8]) {
+    fn write_now(&mut self, link: &Link, bytes: &SharedBytes<'_>) {
         while self.has_more() {
             let before = (self.source, self.target);
             let (source, target) = self.cut(MAX_CHUNK_BYTES);
-            let done = part(bytes, source).is_some_and(|p| link.data().write_now(p, target));
+            let done = bytes.part(source).is_ok_and(|part| link.data().write_now(&part, target));
             if !done {
                 (self.source, self.target) = before;
                 return;
@@ -334,7 +336,7 @@ impl Desk {
     }
 
     /// Sends what a lender may send now: all into memory that is mapped, else as much as there are bounce buffers.
-    pub(crate) fn feed_lent(&mut self, link: &Link, ticket: &Arc<Ticket>, bytes: &[u8]) {
+    pub(crate) fn feed_lent(&mut self, link: &Link, ticket: &Arc<Ticket>, bytes: &SharedBytes<'_>) {
         let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
             return;
         };
@@ -355,11 +357,8 @@ impl Desk {
                 let (source, target) = run.cut(longest);
                 let at = if half == 0 { 0 } else { longest };
                 let place = bounce.slice(at, source.len()).ok();
-                let filled = place.zip(part(bytes, source)).and_then(|(s, part)| {
-                    bounce.bytes().write_at(s.span, part).ok()?;
-                    Some(s)
-                });
-                let Some(local) = filled else {
+                let fits = |s: &LocalSlice| bytes.copy_to(source, &bounce.bytes(), s.span).is_ok();
+                let Some(local) = place.filter(fits) else {
                     run.failed = Some(Failure::UnknownRegion);
                     continue;
                 };
@@ -376,7 +375,7 @@ impl Desk {
     ///
     /// # Errors
     /// A half cannot be read.
-    pub(crate) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &SharedBytes<'_>) -> Result<()> {
         let is = |w: &Want| Arc::ptr_eq(&w.ticket, ticket);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
         let Some(Inbound { machine, want: Some(want) }) = found else {
@@ -385,14 +384,12 @@ impl Desk {
         let Some(copy) = want.copy.take() else {
             return Ok(());
         };
-        let from = usize::try_from(copy.to.offset()).ok();
-        let to = usize::try_from(copy.to.end()).ok();
-        let part = from.zip(to).and_then(|(from, to)| out.get_mut(from..to));
-        let done = want.half(&copy).zip(part).ok_or_else(|| {
+        let done = want.half(&copy).zip(out.part(copy.to).ok()).ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "a piece of a message leaves the place for it")
         });
         let done = done.and_then(|((region, range), part)| {
-            region.bytes().read_at(range, part).map_err(hmc_mem::error::MemError::from)?;
+            let whole = part.extent().whole();
+            region.bytes().copy_to(range, &part, whole).map_err(MemError::from)?;
             Ok(())
         });
         machine.copied(if done.is_ok() { Ok(()) } else { Err(Failure::UnknownRegion) });
@@ -444,12 +441,6 @@ impl Desk {
 
 /// The ticket of a message, or why it was not taken, with its bytes.
 pub(crate) type SendResult = std::result::Result<Arc<Ticket>, (Error, Bytes)>;
-
-/// The bytes of a part of a lent message.
-fn part(bytes: &[u8], range: Range) -> Option<&[u8]> {
-    let from = usize::try_from(range.offset()).ok()?;
-    bytes.get(from..usize::try_from(range.end()).ok()?)
-}
 
 /// The local side of a part of a message.
 pub(super) fn local(region: &Region, range: Range, part: Range) -> Option<LocalSlice> {

@@ -19,6 +19,7 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::relay::{Ending, Note, Why};
 use hmc_core::wire::held;
 use hmc_core::wire::message::{Message as Wire, MessageKind};
+use hmc_mem::shared::SharedBytes;
 
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;
@@ -197,7 +198,7 @@ impl Link {
     }
 
     /// Sends what the lender of `ticket` may send now.
-    pub(crate) fn relay_lend(&self, ticket: &Arc<Ticket>, bytes: &[u8]) {
+    pub(crate) fn relay_lend(&self, ticket: &Arc<Ticket>, bytes: &SharedBytes<'_>) {
         if self.relay.lend.load(Ordering::SeqCst) {
             self.at_relay(|desk| desk.feed_lent(self, ticket, bytes));
         }
@@ -207,7 +208,7 @@ impl Link {
     ///
     /// # Errors
     /// A half cannot be read, which its range excludes.
-    pub(crate) fn relay_borrow(&self, ticket: &Arc<Ticket>, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn relay_borrow(&self, ticket: &Arc<Ticket>, out: &SharedBytes<'_>) -> Result<()> {
         if self.relay.lend.load(Ordering::SeqCst) {
             return self.at_relay(|desk| desk.drain_lent(ticket, out));
         }

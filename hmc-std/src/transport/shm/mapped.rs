@@ -11,7 +11,7 @@ use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::life::PeerLife;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
-use hmc_mem::shared::SharedError;
+use hmc_mem::shared::{SharedBytes, SharedError};
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
 use super::ShmPort;
@@ -137,10 +137,11 @@ pub(super) fn copy_mapped(
 pub(super) fn write_mapped(
     m: &Mapped,
     pages: PeerPages<'_>,
-    bytes: &[u8],
+    bytes: &SharedBytes<'_>,
     remote: RemoteSlice,
 ) -> std::result::Result<(), Failure> {
-    inside(m, pages, Access::WRITE, remote, |there| m.map.bytes().write_at(there, bytes))
+    let all = bytes.extent().whole();
+    inside(m, pages, Access::WRITE, remote, |there| bytes.copy_to(all, &m.map.bytes(), there))
 }
 
 /// Does `copy` at the place of `remote` in a mapped window, inside the window's word.

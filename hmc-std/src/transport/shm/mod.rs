@@ -23,6 +23,7 @@ use hmc_mem::error::MemError;
 use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
+use hmc_mem::shared::SharedBytes;
 use hmc_mem::word::WindowWord;
 
 use crate::error::{Error, Result};
@@ -351,7 +352,7 @@ impl ShmPort {
 
     /// Copies `bytes`, which are in no region, into a mapped window at once. `false` when nothing was copied: it must be
     /// posted from a region, be it to fail.
-    pub(crate) fn write_now(&mut self, bytes: &[u8], remote: RemoteSlice) -> bool {
+    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: RemoteSlice) -> bool {
         let len = remote.span.len();
         if len > MAX_CHUNK_BYTES {
             return false;
