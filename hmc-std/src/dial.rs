@@ -6,7 +6,6 @@ use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::roster::Identity;
 use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::address::Address;
 use crate::clock;
@@ -15,6 +14,7 @@ use crate::connecting::{Connecting, Need};
 use crate::dialing::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, open, open_path, wait_for_answer};
+use crate::left::Mute;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts, Watch};
@@ -169,12 +169,8 @@ impl Shared {
         let port = LoopbackPort::new(self.config.windows, Arc::clone(&inbox));
         let control = Control::dial_upstream(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
-        // A socket that never says anything stands for the control connection. One of datagrams: a
-        // stream that is connected to nobody counts as hung up (EINVAL and POLLHUP).
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-            .map_err(|e| Error::io("cannot make a socket", e))?;
-        let socket = Arc::new(fd.into());
+        // A socket that never says anything stands for the control connection.
+        let socket = Mute::socket()?;
         let link = Link::new(LinkParts {
             session: self.id,
             serial: self.next_serial(),

@@ -60,6 +60,7 @@ mod handshake;
 pub mod identity;
 mod inquiry;
 mod keeper;
+mod left;
 mod link;
 mod links;
 mod listen;

@@ -64,6 +64,12 @@ impl Links {
         self.by_rank.load().values().cloned().collect()
     }
 
+    /// Whether a peer has gone, or leaves, whose link is known.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ended = |l: &Arc<Link>| matches!(l.life(), Life::Leaving | Life::Dead);
+        self.by_rank.load().values().any(ended) || self.by_serial.load().values().any(ended)
+    }
+
     /// Whether there is none: not even one that is over and was not retired.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_serial.load().is_empty() && self.by_rank.load().is_empty()
@@ -83,6 +89,15 @@ impl Links {
     pub(crate) fn close(&self, serial: u32) {
         update(&self.by_serial, |t| {
             t.remove(&serial);
+        });
+    }
+
+    /// Puts another in the place of the newest link of its rank, unless that is a newer one now.
+    pub(crate) fn replace(&self, old: &Arc<Link>, with: &Arc<Link>) {
+        update(&self.by_rank, |t| {
+            if let Some(link) = t.get_mut(&old.peer).filter(|l| Arc::ptr_eq(l, old)) {
+                *link = Arc::clone(with);
+            }
         });
     }
 

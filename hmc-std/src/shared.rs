@@ -19,12 +19,13 @@ use crate::doors::Doors;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Tally;
-use crate::link::{Life, Link, Owner};
+use crate::left::Mute;
+use crate::link::{Link, Owner};
 use crate::links::Links;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
-use crate::private::{FIRST_PRIVATE, is_private};
+use crate::private::FIRST_PRIVATE;
 use crate::process::Origin;
 use crate::redial::Reach;
 use crate::strangers::{Strangers, places};
@@ -64,11 +65,13 @@ pub(crate) struct Shared {
     pub(crate) plane: Mutex<Option<Arc<Plane>>>,
     pub(crate) links: Links,
     /// A link is over and was not retired since.
-    ended: AtomicBool,
+    pub(crate) ended: AtomicBool,
+    /// For what is left of links that are over.
+    pub(crate) mute: Mute,
     /// What calls of `wait_any` leave behind for the next ones.
     pub(crate) waits: Waits,
     /// Why peers that are gone went.
-    departed: Mutex<BTreeMap<Rank, String>>,
+    pub(crate) departed: Mutex<BTreeMap<Rank, String>>,
     /// How much cannot be given back yet.
     pub(crate) tally: Arc<Tally>,
     next_serial: AtomicU32,
@@ -154,6 +157,7 @@ impl Shared {
             plane: Mutex::new(parts.plane),
             links: Links::default(),
             ended: AtomicBool::new(false),
+            mute: Mute::default(),
             waits: Waits::new(),
             departed: Mutex::default(),
             tally: Arc::default(),
@@ -259,27 +263,6 @@ impl Shared {
     /// All links that are not over, into storage that is used again and again.
     pub(crate) fn links_into(&self, out: &mut Vec<Arc<Link>>) {
         self.links.open_into(out);
-    }
-
-    /// Lets go of links that are over and of which nothing is left to receive; only why they ended
-    /// is remembered.
-    pub(crate) fn retire(&self) {
-        // First the reason: who finds no link of the rank any more looks for that.
-        let is_done = |l: &Link| {
-            let done = l.life() == Life::Dead && l.inbox().len() == 0;
-            if done && !is_private(l.peer) {
-                lock(&self.departed).insert(l.peer, l.reason().to_owned());
-            }
-            done
-        };
-        drop(self.links.retire(is_done));
-    }
-
-    /// Retires links that are over since the last call.
-    pub(crate) fn retire_ended(&self) {
-        if self.ended.load(Ordering::Relaxed) && self.ended.swap(false, Ordering::AcqRel) {
-            self.retire();
-        }
     }
 
     /// The links that are not over; none in a forked child.

@@ -14,6 +14,7 @@ mod kept;
 mod owed;
 mod parts;
 pub(crate) mod relay;
+mod rest;
 mod room;
 mod schedule;
 mod send;
@@ -109,6 +110,11 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Arc<Self> {
+        let address = parts.ctrl.socket().peer_address();
+        Self::new_at(parts, address)
+    }
+
+    fn new_at(parts: LinkParts, address: Option<SocketAddr>) -> Arc<Self> {
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
@@ -119,7 +125,7 @@ impl Link {
             peer: parts.peer,
             incarnation: parts.incarnation,
             near: parts.near,
-            address: parts.ctrl.socket().peer_address(),
+            address,
             conn: OnceLock::new(),
             choices: Mutex::new(parts.choices),
             leaving: AtomicBool::new(false),
