@@ -31,6 +31,8 @@ pub const MAX_STREAM_FRAME_BYTES: u32 = 1 << 20;
 pub const MAX_STREAM_REQUESTS: usize = 256;
 /// Windows that one peer may hold open towards another.
 pub const MAX_WINDOWS_PER_PEER: usize = 256;
+/// Bytes that unread messages of peers that are gone may take, of one session, in all.
+pub const MAX_LEFT_BYTES: usize = 64 << 20;
 /// Messages of `send_data` that one end may have under way to a peer.
 pub const MAX_RELAYS: u32 = 64;
 /// Notes of such messages that may wait to be looked at. Each end has four at most to tell of each before the other speaks.

@@ -268,7 +268,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Messages and bytes that may wait in one peer's inbox: default 4096 and 4 MiB.
+    /// Messages and bytes that may wait in one peer's inbox: default 4096 and 4 MiB. Those of peers that are gone are kept
+    /// until they are received, up to 64 MiB in all, or twice what one inbox takes where that is more.
     pub fn inbox(mut self, messages: usize, bytes: usize) -> Self {
         self.config.inbox_messages = messages;
         self.config.inbox_bytes = bytes;

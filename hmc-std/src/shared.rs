@@ -294,6 +294,8 @@ impl Shared {
             self.tick_ns.fetch_min(period >> 1, Ordering::Relaxed);
         }
         self.links.insert(link);
+        // Of those that came before it what is left is looked at, too.
+        self.ended.store(true, Ordering::Release);
         lock(&self.departed).remove(&link.peer);
         // The engine sleeps without a limit while there is no peer: from now on it keeps time.
         self.driver.ring();

@@ -1,9 +1,11 @@
-//! Messages of peers that are gone are kept until they are received, and nothing else of their links is.
+//! Messages of peers that are gone are kept until they are received, but a process that joins and ends again and again,
+//! under one rank after the other, makes the session hold no more than a limit.
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
 use std::time::Duration;
 
+use hmc_core::limits::MAX_LEFT_BYTES;
 use hmc_core::wire::message::Message;
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::frame;
@@ -12,6 +14,10 @@ use hmc_tests::scene::{TempDir, count_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
+/// More than one inbox takes: 4 MiB.
+const SENT: usize = 5 << 20;
+/// What the one peer that lives may cost: its inbox, its buffers of one frame, and a table.
+const LIVE: usize = (4 << 20) + (2 << 20) + (1 << 20);
 
 struct Scene {
     actor: Actor,
@@ -47,6 +53,40 @@ impl Scene {
     fn drain(&mut self, rank: u32) -> u32 {
         self.actor.ask(&format!("drain {rank}")).parse().unwrap()
     }
+}
+
+#[test]
+fn what_peers_that_are_gone_have_left_is_limited() {
+    let mut scene = Scene::new();
+    let tag = frame(&Message::Tag(7));
+    let long = vec![3; 64 << 10];
+    let many = frame(&Message::Struct(&long)).repeat(SENT / long.len());
+    // What a first link pays once.
+    scene.visit(1, &tag);
+    assert_eq!(scene.drain(1), 1);
+    let (before, files) = (scene.live(), count_of(scene.actor.pid(), "fd"));
+
+    scene.visit(2, &tag);
+    let mut most = 0;
+    for rank in 3..23 {
+        scene.visit(rank, &many);
+        most = most.max(scene.live().saturating_sub(before));
+    }
+    println!("{most} bytes of {MAX_LEFT_BYTES} and {LIVE}");
+    assert!(most <= MAX_LEFT_BYTES + LIVE, "grew by {most} bytes");
+
+    // Who left little keeps it, whoever else came; what fits of the others is there.
+    assert_eq!(scene.drain(2), 1);
+    let counts: Vec<u32> = (3..23).map(|rank| scene.drain(rank)).collect();
+    let whole = counts.iter().filter(|n| **n >= 64).count();
+    assert!((10..20).contains(&whole), "{counts:?}");
+    let lost = counts.iter().position(|n| *n == 0).unwrap();
+    let told = scene.actor.try_ask(&format!("recv {} 0", lost + 3)).unwrap_err();
+    assert!(told.contains("PeerDead") && told.contains("dropped"), "{told}");
+    until("all is given back", LONG, || {
+        let left = scene.live().saturating_sub(before);
+        (left <= 1 << 18 && count_of(scene.actor.pid(), "fd") <= files).then_some(())
+    });
 }
 
 /// Of a link that is over only its messages are kept: neither descriptors nor buffers.

@@ -18,7 +18,8 @@ pub const LINE_BYTES: usize = 256;
 pub enum Held {
     /// Nothing once the frame was executed.
     Nothing,
-    /// Messages for the application: as many, and as many bytes, as its inbox takes. A full inbox stops the reading.
+    /// Messages for the application: as many, and as many bytes, as its inbox takes. A full inbox stops the reading. Those of
+    /// peers that are gone share [`MAX_LEFT_BYTES`](crate::limits::MAX_LEFT_BYTES).
     Inbox,
     /// Lines of a table.
     Lines {

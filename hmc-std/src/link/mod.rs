@@ -205,7 +205,7 @@ impl Link {
     /// The error for using a link that is over or leaving.
     pub(crate) fn gone(&self) -> Error {
         if self.life() == Life::Dead || self.is_closing() {
-            Error::peer_dead(self.peer, self.reason())
+            Error::peer_dead(self.peer, self.last_words())
         } else {
             Error::new(ErrorKind::Closed, "the connection is closing: no new operations")
                 .with_peer(self.peer)

@@ -4,13 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
+use hmc_core::limits::FRAMER_START_BYTES;
 
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use super::{Life, Link, LinkParts};
 use crate::clock;
+use crate::node::inbox::Message;
 use crate::socket::Socket;
 use crate::transport::Port;
+
+/// Bytes that a link's rest takes at most, but for its messages.
+const REST_BYTES: usize = 8 << 10;
+/// The same of a link that is not over yet, because its inbox is full.
+const CLOSING_BYTES: usize = 160 << 10;
 
 impl Link {
     /// A link with the inbox of this one, which is over, and with nothing else of it: no descriptors, no buffers, no
@@ -49,4 +56,48 @@ impl Link {
     pub(crate) fn is_rest(&self, socket: &Arc<Socket>) -> bool {
         Arc::ptr_eq(&self.ctrl_socket, socket)
     }
+
+    /// Bytes that it takes for messages that nobody has received, if its peer is gone or leaves. 0: it has none.
+    pub(crate) fn left_bytes(&self) -> usize {
+        let own = match self.life() {
+            Life::Opening | Life::Ready => return 0,
+            Life::Leaving => CLOSING_BYTES,
+            Life::Dead => REST_BYTES,
+        };
+        let inbox = self.inbox();
+        if inbox.len() == 0 { 0 } else { own.saturating_add(inbox.held_bytes()) }
+    }
+
+    /// Drops the messages that nobody has received, and ends the link if it is not over.
+    pub(crate) fn drop_left(&self) {
+        let left: Vec<Message> = {
+            let mut inbox = self.inbox();
+            inbox.drop_all()
+        };
+        tracing::warn!(
+            peer = self.peer.0,
+            messages = left.len(),
+            "messages of a peer that is gone are dropped: those that nobody receives take more than the limit"
+        );
+        drop(left);
+        if self.life() == Life::Leaving {
+            self.die(false, "it left more messages than are kept");
+        }
+    }
+
+    /// Why the link ended, and what was lost with it.
+    pub(crate) fn last_words(&self) -> String {
+        match self.inbox().dropped() {
+            0 => self.reason().to_owned(),
+            n => format!(
+                "{}; {n} of its messages were dropped, because nobody had received them when those of all peers that \
+                 are gone took more than {} MiB",
+                self.reason(),
+                hmc_core::limits::MAX_LEFT_BYTES >> 20
+            ),
+        }
+    }
 }
+
+const _: () =
+    assert!(FRAMER_START_BYTES < REST_BYTES >> 1, "a rest has a connection's first storage");

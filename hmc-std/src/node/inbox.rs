@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 
+/// Bytes that a message takes beside its own.
+pub(crate) const MESSAGE_BYTES: usize = 64;
+
 /// A message for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -59,11 +62,12 @@ pub(crate) struct Inbox {
     bytes: usize,
     max_messages: usize,
     max_bytes: usize,
+    dropped: usize,
 }
 
 impl Inbox {
     pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
-        Self { queue: VecDeque::with_capacity(8), bytes: 0, max_messages, max_bytes }
+        Self { queue: VecDeque::with_capacity(8), bytes: 0, max_messages, max_bytes, dropped: 0 }
     }
 
     /// Whether a message of `bytes` payload still fits. A full inbox makes the peer wait.
@@ -103,6 +107,23 @@ impl Inbox {
 
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.saturating_add(self.queue.len().saturating_mul(MESSAGE_BYTES))
+    }
+
+    /// Takes everything out, to be dropped.
+    pub(crate) fn drop_all(&mut self) -> Vec<Message> {
+        self.bytes = 0;
+        self.dropped = self.dropped.saturating_add(self.queue.len());
+        std::mem::take(&mut self.queue).into()
+    }
+
+    /// How many were dropped.
+    pub(crate) fn dropped(&self) -> usize {
+        self.dropped
     }
 
     fn weight(m: &Message) -> usize {
