@@ -399,6 +399,13 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Group::broken": group.broken().map_or(plain(false), |e| forked::<()>(Err(e)));
                 "Group::barrier": forked(group.barrier());
                 "Group::broadcast": forked(group.broadcast(0, &mut out));
+                "Group::broadcast_view": forked(group.broadcast_view(0, SharedBytes::of_mut(&mut out)));
+                "Group::gather_view": forked(group.gather_view(1, SharedBytes::of(&[1]), SharedBytes::of_mut(&mut [])));
+                "Group::scatter_view": forked(group.scatter_view(1, SharedBytes::of(&[]), SharedBytes::of_mut(&mut out)));
+                "Group::allgather_view": forked(group.allgather_view(SharedBytes::of(&[1; 4]), SharedBytes::of_mut(&mut out)));
+                "Group::alltoall_view": forked(group.alltoall_view(SharedBytes::of(&[1; 8]), SharedBytes::of_mut(&mut out), Exchange::Auto));
+                "Group::reduce_scatter_view": forked(group.reduce_scatter_view(Element::U8, Reduce::Sum, SharedBytes::of(&[1; 16]), SharedBytes::of_mut(&mut out)));
+                "Group::allreduce_view": forked(group.allreduce_view(Element::U8, Reduce::Sum, SharedBytes::of_mut(&mut out)));
                 "Group::gather": forked(group.gather(1, &[1], &mut []));
                 "Group::scatter": forked(group.scatter(1, &[], &mut out));
                 "Group::allgather": forked(group.allgather(&[1; 4], &mut out));

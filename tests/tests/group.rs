@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hmc_sim::rng::Rng;
+use hmc_std::memory::SharedBytes;
 use hmc_std::{Element, ErrorKind, Exchange, Group, Progress, Reduce};
 use hmc_tests::members::Members;
 use hmc_tests::pair::pattern;
@@ -479,6 +480,11 @@ fn what_makes_no_sense_is_refused_before_anything_moves() {
         let e = group.gather(group.position(), &[0; 4], &mut five).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Length);
         assert!(e.to_string().contains("5 bytes") && e.to_string().contains("8, "), "{e}");
+        let (send, recv) = (SharedBytes::of(&[1; 8]), SharedBytes::of_mut(&mut five).read_only());
+        let refused = Err(ErrorKind::InvalidConfig);
+        assert_eq!(group.broadcast_view(0, recv).map_err(kind), refused);
+        assert_eq!(group.gather_view(group.position(), send, recv).map_err(kind), refused);
+        assert_eq!(group.allreduce_view(Element::U8, sum, recv).map_err(kind), refused);
         assert!(group.broken().is_none());
         // Nothing was begun: the next one works.
         play(group, 1, Step::Allgather { len: 3 });

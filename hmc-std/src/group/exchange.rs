@@ -35,15 +35,15 @@ const MANUAL_NAP_NS: u64 = 1_000_000;
 /// A message of one round.
 pub(super) enum Message<'a> {
     /// These bytes, to the member at that position.
-    Send(usize, &'a [u8]),
+    Send(usize, SharedBytes<'a>),
     /// As many bytes as this takes, from the member at that position.
-    Receive(usize, &'a mut [u8]),
+    Receive(usize, SharedBytes<'a>),
 }
 
 /// What of a message is the caller's.
 enum Lent<'a> {
-    Out(&'a [u8]),
-    In(&'a mut [u8]),
+    Out(SharedBytes<'a>),
+    In(SharedBytes<'a>),
 }
 
 /// A message that was begun.
@@ -64,9 +64,9 @@ impl<'m, 'a> Flight<'m, 'a> {
         let peer = members.peer(position)?;
         peer.check_relay()?;
         let ticket = match &lent {
-            Lent::Out(bytes) => offer(peer, bytes.len(), by)?,
+            Lent::Out(bytes) => offer(peer, bytes.extent().len(), by)?,
             Lent::In(into) => {
-                let room = u64::try_from(into.len()).unwrap_or(u64::MAX);
+                let room = into.extent().len();
                 let halves = Ok(peer.staging(room)?);
                 let want = Want::new(Bytes::Lent(None), room, halves, by).exactly();
                 peer.link.at_relay(|desk| desk.receive(want))
@@ -80,12 +80,12 @@ impl<'m, 'a> Flight<'m, 'a> {
         if self.over {
             return Ok(true);
         }
-        let copied = match &mut self.lent {
+        let copied = match &self.lent {
             Lent::Out(bytes) => {
-                self.peer.link.relay_lend(&self.ticket, &SharedBytes::of(bytes));
+                self.peer.link.relay_lend(&self.ticket, bytes);
                 Ok(())
             }
-            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, &SharedBytes::of_mut(into)),
+            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, into),
         };
         let found = self.ticket.take();
         copied.map_err(|e| e.with_peer(self.peer.rank()))?;
@@ -121,8 +121,7 @@ impl<'m, 'a> Flight<'m, 'a> {
 }
 
 /// Offers a message whose bytes are lent.
-fn offer(peer: &Peer, len: usize, by: Instant) -> Result<Arc<Ticket>> {
-    let len = u64::try_from(len).unwrap_or(u64::MAX);
+fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<Ticket>> {
     let half = half_for(len);
     let bounce = match peer.link.at_relay(|desk| desk.take_bounce(half)) {
         Some(bounce) => bounce,

@@ -28,6 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use hmc_core::time::Instant;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
 
 use crate::clock;
 use crate::communicator::Communicator;
@@ -256,7 +258,8 @@ impl Group {
     }
 
     /// Refuses bytes that are not as many as the others need, before anything moves.
-    fn check_len(&self, what: &str, len: usize, want: Option<usize>) -> Result<()> {
+    fn check_len(&self, what: &str, bytes: &SharedBytes<'_>, want: Option<usize>) -> Result<()> {
+        let len = len_of(bytes);
         if want == Some(len) {
             return Ok(());
         }
@@ -271,25 +274,29 @@ impl Group {
     }
 }
 
-/// Cuts `bytes` into `count` blocks of `block` bytes each. The caller has compared the lengths.
-fn blocks(mut bytes: &[u8], count: usize, block: usize) -> Vec<&[u8]> {
-    let mut out = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (first, rest) = bytes.split_at_checked(block).unwrap_or((bytes, &[]));
-        out.push(first);
-        bytes = rest;
-    }
-    out
+/// The length of a view: it came as a `usize`.
+fn len_of(bytes: &SharedBytes<'_>) -> usize {
+    usize::try_from(bytes.extent().len()).unwrap_or(usize::MAX)
 }
 
-/// The same of bytes to be written; `len` gives the length of the block at each position.
-fn blocks_mut(mut bytes: &mut [u8], count: usize, len: impl Fn(usize) -> usize) -> Vec<&mut [u8]> {
-    let mut out = Vec::with_capacity(count);
-    for i in 0..count {
-        let at = len(i).min(bytes.len());
-        let (first, rest) = bytes.split_at_mut(at);
-        out.push(first);
-        bytes = rest;
-    }
-    out
+/// Cuts `bytes` into `count` blocks; `len` gives the length of the one at each position, of which as much is taken as there
+/// is.
+fn blocks<'a>(
+    bytes: &SharedBytes<'a>,
+    count: usize,
+    len: impl Fn(usize) -> usize,
+) -> Result<Vec<SharedBytes<'a>>> {
+    let mut rest = bytes.extent().whole();
+    let cut = |i| {
+        let (first, after) = rest.take(u64::try_from(len(i)).unwrap_or(u64::MAX));
+        rest = after;
+        Ok(bytes.part(first).map_err(MemError::from)?)
+    };
+    (0..count).map(cut).collect()
+}
+
+/// Copies all of `from` over `into`, which is as long.
+fn copy(from: &SharedBytes<'_>, into: &SharedBytes<'_>) -> Result<()> {
+    let (all, over) = (from.extent().whole(), into.extent().whole());
+    Ok(from.copy_to(all, into, over).map_err(MemError::from)?)
 }

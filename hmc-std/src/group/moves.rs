@@ -1,10 +1,12 @@
 //! Collectives that carry bytes: barrier, broadcast, gather, scatter, allgather, alltoall.
 
 use hmc_core::time::Instant;
+use hmc_mem::shared::SharedBytes;
 
 use super::exchange::Message;
-use super::{Exchange, Group, Members, blocks, blocks_mut};
+use super::{Exchange, Group, Members, blocks, copy, len_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::check_writable;
 
 impl Group {
     /// Returns when all members have called it.
@@ -18,8 +20,9 @@ impl Group {
             let n = self.len();
             let mut far = 1;
             while far < n {
-                let receive = Message::Receive(members.before(far), &mut []);
-                members.exchange([receive, Message::Send(members.after(far), &[])], by)?;
+                let none = SharedBytes::of_mut(&mut []);
+                let receive = Message::Receive(members.before(far), none);
+                members.exchange([receive, Message::Send(members.after(far), none)], by)?;
                 far = far.saturating_mul(2);
             }
             Ok(())
@@ -31,7 +34,17 @@ impl Group {
     /// # Errors
     /// As [`Group::barrier`]; `InvalidConfig` for a root that is none; `Length` when lengths differ.
     pub fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()> {
+        self.broadcast_view(root, SharedBytes::of_mut(bytes))
+    }
+
+    /// As [`Group::broadcast`], for bytes that others may read and write meanwhile: what they write may be lost or sent.
+    ///
+    /// # Errors
+    /// As [`Group::broadcast`], and `InvalidConfig` for bytes that may only be read.
+    #[doc(hidden)]
+    pub fn broadcast_view(&self, root: usize, bytes: SharedBytes<'_>) -> Result<()> {
         self.check_root(root)?;
+        check_writable(&bytes)?;
         self.run("broadcast", |members, by| members.pass_on(root, bytes, by))
     }
 
@@ -41,18 +54,33 @@ impl Group {
     /// # Errors
     /// As [`Group::broadcast`].
     pub fn gather(&self, root: usize, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        self.gather_view(root, SharedBytes::of(send), SharedBytes::of_mut(recv))
+    }
+
+    /// As [`Group::gather`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::gather`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn gather_view(
+        &self,
+        root: usize,
+        send: SharedBytes<'_>,
+        recv: SharedBytes<'_>,
+    ) -> Result<()> {
         self.check_root(root)?;
-        let n = self.len();
+        let (n, one) = (self.len(), len_of(&send));
         if self.position() == root {
-            self.check_len("`recv` of a gather", recv.len(), send.len().checked_mul(n))?;
+            check_writable(&recv)?;
+            self.check_len("`recv` of a gather", &recv, one.checked_mul(n))?;
         }
         self.run("gather", |members, by| {
             if members.position != root {
                 return members.exchange([Message::Send(root, send)], by);
             }
-            let mut parts = blocks_mut(recv, n, |_| send.len());
-            keep(send, parts.get_mut(root));
-            members.exchange(members.others_mut(parts), by)
+            let parts = blocks(&recv, n, |_| one)?;
+            keep(&send, parts.get(root))?;
+            members.exchange(members.others(&parts, Message::Receive), by)
         })
     }
 
@@ -63,20 +91,35 @@ impl Group {
     /// # Errors
     /// As [`Group::broadcast`].
     pub fn scatter(&self, root: usize, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        self.scatter_view(root, SharedBytes::of(send), SharedBytes::of_mut(recv))
+    }
+
+    /// As [`Group::scatter`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::scatter`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn scatter_view(
+        &self,
+        root: usize,
+        send: SharedBytes<'_>,
+        recv: SharedBytes<'_>,
+    ) -> Result<()> {
         self.check_root(root)?;
-        let n = self.len();
+        check_writable(&recv)?;
+        let (n, one) = (self.len(), len_of(&recv));
         if self.position() == root {
-            self.check_len("`send` of a scatter", send.len(), recv.len().checked_mul(n))?;
+            self.check_len("`send` of a scatter", &send, one.checked_mul(n))?;
         }
         self.run("scatter", |members, by| {
             if members.position != root {
                 return members.exchange([Message::Receive(root, recv)], by);
             }
-            let parts = blocks(send, n, recv.len());
+            let parts = blocks(&send, n, |_| one)?;
             if let Some(own) = parts.get(root) {
-                keep(own, Some(&mut *recv));
+                copy(own, &recv)?;
             }
-            members.exchange(members.others(&parts), by)
+            members.exchange(members.others(&parts, Message::Send), by)
         })
     }
 
@@ -86,13 +129,23 @@ impl Group {
     /// # Errors
     /// As [`Group::barrier`]; `Length` when lengths do not fit.
     pub fn allgather(&self, send: &[u8], recv: &mut [u8]) -> Result<()> {
-        let n = self.len();
-        self.check_len("`recv` of an allgather", recv.len(), send.len().checked_mul(n))?;
+        self.allgather_view(SharedBytes::of(send), SharedBytes::of_mut(recv))
+    }
+
+    /// As [`Group::allgather`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::allgather`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn allgather_view(&self, send: SharedBytes<'_>, recv: SharedBytes<'_>) -> Result<()> {
+        check_writable(&recv)?;
+        let (n, one) = (self.len(), len_of(&send));
+        self.check_len("`recv` of an allgather", &recv, one.checked_mul(n))?;
         self.run("allgather", |members, by| {
-            let mut into = blocks_mut(recv, n, |_| send.len());
-            keep(send, into.get_mut(members.position));
-            let partners = Exchange::Auto.partners(n, send.len());
-            members.exchange_all(&vec![send; n], into, partners, by)
+            let into = blocks(&recv, n, |_| one)?;
+            keep(&send, into.get(members.position))?;
+            let partners = Exchange::Auto.partners(n, one);
+            members.exchange_all(&vec![send; n], &into, partners, by)
         })
     }
 
@@ -102,16 +155,31 @@ impl Group {
     /// # Errors
     /// As [`Group::barrier`]; `Length` when lengths do not fit.
     pub fn alltoall(&self, send: &[u8], recv: &mut [u8], how: Exchange) -> Result<()> {
+        self.alltoall_view(SharedBytes::of(send), SharedBytes::of_mut(recv), how)
+    }
+
+    /// As [`Group::alltoall`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::alltoall`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn alltoall_view(
+        &self,
+        send: SharedBytes<'_>,
+        recv: SharedBytes<'_>,
+        how: Exchange,
+    ) -> Result<()> {
+        check_writable(&recv)?;
         let n = self.len();
-        let block = send.len().checked_div(n).unwrap_or(0);
-        self.check_len("`send` of an alltoall", send.len(), block.checked_mul(n))?;
-        self.check_len("`recv` of an alltoall", recv.len(), Some(send.len()))?;
+        let block = len_of(&send).checked_div(n).unwrap_or(0);
+        self.check_len("`send` of an alltoall", &send, block.checked_mul(n))?;
+        self.check_len("`recv` of an alltoall", &recv, Some(len_of(&send)))?;
         self.run("alltoall", |members, by| {
-            let (from, mut into) = (blocks(send, n, block), blocks_mut(recv, n, |_| block));
+            let (from, into) = (blocks(&send, n, |_| block)?, blocks(&recv, n, |_| block)?);
             if let Some(own) = from.get(members.position) {
-                keep(own, into.get_mut(members.position));
+                keep(own, into.get(members.position))?;
             }
-            members.exchange_all(&from, into, how.partners(n, block), by)
+            members.exchange_all(&from, &into, how.partners(n, block), by)
         })
     }
 
@@ -132,30 +200,26 @@ impl Group {
             return Err(Error::new(ErrorKind::Length, what));
         }
         let me = self.position();
+        let send: Vec<_> = send.iter().map(|part| SharedBytes::of(part)).collect();
+        let recv: Vec<_> = recv.iter_mut().map(|part| SharedBytes::of_mut(part)).collect();
         if let (Some(from), Some(into)) = (send.get(me), recv.get(me)) {
-            self.check_len("the own part to receive", into.len(), Some(from.len()))?;
+            self.check_len("the own part to receive", into, Some(len_of(from)))?;
         }
         self.run("alltoallv", |members, by| {
-            let mut into: Vec<&mut [u8]> = recv.iter_mut().map(|part| &mut **part).collect();
             if let Some(own) = send.get(me) {
-                keep(own, into.get_mut(me));
+                keep(own, recv.get(me))?;
             }
-            let ours = send.iter().map(|part| part.len());
-            let longest = ours.chain(into.iter().map(|part| part.len())).max().unwrap_or(0);
+            let longest = send.iter().chain(&recv).map(len_of).max().unwrap_or(0);
             // Members may choose differently: who exchanges one by one waits for those who offer all at once, never in a
             // circle.
-            members.exchange_all(send, into, Exchange::Auto.partners(n, longest), by)
+            members.exchange_all(&send, &recv, Exchange::Auto.partners(n, longest), by)
         })
     }
 }
 
 /// What a member has for itself.
-fn keep(from: &[u8], into: Option<impl AsMut<[u8]>>) {
-    if let Some(mut into) = into
-        && into.as_mut().len() == from.len()
-    {
-        into.as_mut().copy_from_slice(from);
-    }
+fn keep(from: &SharedBytes<'_>, into: Option<&SharedBytes<'_>>) -> Result<()> {
+    into.map_or(Ok(()), |into| copy(from, into))
 }
 
 impl Members {
@@ -171,43 +235,40 @@ impl Members {
         self.after(n.saturating_sub(steps.checked_rem(n).unwrap_or(0)))
     }
 
-    /// A part for each of the others.
-    fn others<'a>(&self, parts: &[&'a [u8]]) -> Vec<Message<'a>> {
+    /// A message with a part for each of the others.
+    fn others<'a>(
+        &self,
+        parts: &[SharedBytes<'a>],
+        message: impl Fn(usize, SharedBytes<'a>) -> Message<'a>,
+    ) -> Vec<Message<'a>> {
         let others = parts.iter().enumerate().filter(|(i, _)| *i != self.position);
-        others.map(|(to, part)| Message::Send(to, part)).collect()
-    }
-
-    /// A place for a part of each of the others.
-    fn others_mut<'a>(&self, parts: Vec<&'a mut [u8]>) -> Vec<Message<'a>> {
-        let others = parts.into_iter().enumerate().filter(|(i, _)| *i != self.position);
-        others.map(|(from, part)| Message::Receive(from, part)).collect()
+        others.map(|(with, part)| message(with, *part)).collect()
     }
 
     /// Sends each other member its part of `send` and receives one of each into `recv`, with `partners` at once. Our own
     /// parts are not touched.
     pub(super) fn exchange_all(
         &self,
-        send: &[&[u8]],
-        recv: Vec<&mut [u8]>,
+        send: &[SharedBytes<'_>],
+        recv: &[SharedBytes<'_>],
         partners: usize,
         by: Instant,
     ) -> Result<()> {
         let n = self.ranks.len();
-        let mut recv: Vec<Option<&mut [u8]>> = recv.into_iter().map(Some).collect();
         let mut first: usize = 1;
         while first < n {
             let next = first.saturating_add(partners).min(n);
             let mut messages = Vec::with_capacity(partners.saturating_mul(2));
             for step in first..next {
                 let from = self.before(step);
-                if let Some(part) = recv.get_mut(from).and_then(Option::take) {
-                    messages.push(Message::Receive(from, part));
+                if let Some(part) = recv.get(from) {
+                    messages.push(Message::Receive(from, *part));
                 }
             }
             for step in first..next {
                 let to = self.after(step);
                 if let Some(part) = send.get(to) {
-                    messages.push(Message::Send(to, part));
+                    messages.push(Message::Send(to, *part));
                 }
             }
             self.exchange(messages, by)?;
@@ -218,7 +279,7 @@ impl Members {
 
     /// A broadcast along a binomial tree: who has the bytes passes them on, to members half as far away each. To give each
     /// member a part first, which all then exchange, took longer for up to 4 MiB by 2 to 8 members on two processors.
-    fn pass_on(&self, root: usize, bytes: &mut [u8], by: Instant) -> Result<()> {
+    fn pass_on(&self, root: usize, bytes: SharedBytes<'_>, by: Instant) -> Result<()> {
         let n = self.ranks.len();
         // Our distance from the root.
         let at = self.before(root);
@@ -227,13 +288,13 @@ impl Members {
             far = far.saturating_mul(2);
         }
         if at != 0 {
-            self.exchange([Message::Receive(self.before(far), &mut *bytes)], by)?;
+            self.exchange([Message::Receive(self.before(far), bytes)], by)?;
         }
         let mut sends = Vec::new();
         while far > 1 {
             far >>= 1;
             if at.saturating_add(far) < n {
-                sends.push(Message::Send(self.after(far), &*bytes));
+                sends.push(Message::Send(self.after(far), bytes));
             }
         }
         self.exchange(sends, by)

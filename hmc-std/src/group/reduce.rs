@@ -6,14 +6,20 @@
 //! members have the same bits, and the same numbers give the same bits again.
 
 use hmc_core::time::Instant;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
 
 use super::element::{Element, Reduce};
 use super::exchange::Message;
-use super::{Exchange, Group, Members, blocks, blocks_mut};
+use super::{Exchange, Group, Members, blocks, copy, len_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::check_writable;
 
 /// Bytes of the memory into which others' numbers are received before they are reduced.
 const SCRATCH_BYTES: usize = 8 << 20;
+
+/// Bytes that are reckoned at a time, in memory that nobody else writes. A multiple of all elements' lengths.
+const RECKONED_BYTES: usize = 4096;
 
 /// Bytes of all others' numbers up to which an allreduce sends them to everybody.
 const MAX_SENT_TO_ALL_BYTES: usize = 64 << 10;
@@ -33,16 +39,32 @@ impl Group {
         send: &[u8],
         recv: &mut [u8],
     ) -> Result<()> {
-        let n = self.len();
-        check_whole("`recv` of a reduce_scatter", element, recv.len())?;
-        self.check_len("`send` of a reduce_scatter", send.len(), recv.len().checked_mul(n))?;
+        self.reduce_scatter_view(element, op, SharedBytes::of(send), SharedBytes::of_mut(recv))
+    }
+
+    /// As [`Group::reduce_scatter`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::reduce_scatter`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn reduce_scatter_view(
+        &self,
+        element: Element,
+        op: Reduce,
+        send: SharedBytes<'_>,
+        recv: SharedBytes<'_>,
+    ) -> Result<()> {
+        check_writable(&recv)?;
+        let (n, one) = (self.len(), len_of(&recv));
+        check_whole("`recv` of a reduce_scatter", element, one)?;
+        self.check_len("`send` of a reduce_scatter", &send, one.checked_mul(n))?;
         self.run_with_scratch("reduce_scatter", |members, scratch, by| {
-            let parts = blocks(send, n, recv.len());
+            let parts = blocks(&send, n, |_| one)?;
             if let Some(own) = parts.get(members.position) {
-                recv.copy_from_slice(own);
+                copy(own, &recv)?;
             }
-            let kind = Kind { element, op, longest: recv.len() };
-            members.reduce_own(kind, &parts, recv, scratch, by)
+            let kind = Kind { element, op, longest: one };
+            members.reduce_own(kind, &parts, &recv, scratch, by)
         })
     }
 
@@ -53,16 +75,32 @@ impl Group {
     /// # Errors
     /// As [`Group::barrier`]; `Length` when lengths do not fit.
     pub fn allreduce(&self, element: Element, op: Reduce, bytes: &mut [u8]) -> Result<()> {
-        check_whole("`bytes` of an allreduce", element, bytes.len())?;
+        self.allreduce_view(element, op, SharedBytes::of_mut(bytes))
+    }
+
+    /// As [`Group::allreduce`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::allreduce`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn allreduce_view(
+        &self,
+        element: Element,
+        op: Reduce,
+        bytes: SharedBytes<'_>,
+    ) -> Result<()> {
+        check_writable(&bytes)?;
+        let len = len_of(&bytes);
+        check_whole("`bytes` of an allreduce", element, len)?;
         let others = self.len().saturating_sub(1);
         self.run_with_scratch("allreduce", |members, scratch, by| {
             if others == 0 {
                 return Ok(());
             }
-            if bytes.len().saturating_mul(others) <= MAX_SENT_TO_ALL_BYTES {
-                members.reduce_everywhere(element, op, bytes, scratch, by)
+            if len.saturating_mul(others) <= MAX_SENT_TO_ALL_BYTES {
+                members.reduce_everywhere(element, op, &bytes, scratch, by)
             } else {
-                members.reduce_in_parts(element, op, bytes, scratch, by)
+                members.reduce_in_parts(element, op, &bytes, scratch, by)
             }
         })
     }
@@ -98,9 +136,35 @@ fn scratch_of(scratch: &mut Vec<u8>, len: usize) -> &mut [u8] {
 }
 
 /// The `round`th piece of a block that is cut into pieces of `piece` bytes: the last ones may be short or empty.
-fn nth(len: usize, piece: usize, round: usize) -> std::ops::Range<usize> {
-    let start = piece.saturating_mul(round).min(len);
-    start..start.saturating_add(piece).min(len)
+fn nth<'a>(bytes: &SharedBytes<'a>, piece: usize, round: usize) -> Result<SharedBytes<'a>> {
+    let number = |n| u64::try_from(n).unwrap_or(u64::MAX);
+    let (_, rest) = bytes.extent().whole().take(number(piece.saturating_mul(round)));
+    Ok(bytes.part(rest.take(number(piece)).0).map_err(MemError::from)?)
+}
+
+/// Reduces the blocks that lie one behind the other in `others`, each as long as `own`, into `own`, in their order. The
+/// numbers are reckoned in private memory: others may write `own` meanwhile.
+fn fold(kind: Kind, own: &SharedBytes<'_>, others: &[u8]) -> Result<()> {
+    let len = len_of(own);
+    if len == 0 {
+        return Ok(());
+    }
+    let mut private = [0; RECKONED_BYTES];
+    let mut rest = own.extent().whole();
+    let mut done: usize = 0;
+    while !rest.is_empty() {
+        let (piece, after) = rest.take(u64::try_from(RECKONED_BYTES).unwrap_or(u64::MAX));
+        let numbers = usize::try_from(piece.len()).ok().and_then(|n| private.get_mut(..n));
+        let numbers = numbers.unwrap_or_default();
+        own.read_at(piece, numbers).map_err(MemError::from)?;
+        for block in others.chunks_exact(len) {
+            kind.element.reduce(kind.op, numbers, block.get(done..).unwrap_or_default());
+        }
+        own.write_at(piece, numbers).map_err(MemError::from)?;
+        done = done.saturating_add(numbers.len());
+        rest = after;
+    }
+    Ok(())
 }
 
 impl Members {
@@ -108,8 +172,8 @@ impl Members {
     fn reduce_own(
         &self,
         kind: Kind,
-        parts: &[&[u8]],
-        own: &mut [u8],
+        parts: &[SharedBytes<'_>],
+        own: &SharedBytes<'_>,
         scratch: &mut Vec<u8>,
         by: Instant,
     ) -> Result<()> {
@@ -119,26 +183,26 @@ impl Members {
         let piece = SCRATCH_BYTES.checked_div(partners).unwrap_or(0).max(8) & !7;
         // Also nothing is exchanged once: members that have something must not wait.
         for round in 0..kind.longest.div_ceil(piece).max(1) {
-            let own = own.get_mut(nth(own.len(), piece, round)).unwrap_or_default();
+            let own = nth(own, piece, round)?;
+            let len = len_of(&own);
             let mut first: usize = 1;
             while first < n {
                 let next = first.saturating_add(partners).min(n);
                 let count = next.saturating_sub(first);
-                let scratch = scratch_of(scratch, own.len().saturating_mul(count));
+                let scratch = scratch_of(scratch, len.saturating_mul(count));
                 let mut messages = Vec::with_capacity(count.saturating_mul(2));
-                let places = blocks_mut(scratch, count, |_| own.len());
-                for (step, place) in (first..next).zip(places) {
+                let places = SharedBytes::of_mut(&mut *scratch);
+                for (step, place) in (first..next).zip(blocks(&places, count, |_| len)?) {
                     messages.push(Message::Receive(self.before(step), place));
                 }
                 for step in first..next {
                     let to = self.after(step);
-                    let part = parts.get(to).and_then(|p| p.get(nth(p.len(), piece, round)));
-                    messages.push(Message::Send(to, part.unwrap_or_default()));
+                    if let Some(part) = parts.get(to) {
+                        messages.push(Message::Send(to, nth(part, piece, round)?));
+                    }
                 }
                 self.exchange(messages, by)?;
-                for with in blocks(scratch, count, own.len()) {
-                    kind.element.reduce(kind.op, own, with);
-                }
+                fold(kind, &own, scratch)?;
                 first = next;
             }
         }
@@ -150,23 +214,22 @@ impl Members {
         &self,
         element: Element,
         op: Reduce,
-        bytes: &mut [u8],
+        bytes: &SharedBytes<'_>,
         scratch: &mut Vec<u8>,
         by: Instant,
     ) -> Result<()> {
         let (n, one) = (self.ranks.len(), element.len_bytes());
-        let count = bytes.len().checked_div(one).unwrap_or(0);
+        let count = len_of(bytes).checked_div(one).unwrap_or(0);
         let (each, more) = (count.checked_div(n).unwrap_or(0), count.checked_rem(n).unwrap_or(0));
-        let len_of = |i: usize| each.saturating_add(usize::from(i < more)).saturating_mul(one);
-        let kind = Kind { element, op, longest: len_of(0) };
-        let mut parts = blocks_mut(bytes, n, len_of);
-        let Some(own) = parts.get_mut(self.position).map(std::mem::take) else {
+        let len_at = |i: usize| each.saturating_add(usize::from(i < more)).saturating_mul(one);
+        let kind = Kind { element, op, longest: len_at(0) };
+        let parts = blocks(bytes, n, len_at)?;
+        let Some(own) = parts.get(self.position) else {
             return Ok(());
         };
-        let read: Vec<&[u8]> = parts.iter().map(|p| &**p).collect();
-        self.reduce_own(kind, &read, own, scratch, by)?;
+        self.reduce_own(kind, &parts, own, scratch, by)?;
         let partners = Exchange::Auto.partners(n, kind.longest);
-        self.exchange_all(&vec![&*own; n], parts, partners, by)
+        self.exchange_all(&vec![*own; n], &parts, partners, by)
     }
 
     /// A short allreduce: each member sends its numbers to all, and all reckon the same.
@@ -174,25 +237,26 @@ impl Members {
         &self,
         element: Element,
         op: Reduce,
-        bytes: &mut [u8],
+        bytes: &SharedBytes<'_>,
         scratch: &mut Vec<u8>,
         by: Instant,
     ) -> Result<()> {
-        let n = self.ranks.len();
-        let scratch = scratch_of(scratch, bytes.len().saturating_mul(n));
-        let mut all = blocks_mut(scratch, n, |_| bytes.len());
-        if let Some(own) = all.get_mut(self.position) {
-            own.copy_from_slice(bytes);
+        let (n, len) = (self.ranks.len(), len_of(bytes));
+        let scratch = scratch_of(scratch, len.saturating_mul(n));
+        let places = SharedBytes::of_mut(&mut *scratch);
+        let all = blocks(&places, n, |_| len)?;
+        let Some(own) = all.get(self.position) else {
+            return Ok(());
+        };
+        // What is sent is what is reckoned with here, whoever writes `bytes` meanwhile.
+        copy(bytes, own)?;
+        let partners = Exchange::Direct.partners(n, len);
+        self.exchange_all(&vec![*own; n], &all, partners, by)?;
+        let (numbers, others) = scratch.split_at_mut_checked(len).unwrap_or_default();
+        for with in others.chunks_exact(len.max(1)) {
+            element.reduce(op, numbers, with);
         }
-        let partners = Exchange::Direct.partners(n, bytes.len());
-        self.exchange_all(&vec![&*bytes; n], all, partners, by)?;
-        let mut all = blocks(scratch, n, bytes.len()).into_iter();
-        if let Some(first) = all.next() {
-            bytes.copy_from_slice(first);
-        }
-        for with in all {
-            element.reduce(op, bytes, with);
-        }
+        bytes.write_at(bytes.extent().whole(), numbers).map_err(MemError::from)?;
         Ok(())
     }
 }
