@@ -180,16 +180,6 @@ impl Bytes {
         // SAFETY: the object exports at least `self.len` bytes there, which it keeps while this lives.
         unsafe { std::slice::from_raw_parts(self.view().as_ptr(), len.min(self.len)) }
     }
-
-    /// The first `len` bytes, to be copied to.
-    ///
-    /// # Safety
-    /// As [`Bytes::as_slice`], nobody reads them either, and they are writable.
-    #[allow(clippy::mut_from_ref, reason = "the bytes are Python's, not this value's")]
-    pub(crate) unsafe fn as_mut_slice(&self, len: usize) -> &mut [u8] {
-        // SAFETY: as in `as_slice`.
-        unsafe { std::slice::from_raw_parts_mut(self.view().as_ptr(), len.min(self.len)) }
-    }
 }
 
 fn kind_of(obj: &Bound<'_, PyAny>) -> String {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hmc_std::ErrorKind;
 use hmc_std::group::{Element, Exchange, Group as StdGroup, Reduce};
+use hmc_std::memory::SharedBytes;
 use pyo3::prelude::*;
 
 use crate::data::{self, Bytes};
@@ -81,19 +82,13 @@ impl RawGroup {
         send: &Bound<'_, PyAny>,
         recv: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-        run: impl FnOnce(&StdGroup, &[u8], &mut [u8]) -> hmc_std::Result<()> + Send,
+        run: impl FnOnce(&StdGroup, SharedBytes<'_>, SharedBytes<'_>) -> hmc_std::Result<()> + Send,
     ) -> PyResult<()> {
         let py = send.py();
         let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         let (from, to) = (data::source(send)?, data::target(recv)?);
         apart(py, &from, &to)?;
-        py.detach(|| {
-            // SAFETY: callers leave their arguments alone until the call returns.
-            let out = unsafe { from.as_slice(from.len()) };
-            // SAFETY: as above; it is writable, and apart from the other one.
-            run(&group, out, unsafe { to.as_mut_slice(to.len()) })
-        })
-        .or_raise(py)
+        py.detach(|| run(&group, from.view(), to.view())).or_raise(py)
     }
 
     /// A collective that changes an array.
@@ -101,13 +96,12 @@ impl RawGroup {
         &self,
         array: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-        run: impl FnOnce(&StdGroup, &mut [u8]) -> hmc_std::Result<()> + Send,
+        run: impl FnOnce(&StdGroup, SharedBytes<'_>) -> hmc_std::Result<()> + Send,
     ) -> PyResult<()> {
         let py = array.py();
         let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         let bytes = data::target(array)?;
-        // SAFETY: as above.
-        py.detach(|| run(&group, unsafe { bytes.as_mut_slice(bytes.len()) })).or_raise(py)
+        py.detach(|| run(&group, bytes.view())).or_raise(py)
     }
 }
 
@@ -146,7 +140,7 @@ impl RawGroup {
         root: usize,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.changes(array, timeout, |group, bytes| group.broadcast(root, bytes))
+        self.changes(array, timeout, |group, bytes| group.broadcast_view(root, bytes))
     }
 
     fn gather(
@@ -156,7 +150,7 @@ impl RawGroup {
         root: usize,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.moves(send, recv, timeout, |group, out, into| group.gather(root, out, into))
+        self.moves(send, recv, timeout, |group, out, into| group.gather_view(root, out, into))
     }
 
     fn scatter(
@@ -166,7 +160,7 @@ impl RawGroup {
         root: usize,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.moves(send, recv, timeout, |group, out, into| group.scatter(root, out, into))
+        self.moves(send, recv, timeout, |group, out, into| group.scatter_view(root, out, into))
     }
 
     fn allgather(
@@ -175,7 +169,7 @@ impl RawGroup {
         recv: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.moves(send, recv, timeout, |group, out, into| group.allgather(out, into))
+        self.moves(send, recv, timeout, |group, out, into| group.allgather_view(out, into))
     }
 
     fn alltoall(
@@ -188,7 +182,7 @@ impl RawGroup {
         let how = exchange(send.py(), algo)?;
         // A call of the C++ HMC, which has no limit there.
         let timeout = timeout.or_else(|| Some(self.waits.seconds().1));
-        self.moves(send, recv, timeout, move |group, out, into| group.alltoall(out, into, how))
+        self.moves(send, recv, timeout, move |group, out, into| group.alltoall_view(out, into, how))
     }
 
     fn reduce_scatter(
@@ -201,7 +195,7 @@ impl RawGroup {
     ) -> PyResult<()> {
         let (element, op) = (element(send.py(), dtype)?, reduce(send.py(), op)?);
         self.moves(send, recv, timeout, move |group, out, into| {
-            group.reduce_scatter(element, op, out, into)
+            group.reduce_scatter_view(element, op, out, into)
         })
     }
 
@@ -213,6 +207,6 @@ impl RawGroup {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let (element, op) = (element(array.py(), dtype)?, reduce(array.py(), op)?);
-        self.changes(array, timeout, move |group, bytes| group.allreduce(element, op, bytes))
+        self.changes(array, timeout, move |group, bytes| group.allreduce_view(element, op, bytes))
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -160,3 +162,25 @@ def until(what, look, limit=LIMIT):
     while not look():
         assert time.monotonic() < end, f"{what}: not within {limit} s"
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def written(*arrays):
+    """Another thread writes 1 or 2 into all bytes of the arrays, again and again."""
+    over, begun = threading.Event(), threading.Event()
+
+    def write():
+        while not over.is_set():
+            for value in (2, 1):
+                for array in arrays:
+                    array[:] = value
+            begun.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert begun.wait(LIMIT)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import LIMIT, free_port
+from conftest import LIMIT, free_port, written
 
 ELEMENTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 
@@ -105,6 +105,29 @@ def test_dtypes_are_reduced(dtype, meet):
                     np.maximum.reduce(inputs)]
         for g, w in zip(got, want):
             assert g.dtype == w.dtype and (g == w).all()
+
+
+@pytest.mark.parametrize("count", [600, 600_000])
+def test_numbers_that_another_thread_writes_meanwhile(count, meet):
+    """What comes out is made of what was there at some time: here of ones and twos."""
+    world = 2
+
+    def work(group):
+        every, parts = np.ones(count, np.uint8), np.ones((world, count), np.uint8)
+        total, most = np.ones(count, np.uint8), np.ones(count, np.uint8)
+        results = []
+        with written(every, parts):
+            for root in range(world):
+                group.broadcast(every, root)
+                got = np.zeros((world, count), np.uint8)
+                group.allgather(every, got)
+                results += [got, group.alltoall(parts, np.zeros_like(parts)), group.reduce_scatter(parts, most.copy(), "max")]
+        with written(total):
+            group.allreduce(total, "max")
+        return results + [every, total]
+
+    for got in members(world, work, meet):
+        assert all(np.isin(array, (1, 2)).all() for array in got)
 
 
 def test_bools_stay_bools(meet):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hmc
+from conftest import written
 from hmc import tensors
 
 
@@ -54,28 +55,6 @@ def test_messages_of_any_size(pair):
     op.cancel()
     with pytest.raises(hmc.Cancelled):
         op.wait()
-
-
-@contextlib.contextmanager
-def written(*arrays):
-    """Another thread writes 1 or 2 into all bytes of the arrays, again and again."""
-    over, begun = threading.Event(), threading.Event()
-
-    def write():
-        while not over.is_set():
-            for value in (2, 1):
-                for array in arrays:
-                    array[:] = value
-            begun.set()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    assert begun.wait(60)
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_bytes_that_another_thread_writes_meanwhile(pair):
