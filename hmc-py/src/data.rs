@@ -15,13 +15,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::errors::{interrupted, refuse};
+use crate::errors::refuse;
+use crate::pack::pack;
 use crate::{dlpack, lazy};
 
 /// Packing more bytes lets other Python threads run.
 const LONG: usize = 64 << 10;
-/// After so many packed bytes it looks for signals.
-const ASK_EVERY: usize = 4 << 20;
 
 /// What holds the bytes.
 #[allow(dead_code, reason = "held for their drops")]
@@ -59,7 +58,8 @@ impl Lent {
     fn numbers(&self, first: *mut isize) -> Option<Vec<isize>> {
         let n = usize::try_from(self.0.ndim).unwrap_or_default();
         // SAFETY: unless null, there is one for each dimension.
-        (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first, n) }.to_vec())
+        (!first.is_null())
+            .then(|| (0..n).map(|i| unsafe { first.wrapping_add(i).read() }).collect())
     }
 
     fn len(&self) -> usize {
@@ -170,15 +170,6 @@ impl Bytes {
         // (`Array::len`). Other code made them: no value or reference of Rust is among them.
         let view = unsafe { SharedBytes::new(start, self.len) };
         if self.writable { view } else { view.read_only() }
-    }
-
-    /// The first `len` bytes, to be copied from.
-    ///
-    /// # Safety
-    /// Nobody writes them meanwhile: the caller of a call is told to leave its arguments alone until it returns.
-    pub(crate) unsafe fn as_slice(&self, len: usize) -> &[u8] {
-        // SAFETY: the object exports at least `self.len` bytes there, which it keeps while this lives.
-        unsafe { std::slice::from_raw_parts(self.view().as_ptr(), len.min(self.len)) }
     }
 }
 
@@ -390,43 +381,18 @@ impl Array {
         })?;
         let strides = self.strides.as_deref().unwrap_or_default();
         let (from, shape, item) = (self.start.expose_provenance(), &self.shape, self.item);
-        let from = || std::ptr::with_exposed_provenance(from);
-        let whole = if len > LONG {
-            py.detach(|| pack(from(), shape, strides, item, &mut out))
-        } else {
-            pack(from(), shape, strides, item, &mut out)
+        let mut copy = || {
+            let from = std::ptr::with_exposed_provenance_mut(from);
+            // SAFETY: whoever describes the array vouches for each element of its shape, and `self.keep` keeps them.
+            unsafe { pack(from, shape, strides, item, &mut out) }
         };
+        let whole = if len > LONG { py.detach(copy) } else { copy() };
         if !whole {
             return Err(refuse(py, ErrorKind::Interrupted, "packing an array was interrupted"));
         }
         let (start, writable) = (out.as_mut_ptr(), false);
         Ok(Bytes { start, len, writable, _keep: Keep::Packed(out) })
     }
-}
-
-/// Appends an array with gaps in C order. False when a signal's handler ended it.
-fn pack(
-    start: *const u8,
-    shape: &[usize],
-    strides: &[isize],
-    item: usize,
-    out: &mut Vec<u8>,
-) -> bool {
-    let (Some((extent, shape)), Some((stride, strides))) =
-        (shape.split_first(), strides.split_first())
-    else {
-        // SAFETY: whoever describes the array vouches for each element of its shape; `start` is one of them.
-        out.extend_from_slice(unsafe { std::slice::from_raw_parts(start, item) });
-        return out.len() % ASK_EVERY >= item || !interrupted();
-    };
-    let mut at = start;
-    for _ in 0..*extent {
-        if !pack(at, shape, strides, item, out) {
-            return false;
-        }
-        at = at.wrapping_offset(*stride);
-    }
-    true
 }
 
 /// Whether elements of a format of `struct` (PEP 3118) are or hold references to Python objects. Names of fields stand between

@@ -213,7 +213,7 @@ fn array_of(py: Python<'_>, raw: &Raw, writable: bool, tensor: Tensor) -> PyResu
             return Vec::new();
         }
         // SAFETY: dlpack.h: `shape` and, unless null, `strides` have `ndim` numbers.
-        unsafe { std::slice::from_raw_parts(p, ndim) }.to_vec()
+        (0..ndim).map(|i| unsafe { p.wrapping_add(i).read() }).collect()
     };
     let shape: Result<Vec<usize>, _> = read(raw.shape).into_iter().map(usize::try_from).collect();
     let shape = shape.map_err(|_| odd("a negative extent"))?;

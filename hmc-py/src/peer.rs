@@ -357,9 +357,7 @@ impl Peer {
     ) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::source(message)?;
-        // SAFETY: callers leave their arguments alone until the call returns.
-        let out = unsafe { bytes.as_slice(bytes.len()) };
-        py.detach(|| self.inner.send_struct_within(out, timeout)).or_raise(py)
+        py.detach(|| self.inner.send_struct_view(bytes.view(), timeout)).or_raise(py)
     }
 
     /// Receives the oldest small message.

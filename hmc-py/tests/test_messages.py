@@ -65,6 +65,13 @@ def test_bytes_that_another_thread_writes_meanwhile(pair):
             sent = pool.submit(peer.send_data, src)
             assert back.recv_data(dst) == src.nbytes
             assert sent.result() == src.nbytes
+        for _ in range(5):
+            # A copy without gaps.
+            sent = pool.submit(peer.send_data, src[::2])
+            assert back.recv_data(dst) == src[::2].nbytes == sent.result()
+            # Small enough not to wait for the receiver.
+            peer.send(src[: 1 << 16])
+            assert set(back.recv()) <= {1, 2}
     assert set(np.unique(dst)) <= {1, 2}
 
 

@@ -277,6 +277,7 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Peer::send_int": forked(peer.send_int(1));
                 "Peer::send_struct": forked(peer.send_struct(&[1]));
                 "Peer::send_struct_within": forked(peer.send_struct_within(&[1], secs));
+                "Peer::send_struct_view": forked(peer.send_struct_view(SharedBytes::of(&[1]), secs));
                 "Peer::recv": forked(peer.recv(Want::Any, secs));
                 "Peer::recv_tag": forked(peer.recv_tag());
                 "Peer::recv_int": forked(peer.recv_int());

@@ -5,8 +5,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link, Watch};
 use crate::node::inbox::{Message, Want};
 use hmc_core::kinds::ConnType;
-use hmc_core::span::Side;
+use hmc_core::limits::MAX_FRAME_BYTES;
+use hmc_core::span::{Extent, Side};
 use hmc_core::wire::message::Message as Wire;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
 use std::time::Duration;
 
 impl Peer {
@@ -49,10 +52,23 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_struct`].
     pub fn send_struct_within(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
-        let limit = u64::from(hmc_core::limits::MAX_FRAME_BYTES);
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        hmc_core::span::Extent::new(limit).span(Side::Local, 0, len)?;
+        Extent::new(u64::from(MAX_FRAME_BYTES)).span(Side::Local, 0, len)?;
         self.send(&Wire::Struct(bytes), timeout)
+    }
+
+    /// As [`Peer::send_struct_within`], for bytes that others may write meanwhile: a copy of them is sent.
+    ///
+    /// # Errors
+    /// As [`Peer::send_struct`].
+    #[doc(hidden)]
+    pub fn send_struct_view(&self, bytes: SharedBytes<'_>, timeout: Duration) -> Result<()> {
+        let all = bytes.extent().whole();
+        // Before as much memory is taken.
+        Extent::new(u64::from(MAX_FRAME_BYTES)).span(Side::Local, 0, all.len())?;
+        let mut copy = vec![0; usize::try_from(all.len()).unwrap_or(0)];
+        bytes.read_at(all, &mut copy).map_err(MemError::from)?;
+        self.send_struct_within(&copy, timeout)
     }
 
     /// Sends a message, waiting for room when the peer does not read as fast as we send.

@@ -4,6 +4,7 @@
 //! Formatting and lints are rustfmt's and clippy's business, not this command's.
 
 mod arrows;
+mod borrows;
 mod documents;
 mod length;
 mod offsets;
@@ -43,7 +44,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 10] = [
+const RULES: [(&str, Rule); 11] = [
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -53,6 +54,7 @@ const RULES: [(&str, Rule); 10] = [
     ("words", words::check),
     ("process-wide state", state::check),
     ("who adds offsets", offsets::check),
+    ("who borrows bytes of Python", borrows::check),
     ("requirements and their tests", trace::check),
 ];
 
