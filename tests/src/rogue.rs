@@ -5,10 +5,17 @@ use std::io::{ErrorKind, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hmc_core::kinds::Rank;
-use hmc_core::region::RemoteRegion;
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP};
+use hmc_core::kinds::{Access, MemoryKind, Rank};
+use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::span::Extent;
+use hmc_core::wire::advert::{
+    Backing, ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, EndpointBlob, RegionAdvert, Role,
+};
+use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::wire::message::Message;
+use hmc_hw::ucx::bare::Bare;
+use hmc_hw::ucx::library::Library;
+use hmc_hw::ucx::settings::Settings;
 use hmc_std::Address;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -24,6 +31,41 @@ pub struct Rogue {
     pub data: File,
     /// The window that rank 0 told it.
     pub window: RemoteRegion,
+    /// How rank 0's worker of UCX is reached; empty over other transports.
+    pub card: Vec<u8>,
+    /// Its workers, once it has gone there.
+    pub soft: Option<Soft>,
+}
+
+/// A peer's end of UCX that sends messages, and reads nothing: what it is answered goes to another worker, which makes no
+/// progress once both ends know each other.
+#[derive(Debug)]
+pub struct Soft {
+    from: Bare,
+    deaf: Bare,
+    door: u64,
+}
+
+/// The number of a greeting at its sender: the answer to it says that the way is open (`GREETING` in
+/// `hmc-hw/src/ucx/transport/trips.rs`).
+const GREETING: u32 = u32::MAX;
+
+impl Soft {
+    /// Sends a data frame with what follows it. `None`: it cannot.
+    #[must_use]
+    pub fn say(&mut self, frame: &[u8], data: &[u8]) -> Option<()> {
+        let header = [&self.door.to_le_bytes()[..], frame].concat();
+        self.from.calls().ok()?.message(&header, data).ok()
+    }
+
+    /// Both workers take a step.
+    ///
+    /// # Panics
+    /// When they are not connected.
+    pub fn turn(&mut self) {
+        self.from.calls().expect("connected").progress();
+        self.deaf.calls().expect("connected").progress();
+    }
 }
 
 /// A connection to a listener: of rank 0, in a folder.
@@ -56,6 +98,15 @@ impl Rogue {
     #[must_use]
     pub fn join(rank: u32, control: &Address, data: &Address) -> Self {
         let channel = if matches!(data, Address::Tcp(_)) { ENDPOINT_TCP } else { ENDPOINT_SHM };
+        Self::join_as(rank, control, data, channel)
+    }
+
+    /// The same for a transport of that number.
+    ///
+    /// # Panics
+    /// When it is not let in.
+    #[must_use]
+    pub fn join_as(rank: u32, control: &Address, data: &Address, channel: u8) -> Self {
         let (mut control, mut data) = (connect(control), connect(data));
         control.write_all(&hello(rank, 0, 0)).expect("room");
         let (header, payload) = read_frame(&mut control).expect("an answer");
@@ -67,13 +118,60 @@ impl Rogue {
         let (header, payload) = read_frame(&mut data).expect("an answer");
         let attached = Message::parse(header, &payload);
         assert!(matches!(attached, Ok(Message::AttachAck)), "{attached:?}");
+        let mut card = Vec::new();
         let window = loop {
             let (header, payload) = read_frame(&mut control).expect("its window");
-            if let Ok(Message::Advert(advert)) = Message::parse(header, &payload) {
-                break advert.region;
+            match Message::parse(header, &payload) {
+                Ok(Message::Advert(advert)) => break advert.region,
+                Ok(Message::Endpoint(blob)) if blob.kind == ENDPOINT_UCX => {
+                    card = blob.bytes.to_vec();
+                }
+                _ => {}
             }
         };
-        Self { control, data, window }
+        // Its own: without it the link does not open, and ends in 5 s.
+        let region = RemoteRegion {
+            window: WindowId::new(0, 0x5EED << 16),
+            epoch: Epoch(1),
+            extent: Extent::new(4096),
+            access: Access::all(),
+            kind: MemoryKind::Cpu,
+        };
+        let advert = RegionAdvert { region, backing: Backing::Process, role: Role::Default };
+        control.write_all(&frame(&Message::Advert(advert))).expect("room");
+        Self { control, data, window, card, soft: None }
+    }
+
+    /// Goes to rank 0's worker by messages over TCP lanes of UCX.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn meet(&mut self, library: &'static Library) {
+        let keys = vec![("TLS".to_owned(), "tcp".to_owned())];
+        let settings = Settings { keys, ..Settings::default() };
+        let bare = || {
+            let mut bare = Bare::new(library, &settings, 4096).expect("a worker");
+            bare.connect(&self.card).expect("a card");
+            bare
+        };
+        let (from, deaf) = (bare(), bare());
+        let card = deaf.card().expect("a card");
+        let blob = EndpointBlob { kind: ENDPOINT_UCX, bytes: &card };
+        self.control.write_all(&frame(&Message::Endpoint(blob))).expect("room");
+        // Two lengths, then the number (`Worker::card`).
+        let door = u64::from_le_bytes(self.card[4..12].try_into().expect("8 bytes"));
+        let mut soft = Soft { from, deaf, door };
+        soft.say(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
+        soft.say(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
+        self.soft = Some(soft);
+    }
+
+    /// Whether the other end has hung up.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.control, PollFlags::RDHUP)];
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
     }
 }
 

@@ -18,20 +18,23 @@ use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::relay::{Note, RelayId};
 use hmc_core::span::Extent;
-use hmc_core::wire::advert::{Backing, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, Role};
-use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+use hmc_core::wire::advert::{
+    Backing, ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, Role,
+};
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::held::{Held, of_data, of_message};
 use hmc_core::wire::hello::LinkToken;
 use hmc_core::wire::message::{Message, MessageKind};
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
+use hmc_hw::ucx::library::{Library, Search};
 use hmc_mem::os::io::Moved;
 use hmc_mem::os::pass::send_fd;
 use hmc_std::Address;
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{frame, hello};
-use hmc_tests::rogue::{Rogue, pour};
-use hmc_tests::scene::{TempDir, count_of, until};
+use hmc_tests::rogue::{Rogue, Soft, pour};
+use hmc_tests::scene::{TempDir, count_of, skipped, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -145,11 +148,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(via: Via) -> Self {
         let dir = TempDir::new();
         let settings = format!(
-            "rank=0 tcp=127.0.0.1:0 insecure_loopback=1 uds={} buffer=65536",
-            dir.path().display()
+            "rank=0 tcp=127.0.0.1:0 insecure_loopback=1 uds={} buffer=65536 {}",
+            dir.path().display(),
+            if via == Via::Ucx { "ucx tls=tcp" } else { "" }
         );
         Self { actor: Actor::session(ACTOR, &settings), dir, rank: 0 }
     }
@@ -161,8 +165,18 @@ impl Scene {
             Via::Tcp => (&tcp, &tcp),
             Via::Uds => (&uds, &tcp),
             Via::Shm => (&uds, &uds),
+            Via::Ucx => (&tcp, &tcp),
         };
-        Rogue::join(self.rank, control, data)
+        if via != Via::Ucx {
+            return Rogue::join(self.rank, control, data);
+        }
+        let mut rogue = Rogue::join_as(self.rank, control, data, ENDPOINT_UCX);
+        rogue.meet(library().expect("looked for before"));
+        until("its link is open", LONG, || {
+            rogue.soft.iter_mut().for_each(Soft::turn);
+            (self.actor.ask("peers") != "0").then_some(())
+        });
+        rogue
     }
 
     fn live(&mut self) -> usize {
@@ -223,10 +237,18 @@ enum Via {
     Tcp,
     Uds,
     Shm,
+    /// By messages over TCP lanes.
+    Ucx,
+}
+
+/// The UCX of this machine, as hmc-std finds it.
+fn library() -> Option<&'static Library> {
+    let named = std::env::var_os("HMC_UCX_LIB").filter(|name| !name.is_empty()).map(Into::into);
+    Library::load(&Search { named, ..Search::default() }).ok()
 }
 
 fn control_floods(via: Via) {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(via);
     for kind in MessageKind::ALL {
         let limit = of_message(kind).bytes(INBOX);
         let (mut bytes, mut at) = (Vec::new(), 0);
@@ -272,7 +294,7 @@ const DATA: [DataKind; 8] = [
 ];
 
 fn data_floods(via: Via) {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(via);
     let memory = vec![3u8; 4096];
     let address = u64::try_from(memory.as_ptr().expose_provenance()).unwrap();
     let null = File::open("/dev/null").unwrap();
@@ -289,6 +311,14 @@ fn data_floods(via: Via) {
                         _ => None,
                     }
                 });
+            }
+            if let Some(soft) = &mut rogue.soft {
+                for n in n..n + BATCH {
+                    let bytes = data_frame(kind, n, &rogue.window, address);
+                    let (frame, data) = bytes.split_at(DATA_FRAME_BYTES);
+                    soft.say(frame, data)?;
+                }
+                return (!rogue.is_over()).then_some(());
             }
             if at == bytes.len() {
                 let one = |n| data_frame(kind, n, &rogue.window, address);
@@ -311,6 +341,17 @@ fn data_frames_over_tcp() {
 #[test]
 fn data_frames_beside_shared_memory() {
     data_floods(Via::Shm);
+}
+
+/// Beside UCX, by messages: what a peer sends there, and on the control connection of such a link. What UCX keeps for
+/// itself is not counted.
+#[test]
+fn frames_beside_ucx() {
+    if library().is_none() {
+        return skipped("floods over UCX: there is none here");
+    }
+    data_floods(Via::Ucx);
+    control_floods(Via::Ucx);
 }
 
 /// Rows are small: no peer costs more than its inbox and two megabytes of names.
