@@ -12,6 +12,7 @@ pub(crate) fn call() {
         Ok(span) => done(span),
         Err(e) => {
             show::<RangeError>(&e);
+            done(RangeError::end(&e));
             done(e);
         }
     }
@@ -21,6 +22,8 @@ pub(crate) fn call() {
     done(Span::len(span()));
     done(Span::is_empty(span()));
     done(Span::end(span()));
+    done(Span::address(span(), number()));
+    done(Span::pointer(span(), core::ptr::without_provenance_mut(1)));
     done(Span::sub(span(), side(), number(), number()));
     done(Span::split_at(span(), number()));
     done(Span::take(span(), number()));
