@@ -128,7 +128,8 @@ fn no_late_byte(via: Via, adopted: bool) {
     println!("revoke_slowest_{via:?}_adopted_{adopted} {} us", slowest.as_micros());
     println!("revoke_in_the_middle_{via:?}_adopted_{adopted} {cut} of {ROUNDS}");
     assert!(cut > 0 || adopted, "no revocation ever met a transfer half-way");
-    assert!(slowest < bound(Duration::from_millis(500)), "a revocation took {slowest:?}");
+    // Pieces of a copy wait for a processor where others have it; a peer that does not get out takes ten times as long.
+    assert!(slowest < bound(Duration::from_secs(2)), "a revocation took {slowest:?}");
 }
 
 #[test]
