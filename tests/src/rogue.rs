@@ -13,6 +13,7 @@ use hmc_core::wire::advert::{
 };
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::wire::message::Message;
+use hmc_core::wire::upstream::hello_v1;
 use hmc_hw::ucx::bare::Bare;
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::settings::Settings;
@@ -90,6 +91,16 @@ pub fn connect(to: &Address) -> File {
     fd.into()
 }
 
+const fn own_window() -> RemoteRegion {
+    RemoteRegion {
+        window: WindowId::new(0, 0x5EED << 16),
+        epoch: Epoch(1),
+        extent: Extent::new(4096),
+        access: Access::all(),
+        kind: MemoryKind::Cpu,
+    }
+}
+
 impl Rogue {
     /// Joins rank 0 as `rank`: its control connection there, its data stream over the same kind of socket.
     ///
@@ -130,16 +141,22 @@ impl Rogue {
             }
         };
         // Its own: without it the link does not open, and ends in 5 s.
-        let region = RemoteRegion {
-            window: WindowId::new(0, 0x5EED << 16),
-            epoch: Epoch(1),
-            extent: Extent::new(4096),
-            access: Access::all(),
-            kind: MemoryKind::Cpu,
-        };
-        let advert = RegionAdvert { region, backing: Backing::Process, role: Role::Default };
+        let advert =
+            RegionAdvert { region: own_window(), backing: Backing::Process, role: Role::Default };
         control.write_all(&frame(&Message::Advert(advert))).expect("room");
         Self { control, data, window, card, soft: None }
+    }
+
+    /// Joins rank 0 as `rank` in the dialect of the C++ HMC, which has no data stream and no windows.
+    ///
+    /// # Panics
+    /// When it cannot.
+    #[must_use]
+    pub fn join_upstream(rank: u32, control: &Address) -> Self {
+        let mut control = connect(control);
+        control.write_all(&hello_v1(Rank(rank))).expect("room");
+        let data = control.try_clone().expect("a descriptor");
+        Self { control, data, window: own_window(), card: Vec::new(), soft: None }
     }
 
     /// Goes to rank 0's worker by messages over TCP lanes of UCX.

@@ -12,6 +12,7 @@
 )]
 
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use hmc_core::kinds::{Access, MemoryKind, Rank};
@@ -153,7 +154,11 @@ impl Scene {
         let settings = format!(
             "rank=0 tcp=127.0.0.1:0 insecure_loopback=1 uds={} buffer=65536 {}",
             dir.path().display(),
-            if via == Via::Ucx { "ucx tls=tcp" } else { "" }
+            match via {
+                Via::Ucx => "ucx tls=tcp",
+                Via::Upstream => "upstream",
+                Via::Tcp | Via::Uds | Via::Shm => "",
+            }
         );
         Self { actor: Actor::session(ACTOR, &settings), dir, rank: 0 }
     }
@@ -166,6 +171,7 @@ impl Scene {
             Via::Uds => (&uds, &tcp),
             Via::Shm => (&uds, &uds),
             Via::Ucx => (&tcp, &tcp),
+            Via::Upstream => return Rogue::join_upstream(self.rank, &tcp),
         };
         if via != Via::Ucx {
             return Rogue::join(self.rank, control, data);
@@ -208,10 +214,16 @@ impl Scene {
             most = most.max(self.live());
         }
         let grown = most.saturating_sub(before);
-        self.wait_for_end();
-        for rank in self.rank - links..=self.rank {
-            self.actor.ask(&format!("drain {rank}"));
+        let ranks = self.rank - links..=self.rank;
+        if via == Via::Upstream {
+            // Nothing but its control connection tells of its end, which is read when there is room.
+            until("its messages are received", LONG, || {
+                self.drain(ranks.clone());
+                (self.actor.ask("peers") == "0").then_some(())
+            });
         }
+        self.wait_for_end();
+        self.drain(ranks);
         let mut left = 0;
         until("what it held is given back", LONG, || {
             left = self.live().saturating_sub(before);
@@ -224,6 +236,12 @@ impl Scene {
             grown <= limit + BESIDE,
             "{via:?} {what}: grew by {grown} bytes, the limit is {limit} and {BESIDE}"
         );
+    }
+
+    fn drain(&mut self, ranks: RangeInclusive<u32>) {
+        for rank in ranks {
+            self.actor.ask(&format!("drain {rank}"));
+        }
     }
 
     fn wait_for_end(&mut self) {
@@ -239,6 +257,8 @@ enum Via {
     Shm,
     /// By messages over TCP lanes.
     Ucx,
+    /// The dialect of the C++ HMC over TCP: a control connection alone.
+    Upstream,
 }
 
 /// The UCX of this machine, as hmc-std finds it.
@@ -280,6 +300,11 @@ fn control_frames_over_a_local_socket() {
 #[test]
 fn control_frames_beside_shared_memory() {
     control_floods(Via::Shm);
+}
+
+#[test]
+fn frames_in_the_dialect_of_the_cxx_hmc() {
+    control_floods(Via::Upstream);
 }
 
 const DATA: [DataKind; 8] = [
