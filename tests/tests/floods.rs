@@ -214,6 +214,9 @@ impl Scene {
             most = most.max(self.live());
         }
         let grown = most.saturating_sub(before);
+        // Over shm the rogue shows no page of words, so that its link ends after 5 s; the inbox of each is kept.
+        let kept = if via == Via::Shm && limit == INBOX { links } else { 1 };
+        let limit = limit * usize::try_from(kept).unwrap();
         let ranks = self.rank - links..=self.rank;
         if via == Via::Upstream {
             // Nothing but its control connection tells of its end, which is read when there is room.
