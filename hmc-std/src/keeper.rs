@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "the process that ends, of the test below"]
+    #[ignore = "ends: `nothing_is_looked_at_once_the_process_ends` runs it as a process"]
     fn a_process_that_ends() {
         // Registered before the keeper's, it runs after it.
         assert!(at_exit(look_for_a_while));
