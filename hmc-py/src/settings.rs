@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
 /// The number of a job that is named by a number or a text.
 pub(crate) fn job_of(job: &Bound<'_, PyAny>) -> PyResult<u64> {
     match job.cast::<PyString>() {
-        Ok(text) => Ok(hmc_std::config::job_of(text.extract()?)),
+        Ok(text) => Ok(hmc_std::config::job_of(text.extract::<&str>()?)),
         Err(_) => job.extract(),
     }
 }

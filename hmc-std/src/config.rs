@@ -1,7 +1,8 @@
 //! What a session is told at its start. Environment variables are read here and nowhere else.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub struct Config {
     pub(crate) max_quarantine: u64,
     pub(crate) cma: bool,
     pub(crate) ucx: Ucx,
+    /// What [`Environment::refused`] says: with any of it no session starts.
+    pub(crate) refused: Vec<String>,
 }
 
 /// UCX workers of one session, at the most.
@@ -84,9 +87,12 @@ pub(crate) struct Ucx {
     pub(crate) log: bool,
 }
 
-/// Settings that the environment gives. All are optional; builders override them.
+/// Settings that the environment gives. All are optional; builders override them. docs/ENVIRONMENT.md has their values.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
+    /// A sentence for each variable whose value it cannot have, with the value and those that it can: no session starts then,
+    /// whatever its builder overrides.
+    pub refused: Vec<String>,
     /// `HMC_UDS_DIR`: folder of control sockets.
     pub uds_dir: Option<PathBuf>,
     /// `HMC_SECRET_FILE`: the file that proves the same user on loopback connections; a file in the default folder of control
@@ -98,11 +104,11 @@ pub struct Environment {
     pub spin: Option<Duration>,
     /// `HMC_TIMEOUT`: seconds, the deadline of calls and operations; `inf` for none.
     pub timeout: Option<Duration>,
-    /// `HMC_NO_CMA=1`: never use process_vm_readv(2).
+    /// `HMC_NO_CMA=1`: never use process_vm_readv(2). `0`: as if it were not set.
     pub no_cma: bool,
     /// `XDG_RUNTIME_DIR`, the parent of the default folder of control sockets.
     pub runtime_dir: Option<PathBuf>,
-    /// `HMC_UCX=1`: sessions take part in UCX from their start.
+    /// `HMC_UCX=1`: sessions take part in UCX from their start. `0`: as if it were not set.
     pub ucx: bool,
     /// `HMC_UCX_LIB`: libucp, or the folder that holds it.
     pub ucx_lib: Option<PathBuf>,
@@ -123,26 +129,39 @@ impl Environment {
         Self::of(|name| std::env::var_os(name))
     }
 
-    /// The settings of an environment that is not the process's own. Values that make no sense are
-    /// passed over.
+    /// The settings of an environment that is not the process's own. Values that make no sense are in
+    /// [`Environment::refused`] and set nothing.
     #[must_use]
     pub fn of(get: impl Fn(&str) -> Option<OsString>) -> Self {
         let path = |name| get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let mut refused = Vec::new();
+        let mut switch = |name| {
+            let is_on = |v: &str| matches!(v, "" | "0" | "1").then_some(v == "1");
+            value(name, get(name), "1 (yes) or 0 (no)", is_on, &mut refused) == Some(true)
+        };
+        let (no_cma, ucx) = (switch("HMC_NO_CMA"), switch("HMC_UCX"));
+        let spin = get("HMC_SPIN_US");
+        let micros = |v: &str| v.parse().ok().map(Duration::from_micros);
+        let spin =
+            value("HMC_SPIN_US", spin, "whole microseconds (0 or more)", micros, &mut refused);
+        let timeout = get("HMC_TIMEOUT");
+        let time = |v: &str| seconds(v.parse().ok()?);
+        let form = "seconds (0 or more; inf: no limit)";
+        let timeout = value("HMC_TIMEOUT", timeout, form, time, &mut refused);
         Self {
+            refused,
             uds_dir: path("HMC_UDS_DIR"),
             secret_file: path("HMC_SECRET_FILE"),
             job: ["HMC_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"].into_iter().find_map(|name| {
-                let text = get(name)?.into_string().ok()?;
+                let text = get(name)?;
                 // `none` is what torchrun says when nobody chose a name.
                 (!text.is_empty() && text != "none").then(|| (job_of(&text), name))
             }),
-            spin: get("HMC_SPIN_US")
-                .and_then(|v| v.to_str()?.parse().ok())
-                .map(Duration::from_micros),
-            timeout: get("HMC_TIMEOUT").and_then(|v| seconds(v.to_str()?.parse().ok()?)),
-            no_cma: get("HMC_NO_CMA").is_some_and(|v| v == "1"),
+            spin,
+            timeout,
+            no_cma,
             runtime_dir: path("XDG_RUNTIME_DIR"),
-            ucx: get("HMC_UCX").is_some_and(|v| v == "1"),
+            ucx,
             ucx_lib: path("HMC_UCX_LIB"),
             ucx_tls: get("UCX_TLS").and_then(|v| v.into_string().ok()),
             ucx_devices: get("UCX_NET_DEVICES").and_then(|v| v.into_string().ok()),
@@ -176,10 +195,29 @@ impl Environment {
     }
 }
 
-/// A time in seconds: 0 or more, and infinity for [`Duration::MAX`], which never comes. `None` for what is none.
+/// What a variable that is set says, as `parse` takes it. One that says nothing is noted in `refused`, with the values that
+/// it can have.
+fn value<T>(
+    name: &str,
+    given: Option<OsString>,
+    form: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+    refused: &mut Vec<String>,
+) -> Option<T> {
+    let given = given?;
+    let parsed = given.to_str().and_then(parse);
+    if parsed.is_none() {
+        refused.push(format!("{name}={given:?}: give {form}, or unset it"));
+    }
+    parsed
+}
+
+/// A time in seconds: 0 or more, and infinity for [`Duration::MAX`], which never comes; so is what is longer than that. `None`
+/// for what is none.
 #[must_use]
 pub fn seconds(value: f64) -> Option<Duration> {
-    if value == f64::INFINITY {
+    // 2^64 seconds and more.
+    if value >= 18_446_744_073_709_551_616.0 {
         return Some(Duration::MAX);
     }
     Duration::try_from_secs_f64(value).ok()
@@ -188,10 +226,11 @@ pub fn seconds(value: f64) -> Option<Duration> {
 /// The name of the secret's file in a folder of control sockets.
 const SECRET_NAME: &str = "secret";
 
-/// The job that a text names: its number, or one that stands for it.
+/// The job that a text names: its number, or one that stands for it. Any bytes are a text here.
 #[must_use]
-pub fn job_of(text: &str) -> u64 {
-    text.parse().unwrap_or_else(|_| {
+pub fn job_of(text: impl AsRef<OsStr>) -> u64 {
+    let text = text.as_ref();
+    text.to_str().and_then(|t| t.parse().ok()).unwrap_or_else(|| {
         let hash = blake3::hash(text.as_bytes());
         hash.as_bytes().first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
     })
@@ -246,10 +285,15 @@ impl Config {
                 user_keys: env.ucx_keys.clone(),
                 ..Ucx::default()
             },
+            refused: env.refused.clone(),
         }
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        if !self.refused.is_empty() {
+            let all = self.refused.join("; ");
+            return Err(Error::config(format!("the environment makes no sense: {all}")));
+        }
         check_rank(self.rank.0)?;
         if self.slots == 0 || self.slots > limits::MAX_SLOTS {
             return Err(Error::config(format!(
@@ -353,9 +397,43 @@ mod tests {
             Environment::of(|name| (name == "HMC_TIMEOUT").then(|| text.into())).timeout
         };
         assert_eq!(with("2.5"), Some(Duration::from_millis(2500)));
-        assert_eq!(with("inf"), Some(Duration::MAX));
-        for nonsense in ["", "-1", "nan", "soon"] {
-            assert_eq!(with(nonsense), None, "{nonsense}");
+        for endless in ["inf", "Infinity", "1e300", "18446744073709551616"] {
+            assert_eq!(with(endless), Some(Duration::MAX), "{endless}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_refused_by_name() {
+        let cases: [(&str, &str, &[&str]); 4] = [
+            ("HMC_TIMEOUT", "seconds", &["", "-1", "-inf", "nan", "soon", "2s", " 2", "1_000"]),
+            ("HMC_SPIN_US", "microseconds", &["", "-1", "1.5", "inf", "18446744073709551616"]),
+            ("HMC_NO_CMA", "1 (yes) or 0 (no)", &["yes", "true", "2", " 1", "01"]),
+            ("HMC_UCX", "1 (yes) or 0 (no)", &["yes", "on", "ucx"]),
+        ];
+        for (name, form, wrong) in cases {
+            for given in wrong {
+                let env = Environment::of(|n| (n == name).then(|| (*given).into()));
+                let builder = || crate::session::SessionBuilder::of(3, env.clone());
+                let told = [
+                    builder().check().expect_err(given),
+                    builder().deadline(std::time::Duration::from_secs(1)).start().expect_err(given),
+                ];
+                for e in told {
+                    assert_eq!(e.kind(), ErrorKind::InvalidConfig);
+                    let (text, variable) = (e.to_string(), format!("{name}={given:?}"));
+                    assert!(text.contains(&variable) && text.contains(form), "{text}");
+                }
+                assert_eq!(
+                    (env.timeout, env.spin, env.no_cma, env.ucx),
+                    (None, None, false, false)
+                );
+            }
+        }
+        let all = Environment::of(|n| n.starts_with("HMC_").then(|| "?".into()));
+        assert_eq!(all.refused.len(), 4, "{:?}", all.refused);
+        for (name, right) in [("HMC_NO_CMA", "0"), ("HMC_UCX", ""), ("HMC_UDS_DIR", "")] {
+            let env = Environment::of(|n| (n == name).then(|| right.into()));
+            assert_eq!(env.refused, [""; 0], "{name}={right}");
         }
     }
 
@@ -373,6 +451,14 @@ mod tests {
         assert_eq!(of(&[torch]), Some((job_of("train-3"), "TORCHELASTIC_RUN_ID")));
         assert_ne!(job_of("train-3"), job_of("train-4"));
         assert_eq!(of(&[("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", "")]), None);
+        // What is no Unicode names a job as well.
+        let odd = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xFF7");
+        let get = |name: &str| match name {
+            "HMC_JOB" => Some(odd.to_owned()),
+            "SLURM_JOB_ID" => Some("5".into()),
+            _ => None,
+        };
+        assert_eq!(Environment::of(get).job, Some((job_of(odd), "HMC_JOB")));
     }
 
     #[test]

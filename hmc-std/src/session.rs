@@ -52,8 +52,7 @@ impl Session {
     /// A session of that rank. Reads the environment (`HMC_UDS_DIR`, `HMC_SECRET_FILE`, `HMC_JOB`, ...)
     /// for defaults.
     pub fn builder(rank: u32) -> SessionBuilder {
-        let environment = Environment::read();
-        SessionBuilder { config: Config::new(Rank(rank), &environment), environment, tcp: None }
+        SessionBuilder::of(rank, Environment::read())
     }
 
     pub(crate) fn of(communicator: Communicator) -> Self {
@@ -106,6 +105,11 @@ impl Session {
 }
 
 impl SessionBuilder {
+    /// As [`Session::builder`], in that environment.
+    pub(crate) fn of(rank: u32, environment: Environment) -> Self {
+        Self { config: Config::new(Rank(rank), &environment), environment, tcp: None }
+    }
+
     /// Listens on a TCP address (`"127.0.0.1:0"`: any free port). Other than loopback addresses
     /// need [`SessionBuilder::insecure`].
     pub fn tcp(mut self, addr: &str) -> Self {
@@ -323,7 +327,7 @@ impl SessionBuilder {
     /// Starts the session. Its listeners are up and its buffer is there when this returns.
     ///
     /// # Errors
-    /// `InvalidConfig` names the setting; `NoCredentials` for an address beyond loopback;
+    /// `InvalidConfig` names the setting, or the variable of the environment; `NoCredentials` for an address beyond loopback;
     /// `DuplicateRank` when a live process has the rank; `NoSpace` for the buffer; `SystemLimit`.
     pub fn start(self) -> Result<Session> {
         self.prepare()?.start()

@@ -134,13 +134,22 @@ fn environment(text: &[u8]) -> String {
     });
     let micros = micros.filter(|_| !digits.is_empty());
     assert_eq!(env.spin, micros.map(Duration::from_micros));
+    // Nothing that is set is passed over without a word; a switch may be empty.
+    let wrong = [
+        (names[1], value(names[1]).is_some() && micros.is_none()),
+        (names[2], value(names[2]).is_some_and(|v| !matches!(v, b"" | b"0" | b"1"))),
+    ];
+    for (name, is_wrong) in wrong {
+        let told = env.refused.iter().filter(|r| r.starts_with(&format!("{name}="))).count();
+        assert_eq!(told, usize::from(is_wrong), "{name}: {:?}", env.refused);
+    }
     let folder = env.default_uds_dir();
     match (path(names[0]), path(names[3])) {
         (Some(dir), _) => assert_eq!(folder, dir),
         (None, Some(run)) => assert_eq!(folder, run.join("hmc")),
         (None, None) => assert!(folder.starts_with("/tmp")),
     }
-    format!("good spin {:?} no_cma {}", env.spin, env.no_cma)
+    format!("good spin {:?} no_cma {} refused {}", env.spin, env.no_cma, env.refused.len())
 }
 
 fn run(bytes: &[u8], subject: Subject) -> String {
