@@ -11,7 +11,7 @@ mod common;
 
 use std::ffi::OsStr;
 
-use common::{Scratch, names, run};
+use common::{Process, Scratch, hmc, names, run};
 
 #[test]
 fn the_doctor_finds_the_transports_working() {
@@ -21,7 +21,7 @@ fn the_doctor_finds_the_transports_working() {
     let report = run(args).well().json();
     assert_eq!(report["healthy"], true);
     let findings = report["findings"].as_array().unwrap();
-    for name in ["loopback", "shm", "tcp", "memfd", "uds"] {
+    for name in ["environment", "loopback", "shm", "tcp", "memfd", "uds"] {
         let finding = findings.iter().find(|f| f["name"] == name).unwrap();
         assert_eq!(finding["state"], "works", "{finding}");
     }
@@ -51,12 +51,31 @@ fn the_doctor_names_the_secret_that_cannot_be_had() {
     let secret = s.path("secret");
     std::fs::write(&secret, [1; 32]).unwrap();
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let mut command = common::hmc();
+    let mut command = hmc();
     let out = command.arg("doctor").env("HMC_SECRET_FILE", &secret).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     let text = String::from_utf8(out.stdout).unwrap();
     for said in ["chmod 600", secret.to_str().unwrap(), "see secret below", "HMC_SECRET_FILE"] {
         assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+/// A variable of the environment that makes no sense is not passed over: no command runs, and the doctor says why.
+#[test]
+fn a_variable_that_makes_no_sense_is_named() {
+    let s = Scratch::new();
+    for (name, given, form) in [
+        ("HMC_TIMEOUT", "soon", "seconds"),
+        ("HMC_TIMEOUT", "", "seconds"),
+        ("HMC_SPIN_US", "-1", "whole microseconds"),
+        ("HMC_NO_CMA", "yes", "1 (yes) or 0 (no)"),
+    ] {
+        let said = format!("{name}={given:?}: give {form}");
+        let doctor = Process::start(hmc().arg("doctor").env(name, given)).ran();
+        assert!(doctor.badly(&["environment"]).stdout.contains(&said), "{said}");
+        let mut serve = hmc();
+        serve.args(["serve", "--once", "--into"]).arg(s.path("")).arg("--uds").arg(s.path("u"));
+        Process::start(serve.env(name, given)).ran().badly(&[&said]);
     }
 }
 

@@ -77,8 +77,10 @@ fn fails(name: &'static str, what: impl Into<String>, remedy: &str) -> Finding {
 
 /// Examines the machine. Fails when something that transfers need does not work.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let dir = options.uds.clone().unwrap_or_else(|| Environment::read().default_uds_dir());
+    let environment = Environment::read();
+    let dir = options.uds.clone().unwrap_or_else(|| environment.default_uds_dir());
     let mut findings = vec![
+        variables(&environment),
         trial("loopback", "a session's transfers within itself", ConnType::Loopback),
         trial("shm", "transfers between processes of this host by shared memory", ConnType::Shm),
         trial("tcp", "transfers over TCP", ConnType::Tcp),
@@ -124,6 +126,21 @@ fn table(report: &Report) -> String {
         "Something that transfers need does not work."
     });
     out
+}
+
+/// With a variable that makes no sense no session starts, and all trials below fail.
+fn variables(environment: &Environment) -> Finding {
+    if environment.refused.is_empty() {
+        return works(
+            "environment",
+            "every HMC_ variable that is set has a value that it can have",
+        );
+    }
+    fails(
+        "environment",
+        environment.refused.join("; "),
+        "correct or unset it; docs/ENVIRONMENT.md has the values",
+    )
 }
 
 /// Really moves bytes over a transport, between two sessions of this process.
