@@ -14,7 +14,8 @@ pub fn drive(body: Body, bytes: &[u8]) {
     static SUBJECT: OnceLock<Subject> = OnceLock::new();
     let subject = SUBJECT.get_or_init(|| match std::env::var("HMC_FUZZ_PLANTED").as_deref() {
         Ok("1") => Subject::Broken,
-        _ => Subject::Real,
+        Ok("0") | Err(std::env::VarError::NotPresent) => Subject::Real,
+        other => panic!("HMC_FUZZ_PLANTED={other:?}: give 1 or 0, or unset it"),
     });
     body(bytes, *subject);
 }

@@ -298,9 +298,10 @@ fn run(seed: u64, faults: Faults, lawful: bool) -> End {
 
 /// The seeds to run: all of them, or the one that is asked for.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    match std::env::var("HMC_TEST_SEED").ok().and_then(|s| s.parse::<u64>().ok()) {
+    let Some(given) = std::env::var_os("HMC_TEST_SEED") else { return 0..count };
+    match given.to_str().and_then(|s| s.parse::<u64>().ok()) {
         Some(seed) => seed..seed + 1,
-        None => 0..count,
+        None => panic!("HMC_TEST_SEED={given:?}: give a whole number, or unset it"),
     }
 }
 

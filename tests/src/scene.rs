@@ -25,9 +25,9 @@ impl Via {
     #[must_use]
     pub fn all() -> Vec<Self> {
         match std::env::var("HMC_TEST_VIA").as_deref() {
-            Err(_) => vec![Self::Shm, Self::Tcp],
+            Err(std::env::VarError::NotPresent) => vec![Self::Shm, Self::Tcp],
             Ok("ucx") => vec![Self::Ucx],
-            Ok(other) => panic!("HMC_TEST_VIA={other}: ucx is what it may be"),
+            other => panic!("HMC_TEST_VIA={other:?}: give ucx, or unset it"),
         }
     }
 
@@ -205,7 +205,28 @@ pub fn files() -> usize {
 /// played again.
 #[must_use]
 pub fn seed(default: u64) -> u64 {
-    let seed = std::env::var("HMC_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
+    let seed = number("HMC_TEST_SEED", default);
     println!("HMC_TEST_SEED={seed}");
     seed
+}
+
+/// The number that a variable of the environment says, or `default`.
+///
+/// # Panics
+/// When it says something else: a run that was asked for and is another one would pass for it.
+#[must_use]
+pub fn number<N: std::str::FromStr>(name: &str, default: N) -> N {
+    said(name).unwrap_or(default)
+}
+
+/// The number that a variable of the environment says, if it is set.
+///
+/// # Panics
+/// When it says something else.
+#[must_use]
+pub fn said<N: std::str::FromStr>(name: &str) -> Option<N> {
+    let given = std::env::var_os(name)?;
+    let number = given.to_str().and_then(|n| n.parse().ok());
+    assert!(number.is_some(), "{name}={given:?}: give a whole number, 0 or more, or unset it");
+    number
 }

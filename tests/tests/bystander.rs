@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, skipped, until};
+use hmc_tests::scene::{TempDir, number, skipped, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const MIB: usize = 1 << 20;
@@ -112,7 +112,7 @@ fn a_process_with_the_number_of_the_initiator_is_not_written() {
 /// While the copy runs, as often as `HMC_TEST_ROUNDS` says: at most the piece that was begun goes astray.
 #[test]
 fn under_a_running_copy_at_most_one_piece_goes_astray() {
-    let rounds = std::env::var("HMC_TEST_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let rounds = number("HMC_TEST_ROUNDS", 2);
     let (mut programs, mut processes, mut reused) = (Vec::new(), Vec::new(), 0u32);
     for _ in 0..rounds {
         programs.push(Scene::new(128 * MIB).replace_program(false));

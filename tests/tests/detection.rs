@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ErrorKind, Peer, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, bound};
+use hmc_tests::scene::{TempDir, Via, bound, number};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
@@ -26,10 +26,6 @@ const KILLED_BY: Duration = Duration::from_secs(1);
 const KILLED_MOSTLY_BY: Duration = Duration::from_millis(100);
 /// Peers at a time.
 const PEERS: u32 = 10;
-
-fn count(name: &str, few: usize) -> usize {
-    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(few)
-}
 
 /// Where control connections go.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +133,7 @@ fn scenes() -> Vec<Scene> {
 #[test]
 fn a_stopped_peer_is_dead_within_three_seconds() {
     for s in scenes() {
-        let times = s.times(count("HMC_TEST_STOPS", 10), Actor::stop);
+        let times = s.times(number("HMC_TEST_STOPS", 10), Actor::stop);
         let last = *times.last().unwrap();
         assert!(last <= bound(SILENT_BY), "{:?} over {:?}: {last:?}", s.via, s.control);
         assert!(times[0] >= SILENT_AFTER, "{:?}: {:?}", s.via, times[0]);
@@ -147,7 +143,7 @@ fn a_stopped_peer_is_dead_within_three_seconds() {
 #[test]
 fn a_killed_peer_is_dead_within_a_tenth_of_a_second() {
     for s in scenes() {
-        let times = s.times(count("HMC_TEST_KILLS", 20), |a| {
+        let times = s.times(number("HMC_TEST_KILLS", 20), |a| {
             let _ = a.kill();
         });
         let (mostly, last) = (times[(times.len() * 99).div_ceil(100) - 1], times[times.len() - 1]);

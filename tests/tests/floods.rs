@@ -35,7 +35,7 @@ use hmc_std::Address;
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{frame, hello};
 use hmc_tests::rogue::{Rogue, Soft, pour};
-use hmc_tests::scene::{TempDir, count_of, skipped, until};
+use hmc_tests::scene::{TempDir, count_of, number, skipped, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -47,8 +47,7 @@ const INBOX: usize = 4096 * 64 + (4 << 20) + (2 << 20);
 const BATCH: u32 = 512;
 
 fn time() -> Duration {
-    let ms = std::env::var("HMC_TEST_FLOOD_MS").map_or(100, |n| n.parse().expect("a number"));
-    Duration::from_millis(ms)
+    Duration::from_millis(number("HMC_TEST_FLOOD_MS", 100))
 }
 
 /// The `n`th frame of a kind.

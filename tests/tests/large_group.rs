@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, count_of, cpu_of, status_of};
+use hmc_tests::scene::{TempDir, Via, count_of, cpu_of, number, status_of};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 /// How long each step may take.
@@ -24,7 +24,7 @@ const IDLE_MS: u32 = 4000;
 
 /// How many members meet: `HMC_TEST_MEMBERS`, or 200. A member is a process.
 fn members() -> usize {
-    std::env::var("HMC_TEST_MEMBERS").map_or(200, |n| n.parse().expect("a number"))
+    number("HMC_TEST_MEMBERS", 200)
 }
 
 /// All of them do something at once, and succeed. Says how long it took.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hmc_std::{ConnType, ErrorKind, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -16,7 +16,7 @@ const THREADS: usize = 4;
 
 /// How many peers are killed: `HMC_TEST_KILLS`, or a few.
 fn kills() -> u32 {
-    std::env::var("HMC_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+    number("HMC_TEST_KILLS", 12)
 }
 
 /// What the threads of one kill counted.

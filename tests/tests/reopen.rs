@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{Access, ConnType, Route, Window};
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::bound;
+use hmc_tests::scene::{bound, number};
 
 const LONG: Duration = Duration::from_secs(20);
 
 /// How often the place is used again. Where counts were set instead of kept, 600 to 800 lost one; the model
 /// `window_place_is_used_again_under_one_that_retries` needs no luck.
 fn rounds() -> u64 {
-    std::env::var("HMC_TEST_REOPEN").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
+    number("HMC_TEST_REOPEN", 400)
 }
 
 /// Puts through the newest window until that is gone, and then goes on for a while: its refusals and the owner's next

@@ -2,22 +2,18 @@
 
 use std::process::Command;
 
-use hmc_tests::scene::seed;
+use hmc_tests::scene::{number, seed};
 
 /// A short one, for every run of the tests.
 const SHORT_SECS: u64 = 4;
 /// One over UCX's lanes, unless `HMC_SOAK_SECS` says otherwise.
 const SECS: u64 = 20;
 
-fn kills() -> Option<std::ffi::OsString> {
-    std::env::var_os("HMC_SOAK_KILLS")
-}
-
 fn soak(arguments: &[&str], seconds: u64) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_soak"));
     command.args(arguments).args(["--seconds", &seconds.to_string()]);
     command.args(["--seed", &seed(1).to_string()]);
-    if kills().is_some_and(|k| k == "0") {
+    if number("HMC_SOAK_KILLS", 1u8) == 0 {
         command.arg("--no-kills");
     }
     let status = command.status().expect("the soak was built");
@@ -35,8 +31,7 @@ fn over_tcp() {
 }
 
 fn over_ucx(lanes: &str) {
-    let asked = std::env::var("HMC_SOAK_SECS").ok().and_then(|s| s.parse().ok());
-    soak(&["--via", "ucx", "--lanes", lanes], asked.unwrap_or(SECS));
+    soak(&["--via", "ucx", "--lanes", lanes], number("HMC_SOAK_SECS", SECS));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -54,7 +54,7 @@ impl Path {
 
 /// How many batches of each kind: `HMC_TEST_BATCHES`, or `default`.
 fn batches(default: u32) -> u32 {
-    std::env::var("HMC_TEST_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+    number("HMC_TEST_BATCHES", default)
 }
 
 /// A session to receive with.

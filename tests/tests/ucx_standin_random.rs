@@ -234,7 +234,7 @@ impl<'a> Run<'a> {
 #[test]
 fn random_scripts_end_every_operation_once_and_touch_nothing_else() {
     let stand_in = StandIn::take();
-    let seeds = match std::env::var("HMC_TEST_SEED").ok().and_then(|s| s.parse::<u64>().ok()) {
+    let seeds = match hmc_tests::scene::said("HMC_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..SEEDS,
     };

@@ -12,8 +12,12 @@ impl Rng {
 
     /// The seed of this run: `HMC_TEST_SEED`, else the given one. Printed, so that a failure replays.
     pub fn announced(default: u64) -> Self {
-        let seed = std::env::var("HMC_TEST_SEED").ok().and_then(|s| s.parse().ok());
-        let seed = seed.unwrap_or(default);
+        let seed = std::env::var_os("HMC_TEST_SEED").map_or(default, |given| {
+            let number = given.to_str().and_then(|s| s.parse().ok());
+            number.unwrap_or_else(|| {
+                panic!("HMC_TEST_SEED={given:?}: give a whole number, or unset it")
+            })
+        });
         println!("seed = {seed}");
         Self::new(seed)
     }
