@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// Folders that hold nothing of ours.
 const FOREIGN: [&str; 4] = ["target", ".git", "corpus", "artifacts"];
 
-/// Where the tests of the Python package are.
-const PYTHON_TESTS: &str = "hmc-py/tests/";
+/// Where the Python package and its tests are.
+const PYTHON: &str = "hmc-py/";
 
 /// One file.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// All files that checks read: Rust, manifests, Markdown, the tests of the Python package; of the others only the paths.
+/// All files that checks read: Rust, manifests, Markdown, the Python package and its tests; of the others only the paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
@@ -72,7 +72,7 @@ impl Tree {
                     .to_string_lossy()
                     .replace('\\', "/");
                 let read = [".rs", ".toml", ".md"].iter().any(|end| short.ends_with(end));
-                if read || short.starts_with(PYTHON_TESTS) && short.ends_with(".py") {
+                if read || short.starts_with(PYTHON) && short.ends_with(".py") {
                     let text =
                         std::fs::read_to_string(&path).map_err(|e| format!("{short}: {e}"))?;
                     tree.files.push(File { path: short, text });

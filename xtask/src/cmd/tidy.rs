@@ -14,6 +14,7 @@ mod roots;
 mod state;
 pub(crate) mod trace;
 mod unsafety;
+mod variables;
 mod words;
 
 use crate::tree::{self, Tree};
@@ -44,7 +45,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 12] = [
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -56,6 +57,7 @@ const RULES: [(&str, Rule); 11] = [
     ("who adds offsets", offsets::check),
     ("who borrows bytes of Python", borrows::check),
     ("requirements and their tests", trace::check),
+    ("variables of the environment", variables::check),
 ];
 
 /// Runs all rules over the project and prints what they found.
