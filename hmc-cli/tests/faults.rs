@@ -13,7 +13,10 @@ use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{PATIENCE, Process, Scratch, Server, hmc, names, noise, run, until_under_way};
+use common::{
+    PATIENCE, Process, Scratch, Server, hmc, hmc_of_a_user, names, noise, run, skipped,
+    until_under_way,
+};
 use hmc_std::{Address, Message, Session, Want};
 use rustix::process::Signal;
 
@@ -84,13 +87,17 @@ fn what_is_no_readable_file_is_refused_before_anything_is_sent() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     put(pipe.as_os_str()).badly(&["pipe", "not a regular file"]);
-    if rustix::process::geteuid().is_root() {
-        println!("skipped: root may read every file");
-        return;
-    }
+}
+
+#[test]
+fn a_file_that_this_user_may_not_read_is_refused() {
+    let Some(mut hmc) = hmc_of_a_user() else {
+        return skipped("root may read every file, and there is no setpriv(1) to give that up");
+    };
+    let s = Scratch::new();
     let closed = s.file("closed", 1);
     std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
-    put(closed.as_os_str()).badly(&["closed", "ermission"]);
+    Process::start(hmc.arg("put").arg(&closed)).ran().badly(&["closed", "ermission"]);
 }
 
 #[test]
@@ -236,8 +243,7 @@ impl Drop for Mounted {
 fn a_full_disk_is_said_at_both_ends() {
     let s = Scratch::new();
     let Some(disk) = Mounted::small(s.dir("disk")) else {
-        println!("skipped: no file system can be mounted here (needs root)");
-        return;
+        return skipped("no file system can be mounted here (needs root)");
     };
     let file = s.file("big", 9 << 20);
     let server = Server::start(&s, ["--into".as_ref(), disk.0.as_os_str()]);

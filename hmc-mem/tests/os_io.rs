@@ -12,7 +12,7 @@ mod common;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
-use common::{RW, forked, read, span, wait};
+use common::{RW, forked, read, skipped, span, wait};
 use hmc_mem::os::cma::{self, CmaError};
 use hmc_mem::os::io::{self, IoError, Moved, Part, Place};
 use hmc_mem::os::memfd::Mapping;
@@ -24,8 +24,7 @@ use rustix::process::Pid;
 fn cma_copies_between_processes() {
     let status = cma::probe();
     if !status.works {
-        println!("skipped: {}", status.verdict());
-        return;
+        return skipped(status.verdict());
     }
     let len = 2 * cma::PIECE + 4097;
     let theirs = vec![7u8; len.try_into().unwrap()];

@@ -166,6 +166,32 @@ pub(crate) fn hmc() -> Command {
     command
 }
 
+/// `hmc` as a user whom the permissions of files bind; root without the rights that let it pass them by, if that can be had.
+pub(crate) fn hmc_of_a_user() -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        return Some(hmc());
+    }
+    let without = |program: &OsStr| {
+        let mut command = Command::new("setpriv");
+        command.arg("--bounding-set=-dac_override,-dac_read_search").arg(program);
+        command
+    };
+    if !without("true".as_ref()).output().is_ok_and(|out| out.status.success()) {
+        return None;
+    }
+    let mut command = without(env!("CARGO_BIN_EXE_hmc").as_ref());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_remove("HMC_UDS_DIR");
+    Some(command)
+}
+
+/// Says, where `cargo xtask` counts it, that a test was not run and why. Not by `println!`, which the harness keeps to itself.
+pub(crate) fn skipped(why: &str) {
+    use std::io::Write as _;
+    // In one piece: other tests print too.
+    std::io::stdout().write_all(format!("\nSKIPPED: {why}\n").as_bytes()).unwrap();
+}
+
 /// Runs `hmc` to its end.
 #[track_caller]
 pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
