@@ -17,7 +17,8 @@ import pytest
 
 import hmc
 
-#: Seconds in which a process of a test has to end.
+#: Seconds in which a process of a test has to end, or to say its next line. Those in which it could run and had no processor
+#: do not count: importing torch takes 5 s of one, and beside ten busy processes more than a minute.
 LIMIT = 60
 
 
@@ -42,8 +43,7 @@ def ports():
 
 def has_ucx():
     """Whether libucp can be loaded, asked in another process: it stays loaded."""
-    code = "import hmc; hmc.Session(rank=0, buffer_size=0, ucx=True).close()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    done = ran("-c", "import hmc; hmc.Session(rank=0, buffer_size=0, ucx=True).close()")
     return done.returncode == 0, done.stderr.strip().splitlines()[-1:] or [""]
 
 
@@ -69,24 +69,64 @@ def sockets_of_its_own(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("HMC_UDS_DIR", str(folder))
 
 
+def unscheduled(pid, tid=None):
+    """Seconds in which a thread, or the main thread, of a process was ready to run and had no processor, so far; 0 where the
+    kernel does not count them."""
+    try:
+        with open(f"/proc/{pid}/task/{tid or pid}/schedstat") as f:
+            return int(f.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 class Process:
     """A Python process that runs a script; it is ended with the test."""
 
     def __init__(self, script, *args, env=None):
-        whole = {**os.environ, **(env or {}), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-c", textwrap.dedent(script), *map(str, args)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, env=whole)
+        self.start(["-c", textwrap.dedent(script), *map(str, args)], env)
+
+    def start(self, args, env=None, cwd=None, limit=LIMIT):
+        whole = {**os.environ, **(env or {}), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        self.limit = limit
+        self.process = subprocess.Popen([sys.executable, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, env=whole, cwd=cwd)
 
     @property
     def pid(self):
         return self.process.pid
 
+    def in_time(self, what, call):
+        """What ``call`` gives, which waits for the process. One that hangs is ended, and says where each of its threads was."""
+        done, hung = threading.Event(), threading.Event()
+
+        def watch():
+            begun, waited = time.monotonic(), unscheduled(self.pid)
+            while time.monotonic() < begun + self.limit + max(unscheduled(self.pid) - waited, 0):
+                if done.wait(0.2):
+                    return
+            hung.set()
+            for number in (signal.SIGCONT, signal.SIGABRT):
+                self.process.send_signal(number)
+            if not done.wait(10):
+                self.process.kill()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            got = call()
+        finally:
+            done.set()
+            watcher.join()
+        if hung.is_set():
+            out, err = got if isinstance(got, tuple) else self.process.communicate()
+            raise AssertionError(f"{what}: not within {self.limit} s of {self.process.args}\n{out}\n{err}")
+        return got
+
     def line(self):
         """The next line that it prints."""
-        line = self.process.stdout.readline()
+        line = self.in_time("a line", self.process.stdout.readline)
         if not line:
-            _, err = self.process.communicate(timeout=LIMIT)
+            _, err = self.in_time("its end", self.process.communicate)
             raise AssertionError(f"the process ended ({self.process.returncode}):\n{err}")
         return line.strip()
 
@@ -118,13 +158,24 @@ class Process:
 
     def end(self):
         """Waits for its end; what it printed. It must succeed."""
-        out, err = self.process.communicate(timeout=LIMIT)
+        out, err = self.in_time("its end", self.process.communicate)
         assert self.process.returncode == 0, f"rc {self.process.returncode}\n{out}\n{err}"
         return out
 
     def kill(self):
         self.process.kill()
         self.process.communicate(timeout=LIMIT)
+
+
+def ran(*args, env=None, cwd=None, limit=LIMIT):
+    """What became of a Python with these arguments, as ``subprocess.run`` has it; one that hangs is ended."""
+    process = Process.__new__(Process)
+    process.start([*map(str, args)], env, cwd, limit)
+    try:
+        out, err = process.in_time("its end", process.process.communicate)
+    finally:
+        process.process.kill()
+    return subprocess.CompletedProcess(process.process.args, process.process.returncode, out, err)
 
 
 @pytest.fixture

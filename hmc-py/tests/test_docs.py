@@ -2,12 +2,10 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
-from conftest import LIMIT, free_port
+from conftest import free_port, ran
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -28,7 +26,7 @@ def test_the_quick_start_runs(run):
     told = there = None
     for _ in range(100):
         there = run(second)
-        if there.process.wait(LIMIT) == 0:
+        if there.in_time("its end", there.process.wait) == 0:
             told = there.end()
             break
         assert "is the peer listening there?" in there.process.stderr.read()
@@ -51,5 +49,5 @@ def test_examples_run(name):
     if name == "torch_tensors":
         pytest.importorskip("torch", reason="no torch: pip install torch")
     program = ROOT / "examples/python" / f"{name}.py"
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=LIMIT)
+    done = ran(program)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr

@@ -4,14 +4,10 @@ Calls and arguments are the guides'; what comes before and after says what the g
 there, and what it then has.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 import hmc
-from conftest import LIMIT, free_port
+from conftest import free_port, ran
 
 #: Without UCX the programs run as they are: the environment names another transport.
 CONNS = ["ucx", "fallback"]
@@ -386,8 +382,7 @@ try:
 except hmc.HMCError:
     pass
 """)
-    done = subprocess.run([sys.executable, "-W", "always::RuntimeWarning", program], capture_output=True, text=True, timeout=LIMIT,
-                          env={**os.environ, "HMC_UCX_LIB": "/nowhere"})
+    done = ran("-W", "always::RuntimeWarning", program, env={"HMC_UCX_LIB": "/nowhere"})
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "can be reached" in line]
     assert len(lines) == 1 and lines[0].startswith(f"{program}:5: RuntimeWarning"), done.stderr

@@ -1,7 +1,5 @@
 """The types: what checkers and editors are told is what is there."""
 
-import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 
 import hmc
 import hmc.typing
-from conftest import LIMIT
+from conftest import LIMIT, ran
 from hmc import _hmc
 
 CONFIG = Path(__file__).parents[1] / "pyproject.toml"
@@ -28,9 +26,7 @@ def mypy(tmp_path):
     pytest.importorskip("mypy", reason="no mypy: pip install './hmc-py[test]'")
 
     def check(tool, *args):
-        whole = {**os.environ, "MYPY_CACHE_DIR": str(tmp_path / "cache")}
-        done = subprocess.run([sys.executable, "-m", tool, *map(str, args)], capture_output=True, text=True, cwd=tmp_path,
-                              env=whole, timeout=LIMIT * 4)
+        done = ran("-m", tool, *args, cwd=tmp_path, env={"MYPY_CACHE_DIR": str(tmp_path / "cache")}, limit=LIMIT * 4)
         return done.returncode, done.stdout + done.stderr
 
     return check
@@ -170,7 +166,7 @@ def test_settings_are_those_of_the_native_half():
 
 def test_types_cost_an_importer_nothing():
     code = "import sys; before = set(sys.modules); import hmc; print(*set(sys.modules) - before)"
-    new = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT).stdout.split()
+    new = ran("-c", code).stdout.split()
     assert "hmc.session" in new
     assert not {"typing", "hmc.typing", "numpy", "torch", "asyncio"} & set(new)
 
