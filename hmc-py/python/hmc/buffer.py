@@ -7,11 +7,10 @@ memory, that of a session to be: ``Session(buf)`` makes it reachable. Offsets ar
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from dataclasses import dataclass
 
-from . import _hmc
+from . import _hmc, environment
 from .args import MISSING, address, either, integer, memory_type
 from .enums import MemoryType, status_t
 from .errors import InvalidArgument, InvalidNumber, Unavailable
@@ -44,7 +43,7 @@ def host_only(mem_type: MemoryType) -> MemoryType:
 
 def surroundings() -> dict[str, object]:
     """What a session is told of the interpreter and the environment."""
-    return {"prefix": sys.prefix, "fallback": bool(os.environ.get("HMC_CONN_FALLBACK"))}
+    return {"prefix": sys.prefix, "fallback": environment.fallback() is not None}
 
 
 def _offset(offset: int, bias: int | None) -> int:

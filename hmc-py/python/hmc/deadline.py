@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from .errors import invalid
 
-__all__ = ["DEFAULT", "end_of", "left"]
-
-def _default() -> float:
-    """What ``HMC_TIMEOUT`` says, if that is a time."""
-    try:
-        seconds = float(os.environ.get("HMC_TIMEOUT", ""))
-    except ValueError:
-        return 30.0
-    return seconds if seconds >= 0 else 30.0
+__all__ = ["end_of", "left"]
 
 
-#: Seconds that a blocking call takes at most when it is given none, and its session has no deadline of its own.
-DEFAULT = _default()
-
-
-def end_of(timeout: float | None, default: float = DEFAULT) -> float:
+def end_of(timeout: float | None, default: float) -> float:
     """When ``timeout`` seconds from now are over; ``default`` if None. Raises ``InvalidArgument`` for what is no time."""
     if timeout is None:
         timeout = default

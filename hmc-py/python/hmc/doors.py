@@ -11,7 +11,7 @@ import threading
 import warnings
 import weakref
 
-from . import _hmc
+from . import _hmc, environment
 from .enums import ConnType
 from .errors import HMCStatusError, Unavailable, invalid
 
@@ -177,7 +177,7 @@ def start(core: _hmc.Core, rank: int, *, tcp: str | None, uds: str | None, insec
         except Unavailable as e:
             if not ucx:
                 raise
-            if required and not os.environ.get("HMC_CONN_FALLBACK"):
+            if required and environment.fallback() is None:
                 raise with_remedy(e, ConnType.UCX) from None
             log.warning("no UCX plane: %s", e.msg)
             ucx = False

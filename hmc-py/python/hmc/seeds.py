@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 
-from . import _hmc, doors
+from . import _hmc, doors, environment
 from .args import MISSING, address, conn_type, either, integer
 from .args import port as _port
 from .buffer import host_only
@@ -88,7 +88,7 @@ class SeedsGuide(OlderGuide):
 
     @staticmethod
     def _may_fall_back(address: str) -> bool:
-        return "#" in address and os.environ.get("CTRL_TRANSPORT", "").strip().lower() != "uds"
+        return "#" in address and environment.control_transport() != "uds"
 
     def _take_job(self, job: int | str | None) -> None:
         """The job of this session, before it starts."""
@@ -104,7 +104,7 @@ class SeedsGuide(OlderGuide):
         self._known[ip, port, int(conn)] = peer.rank
 
     def _control_address(self, peer_ip: str, port: Any, uds_dir: StrPath | None) -> str:
-        forced = os.environ.get("CTRL_TRANSPORT", "").strip().lower()
+        forced = environment.control_transport()
         same = peer_ip == self._local_ip and peer_ip not in ("", "0.0.0.0")
         if forced == "uds" or (not forced and same):
             folder = doors.private(self.ctrl_uds_dir if uds_dir is None else uds_dir)
@@ -123,16 +123,11 @@ class SeedsGuide(OlderGuide):
         try:
             return dial(conn)
         except Unavailable as e:
-            other = os.environ.get("HMC_CONN_FALLBACK")
-            replaceable = bool(other) and conn in (ConnType.RDMA, ConnType.UCX)
-            if not doors.lacks_transport(e) and not (replaceable and doors.is_taken(e)):
+            instead = environment.fallback() if conn in (ConnType.RDMA, ConnType.UCX) else None
+            if not doors.lacks_transport(e) and not (instead is not None and doors.is_taken(e)):
                 raise
-            if not other or not replaceable:
+            if instead is None:
                 raise doors.with_remedy(e, conn) from None
-            try:
-                instead = ConnType[other.upper()]
-            except KeyError:
-                raise _invalid(f"HMC_CONN_FALLBACK={other!r}: name a ConnType: tcp, shm, ucx, auto") from None
             log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, e.msg, instead.name)
             return dial(instead)
 

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 
-from . import _hmc, doors, tensors
+from . import _hmc, doors, environment, tensors
 from .args import integer
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, surroundings
 from .deadline import end_of, left
@@ -83,7 +83,7 @@ class Session(SeedsGuide):
                  ctrl_uds_dir: StrPath = "/tmp", rank: int | None = None, listen: StrPath | Iterable[StrPath] | None = None,
                  buffer_size: int = DEFAULT_BUFFER_SIZE, insecure: bool = False, ucx: bool = False,
                  **settings: Unpack[Settings]) -> None:
-        upstream = bool(settings.pop("accept_upstream", os.environ.get("HMC_ACCEPT_UPSTREAM") == "1"))
+        upstream = bool(settings.pop("accept_upstream", environment.accepts_upstream()))
         job, secret_file = settings.pop("job", None), settings.pop("secret_file", None)
         self._who = {} if job is None else {"job": _hmc.job_of(job)}
         if secret_file is not None:

@@ -160,7 +160,7 @@ class TensorOp(Generic[A]):
         seconds (default: the session's deadline; it can be waited for again), ``InvalidArgument`` when what came is of another dtype, shape or
         tag than the tensor, else why it failed."""
         # Each operation has its session's own.
-        end = None if timeout is None else end_of(timeout)
+        end = None if timeout is None else end_of(timeout, timeout)
         for op in self._ops:
             try:
                 op.wait(None if end is None else left(end))
