@@ -90,7 +90,8 @@ def test_loops_that_end_before_their_operations_are_let_go(pair):
     _, _, _, back = pair
     loops, ops = [], []
 
-    async def one(op):
+    async def one(op, begun):
+        begun.set_result(None)
         await op
 
     def bells():
@@ -102,12 +103,15 @@ def test_loops_that_end_before_their_operations_are_let_go(pair):
     for _ in range(5):
         loop = asyncio.new_event_loop()
         ops.append(back.irecv_data(bytearray(1)))
-        task = loop.create_task(one(ops[-1]))
+        begun = loop.create_future()
+        task = loop.create_task(one(ops[-1], begun))
         task._log_destroy_pending = False
-        loop.run_until_complete(asyncio.sleep(0.01))
+        # The loop hears of it after the task's step, which ends where it awaits the operation.
+        loop.run_until_complete(begun)
+        assert task.get_stack()[-1].f_code is one.__code__ and bells() > before
         loop.close()
         loops.append(weakref.ref(loop))
-        del loop, task
+        del loop, task, begun
     for op in ops:
         op.cancel()
     del op, ops
@@ -210,13 +214,7 @@ def test_an_array_is_held_while_it_is_used(pair):
     del op, kept
     gc.collect()
     # What another thread let go of goes with the next call.
-    for _ in range(200):
-        if gone() is None:
-            break
-        a.stats()
-        gc.collect()
-        time.sleep(0.01)
-    assert gone() is None
+    until("it is let go", lambda: (a.stats(), gc.collect(), gone())[2] is None)
 
 
 def test_a_bytearray_in_use_cannot_be_resized(pair):
