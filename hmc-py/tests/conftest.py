@@ -197,6 +197,11 @@ def run():
             process.process.communicate()
 
 
+@pytest.fixture
+def buf():
+    return hmc.IOBuffer.create(buffer_size=1 << 16)
+
+
 @pytest.fixture(params=["shm", "tcp"])
 def pair(request):
     """Two sessions of this process, connected; rank 0's peer and rank 1's."""

@@ -506,13 +506,6 @@ def test_a_rank_that_somebody_has_is_drawn_anew(monkeypatch):
         s.close()
 
 
-def test_settings_belong_to_who_makes_the_buffer():
-    buf = hmc.IOBuffer.create(buffer_size=64)
-    for settings in ({"deadline": 1.0}, {"ucx": True}):
-        with pytest.raises(hmc.InvalidArgument, match="settings"):
-            hmc.Session(buf, **settings)
-
-
 @pytest.mark.parametrize("fallback", ["", "shm"])
 @pytest.mark.parametrize("conn", ["ucx", "rdma"])
 def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch, fallback, conn):

@@ -8,11 +8,6 @@ from hmc import tensors
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
-@pytest.fixture
-def buf():
-    return hmc.IOBuffer.create(buffer_size=1 << 16)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "uint8", "bool", "complex64"])
 def test_tensors_go_in_and_come_out(buf, dtype):
     t = torch.arange(12).reshape(3, 4).to(getattr(torch, dtype))
