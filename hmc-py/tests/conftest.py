@@ -61,6 +61,18 @@ def ucx():
         pytest.skip(f"no UCX: {why[0]}")
 
 
+#: Without UCX the programs run as they are: the environment names another transport.
+CONNS = ["ucx", "fallback"]
+
+
+@pytest.fixture(params=CONNS)
+def env(request):
+    if request.param == "ucx":
+        request.getfixturevalue("ucx")
+        return {}
+    return {"HMC_UCX_LIB": "/nowhere", "HMC_CONN_FALLBACK": "auto"}
+
+
 @pytest.fixture(autouse=True)
 def sockets_of_its_own(tmp_path_factory, monkeypatch):
     """Each test has a folder of control sockets of its own."""

@@ -243,43 +243,6 @@ def test_masked_arrays_are_refused(buf):
     assert buf.put(masked.filled(9)) == 6 and buf.put(masked.data) == 6 and buf.put(masked.mask) == 3
 
 
-def test_memory_and_buffers_of_the_binding():
-    m = hmc.Memory(0, hmc.MemoryType.CPU)
-    (_, a), (_, b) = m.allocateBuffer(16), m.allocatePeerableBuffer(16)
-    assert m.copyHostToDevice(a, b"0123456789abcdef", 16) == hmc.status_t.SUCCESS
-    assert m.copyDeviceToDevice(b, a, 8) == hmc.status_t.SUCCESS
-    out = bytearray(16)
-    m.copyDeviceToHost(out, b, 16)
-    assert bytes(out) == b"01234567" + bytes(8)
-    m.copyDeviceToHost(out, a.ptr, 16)
-    assert bytes(out) == b"0123456789abcdef"
-    with pytest.raises(hmc.InvalidArgument):
-        m.copyHostToDevice(a, b"short", 16)
-    m.copyDeviceToHost(np.zeros((4, 2), "M8[s]"), a, 16)
-    m.copyHostToDevice(a, np.arange(16, dtype=np.uint8).reshape(4, 4).T, 16)
-    assert list(a) == [i // 4 + 4 * (i % 4) for i in range(16)] and repr(a) == "<hmc.Buffer: 16 bytes>"
-    assert m.copyHostToDevice(a, np.zeros((0, 3)), 0) == hmc.status_t.SUCCESS
-    held = memoryview(a)
-    with pytest.raises(hmc.Busy):
-        m.freeBuffer(a)
-    m.copyDeviceToHost(out, a.ptr, 16)
-    held.release()
-    m.freeBuffer(a)
-    with pytest.raises(hmc.InvalidArgument, match="0 bytes"):
-        m.copyHostToDevice(a, bytes(16), 16)
-    with pytest.raises(hmc.InvalidArgument, match="freed"):
-        m.freeBuffer(a)
-    buf = hmc.ConnBuffer(0, 4096, hmc.MemoryType.DEFAULT)
-    assert buf.writeFromCpu(b"abcd", 4, 8) == 0
-    assert buf.copyWithin(0, 8, 4) == 0
-    for broken in (lambda: buf.writeFromCpu(b.ptr), lambda: buf.readToCpu(b.ptr)):
-        with pytest.raises(hmc.InvalidArgument, match="nbytes"):
-            broken()
-    buf.readToCpu(out, 4, 0)
-    assert bytes(out[:4]) == b"abcd"
-    assert (buf.buffer_size, buf.device_id, buf.mem_type) == (4096, 0, hmc.MemoryType.DEFAULT)
-
-
 class Made:
     """A tensor of int16 of version ``major`` of DLPack, whose first byte is ``byte_offset`` behind its address."""
 
