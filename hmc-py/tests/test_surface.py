@@ -215,6 +215,44 @@ def test_what_calls_give(tmp_path, monkeypatch):
         s.close()
 
 
+@pytest.mark.parametrize("name", TABLE["alone"])
+def test_what_calls_answer_while_there_is_nobody(name):
+    """Before anything was connected, and again; nothing waits."""
+    row, session = TABLE["alone"][name], hmc.create_session(buffer_size=64)
+    call = getattr(session if name.startswith("Session.") else session.comm, name.partition(".")[2])
+    for _ in range(2):
+        try:
+            answer = call(*row["args"])
+        except hmc.HMCStatusError as e:
+            answer = f"{type(e).__name__} {e.status}"
+        pair = answer if isinstance(answer, tuple) else (answer,)
+        shown = ", ".join(one.name if isinstance(one, hmc.status_t) else str(one) for one in pair)
+        assert shown == row["answer"]
+    session.close()
+
+
+@pytest.mark.parametrize("name", TABLE["values"])
+def test_what_can_be_given(name):
+    row, (owner, _, what) = TABLE["values"][name], name.partition(".")
+    link = hmc.CtrlLink()
+    with hmc.create_session(buffer_size=64) as session:
+        group = hmc.init_group(session=session, rank=0, world_size=1)
+
+        def give(value):
+            if owner == "CtrlLink":
+                setattr(link, what, value)
+                hmc.CtrlLink(**{what: value})
+                return getattr(link, what)
+            hmc.alltoall(group, b"abcd", bytearray(4), **{what: value})
+            return value
+
+        for value in row["takes"]:
+            assert give(value) == value
+        for value in row["refuses"]:
+            with pytest.raises(TypeError):
+                give(value)
+
+
 def attributes(*objects):
     for thing in objects:
         for name, kind in TABLE["attributes"][type(thing).__name__].items():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .enums import ConnType, MemoryType, status_t
+from .enums import ConnType, CtrlTransport, MemoryType, status_t
 from .errors import InvalidNumber, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["MISSING", "address", "conn_type", "either", "integer", "memory_type", "port"]
+__all__ = ["MISSING", "address", "conn_type", "control_transport", "either", "integer", "memory_type", "port", "text"]
 
 
 class _Missing:
@@ -72,6 +72,19 @@ def memory_type(value: object) -> MemoryType:
 def conn_type(value: object) -> ConnType:
     """A transport, of an enumeration or a number."""
     return value if type(value) is ConnType else _enum(ConnType, value)
+
+
+def control_transport(value: object) -> CtrlTransport:
+    """What carries control messages, of an enumeration or a number."""
+    return value if type(value) is CtrlTransport else _enum(CtrlTransport, value)
+
+
+def text(name: str, value: object) -> str:
+    """A text, also that of a path. Raises ``TypeError``."""
+    given = value.__fspath__() if hasattr(value, "__fspath__") else value
+    if not isinstance(given, str):
+        raise TypeError(f"{name} must be a text, got {value!r}")
+    return given
 
 
 def address(value: object) -> object:

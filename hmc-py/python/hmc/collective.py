@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from . import doors
-from .args import integer
+from .args import conn_type, integer
 from .args import port as _port
 from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
@@ -239,7 +239,10 @@ def alltoall(group: Group, send: ArrayLike, recv: A, *, algo: Exchange = "auto",
              conn: ConnType | str = "auto", send_bias: int = 0, recv_bias: int | None = None, chunk_bytes: int = 4 << 20,
              do_self_copy: bool = True, timeout: float | None = None) -> A:
     """The C++ HMC's call; see :meth:`Group.alltoall`. Arrays are used where they lie: ``send_bias``, ``recv_bias`` and
-    ``chunk_bytes`` name places of its staging buffer and change nothing; ``conn`` was chosen when the group was made."""
+    ``chunk_bytes`` name places of its staging buffer and change nothing; ``conn`` was chosen when the group was made (what is
+    none is a ``TypeError``)."""
+    if not (isinstance(conn, str) and conn.strip().lower() == "auto"):
+        conn_type(conn)
     if do_self_copy:
         return group.alltoall(send, recv, algo=algo, timeout=timeout)
     view = flat(recv, writable=True, what="recv")

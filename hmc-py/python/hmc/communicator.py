@@ -10,10 +10,10 @@ import logging
 import os
 
 from . import doors
-from .args import MISSING, conn_type, either, integer, port
+from .args import MISSING, conn_type, control_transport, either, integer, port, text
 from .buffer import ConnBuffer, IOBuffer
 from .enums import ConnType, CtrlTransport, MemoryType, status_t
-from .errors import HMCStatusError, NotFound, OutOfRange, PeerDead
+from .errors import Closed, HMCStatusError, NotFound, OutOfRange, PeerDead
 from .session import Session
 
 TYPE_CHECKING = False
@@ -67,9 +67,9 @@ def _error(method: Callable[P, object]) -> Callable[P, status_t]:
 
 class CtrlLink:
     """Where a peer's control listener is: an address, or the full path of its control socket. With ``upstream`` it is a node of
-    the C++ HMC itself."""
+    the C++ HMC itself. What a field cannot be is a ``TypeError`` where it is assigned."""
 
-    __slots__ = ("transport", "ip", "port", "uds_path", "upstream")
+    __slots__ = ("_transport", "_ip", "_port", "_uds_path", "upstream")
 
     def __init__(self, transport: CtrlTransport = CtrlTransport.TCP, ip: str = "", port: int = 0,
                  uds_path: StrPath = "", upstream: bool = False) -> None:
@@ -79,14 +79,50 @@ class CtrlLink:
         self.uds_path = uds_path
         self.upstream = upstream
 
+    @property
+    def transport(self) -> CtrlTransport:
+        """TCP, or a local socket."""
+        return self._transport
+
+    @transport.setter
+    def transport(self, value: CtrlTransport) -> None:
+        self._transport = control_transport(value)
+
+    @property
+    def ip(self) -> str:
+        """Where a listener on TCP is; empty: where the data goes."""
+        return self._ip
+
+    @ip.setter
+    def ip(self, value: str) -> None:
+        self._ip = text("ip", value)
+
+    @property
+    def port(self) -> int:
+        """Its port, 0 to 65535."""
+        return self._port
+
+    @port.setter
+    def port(self, value: int) -> None:
+        self._port = integer("port", value, high=65535)
+
+    @property
+    def uds_path(self) -> str:
+        """The full path of a control socket."""
+        return self._uds_path
+
+    @uds_path.setter
+    def uds_path(self, value: StrPath) -> None:
+        self._uds_path = text("uds_path", value)
+
     def __repr__(self) -> str:
-        return f"CtrlLink({CtrlTransport(self.transport).name}, ip={self.ip!r}, port={self.port}, uds_path={self.uds_path!r})"
+        return f"CtrlLink({self.transport.name}, ip={self.ip!r}, port={self.port}, uds_path={self.uds_path!r})"
 
     def _address(self, peer_ip: str) -> str:
-        if int(self.transport) == CtrlTransport.UDS:
+        if self.transport == CtrlTransport.UDS:
             # Its IP address is of no use there, and may be any.
-            return doors.local(doors.private(_split(self.uds_path)[0] or "/tmp"), "0.0.0.0", port("port", self.port) or None)
-        return doors.tcp(str(self.ip).strip() or peer_ip, port("port", self.port, low=1))
+            return doors.local(doors.private(_split(self.uds_path)[0] or "/tmp"), "0.0.0.0", self.port or None)
+        return doors.tcp(self.ip.strip() or peer_ip, port("port", self.port, low=1))
 
 
 class Communicator:
@@ -145,11 +181,15 @@ class Communicator:
 
     @_error
     def closeCtrlPeer(self, peer_id: int) -> None:
-        """Ends the tags of a peer; data goes on. A peer that no data connection names is disconnected."""
+        """Ends the tags of a peer; data goes on. A peer that no data connection names is disconnected. SUCCESS also when there
+        is none."""
         name = integer("peer_id", peer_id, high=2**32 - 1)
         if None not in self._silent and name not in self._silent:
             self._silent.add(name)
-            self.session._let_go(name)
+            try:
+                self.session._let_go(name)
+            except (NotFound, Closed):
+                pass  # a session without peers
 
     @_error
     def closeCtrl(self) -> None:
