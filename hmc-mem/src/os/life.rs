@@ -8,11 +8,13 @@
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use hmc_core::kinds::Access;
 use hmc_core::span::Span;
 
+use super::fork::ForkGuard;
 use super::memfd::Mapping;
 use crate::error::MemError;
 use crate::sync::{AtomicU32, Ordering};
@@ -45,9 +47,13 @@ pub struct LifePage {
     page: Mapping,
     /// Where the word is, once it was held.
     word: OnceLock<Span>,
+    /// Somebody holds it, or ended holding it. Who tries a robust mutex whose holder has ended gets it, and takes the mark off
+    /// it by that: so nobody tries.
+    taken: AtomicBool,
+    process: ForkGuard,
 }
 
-/// The page is held by this thread: until this is dropped, or the thread ends.
+/// The page is held by this thread: until this is dropped, or the thread ends. In a forked child a drop does nothing.
 #[derive(Debug)]
 pub struct Held {
     life: Arc<LifePage>,
@@ -67,7 +73,8 @@ impl LifePage {
     pub fn new() -> Result<Self, MemError> {
         let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
         page.seal_future_write()?;
-        let life = Self { page, word: OnceLock::new() };
+        let (taken, process) = (AtomicBool::new(false), ForkGuard::new()?);
+        let life = Self { page, word: OnceLock::new(), taken, process };
         let mut attr = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         // SAFETY: `attr` is writable memory for an attribute object.
         check("pthread_mutexattr_init", unsafe {
@@ -94,10 +101,20 @@ impl LifePage {
     /// Holds it by the calling thread, as long as that lives and keeps what is given back.
     ///
     /// # Errors
-    /// `Os` when it is held already, or was left by a thread that ended; or when the kernel keeps no list of such mutexes.
+    /// `Os` when it is held already, or was left by a thread that ended (its mark stays); in a forked child; or when the
+    /// kernel keeps no list of such mutexes.
     pub fn hold(self: Arc<Self>) -> Result<Held, MemError> {
-        // SAFETY: the mutex was initialised in `new`, and its page lives as long as `self`.
-        check("pthread_mutex_trylock", unsafe { libc::pthread_mutex_trylock(self.mutex()) })?;
+        if self.process.is_child() || self.taken.swap(true, Ordering::Acquire) {
+            return Err(MemError::Os { call: "pthread_mutex_trylock", errno: libc::EBUSY });
+        }
+        // SAFETY: the mutex was initialised in `new`, and its page lives as long as `self`. Whoever held it let go of it
+        // (`taken`), and no other process can write to it: it is free.
+        let locked =
+            check("pthread_mutex_trylock", unsafe { libc::pthread_mutex_trylock(self.mutex()) });
+        if let Err(e) = locked {
+            self.taken.store(false, Ordering::Release);
+            return Err(e);
+        }
         let held = Held { life: self, _thread: PhantomData };
         // An error drops `held`, which unlocks.
         let word = held.find_word()?;
@@ -149,6 +166,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.life.process.is_child() {
+            // The mutex is the parent's, and its page is not here.
+            return;
+        }
         if std::thread::panicking() {
             // Its thread is about to end: peers are to be told. The page stays as long as the process.
             std::mem::forget(Arc::clone(&self.life));
@@ -156,6 +177,7 @@ impl Drop for Held {
         }
         // SAFETY: this thread locked it (a `Held` stays on its thread), and the page lives as long as `self`.
         let _ = unsafe { libc::pthread_mutex_unlock(self.life.mutex()) };
+        self.life.taken.store(false, Ordering::Release);
     }
 }
 
@@ -205,6 +227,7 @@ impl PeerLife {
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
     use super::{LifePage, PeerLife};
+    use crate::os::fork::tests::in_child;
     use std::sync::Arc;
 
     fn peer(life: &LifePage) -> PeerLife {
@@ -234,7 +257,28 @@ mod tests {
             panic!("a planted panic");
         });
         thread.join().unwrap_err();
-        assert!(peer(&life).has_ended());
+        let peer = peer(&life);
+        assert!(peer.has_ended());
+        // Nor does it live again because somebody else wants the page, who would have it on its list of mutexes for ever.
+        assert!(Arc::clone(&life).hold().is_err());
+        assert!(peer.has_ended());
+        drop(life);
+        drop(Arc::new(LifePage::new().unwrap()).hold().unwrap());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no fork(2)")]
+    fn a_child_of_the_holder_lets_go_of_nothing() {
+        let life = Arc::new(LifePage::new().unwrap());
+        let mut held = Some(Arc::clone(&life).hold().unwrap());
+        let status = in_child(|| {
+            drop(held.take());
+            Arc::clone(&life).hold().is_err()
+        });
+        assert_eq!(status, 0, "{status:#x}");
+        assert!(!peer(&life).has_ended());
+        drop(held);
+        drop(life.hold().unwrap());
     }
 
     #[test]
