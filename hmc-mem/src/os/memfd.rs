@@ -178,6 +178,15 @@ unsafe impl Send for Mapping {}
 // mutable field is atomic, and the system calls made through `&self` are thread-safe.
 unsafe impl Sync for Mapping {}
 
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.mapped.as_ref().is_some_and(Pins::is_inherited) {
+            // The parent's. The child may have closed it, and have another file under its number.
+            std::mem::forget(self.fd.take());
+        }
+    }
+}
+
 impl Mapping {
     /// Creates `len` bytes of zeros that can be handed to a peer: budget, memfd, every page committed, sealed.
     /// A length of 0 is legal and has no pages and no descriptor. Time: about that of zeroing the pages.

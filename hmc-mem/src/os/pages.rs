@@ -66,6 +66,11 @@ impl Pins {
         Self { at, len, reserved: None }
     }
 
+    /// Whether this process is a child that was forked since they were kept from children.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.reserved.as_ref().is_some_and(Reserved::is_inherited)
+    }
+
     /// Keeps the pages from children, and their addresses reserved there.
     fn keep_from_children(mut self) -> Result<Self, MemError> {
         // SAFETY: the range is mapped and this value's own until `drop`, which ends the reservation first.
@@ -76,12 +81,11 @@ impl Pins {
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        if let Some(reserved) = self.reserved.take()
-            && reserved.is_inherited()
-        {
-            // A child: the pages are its parent's. The addresses stay reserved, as views of them may be left.
+        if self.is_inherited() {
+            // The pages are the parent's. The addresses stay reserved, as views of them may be left.
             return;
         }
+        drop(self.reserved.take());
         // SAFETY: `at` and `len` are what `map` mapped, whole pages that nothing else unmaps; views of them
         // borrow the `Mapping` that is being dropped. The call cannot fail for such a range.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };

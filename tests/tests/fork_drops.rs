@@ -1,0 +1,82 @@
+//! What a forked child drops of its parent's objects. Alone in its file: a fork copies whatever other threads hold.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hmc_std::{Access, Copy, Direction, Session};
+use hmc_tests::child::in_child;
+use hmc_tests::scene::TempDir;
+
+/// The descriptors of this process beyond the three usual ones, and what they are of.
+fn descriptors() -> BTreeMap<i32, String> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let entry = entry.unwrap();
+        // The folder's own is gone when it is looked at.
+        if let Ok(of) = std::fs::read_link(entry.path()) {
+            let number: i32 = entry.file_name().into_string().unwrap().parse().unwrap();
+            all.insert(number, of.display().to_string());
+        }
+    }
+    all.retain(|number, of| *number > 2 && !of.starts_with("/proc/"));
+    all
+}
+
+/// As in a program that detaches itself from its terminal: it closes all descriptors, and has its own under the same numbers.
+/// Gives what they were of. Pipes stay: the child speaks through one.
+fn replace_all() -> BTreeMap<i32, String> {
+    let mut were = descriptors();
+    were.retain(|_, of| !of.starts_with("pipe:"));
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for number in were.keys() {
+        // SAFETY: dup2(2) takes numbers. Whatever owned the descriptor is not used any more, but for its drop.
+        let done = unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), *number) };
+        assert_eq!(done, *number);
+    }
+    were
+}
+
+#[test]
+fn what_a_child_drops_closes_none_of_its_descriptors() {
+    let dir = TempDir::new();
+    let target = Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(1 << 16).start();
+    let target = target.unwrap();
+    let prepared = Session::builder(7).buffer(1 << 16).prepare().unwrap();
+    let source = Session::builder(0).buffer(1 << 16).start().unwrap();
+    let peer = source.connect(1, &dir.address()).unwrap();
+    let back = target.wait_peer(0, Duration::from_secs(30)).unwrap();
+    let region = source.allocate(1 << 16).unwrap();
+    let spare = source.allocate(4096).unwrap();
+    let shared = source.share(source.allocate(4096).unwrap()).unwrap();
+    let adopted = source.register_vec(vec![7; 4096]).unwrap();
+    let window = peer.expose(region.take(0, 4096).unwrap(), Access::all(), 1).unwrap();
+    let shared_window = peer.expose_buffer(&shared, 0, 4096, Access::all(), 2).unwrap();
+    let theirs = target.allocate(4096).unwrap().take_all().unwrap();
+    let theirs = back.expose(theirs, Access::all(), 3).unwrap();
+    let remote = peer.remote_window(3, Duration::from_secs(30)).unwrap();
+    let route = peer.between(&shared, &remote).unwrap();
+    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
+    let batch = peer.prepare(Direction::Put, &[copy]).unwrap();
+    let future = peer.put_async(0, 0, 64).unwrap();
+    let op = peer.put_span(region.take(8192, 64).unwrap(), &remote, 0).unwrap();
+    let delivery = peer.send_data_nb(0, 64).unwrap();
+    let group = source.group(&[0, 1]).unwrap();
+    let span = region.take(16384, 64).unwrap();
+    let things = (spare, shared, adopted, window, shared_window, theirs, route, batch, future, op);
+    let mut all = Some((things, delivery, group, span, region, back, prepared));
+    let mut sessions = Some((peer.clone(), source, target));
+    let said = in_child(|| {
+        let were = replace_all();
+        drop(all.take());
+        drop(sessions.take());
+        let left = descriptors();
+        let closed: Vec<&String> =
+            were.iter().filter(|(n, _)| !left.contains_key(n)).map(|(_, of)| of).collect();
+        format!("of {} it closed {closed:?}", were.len() > 10)
+    });
+    assert_eq!(said.as_deref(), Ok("of true it closed []"));
+    // The parent is as it was.
+    peer.put(0, 8192, 4096).unwrap();
+}
