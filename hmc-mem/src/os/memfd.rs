@@ -6,7 +6,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::kinds::Access;
 use hmc_core::span::{Extent, Side, Span};
@@ -16,7 +15,7 @@ use rustix::mm::Advice;
 
 use super::limits::{self, Budget};
 pub use super::pages::HUGE_PAGE;
-use super::pages::{self, MAX_LEN, Pins, advise, commit, map, no_space, os};
+use super::pages::{self, MAX_LEN, Patches, Pins, advise, commit, map, no_space, os};
 use crate::error::MemError;
 use crate::owned::{Backing, Owned};
 use crate::shared::{SharedBytes, SharedError, widen};
@@ -129,7 +128,7 @@ impl Builder {
             fd: Some(fd),
             access: Access::READ | Access::WRITE,
             pages,
-            patched: AtomicBool::new(!self.commit),
+            patched: Patches::new(u32::from(!self.commit)),
         };
         if pages == Pages::Transparent {
             // A hint: where the kernel has no huge pages for shared memory, small ones serve.
@@ -168,7 +167,7 @@ pub struct Mapping {
     fd: Option<OwnedFd>,
     access: Access,
     pages: Pages,
-    patched: AtomicBool,
+    patched: Patches,
 }
 
 // SAFETY: mmap(2) pages belong to the process, not to a thread; any thread may access and unmap them. All
@@ -212,7 +211,7 @@ impl Mapping {
             fd,
             access,
             pages: Pages::Small,
-            patched: AtomicBool::new(false),
+            patched: Patches::new(0),
         }
     }
 
@@ -278,7 +277,7 @@ impl Mapping {
             fd: None,
             access,
             pages,
-            patched: AtomicBool::new(false),
+            patched: Patches::new(0),
         })
     }
 
@@ -325,7 +324,7 @@ impl Mapping {
     /// after [`Self::fresh_over`], when the descriptor no longer has all of the bytes, and without [`Builder::commit`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
         match &self.fd {
-            Some(fd) if !self.patched.load(Ordering::Acquire) => Ok(fd.as_fd()),
+            Some(fd) if self.patched.are_none() => Ok(fd.as_fd()),
             _ => Err(MemError::NotExportable),
         }
     }
@@ -414,13 +413,10 @@ impl Mapping {
         // SAFETY: `len` bytes from `at` are mapped, as the span rounded up to whole pages lies in the mapping;
         // `fresh` has as many, new and disjoint.
         unsafe { crate::copy::copy(fresh.at.as_ptr(), at, len) };
-        let before = self.patched.swap(true, Ordering::AcqRel);
         // SAFETY: the target range lies in this value's own mapping, whole pages; to replace them is the purpose, and views
         // never hold references to them.
-        unsafe { pages::put_over(fresh, at) }.map_err(|e| {
-            self.patched.store(before, Ordering::Release);
-            no_space(size, "mremap", e)
-        })
+        let moved = self.patched.note(|| unsafe { pages::put_over(fresh, at) });
+        moved.map_err(|e| no_space(size, "mremap", e))
     }
 
     fn advise(&self, advice: Advice) -> Result<(), Errno> {

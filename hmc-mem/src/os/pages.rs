@@ -4,6 +4,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hmc_core::kinds::Access;
 use rustix::fs::FallocateFlags;
@@ -89,6 +90,30 @@ impl Drop for Pins {
         // SAFETY: `at` and `len` are what `map` mapped, whole pages that nothing else unmaps; views of them
         // borrow the `Mapping` that is being dropped. The call cannot fail for such a range.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// How often pages that are not the descriptor's were put over some of it, or are being put.
+#[derive(Debug)]
+pub(super) struct Patches(AtomicU32);
+
+impl Patches {
+    pub(super) const fn new(n: u32) -> Self {
+        Self(AtomicU32::new(n))
+    }
+
+    pub(super) fn are_none(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    /// Puts one there: noted before, and no more if it fails. Others may do so at the same time.
+    pub(super) fn note<E>(&self, put: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        let done = put();
+        if done.is_err() {
+            self.0.fetch_sub(1, Ordering::AcqRel);
+        }
+        done
     }
 }
 

@@ -1,7 +1,7 @@
 //! What failed calls leave: no hole where views are, no page of others unmapped.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use super::{Pins, anonymous, map, put_over, settle, zeros};
+use super::{Patches, Pins, anonymous, map, put_over, settle, zeros};
 use crate::os::fork::tests::in_child;
 use crate::os::limits::page_size;
 use crate::shared::widen;
@@ -142,4 +142,17 @@ fn a_mapping_that_fails_unmaps_nothing_of_other_threads() {
         watch.join().expect("no panic")
     });
     assert_eq!(lost, 0, "pages of another thread were gone");
+}
+
+#[test]
+fn one_that_fails_takes_nothing_from_one_that_came_meanwhile() {
+    let patches = Patches::new(0);
+    assert_eq!(patches.note(|| Err(())), Err(()));
+    assert!(patches.are_none());
+    let failed = patches.note(|| {
+        assert_eq!(patches.note(|| Ok::<(), ()>(())), Ok(()));
+        Err(())
+    });
+    assert_eq!(failed, Err(()));
+    assert!(!patches.are_none());
 }
