@@ -6,7 +6,6 @@
 //! A fence may be a vendor library's to tell, whose state goes when the process ends by exit(3): from then on the thread rests.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
@@ -19,6 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::clock;
 use crate::transport::stream::PeerLife;
+use crate::wakers::panics;
 
 /// How often that is looked at of which no descriptor tells.
 const TICK: Duration = Duration::from_millis(100);
@@ -194,10 +194,10 @@ impl Keeper {
 
     fn let_go(&self, entry: Arc<Entry>) {
         // The memory's owners may run code of theirs, and so may those who wait for it.
-        let released = catch_unwind(AssertUnwindSafe(|| entry.what.release()));
+        let mut panicked = panics(|| entry.what.release());
         self.state().entries.retain(|e| !Arc::ptr_eq(e, &entry));
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(entry)));
-        if released.is_err() || dropped.is_err() {
+        panicked |= panics(|| drop(entry));
+        if panicked {
             tracing::error!("the owner of memory panicked when it came back");
         }
     }

@@ -22,6 +22,16 @@ pub(crate) enum Notice {
     User(Waker),
 }
 
+/// Runs code of the application. Whether it panicked.
+pub(crate) fn panics(code: impl FnOnce()) -> bool {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else { return false };
+    // Its own drop is code of whoever panicked.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    true
+}
+
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Waker>,
@@ -68,7 +78,7 @@ impl Wakers {
     }
 
     fn call(&self, waker: Waker) {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        if panics(|| waker.wake()) {
             self.note_panic();
         }
     }

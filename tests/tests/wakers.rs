@@ -86,6 +86,29 @@ fn a_panic_of_a_waker_is_caught_and_counted() {
     assert_eq!(result(third), Poll::Ready(Ok(64)));
 }
 
+/// What is thrown may be dropped by nobody who minds: it throws again.
+#[test]
+fn a_panic_that_panics_when_it_is_dropped_is_caught_and_counted() {
+    struct Again;
+    impl Drop for Again {
+        fn drop(&mut self) {
+            panic!("what a waker of the test threw panics");
+        }
+    }
+    let (source, target) = (Session::builder(0).buffer(1 << 16).start().unwrap(), target(1));
+    let peer = connect(&source, &target, 1);
+    let (bell, rung) = channel();
+    let first = waiting(&peer, &waker(|| std::panic::panic_any(Again)));
+    until("the panic is counted", LIMIT, || {
+        target.progress();
+        (source.stats().panics_caught == 1).then_some(())
+    });
+    assert_eq!(result(first), Poll::Ready(Ok(64)));
+    let second = waiting(&peer, &rings(&bell, "second"));
+    land(&target, "a later future wakes", || rung.try_recv().ok());
+    assert_eq!(result(second), Poll::Ready(Ok(64)));
+}
+
 #[test]
 fn a_waker_that_drops_the_last_handle_ends_the_session() {
     let (source, target) = (Session::builder(0).buffer(1 << 16).start().unwrap(), target(1));

@@ -1,13 +1,12 @@
 //! What operations keep alive, and what a turn sets free.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use hmc_core::lane::Transfer;
 
 use super::parts::Owner;
 use crate::memory::{Region, Span};
-use crate::wakers::Notice;
+use crate::wakers::{Notice, panics};
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]
@@ -59,10 +58,9 @@ impl Aftermath {
             // In place: their room is not worth moving.
             let mut hold = std::mem::take(place);
             let notice = hold.waker.take();
-            // The owner of memory that goes may be the application's, too.
-            let panicked = catch_unwind(AssertUnwindSafe(|| drop(hold))).is_err();
             let wakers = || owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
-            if panicked {
+            // The owner of memory that goes may be the application's, too.
+            if panics(|| drop(hold)) {
                 wakers().note_panic();
             }
             match notice {

@@ -10,7 +10,6 @@ pub(crate) mod desk;
 mod run;
 pub(crate) mod ticket;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -25,6 +24,7 @@ use super::aftermath::Aftermath;
 use super::ctrl::Ended;
 use super::{Life, Link, lock};
 use crate::error::Result;
+use crate::wakers::panics;
 use desk::{Desk, Inbound, Outbound, Want};
 use ticket::Ticket;
 
@@ -144,7 +144,7 @@ impl Link {
             let _ = self.send(&Wire::Revoke { window, epoch });
         }
         // The owner of memory that goes may be the application's, too.
-        let panicked = catch_unwind(AssertUnwindSafe(|| drop(after.over))).is_err();
+        let panicked = panics(|| drop(after.over));
         if panicked || !after.wakers.is_empty() {
             let wakers = self.owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
             if panicked {
