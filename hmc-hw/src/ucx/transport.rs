@@ -176,15 +176,17 @@ impl UcxTransport {
 
     /// Lets go of memory that nothing uses any more, by the judgement of `keep`. What is under way is not looked at:
     /// call it when nothing is.
-    pub fn sweep_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) {
-        if !self.state.is_quiet() {
-            return;
-        }
-        for place in &mut self.state.known.locals {
-            if place.as_ref().is_some_and(|l| !keep(l.key)) {
-                *place = None;
+    #[must_use]
+    pub fn sweep_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) -> Vec<Arc<Memory>> {
+        let mut swept = Vec::new();
+        if self.state.is_quiet() {
+            for place in &mut self.state.known.locals {
+                if place.as_ref().is_some_and(|l| !keep(l.key)) {
+                    swept.extend(place.take().map(|local| local.memory));
+                }
             }
         }
+        swept
     }
 
     /// The peer described a window: where it begins in its address space, and the key to it.

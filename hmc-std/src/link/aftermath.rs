@@ -4,9 +4,21 @@ use std::sync::{Arc, Weak};
 
 use hmc_core::lane::Transfer;
 
+use super::Link;
 use super::parts::Owner;
 use crate::memory::{Region, Span};
 use crate::wakers::{Notice, panics};
+
+impl Link {
+    /// Drops what may be the application's, whose code runs then. The caller holds no lock.
+    pub(super) fn drop_foreign<T>(&self, all: Vec<T>) {
+        for one in all {
+            if panics(|| drop(one)) {
+                self.owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default().note_panic();
+            }
+        }
+    }
+}
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]

@@ -16,12 +16,14 @@ use hmc_core::window::Life;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::work::{Failure, Opcode};
 
+use hmc_hw::ucx::memory::Memory;
 use hmc_mem::slot::SlotWord;
 
 use super::aftermath::{Aftermath, Hold};
 use crate::driver::Registered;
 use crate::memory::{Region, Span};
 use crate::transport::Port;
+use crate::transport::regions::RegionCache;
 use crate::transport::stream::Down;
 use crate::wakers::Notice;
 use ended::Ended;
@@ -357,14 +359,15 @@ impl DataState {
         }
     }
 
-    /// Lets go of regions that nobody else uses any more.
-    pub(crate) fn sweep(&mut self) {
-        if let Some(regions) = self.port().regions() {
-            regions.sweep();
-        }
-        if let Port::Ucx(p) = self.port() {
-            p.sweep();
-        }
+    /// Forgets regions that nobody else uses any more. What is given back is to be dropped without a lock.
+    #[must_use]
+    pub(crate) fn sweep(&mut self) -> (Vec<Region>, Vec<Arc<Memory>>) {
+        let regions = self.port().regions().map(RegionCache::sweep).unwrap_or_default();
+        let memories = match self.port() {
+            Port::Ucx(p) => p.sweep(),
+            Port::Loopback(_) | Port::Shm(_) | Port::Tcp(_) | Port::None => Vec::new(),
+        };
+        (regions, memories)
     }
 
     pub(crate) fn expire(&mut self, now: Instant, after: &mut Aftermath) {

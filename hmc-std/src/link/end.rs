@@ -10,6 +10,7 @@ use super::ctrl::Ended;
 use super::heard::Heard;
 use super::{Life, Link};
 use crate::clock;
+use crate::transport::regions::RegionCache;
 use crate::transport::stream::Down;
 
 impl Link {
@@ -120,9 +121,9 @@ impl Link {
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
-            data.port().regions().map(std::mem::take)
+            data.port().regions().map(RegionCache::clear).unwrap_or_default()
         };
-        drop(regions);
+        self.drop_foreign(regions);
         self.follow_up(&mut after);
         self.room.wake(&self.owner);
     }

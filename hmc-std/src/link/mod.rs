@@ -366,12 +366,15 @@ impl Link {
             return;
         }
         let mut after = Aftermath::default();
-        {
+        let (regions, memories) = {
             let mut data = self.data_in_turn();
             data.expire(now, &mut after);
-            data.sweep();
+            let swept = data.sweep();
             self.settle_data(&mut data);
-        }
+            swept
+        };
+        self.drop_foreign(regions);
+        self.drop_foreign(memories);
         self.follow_up(&mut after);
         self.run_relay();
         self.let_go();

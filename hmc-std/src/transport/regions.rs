@@ -40,22 +40,32 @@ impl RegionCache {
         self.get(slice.key).filter(|r| r.local().extent.contains(slice.span))
     }
 
-    /// Lets go of regions that only caches still hold, so that their memory is freed.
-    pub(crate) fn sweep(&mut self) {
+    /// Forgets regions that only caches still hold, so that their memory is freed. They are to be dropped without a lock: the
+    /// owner of the memory may be the application's.
+    #[must_use]
+    pub(crate) fn sweep(&mut self) -> Vec<Region> {
+        let mut swept = Vec::new();
         for place in &mut self.places {
             if place.as_ref().is_some_and(Region::is_only_cached)
                 && let Some(region) = place.take()
             {
                 region.note_cached(false);
+                swept.push(region);
             }
         }
+        swept
+    }
+
+    /// Forgets all, which are to be dropped as those of [`Self::sweep`].
+    pub(crate) fn clear(&mut self) -> Vec<Region> {
+        let all: Vec<Region> = self.places.drain(..).flatten().collect();
+        all.iter().for_each(|region| region.note_cached(false));
+        all
     }
 }
 
 impl Drop for RegionCache {
     fn drop(&mut self) {
-        for region in self.places.drain(..).flatten() {
-            region.note_cached(false);
-        }
+        drop(self.clear());
     }
 }

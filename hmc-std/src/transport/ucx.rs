@@ -393,12 +393,12 @@ impl UcxPort {
         busy
     }
 
-    /// Lets go of registrations of regions that are not cached any more.
-    pub(crate) fn sweep(&mut self) {
+    /// Forgets registrations of regions that are not cached any more.
+    #[must_use]
+    pub(crate) fn sweep(&mut self) -> Vec<Arc<Memory>> {
         let regions = self.stream.region_cache();
-        if let Some(ucx) = &mut self.ucx {
-            ucx.sweep_locals(|key| regions.get(key).is_some());
-        }
+        let swept = |ucx: &mut UcxTransport| ucx.sweep_locals(|key| regions.get(key).is_some());
+        self.ucx.as_mut().map(swept).unwrap_or_default()
     }
 
     /// What its owner is to be told of the post that was refused last.

@@ -1,0 +1,90 @@
+//! Owners of registered memory are code of the application, which runs when the memory comes back: on whatever thread lets go of
+//! it last, without a lock, and what it panics with ends nothing.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hmc_std::memory::{HeapBytes, StableBytes};
+use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_tests::scene::{TempDir, until};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Memory that does something when it comes back.
+struct Pooled<F: Fn() + Send + Sync + 'static>(HeapBytes, F);
+
+impl<F: Fn() + Send + Sync + 'static> Drop for Pooled<F> {
+    fn drop(&mut self) {
+        (self.1)();
+    }
+}
+
+// SAFETY: the bytes are those of `HeapBytes`, which lives as long as this.
+unsafe impl<F: Fn() + Send + Sync + 'static> StableBytes for Pooled<F> {
+    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+        self.0.as_bytes_ptr()
+    }
+}
+
+/// Registers such memory, puts it once, and lets go of it: the link knows it until it looks what nobody uses any more.
+fn used_once(source: &Communicator, peer: &Peer, then: impl Fn() + Send + Sync + 'static) {
+    let memory = Pooled(HeapBytes::from(vec![7; 4096]), then);
+    let shared = source.share(source.register(memory).unwrap()).unwrap();
+    let window = peer.remote_window(1, LIMIT).unwrap();
+    peer.between(&shared, &window).unwrap().put(0, 0, 4096).unwrap();
+}
+
+/// Two sessions over TCP, the first one's handle of the other, and a window of the other's. They are never dropped:
+/// a session whose thread is stuck would not end.
+fn pair(dir: &TempDir) -> (&'static Session, &'static Session, Peer) {
+    let target =
+        Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096).start().unwrap();
+    let target: &'static Session = Box::leak(Box::new(target));
+    let source = Box::leak(Box::new(Session::builder(0).buffer(4096).start().unwrap()));
+    let peer = source.connect_with(1, &dir.address(), ConnType::Tcp, LIMIT).unwrap();
+    let back = target.wait_peer(0, LIMIT).unwrap();
+    let region = target.allocate(4096).unwrap();
+    let window = back.expose(region.take_all().unwrap(), Access::all(), 1);
+    std::mem::forget(window.unwrap());
+    (source, target, peer)
+}
+
+#[test]
+fn an_owner_may_use_the_session_when_its_memory_comes_back() {
+    let dir = TempDir::new();
+    let (source, _, peer) = pair(&dir);
+    let (tell, told) = channel();
+    let (tell, again) = (Mutex::new(tell), peer.clone());
+    used_once(source, &peer, move || {
+        let put = again.put(0, 0, 64).map_err(|e| e.kind());
+        let _ = tell.lock().unwrap().send((put, source.stats().peers.len()));
+    });
+    assert_eq!(told.recv_timeout(LIMIT), Ok((Ok(()), 1)));
+}
+
+#[test]
+fn an_owner_that_panics_is_caught_and_counted() {
+    let dir = TempDir::new();
+    let (source, target, peer) = pair(&dir);
+    used_once(source, &peer, || panic!("an owner of the test panics"));
+    until("the panic is counted", LIMIT, || (source.stats().panics_caught == 1).then_some(()));
+    // The thread is there: the peer's messages come in while nobody calls.
+    peer.put(0, 0, 64).unwrap();
+    target.wait_peer(0, LIMIT).unwrap().send_tag(3).unwrap();
+    until("a message", LIMIT, || (source.ctrl_recv(1).ok()? == 3).then_some(()));
+    // So it is when the link ends, which lets go of several.
+    let gone = Arc::new(Mutex::new(0));
+    for _ in 0..3 {
+        let gone = Arc::clone(&gone);
+        used_once(source, &peer, move || {
+            *gone.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
+            panic!("an owner of the test panics")
+        });
+    }
+    hmc_std::Communicator::shutdown(target, LIMIT).unwrap();
+    until("all came back", LIMIT, || (source.stats().panics_caught == 4).then_some(()));
+    assert!(source.allocate(64).is_ok());
+}
