@@ -83,7 +83,8 @@ fn assert_dead(what: &str, e: &Error) {
 fn listener(peer: &Peer) -> std::thread::JoinHandle<(Error, Instant)> {
     let peer = peer.clone();
     std::thread::spawn(move || {
-        let e = peer.recv(Want::Any, LONG).expect_err("nobody sends");
+        // Longer than all that is waited for before the kill.
+        let e = peer.recv(Want::Any, 4 * LONG).expect_err("nobody sends");
         (e, Instant::now())
     })
 }
@@ -107,6 +108,7 @@ fn killed_under_a_copy(we_dial: bool) {
     let killed = s.actor.kill();
     let ends: Vec<_> = ops.iter().map(|op| s.peer.wait_within(*op, LONG)).collect();
     let took = killed.elapsed();
+    println!("all operations had ended after {took:?}");
     assert!(took < bound(DEAD_BY), "the survivor's operations took {took:?}");
     assert_dead("the last put", ends[95].as_ref().expect_err("it was in flight"));
     for e in ends.iter().filter_map(|r| r.as_ref().err()) {

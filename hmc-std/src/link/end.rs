@@ -116,16 +116,19 @@ impl Link {
     /// Every operation ends.
     fn end_data(&self, eof: bool) {
         let mut after = Aftermath::default();
-        let regions = {
+        let (regions, unused) = {
             let mut data = self.data_in_turn();
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
-            data.port().regions().map(RegionCache::clear).unwrap_or_default()
+            let regions = data.port().regions().map(RegionCache::clear).unwrap_or_default();
+            (regions, data.port().take_unused())
         };
-        self.drop_foreign(regions);
         self.follow_up(&mut after);
         self.room.wake(&self.owner);
+        // After those who wait have been woken, and without the lock: to free memory takes long.
+        unused.unmap();
+        self.drop_foreign(regions);
     }
 
     /// Ends the link: every operation ends, every waiter wakes. Once.

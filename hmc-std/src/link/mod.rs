@@ -366,13 +366,14 @@ impl Link {
             return;
         }
         let mut after = Aftermath::default();
-        let (regions, memories) = {
+        let ((regions, memories), unused) = {
             let mut data = self.data_in_turn();
             data.expire(now, &mut after);
             let swept = data.sweep();
             self.settle_data(&mut data);
-            swept
+            (swept, data.port().take_unused())
         };
+        unused.unmap();
         self.drop_foreign(regions);
         self.drop_foreign(memories);
         self.follow_up(&mut after);
@@ -403,6 +404,10 @@ impl Link {
         }
         if heard.adverts {
             self.check_ready();
+        }
+        if heard.revoked {
+            let unused = self.data_in_turn().port().take_unused();
+            unused.unmap();
         }
         if heard.relay {
             self.run_relay();

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::memory::Region;
 use loopback::LoopbackPort;
 use regions::RegionCache;
-use shm::{ShmFence, ShmPort};
+use shm::{ShmFence, ShmPort, Unused};
 use stream::{Down, Interest, StreamPort};
 use ucx::UcxPort;
 
@@ -128,6 +128,14 @@ impl Port {
             Self::Loopback(_) | Self::Shm(_) | Self::Tcp(_) | Self::None => {
                 self.stream().is_none_or(|s| s.peer_has_ended())
             }
+        }
+    }
+
+    /// What is to be unmapped once the link's lock is free.
+    pub(crate) fn take_unused(&mut self) -> Unused {
+        match self {
+            Self::Shm(p) => p.take_unused(),
+            Self::Loopback(_) | Self::Tcp(_) | Self::Ucx(_) | Self::None => Unused::default(),
         }
     }
 

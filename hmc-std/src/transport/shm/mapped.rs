@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, RemoteSlice, WindowId};
@@ -14,7 +15,7 @@ use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::{SharedBytes, SharedError};
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
-use super::ShmPort;
+use super::{BEAT_AT, ShmPort};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::Region;
@@ -65,6 +66,23 @@ impl Mapped {
 }
 
 impl ShmPort {
+    /// Beats once, and says whether the peer has since the last call. `None` until both pages are
+    /// there: heartbeats then travel as messages.
+    pub(crate) fn beat(&mut self) -> Option<bool> {
+        let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
+        let ours = self.page.bytes();
+        let ours = ours.atomic_u64(BEAT_AT).ok()?;
+        // Relaxed: a beat orders nothing.
+        ours.fetch_add(1, Ordering::Relaxed);
+        let count = theirs.load(Ordering::Relaxed);
+        Some(std::mem::replace(&mut self.heard, count) != count)
+    }
+
+    /// Whether the peer's words have arrived.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.peer_page.is_some()
+    }
+
     /// Whether the peer's process is marked as ended, whatever its stream tells.
     pub(crate) fn is_marked(&self) -> bool {
         self.peer_life.as_ref().is_some_and(PeerLife::has_ended)

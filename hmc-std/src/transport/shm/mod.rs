@@ -6,9 +6,7 @@
 //! process_vm_readv(2), or takes the bytes inline where that is refused.
 
 use std::collections::VecDeque;
-
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hmc_core::kinds::{Access, Caps};
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
@@ -35,10 +33,12 @@ use crate::transport::stream::{
 
 mod mapped;
 mod unmapped;
+mod unused;
 
 pub(crate) use mapped::ShmFence;
 use mapped::{File, Mapped, PeerPages, copy_mapped, word_at, word_epoch, write_mapped};
 use unmapped::Unmapped;
+pub(crate) use unused::Unused;
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -76,6 +76,8 @@ pub(crate) struct ShmPort {
     /// Whether the peer's process has ended.
     peer_life: Option<PeerLife>,
     remote: Vec<Option<Mapped>>,
+    /// What was in `remote`.
+    unused: Unused,
     unmapped: Unmapped,
     queue: VecDeque<Pending>,
     done: VecDeque<Completion>,
@@ -110,6 +112,7 @@ impl ShmPort {
             peer_page: None,
             peer_life: None,
             remote: Vec::new(),
+            unused: Unused::default(),
             unmapped: Unmapped::default(),
             queue: VecDeque::new(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
@@ -144,7 +147,7 @@ impl ShmPort {
         for p in self.queue.drain(..) {
             self.done.push_back(Completion { op: p.work.op, result: Err(Failure::PeerDead) });
         }
-        self.remote.clear();
+        self.unused.extend(self.remote.drain(..));
         self.peer_page = None;
         self.peer_life = None;
     }
@@ -189,23 +192,6 @@ impl ShmPort {
         }
     }
 
-    /// Beats once, and says whether the peer has since the last call. `None` until both pages are
-    /// there: heartbeats then travel as messages.
-    pub(crate) fn beat(&mut self) -> Option<bool> {
-        let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
-        let ours = self.page.bytes();
-        let ours = ours.atomic_u64(BEAT_AT).ok()?;
-        // Relaxed: a beat orders nothing.
-        ours.fetch_add(1, Ordering::Relaxed);
-        let count = theirs.load(Ordering::Relaxed);
-        Some(std::mem::replace(&mut self.heard, count) != count)
-    }
-
-    /// Whether the peer's words have arrived.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.peer_page.is_some()
-    }
-
     fn map(&mut self, a: Arrival) -> Result<()> {
         if a.window == LIFE_ID {
             self.peer_life = Some(PeerLife::map(a.fd, a.offset)?);
@@ -232,7 +218,8 @@ impl ShmPort {
         }
         if let Some(place) = self.remote.get_mut(index) {
             let (id, epoch, access) = (a.window, a.epoch, a.access);
-            *place = Some(Mapped { id, epoch, map, file, range, access });
+            let mapped = Mapped { id, epoch, map, file, range, access };
+            self.unused.extend([place.replace(mapped)]);
         }
         self.unmapped.free(a.window);
         Ok(())
@@ -296,7 +283,7 @@ impl ShmPort {
         if let Some(place) = self.remote.get_mut(index)
             && place.as_ref().is_some_and(|m| m.id == id && m.epoch == epoch)
         {
-            *place = None;
+            self.unused.extend([place.take()]);
         }
         if self.unmapped.has(id, epoch) {
             self.unmapped.free(id);
