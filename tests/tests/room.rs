@@ -65,6 +65,30 @@ fn messages_find_room_beside_operations_that_nobody_waits_for() {
     }
 }
 
+/// Outcomes that nobody has asked for are kept up to a limit. Beyond it nothing is begun, and whoever asks for one makes room.
+#[test]
+fn operations_that_nobody_waits_for_are_limited() {
+    const KEPT: usize = 1 << 16;
+    for via in Via::all() {
+        let (_a, _b, peer, _dir) = pair(via);
+        let mut ops: Vec<OpId> = Vec::new();
+        let e = loop {
+            match peer.put_nb(0, 0, 8) {
+                Ok(op) => ops.push(op),
+                Err(e) => break e,
+            }
+            assert!(ops.len() <= KEPT + 4, "{via:?}: no limit");
+        };
+        assert_eq!(e.kind(), ErrorKind::Full, "{via:?}: {e}");
+        assert!(e.to_string().contains("65536 have ended that nobody waited for"), "{e}");
+        assert!(ops.len() >= KEPT, "{via:?}: {}", ops.len());
+        for op in ops.drain(..10) {
+            assert_eq!(peer.wait(op).expect("its name is good"), 8, "{via:?}");
+        }
+        peer.put_nb(0, 0, 8).expect("room again");
+    }
+}
+
 /// Wakes a thread.
 struct Unpark(std::thread::Thread);
 
