@@ -46,6 +46,8 @@ fn what_cannot_be_reached_is_said() {
     let nowhere = s.path("nowhere");
     put(&["--uds", nowhere.to_str().unwrap()]).badly(&["cannot reach", "nowhere"]);
     put(&["--to", "example"]).badly(&["no address", "tcp://HOST:PORT"]);
+    put(&["--to", "http://127.0.0.1:80"]).badly(&["`http://127.0.0.1:80` is no address", "tcp://"]);
+    put(&["--to", "127.0.0.1:0"]).badly(&["no address", "port 1 to 65535"]);
     put(&["--to", "192.0.2.1:9"]).badly(&["insecure"]);
     let server = Server::start(&s, ["--into".as_ref(), s.dir("to").as_os_str()]);
     put(&["--to", &server.tcp, "--peer", "7"]).badly(&["rank 7"]);

@@ -48,6 +48,9 @@ impl FromStr for Address {
 
     /// Accepts `tcp://HOST:PORT`, `HOST:PORT` (names are resolved, the first address is taken),
     /// `uds://FOLDER`, `uds://FOLDER#IP:PORT`, or a path that contains a slash (and may end with `#IP:PORT`, too).
+    ///
+    /// # Errors
+    /// `InvalidConfig` for anything else, other schemes and port 0 included; `Unavailable` for a name that is not resolved.
     fn from_str(s: &str) -> Result<Self> {
         if let Some(dir) = s.strip_prefix("uds://") {
             if dir.is_empty() {
@@ -59,19 +62,30 @@ impl FromStr for Address {
             Some(rest) => (rest, true),
             None => (s, false),
         };
+        let no_address = || {
+            Error::config(format!(
+                "`{s}` is no address: write tcp://HOST:PORT (port 1 to 65535) or uds://FOLDER"
+            ))
+        };
         if !named && s.contains('/') {
-            return Ok(Self::local(s));
+            // `http://HOST:PORT` is no folder; `./http:` is one.
+            let is_scheme = |before: &str| !before.contains('/');
+            return match s.split_once("://") {
+                Some((before, _)) if is_scheme(before) => Err(no_address()),
+                _ => Ok(Self::local(s)),
+            };
         }
-        if let Ok(addr) = text.parse::<SocketAddr>() {
-            return Ok(Self::Tcp(addr));
+        match text.parse::<SocketAddr>() {
+            Ok(addr) if addr.port() == 0 => return Err(no_address()),
+            Ok(addr) => return Ok(Self::Tcp(addr)),
+            Err(_) => {}
         }
         // What is no name is not given to a resolver: `::1` lacks its brackets and its port.
         let is_name = |host: &str| !host.is_empty() && !host.contains([':', '[', ']']);
-        let is_port = |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok();
+        let is_port =
+            |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok_and(|port| port != 0);
         if text.rsplit_once(':').is_none_or(|(host, port)| !is_name(host) || !is_port(port)) {
-            return Err(Error::config(format!(
-                "`{s}` is no address: write tcp://HOST:PORT (port 1 to 65535) or uds://FOLDER"
-            )));
+            return Err(no_address());
         }
         let found = text.to_socket_addrs().map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("cannot resolve `{text}`: {e}"))
@@ -113,6 +127,7 @@ mod tests {
             "uds:///run/hmc#127.0.0.1:5001",
             "uds:///run/hmc#[::1]:80",
             "uds:///run/a#b",
+            "uds://http://a/b",
         ] {
             let a: Address = s.parse().expect(s);
             assert_eq!(a.to_string(), s);
@@ -138,6 +153,11 @@ mod tests {
             "[::1]",
             "uds://",
             "tcp://1.2.3.4",
+            "tcp://1.2.3.4:0",
+            "host:0",
+            "http://127.0.0.1:80",
+            "TCP://127.0.0.1:80",
+            "unix:///run/hmc",
         ] {
             let e = s.parse::<Address>().expect_err(s);
             assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{s}: {e}");

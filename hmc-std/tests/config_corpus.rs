@@ -22,7 +22,7 @@ use std::path::PathBuf;
 const RANDOM: usize = 10_000;
 
 /// Addresses that must be refused.
-const REFUSED: [&str; 33] = [
+const REFUSED: [&str; 39] = [
     "",
     "host",
     "host:",
@@ -56,6 +56,12 @@ const REFUSED: [&str; 33] = [
     ":80",
     "host:+80",
     "[::1:80",
+    "0.0.0.0:0",
+    "host:0",
+    "tcp://[::1]:0",
+    "http://a/b",
+    "UDS://x",
+    "://",
 ];
 
 /// Addresses that must be understood.
@@ -65,7 +71,7 @@ const GOOD: [&str; 19] = [
     "tcp://[::1]:80",
     "[::1]:80",
     "[fe80::1%3]:80",
-    "0.0.0.0:0",
+    "0.0.0.0:1",
     "255.255.255.255:65535",
     "uds:///run/hmc",
     "uds://relative",
@@ -73,8 +79,8 @@ const GOOD: [&str; 19] = [
     "a/b",
     "./x",
     "uds:///a:b:1/c",
-    "UDS://x",
-    "http://a/b",
+    "./UDS://x",
+    "uds://http://a/b",
     "uds://uds://x",
     "uds:///run/hmc#127.0.0.1:5000",
     "/run/hmc#[::1]:80",
@@ -96,7 +102,7 @@ fn seeds() -> Vec<(String, Vec<u8>, &'static str)> {
         all.push((format!("good_{i:02}"), text(b'A', s.as_bytes()), "good"));
     }
     for (i, s) in
-        ["host:80", "tcp://host:80", "1.2.3:80", "256.1.1.1:1", "host:0"].iter().enumerate()
+        ["host:80", "tcp://host:80", "1.2.3:80", "256.1.1.1:1", "host:01"].iter().enumerate()
     {
         all.push((format!("name_{i:02}"), text(b'A', s.as_bytes()), "name"));
     }

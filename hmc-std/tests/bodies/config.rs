@@ -39,16 +39,22 @@ fn expected(s: &str) -> Want {
     match (folder, host) {
         (Some(""), _) => Want::Refused,
         (Some(dir), _) => local(dir),
-        (None, None) if s.bytes().any(|b| b == b'/') => local(s),
+        // What stands before the first slash, with a colon at its end and a slash behind: another scheme.
+        (None, None) if s.bytes().any(|b| b == b'/') => {
+            match s.split('/').collect::<Vec<_>>()[..] {
+                [scheme, "", _, ..] if scheme.ends_with(':') => Want::Refused,
+                _ => local(s),
+            }
+        }
         (None, host) => {
             let text = host.unwrap_or(s);
             let at = text.bytes().rposition(|b| b == b':').unwrap_or(0);
             let (name, port) = text.split_at(at);
             let digits = port.strip_prefix(':').unwrap_or("+");
             let is_name = !name.is_empty() && name.bytes().all(|b| !b":[]".contains(&b));
-            match (text.parse(), digits.parse::<u16>()) {
-                (Ok(addr), _) => Want::Tcp(addr),
-                (_, Ok(_)) if is_name && !digits.starts_with('+') => Want::Name,
+            match (text.parse::<SocketAddr>(), digits.parse::<u16>()) {
+                (Ok(addr), _) if addr.port() > 0 => Want::Tcp(addr),
+                (Err(_), Ok(1..)) if is_name && !digits.starts_with('+') => Want::Name,
                 _ => Want::Refused,
             }
         }
