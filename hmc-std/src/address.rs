@@ -5,6 +5,10 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use hmc_core::kinds::Rank;
+use hmc_core::limits::MAX_PEERS;
+
+use crate::config::{absolute, uds_path};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a peer's control listener is: `tcp://HOST:PORT`, or `uds://FOLDER` of control sockets.
@@ -31,6 +35,20 @@ impl Address {
                 Self::Local { dir: PathBuf::from(dir), endpoint }
             }
             _ => Self::Uds(PathBuf::from(s)),
+        }
+    }
+
+    /// The same place wherever this process goes later, if a path to it fits a socket address.
+    pub(crate) fn absolute(&self) -> Self {
+        let last = Rank(MAX_PEERS.saturating_sub(1));
+        let there = |dir: &PathBuf| match absolute(dir) {
+            path if uds_path(&path, last).is_ok() => path,
+            _ => dir.clone(),
+        };
+        match self {
+            Self::Tcp(addr) => Self::Tcp(*addr),
+            Self::Uds(dir) => Self::Uds(there(dir)),
+            Self::Local { dir, endpoint } => Self::Local { dir: there(dir), endpoint: *endpoint },
         }
     }
 

@@ -223,6 +223,11 @@ pub fn seconds(value: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(value).ok()
 }
 
+/// The same file wherever this process goes later.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
 /// The name of the secret's file in a folder of control sockets.
 const SECRET_NAME: &str = "secret";
 
@@ -252,8 +257,8 @@ impl Config {
             job: env.job.map_or(0, |(job, _)| job),
             job_from: env.job.map_or("the default", |(_, from)| from),
             secret: match &env.secret_file {
-                Some(file) => SecretPlace::Named(file.clone()),
-                None => SecretPlace::Own(env.default_uds_dir().join(SECRET_NAME)),
+                Some(file) => SecretPlace::named(file),
+                None => SecretPlace::Own(absolute(&env.default_uds_dir()).join(SECRET_NAME)),
             },
             insecure_loopback: false,
             tcp: None,
@@ -371,6 +376,15 @@ pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
         )));
     }
     Ok(path)
+}
+
+/// The same as an absolute path, which leads there from every folder, as peers have others; the path as it was given where
+/// only that fits a socket address.
+///
+/// # Errors
+/// As [`uds_path`].
+pub(crate) fn socket_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
+    uds_path(&absolute(dir), rank).or_else(|_| uds_path(dir, rank))
 }
 
 #[cfg(test)]

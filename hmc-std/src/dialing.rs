@@ -440,7 +440,7 @@ impl Dialing {
         shared.watch(&link);
         if !is_private(self.rank) {
             let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
-            let route = Reach { address: self.address.clone(), conn: self.conn, redial };
+            let route = Reach { address: self.address.absolute(), conn: self.conn, redial };
             lock(&shared.routes).insert(self.rank, route);
         }
         Ok(link)

@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, sockopt};
 
 use crate::address::Address;
 use crate::clock;
-use crate::config::uds_path;
+use crate::config::socket_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::greeting::{other_question, unsayable};
 use crate::link::ctrl::CtrlState;
@@ -220,7 +220,9 @@ fn finish_connect(
 pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedFd> {
     match address {
         Address::Tcp(addr) => open_tcp(*addr, until),
-        Address::Uds(dir) | Address::Local { dir, .. } => open_path(&uds_path(dir, rank)?, until),
+        Address::Uds(dir) | Address::Local { dir, .. } => {
+            open_path(&socket_path(dir, rank)?, until)
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::address::Address;
 use crate::clock;
-use crate::config::{check_exposure, rank_of_socket, uds_path};
+use crate::config::{check_exposure, rank_of_socket, socket_path};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Reached, is_served, open, wait_for_answer};
 use crate::retry::Retries;
@@ -103,7 +103,7 @@ impl Shared {
         for entry in std::fs::read_dir(dir).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let Some(rank) = name.to_str().and_then(rank_of_socket) else { continue };
-            let path = uds_path(dir, rank)?;
+            let path = socket_path(dir, rank)?;
             if self.doors.is_at(&path) {
                 own = true;
             } else if is_served(&path) {

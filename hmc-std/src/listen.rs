@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use crate::config::uds_path;
+use crate::config::socket_path;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Strangers that the kernel may hold back for us; no more than net.core.somaxconn, which is as much by default.
@@ -75,7 +75,7 @@ impl Listener {
     /// Listens in `dir`, which is made if needed and must be private to this user.
     pub(crate) fn uds(dir: &Path, rank: Rank) -> Result<Self> {
         private_dir(dir)?;
-        let path = uds_path(dir, rank)?;
+        let path = socket_path(dir, rank)?;
         let lock = lock_rank(&path, rank)?;
         let here = SocketAddrUnix::new(&path).map_err(|e| Error::io(path.display(), e))?;
         // The lock says that no session of ours lives there. Another program may.

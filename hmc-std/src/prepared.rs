@@ -120,7 +120,7 @@ impl Prepared {
 
     /// As [`SessionBuilder::secret_file`].
     pub fn secret_file(&mut self, path: impl AsRef<Path>) {
-        self.settings.config.secret = SecretPlace::Named(path.as_ref().to_path_buf());
+        self.settings.config.secret = SecretPlace::named(path.as_ref());
     }
 
     /// As [`SessionBuilder::insecure_loopback`].

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::asked::netns;
+use crate::config::absolute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::private_dir;
 use crate::shared::{Shared, random};
@@ -37,6 +38,10 @@ pub(crate) enum SecretPlace {
 }
 
 impl SecretPlace {
+    pub(crate) fn named(file: &Path) -> Self {
+        Self::Named(absolute(file))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Own(path) | Self::Named(path) => path,

@@ -181,7 +181,7 @@ impl SessionBuilder {
     /// `HMC_SECRET_FILE`, else `secret` in the default folder of control sockets. Containers of one user that share a network
     /// namespace and no such folder need one that they share.
     pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.config.secret = SecretPlace::Named(path.as_ref().to_path_buf());
+        self.config.secret = SecretPlace::named(path.as_ref());
         self
     }
 

@@ -265,6 +265,7 @@ class SeedsGuide(OlderGuide):
             self.set_local_ip(ip)
         addr = None if port is None else doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
         folder = None if uds is None else os.fspath(uds)
+        places = set() if folder is None else {f"uds://{folder}", f"uds://{os.path.abspath(folder)}"}
         with self._lock:
             insecure = doors.warn_once([ip], self._insecure)
             if not self._core._is_live:
@@ -278,7 +279,7 @@ class SeedsGuide(OlderGuide):
             there = self._core.addresses
             if addr is not None and (port == 0 or f"tcp://{addr}" not in there):
                 self._core._listen_tcp(addr, insecure=insecure)
-            if folder is not None and f"uds://{folder}" not in there:
+            if folder is not None and places.isdisjoint(there):
                 doors.try_uds(self._core, folder)
 
     def close_server(self) -> None:
