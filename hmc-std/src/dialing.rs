@@ -19,7 +19,7 @@ use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
 use crate::error::{Error, ErrorKind, Result};
-use crate::greeting::{other_question, unsayable};
+use crate::greeting::{other_question, told, unsayable};
 use crate::handshake::{Handshake, Met, Reached};
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
@@ -147,7 +147,7 @@ impl Dialing {
             Ok(Step::Linked(_)) => self.stage = Stage::Over,
             Ok(Step::Refused(_)) | Err(_) => self.abandon(shared),
         }
-        step.map_err(|e| e.with_peer(self.rank))
+        step.map_err(|e| told(e, self.rank, &self.choices))
     }
 
     /// What [`Step::Open`] asked for: a connection, or why there is none.
@@ -159,7 +159,7 @@ impl Dialing {
         if done.is_err() {
             self.abandon(shared);
         }
-        done.map_err(|e| e.with_peer(self.rank))
+        done.map_err(|e| told(e, self.rank, &self.choices))
     }
 
     /// The dial is given up: the rank may be dialed again.

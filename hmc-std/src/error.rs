@@ -165,6 +165,13 @@ impl Error {
         self
     }
 
+    /// The same error, and what was met before it.
+    #[must_use]
+    pub(crate) fn after(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{}; {what}", self.0.what);
+        self
+    }
+
     /// The family.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -1,7 +1,7 @@
 //! The first words of a dial, and what a refusal of them means to the caller.
 
 use hmc_core::ctrl::machine::Control;
-use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::wire::hello::{EndpointList, Endpoints, Hello};
 use hmc_core::wire::reject::RejectReason;
 
@@ -9,6 +9,7 @@ use crate::address::Address;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::Handshake;
+use crate::link::Choice;
 use crate::shared::Shared;
 use crate::socket::Socket;
 
@@ -73,4 +74,13 @@ fn refusal(peer: Rank, ours: Rank, why: RejectReason) -> Error {
         _ => ErrorKind::Refused,
     };
     Error::new(kind, format!("the peer refused this process (rank {ours}): {why}")).with_peer(peer)
+}
+
+/// An error of a dial, with why it did not end with shared memory, if that was tried.
+pub(crate) fn told(e: Error, peer: Rank, choices: &[Choice]) -> Error {
+    let e = e.with_peer(peer);
+    match choices.iter().find(|c| c.conn == ConnType::Shm && !c.chosen) {
+        Some(passed) => e.after(format_args!("no shm: {}", passed.why)),
+        None => e,
+    }
 }

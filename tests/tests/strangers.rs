@@ -387,6 +387,28 @@ fn used_up_descriptors_pause_the_door_only() {
         .expect("a put");
 }
 
+/// Where no way to move bytes is left, the error of the last one says why shared memory was none.
+#[test]
+fn a_dial_that_came_to_nothing_says_why_it_is_not_shm() {
+    let dir = TempDir::new();
+    let mut actor =
+        Actor::session(ACTOR, &format!("rank=1 uds={} buffer=4096", dir.path().display()));
+    let count =
+        |actor: &Actor| std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
+    let open = count(&actor);
+    // Somewhere between room for a link and none for its connections, its pages cannot be made.
+    let told = (0..16).rev().find_map(|more| {
+        actor.ask(&format!("files {}", open + more));
+        let s = Session::builder(2).buffer(4096).redial(false).start().unwrap();
+        let dialed = s.connect_with(1, &dir.address(), ConnType::Auto, Duration::from_millis(500));
+        drop(s);
+        until("its link is over", LONG, || (count(&actor) <= open).then_some(()));
+        dialed.err().map(|e| e.to_string()).filter(|e| e.contains("no tcp"))
+    });
+    let told = told.expect("the peer cannot make pages");
+    assert!(told.contains("; no shm: ") && told.contains("cannot take another peer now"), "{told}");
+}
+
 /// Clock ticks (1/100 s) of CPU that a process used, of /proc/PID/stat.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
