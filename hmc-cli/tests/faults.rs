@@ -110,6 +110,11 @@ fn a_server_that_cannot_start_says_why() {
         |args: &[&OsStr]| Process::start(hmc().args(["serve", "--into"]).arg(&to).args(args)).ran();
     serve(&["--listen".as_ref(), "nonsense".as_ref()]).badly(&["nonsense"]);
     serve(&["--listen".as_ref(), "0.0.0.0:0".as_ref()]).badly(&["insecure"]);
+    for buffer in ["1", "129M"] {
+        let ran = serve(&["--buffer".as_ref(), buffer.as_ref()]);
+        assert_eq!(ran.code, Some(2), "{buffer}: {ran:?}");
+        assert!(ran.stderr.contains("16K to 128M"), "{}", ran.stderr);
+    }
     let open = s.dir("open");
     std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     serve(&["--uds".as_ref(), open.as_os_str()]).badly(&["0700"]);

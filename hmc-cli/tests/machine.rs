@@ -103,6 +103,11 @@ fn perf_measures_both_transports_and_draws() {
         }
     }
     run(["perf", "--plot", "a.pdf"]).badly(&["a.pdf", ".svg"]);
+    // Before minutes of measuring are lost.
+    for nowhere in [s.path("none/a.svg"), s.dir("b.svg")] {
+        let ran = run(["perf", "--plot", nowhere.to_str().unwrap()]).badly(&["cannot draw into"]);
+        assert_eq!(ran.stdout, "", "nothing was measured");
+    }
     assert_eq!(run(["perf", "--sizes", "4X"]).code, Some(2));
     run(["perf", "--sizes", "0"]).badly(&["0 bytes"]);
 }

@@ -10,7 +10,7 @@ use crate::fail::{Failure, Result};
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
 use crate::transfer::receiver;
-use crate::transfer::ring::{Layout, MAX_RING, Ring};
+use crate::transfer::ring::{Layout, Ring};
 use crate::transfer::source::base_name;
 use crate::transfer::talk::{self, Ask, Meta, Reply, Request, RingAt, Step, Why};
 use crate::transfer::target::{Folder, Target};
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     reach: Reach,
     /// Bytes of memory that the sender may fill ahead (16K to 128M)
-    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::ring)]
     buffer: u64,
     /// Print one line of JSON
     #[arg(long)]
@@ -81,7 +81,7 @@ fn get(
     name: &[u8],
 ) -> Result<Moved> {
     let timeout = options.reach.timeout();
-    let layout = Layout::for_file(options.buffer.min(MAX_RING), u64::MAX);
+    let layout = Layout::for_file(options.buffer, u64::MAX);
     let ring = Ring::expose(session, peer, layout, LABEL)?;
     let mut meter = Meter::new(&options.name, 0, !options.json);
     let wanted = options.name.clone().into_bytes();

@@ -18,6 +18,8 @@ const MAX_SLOT: u64 = 1 << 20;
 const MAX_SLOTS: u32 = 256;
 /// The slot of a ring that has room for several.
 pub(crate) const USUAL_SLOT: u64 = 512 << 10;
+/// The smallest ring: two of the smallest slots.
+pub(crate) const MIN_RING: u64 = 2 * MIN_SLOT;
 /// The largest ring: as many slots of the usual size as there may be.
 pub(crate) const MAX_RING: u64 = 128 << 20;
 

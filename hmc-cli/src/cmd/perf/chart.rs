@@ -40,7 +40,7 @@ struct Line {
 }
 
 impl Picture {
-    /// Checks the name before anything is measured.
+    /// Checks the name, and that there is its folder, before anything is measured.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
         let format = match extension.to_ascii_lowercase().as_str() {
@@ -53,6 +53,13 @@ impl Picture {
                 )));
             }
         };
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if path.is_dir() || !folder.is_dir() {
+            let (path, folder) = (path.display(), folder.display());
+            return Err(Failure::new(format!(
+                "cannot draw into {path}: give the name of a file, in a folder that exists (is {folder} one?)"
+            )));
+        }
         Ok(Self { path: path.to_path_buf(), format })
     }
 
