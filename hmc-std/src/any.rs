@@ -99,9 +99,7 @@ fn sleep(peers: &[(Peer, OpId)], bell: &Bell, deadline: Instant) {
             (data.port().interest(), data.lane().next_deadline())
         };
         until = until.min(earliest);
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, interest.read);
-        flags.set(PollFlags::OUT, interest.write);
+        let flags = interest.wanted.flags();
         let socket = peer.link.data_socket().filter(|_| !flags.is_empty());
         if let Some(fd) = socket.and_then(|s| s.fd())
             && fds.push(PollFd::from_borrowed_fd(fd, flags)).is_err()

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::event::epoll;
+use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 
 use crate::config::Progress;
@@ -66,17 +66,35 @@ impl Token {
     }
 }
 
-/// What the kernel was last told about a descriptor.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Registered {
-    added: bool,
-    read: bool,
-    write: bool,
+/// What a half of a link waits for on its socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Bytes to read.
+    pub(crate) read: bool,
+    /// Room to send.
+    pub(crate) write: bool,
+    /// The peer's end of the connection, although nothing is read: no bytes come after those that have come.
+    pub(crate) end: bool,
 }
 
+impl Wanted {
+    /// What poll(2) is asked for. It tells of a connection that both ends have left whatever is asked.
+    pub(crate) fn flags(self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, self.read);
+        flags.set(PollFlags::OUT, self.write);
+        flags.set(PollFlags::RDHUP, self.end);
+        flags
+    }
+}
+
+/// What the kernel was last told about a descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Registered(Option<Wanted>);
+
 impl Registered {
-    pub(crate) fn differs(&self, read: bool, write: bool) -> bool {
-        !self.added || self.read != read || self.write != write
+    pub(crate) fn differs(&self, wanted: Wanted) -> bool {
+        self.0 != Some(wanted)
     }
 }
 
@@ -148,27 +166,27 @@ impl Driver {
         serial: u32,
         channel: Channel,
         slot: &mut Registered,
-        read: bool,
-        write: bool,
+        wanted: Wanted,
     ) {
         let Some(fd) = socket.fd() else { return };
         if channel == Channel::Data && self.progress == Progress::Manual {
             return;
         }
         let mut flags = epoll::EventFlags::empty();
-        flags.set(epoll::EventFlags::IN, read);
-        flags.set(epoll::EventFlags::OUT, write);
+        flags.set(epoll::EventFlags::IN, wanted.read);
+        flags.set(epoll::EventFlags::OUT, wanted.write);
+        flags.set(epoll::EventFlags::RDHUP, wanted.end);
         // epoll(7) reports a hang-up whatever was asked for. Nobody may be able to act on it now (a
         // waiter attends the socket, or the inbox is full): once is enough then.
-        flags.set(epoll::EventFlags::ONESHOT, !read && !write);
+        flags.set(epoll::EventFlags::ONESHOT, !wanted.read && !wanted.write);
         let data = epoll::EventData::new_u64(Token::Link(serial, channel).encode());
-        let told = if slot.added {
+        let told = if slot.0.is_some() {
             epoll::modify(&self.epoll, fd, data, flags)
         } else {
             epoll::add(&self.epoll, fd, data, flags)
         };
         match told {
-            Ok(()) => *slot = Registered { added: true, read, write },
+            Ok(()) => *slot = Registered(Some(wanted)),
             // The link is over and was forgotten.
             Err(Errno::NOENT | Errno::BADF) => {}
             Err(e) => tracing::error!(error = %e, serial, "cannot watch a link"),

@@ -8,10 +8,12 @@ use std::os::unix::net::UnixStream;
 use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
+use hmc_core::time::Duration;
 use hmc_core::wire::advert::{
     Backing, ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, EndpointBlob, RegionAdvert, Role,
 };
 use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_core::wire::hello::Hello;
 use hmc_core::wire::message::Message;
 use hmc_core::wire::upstream::hello_v1;
 use hmc_hw::ucx::bare::Bare;
@@ -21,7 +23,7 @@ use hmc_std::Address;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::raw::{frame, hello, read_frame};
+use crate::raw::{frame, hello, hello_with, read_frame};
 
 /// A peer of rank 0 with both connections of its link.
 #[derive(Debug)]
@@ -118,8 +120,22 @@ impl Rogue {
     /// When it is not let in.
     #[must_use]
     pub fn join_as(rank: u32, control: &Address, data: &Address, channel: u8) -> Self {
-        let (mut control, mut data) = (connect(control), connect(data));
-        control.write_all(&hello(rank, 0, 0)).expect("room");
+        Self::join_by(rank, &hello(rank, 0, 0), [control, data], channel)
+    }
+
+    /// Joins rank 0 as `rank` over TCP, and wants no heartbeats.
+    ///
+    /// # Panics
+    /// When it is not let in.
+    #[must_use]
+    pub fn join_mute(rank: u32, control: &Address, data: &Address) -> Self {
+        let hello = hello_with(rank, 0, 0, |h| Hello { heartbeat: Duration::ZERO, ..h });
+        Self::join_by(rank, &hello, [control, data], ENDPOINT_TCP)
+    }
+
+    fn join_by(rank: u32, hello: &[u8], doors: [&Address; 2], channel: u8) -> Self {
+        let [mut control, mut data] = doors.map(connect);
+        control.write_all(hello).expect("room");
         let (header, payload) = read_frame(&mut control).expect("an answer");
         let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
             panic!("no welcome: {payload:02x?}");

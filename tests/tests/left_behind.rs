@@ -3,10 +3,13 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use hmc_core::limits::MAX_LEFT_BYTES;
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::Message;
+use hmc_std::{Address, ErrorKind, Session, Want};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::frame;
 use hmc_tests::rogue::{Rogue, pour};
@@ -109,4 +112,77 @@ fn many_that_left_little_are_limited_too() {
     for rank in 1..102 {
         assert_eq!(scene.drain(rank), 1, "rank {rank}");
     }
+}
+
+/// Messages that one inbox takes.
+const INBOX: usize = 4096;
+/// More than that.
+const TAGS: usize = INBOX + 100;
+
+/// Fills the inbox of its peer, lets `last` say its last words, and ends. Its end is seen although nothing is read then, and
+/// what it has sent is there.
+fn is_seen_to_end(session: &Session, rank: u32, mut rogue: Rogue, last: fn(&mut Rogue)) {
+    let tags = frame(&Message::Tag(7)).repeat(TAGS);
+    assert_eq!(pour(&mut rogue.control, &tags, 0), Some(tags.len()));
+    let peer = session.wait_peer(rank, LONG).unwrap();
+    until("the inbox is full", LONG, || {
+        session.stats().peers.iter().any(|p| p.rank.0 == rank && p.inbox == INBOX).then_some(())
+    });
+    last(&mut rogue);
+    drop(rogue);
+    until("its end is seen", LONG, || (!peer.is_connected()).then_some(()));
+    let e = peer.send_tag(1).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+    for n in 0..TAGS {
+        assert_eq!(peer.recv(Want::Tag, LONG).unwrap(), hmc_std::Message::Tag(7), "{n}");
+    }
+    let e = peer.recv(Want::Tag, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+}
+
+/// A session with a door of each kind, and where they are.
+fn doors(dir: &TempDir, heartbeat: Option<Duration>) -> (Session, [Address; 2]) {
+    let session = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").insecure_loopback();
+    let session = session.heartbeat(heartbeat).buffer(65_536).accept_upstream().start().unwrap();
+    let tcp = Address::Tcp(session.tcp_addr().unwrap());
+    (session, [dir.address(), tcp])
+}
+
+/// It has one connection, and no heartbeats.
+#[test]
+fn a_full_inbox_hides_no_end_of_a_node_of_the_cxx_hmc() {
+    let dir = TempDir::new();
+    let (session, doors) = doors(&dir, None);
+    for (rank, door) in (1..).zip(&doors) {
+        is_seen_to_end(&session, rank, Rogue::join_upstream(rank, door), |_| ());
+    }
+}
+
+/// The tag of a put waits for room, too, so that neither connection is read; and no heartbeat finds it gone.
+#[test]
+fn a_full_inbox_hides_no_end_of_both_connections() {
+    let dir = TempDir::new();
+    let (session, doors) = doors(&dir, None);
+    for (rank, door) in (1..).zip(&doors) {
+        is_seen_to_end(&session, rank, Rogue::join_mute(rank, door, &doors[1]), |rogue| {
+            let mut put = DataFrame::new(DataKind::Write, 0);
+            (put.window, put.epoch) = (rogue.window.window, rogue.window.epoch);
+            put.flags = DataFlags::LAST | DataFlags::NOTIFY;
+            rogue.data.write_all(&put.emit()).unwrap();
+        });
+    }
+}
+
+/// Over TCP the end comes behind all that was sent, for which neither kernel has room.
+#[test]
+fn a_heartbeat_finds_the_end_behind_a_full_connection() {
+    let dir = TempDir::new();
+    let (session, [_, tcp]) = doors(&dir, Some(Duration::from_millis(500)));
+    let mut rogue = Rogue::join(1, &tcp, &tcp);
+    let peer = session.wait_peer(1, LONG).unwrap();
+    let many = frame(&Message::Struct(&vec![3; 64 << 10])).repeat(1024);
+    let sent = pour(&mut rogue.control, &many, 0).unwrap();
+    assert!(sent < many.len(), "it is full");
+    drop(rogue);
+    until("its end is found", LONG, || (!peer.is_connected()).then_some(()));
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::Link;
 use super::heard::{Heard, execute};
 use super::owed::Owed;
-use crate::driver::Registered;
+use crate::driver::{Registered, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::socket::Socket;
 
@@ -56,6 +56,8 @@ pub(crate) struct CtrlState {
     owed: Owed,
     ended: Option<Ended>,
     paused: bool,
+    /// The peer has ended the connection, which was seen while nothing is read: the inbox is full.
+    hung_up: bool,
     attended: bool,
     registered: Registered,
 }
@@ -77,6 +79,7 @@ impl CtrlState {
             owed: Owed::default(),
             ended: None,
             paused: false,
+            hung_up: false,
             attended: false,
             registered: Registered::default(),
         }
@@ -93,6 +96,10 @@ impl CtrlState {
 
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.ended.clone().or_else(|| {
+            if self.hung_up {
+                let text = "the peer ended the connection".to_owned();
+                return Some(Ended { eof: true, unread: true, text });
+            }
             let errno = self.cut?;
             let eof = matches!(errno, Errno::PIPE | Errno::CONNRESET);
             let text = format!("its control connection failed: {}", std::io::Error::from(errno));
@@ -126,14 +133,18 @@ impl CtrlState {
         self.full || self.sent < self.unsent.len()
     }
 
-    pub(crate) fn interest(&self) -> (bool, bool) {
-        let open = self.ended.is_none();
-        (open && !self.paused && !self.attended, open && self.wants_room())
+    pub(crate) fn interest(&self) -> Wanted {
+        match &self.ended {
+            Some(_) => Wanted::default(),
+            None if self.attended => Wanted { read: false, end: false, ..self.wants() },
+            None => self.wants(),
+        }
     }
 
     /// What a leader that parks has to wait for.
-    pub(crate) fn wants(&self) -> (bool, bool) {
-        (!self.paused, self.wants_room())
+    pub(crate) fn wants(&self) -> Wanted {
+        let end = self.paused && !self.hung_up;
+        Wanted { read: !self.paused, write: self.wants_room(), end }
     }
 
     pub(crate) fn is_attended(&self) -> bool {
@@ -145,8 +156,8 @@ impl CtrlState {
     }
 
     /// The registration, when it must change.
-    pub(crate) fn registration(&mut self, read: bool, write: bool) -> Option<&mut Registered> {
-        self.registered.differs(read, write).then_some(&mut self.registered)
+    pub(crate) fn registration(&mut self, wanted: Wanted) -> Option<&mut Registered> {
+        self.registered.differs(wanted).then_some(&mut self.registered)
     }
 
     fn end(&mut self, eof: bool, text: impl Into<String>) {
@@ -182,6 +193,7 @@ impl CtrlState {
                 }
             }
         }
+        self.hung_up |= self.paused && self.socket.has_ended();
         self.flush(now);
         self.obey(now);
     }

@@ -20,7 +20,7 @@ use hmc_hw::ucx::memory::Memory;
 use hmc_mem::slot::SlotWord;
 
 use super::aftermath::{Aftermath, Hold};
-use crate::driver::Registered;
+use crate::driver::{Registered, Wanted};
 use crate::memory::{Region, Span};
 use crate::transport::Port;
 use crate::transport::regions::RegionCache;
@@ -127,8 +127,8 @@ impl DataState {
         self.attended = on;
     }
 
-    pub(crate) fn registration(&mut self, read: bool, write: bool) -> Option<&mut Registered> {
-        self.registered.differs(read, write).then_some(&mut self.registered)
+    pub(crate) fn registration(&mut self, wanted: Wanted) -> Option<&mut Registered> {
+        self.registered.differs(wanted).then_some(&mut self.registered)
     }
 
     /// Whether what was missing has come since the last call.

@@ -47,17 +47,18 @@ impl Link {
     /// Tells the driver what the data plane waits for now.
     pub(crate) fn settle_data(&self, data: &mut DataState) {
         let Some(socket) = self.data_socket.get() else { return };
-        let interest = data.port().interest();
-        let read = interest.read && !data.is_attended();
-        if let Some(slot) = data.registration(read, interest.write) {
-            self.driver.register(socket, self.serial, Channel::Data, slot, read, interest.write);
+        let mut wanted = data.port().interest().wanted;
+        wanted.read &= !data.is_attended();
+        wanted.end &= !data.is_attended();
+        if let Some(slot) = data.registration(wanted) {
+            self.driver.register(socket, self.serial, Channel::Data, slot, wanted);
         }
     }
 
     pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
-        let (read, write) = ctrl.interest();
-        if let Some(slot) = ctrl.registration(read, write) {
-            self.driver.register(&self.ctrl_socket, self.serial, Channel::Ctrl, slot, read, write);
+        let wanted = ctrl.interest();
+        if let Some(slot) = ctrl.registration(wanted) {
+            self.driver.register(&self.ctrl_socket, self.serial, Channel::Ctrl, slot, wanted);
         }
     }
 }

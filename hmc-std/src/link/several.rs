@@ -186,12 +186,6 @@ impl<'a> Several<'a> {
     fn sleep(&self, deadline: Instant, nap: Duration) -> bool {
         let nap = nap.min(Duration::from_nanos(LONGEST_NAP_NS));
         let soon = clock::now().after(nap);
-        let flags = |read: bool, write: bool| {
-            let mut f = PollFlags::empty();
-            f.set(PollFlags::IN, read);
-            f.set(PollFlags::OUT, write);
-            f
-        };
         let mut fds = Vec::with_capacity(self.held.len().saturating_mul(2).saturating_add(1));
         fds.push(PollFd::new(&self.bell.fd, PollFlags::IN));
         for held in self.held.iter().filter(|h| h.lead.is_some()) {
@@ -199,13 +193,14 @@ impl<'a> Several<'a> {
                 let mut data = held.link.data();
                 (data.port().interest(), data.port().down().is_some())
             };
-            let (read, write) = held.link.ctrl().wants();
-            if let Some(fd) = held.link.ctrl_socket().fd() {
-                fds.push(PollFd::from_borrowed_fd(fd, flags(read, write)));
+            let ctrl = held.link.ctrl().wants().flags();
+            // Whose end was seen would wake at once, time and again.
+            if let Some(fd) = held.link.ctrl_socket().fd().filter(|_| !ctrl.is_empty()) {
+                fds.push(PollFd::from_borrowed_fd(fd, ctrl));
             }
             // One that has ended would wake at once, time and again.
             if let Some(fd) = held.link.data_socket().filter(|_| !is_down).and_then(|s| s.fd()) {
-                fds.push(PollFd::from_borrowed_fd(fd, flags(data.read, data.write)));
+                fds.push(PollFd::from_borrowed_fd(fd, data.wanted.flags()));
             }
         }
         let timeout = clock::timespec(clock::left(deadline.min(soon)));

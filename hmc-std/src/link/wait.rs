@@ -218,16 +218,10 @@ impl Link {
     /// deadline comes or ours does. No lock is held. Whether a whole nap passed without anything. `hung_up` is for later
     /// calls: the control connection has ended, and tells no more.
     fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>, hung_up: &mut bool) -> bool {
-        let flags = |read: bool, write: bool| {
-            let mut f = PollFlags::empty();
-            f.set(PollFlags::IN, read);
-            f.set(PollFlags::OUT, write);
-            f
-        };
-        let (read, write, earlier, is_down) = {
+        let (wanted, earlier, is_down) = {
             let mut data = self.data();
-            let i = data.port().interest();
-            (i.read, i.write, data.lane().next_deadline(), data.port().down().is_some())
+            let wanted = data.port().interest().wanted;
+            (wanted, data.lane().next_deadline(), data.port().down().is_some())
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let restless = ucx.is_some_and(|(seat, _)| seat.is_restless());
@@ -236,15 +230,15 @@ impl Link {
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         // One that has ended would wake at once, time and again.
         let data = self.data_socket().filter(|_| !is_down).and_then(|s| s.fd());
-        let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)));
+        let data = data.map(|fd| PollFd::from_borrowed_fd(fd, wanted.flags()));
         // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
-        let (read, write) = if watch == Watch::Both || data.is_none() {
-            self.ctrl().wants()
+        let flags = if watch == Watch::Both || data.is_none() {
+            self.ctrl().wants().flags()
         } else {
-            (false, false)
+            PollFlags::empty()
         };
-        let ctrl = self.ctrl_socket().fd().filter(|_| read || write || !*hung_up);
-        let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, flags(read, write)));
+        let ctrl = self.ctrl_socket().fd().filter(|_| !flags.is_empty() || !*hung_up);
+        let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, flags));
         let has_ctrl = ctrl.is_some();
         let worker =
             ucx.filter(|_| watch == Watch::Data && !restless).map(|(seat, _)| seat.worker());

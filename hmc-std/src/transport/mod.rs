@@ -164,7 +164,7 @@ impl Port {
             Self::Shm(p) => p.interest(),
             Self::Tcp(p) => p.interest(),
             Self::Ucx(p) => p.interest(),
-            Self::Loopback(_) | Self::None => Interest { read: false, write: false, work: false },
+            Self::Loopback(_) | Self::None => Interest::default(),
         }
     }
 

@@ -32,6 +32,7 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::result::Status;
 use rustix::io::Errno;
 
+use crate::driver::Wanted;
 use crate::node::inbox::Inbox;
 use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
@@ -65,12 +66,9 @@ impl std::fmt::Display for Down {
 }
 
 /// What a port waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
-    /// Bytes to read.
-    pub(crate) read: bool,
-    /// Room to send.
-    pub(crate) write: bool,
+    pub(crate) wanted: Wanted,
     /// Nothing: there is work to do at once.
     pub(crate) work: bool,
 }
@@ -210,11 +208,11 @@ impl StreamPort {
 
     pub(crate) fn interest(&mut self) -> Interest {
         if self.down.is_some() {
-            return Interest { read: false, write: false, work: false };
+            return Interest::default();
         }
+        let paused = self.rx.is_paused();
         Interest {
-            read: !self.rx.is_paused(),
-            write: self.has_output(),
+            wanted: Wanted { read: !paused, write: self.has_output(), end: paused },
             work: self.serve.has_jobs(),
         }
     }

@@ -159,6 +159,10 @@ impl StreamPort {
                 Err(e) => self.bring_down(Down::Io(e)),
             }
         }
+        if self.rx.paused && self.down.is_none() && self.socket.has_ended() {
+            // Nobody waits for an answer to what lies there.
+            self.bring_down(Down::Eof);
+        }
         got > 0
     }
 
