@@ -2,7 +2,7 @@
 //!
 //! From the ground up: `sys` is what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
 //! it, [`settings`] is what it is set up with, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
-//! the peers of a session, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
+//! the peers of a session, `ending` keeps threads out of UCX when the process ends, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
 //! [`soft`] moves bytes by messages where no lane reaches memory by itself, and [`transport`] joins them to the core's
 //! border. [`bare`] is the reference of measurements: UCX without all that.
 //!
@@ -16,6 +16,7 @@ pub mod bare;
 mod board;
 mod card;
 pub mod context;
+mod ending;
 mod endpoint;
 #[cfg(test)]
 mod layout;

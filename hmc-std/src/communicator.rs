@@ -466,6 +466,7 @@ impl Communicator {
     }
 
     fn end(&self, until: Until) -> Result<()> {
+        self.shared.check_lasts()?;
         let Some(engine) = lock(&self.engine).take() else {
             return Ok(());
         };

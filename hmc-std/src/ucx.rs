@@ -203,6 +203,11 @@ impl Plane {
         self.seats.all().iter().any(|seat| seat.is_restless())
     }
 
+    /// Whether the process ends by exit(3): other threads rest where they would call UCX, with what they have locked.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.context.library().is_ending()
+    }
+
     /// Whether it has lanes of hardware, which check memory keys and take no part of a processor.
     pub(crate) fn has_nic(&self) -> bool {
         self.nic
@@ -296,6 +301,17 @@ impl Shared {
         if let Some(plane) = self.ucx_begun() {
             plane.serve_all();
         }
+    }
+
+    /// # Errors
+    /// `Closed` when the process is about to end by exit(3) and this session takes part in UCX: what its thread has locked
+    /// stays so, and the system closes everything.
+    pub(crate) fn check_lasts(&self) -> Result<()> {
+        if self.ucx_begun().is_some_and(|plane| plane.is_ending()) {
+            let what = "the process is about to end: the system closes what is open";
+            return Err(Error::new(ErrorKind::Closed, what));
+        }
+        Ok(())
     }
 
     /// The session's part in UCX, if it has begun.

@@ -8,9 +8,12 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
+use hmc_mem::os::exit::at_exit;
 use libloading::os::unix;
 
+use super::ending::{Ending, REST_WITHIN};
 use super::log::Push;
 use super::result::Status;
 use super::sys::Ucp;
@@ -109,6 +112,7 @@ pub struct Library {
     push_handler: Option<Push>,
     version: Version,
     path: PathBuf,
+    ending: Ending,
 }
 
 impl fmt::Debug for Library {
@@ -143,6 +147,9 @@ impl Library {
                     let library = Self::of(handle.into(), &candidate)?;
                     let library: &'static Self = Box::leak(Box::new(library));
                     *loaded = Some(library);
+                    // After the library's own, so that it is called before them. Where the system has no room for it,
+                    // the end of the process is as UCX leaves it.
+                    let _noted = at_exit(rest);
                     return Ok(library);
                 }
                 Err(e) => tried.push((candidate, reason(&e))),
@@ -175,7 +182,17 @@ impl Library {
         if version.major != OLDEST.major || version < OLDEST {
             return Err(Unavailable::Version { path, found: version });
         }
-        Ok(Self { api, push_handler, version, path })
+        Ok(Self { api, push_handler, version, path, ending: Ending::new() })
+    }
+
+    pub(super) fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    /// Whether the process is about to end by exit(3): from then on other threads rest where they would call UCX.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.ending.has_begun()
     }
 
     pub(super) fn push_handler(&self) -> Option<Push> {
@@ -204,6 +221,20 @@ impl Library {
         }
         // SAFETY: UCX answers with texts that end with a zero and live as long as the library, which is for ever.
         unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
+    }
+}
+
+/// The process ends.
+extern "C" fn rest() {
+    let start = Instant::now();
+    while start.elapsed() < REST_WITHIN {
+        // Another thread may be looking there.
+        if let Ok(loaded) = LOADED.try_lock() {
+            let library = *loaded;
+            drop(loaded);
+            return library.map_or((), |library| library.ending.rest());
+        }
+        std::thread::yield_now();
     }
 }
 

@@ -75,6 +75,7 @@ impl Memory {
         kind: MemoryKind,
         keep: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Self, Failed> {
+        let _leave = context.library().ending().enter();
         let api = &context.library().api;
         let mut handle = ptr::null_mut();
         // SAFETY: the context lives; the parameters name memory that is valid (see the callers), or none.
@@ -132,6 +133,7 @@ impl Memory {
             length: 0,
             mem_type: sys::UCS_MEMORY_TYPE_HOST,
         };
+        let _leave = context.library().ending().enter();
         let api = &context.library().api;
         // SAFETY: the registration is ours; the mask says what is written.
         let status = unsafe { (api.ucp_mem_query)(memory.handle.as_ptr(), &mut attr) };
@@ -187,6 +189,7 @@ impl Memory {
     /// # Errors
     /// [`Failed`].
     pub fn pack(&self) -> Result<Vec<u8>, Failed> {
+        let _leave = self.context.library().ending().enter();
         let api = &self.context.library().api;
         let (mut bytes, mut len) = (ptr::null_mut(), 0);
         // SAFETY: the registration is ours, and of this context.
@@ -204,6 +207,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        let _leave = self.context.library().ending().enter();
         let api = &self.context.library().api;
         // SAFETY: registered by `map`, given back once; whoever used it held it until its operation was over.
         let status = unsafe { (api.ucp_mem_unmap)(self.context.handle(), self.handle.as_ptr()) };

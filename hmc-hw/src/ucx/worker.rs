@@ -59,8 +59,8 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
 pub struct Crank<'a> {
-    // The lock is let go before the others hear: fields are dropped in this order.
-    _guard: MutexGuard<'a, ()>,
+    // The lock is let go before the others hear: fields are dropped in this order. None in the thread that ends the process.
+    _guard: Option<MutexGuard<'a, ()>>,
     of: Rings<'a>,
 }
 
@@ -88,6 +88,8 @@ impl Worker {
     /// # Errors
     /// [`Failed`].
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Failed> {
+        let ending = context.library().ending();
+        let _leave = ending.enter();
         let api = &context.library().api;
         let mut params = zeroed();
         params.field_mask = sys::UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -117,7 +119,9 @@ impl Worker {
         // SAFETY: the worker is ours and nobody else has it yet.
         let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
         check("asking for a worker's descriptor", status)?;
-        Ok(Arc::new(worker))
+        let worker = Arc::new(worker);
+        ending.watch(&worker);
+        Ok(worker)
     }
 
     fn read_address(&self) -> Result<Vec<u8>, Failed> {
@@ -177,14 +181,30 @@ impl Worker {
         let guard = match self.crank.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => {
+                let is_mine = self.context.library().ending().is_mine();
+                return is_mine.then_some(Crank { _guard: None, of: Rings(self) });
+            }
         };
-        Some(Crank { _guard: guard, of: Rings(self) })
+        Some(Crank { _guard: Some(guard), of: Rings(self) })
     }
 
-    /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps.
+    /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps, until the process ends
+    /// ([`super::ending`]): then no other thread gets it any more.
     pub fn crank(&self) -> Crank<'_> {
-        Crank { _guard: lock(&self.crank), of: Rings(self) }
+        self.try_crank()
+            .unwrap_or_else(|| Crank { _guard: Some(lock(&self.crank)), of: Rings(self) })
+    }
+
+    /// Keeps the right to make calls for ever, if nobody has it now. Whether it could.
+    pub(super) fn keep_crank(&self) -> bool {
+        match self.crank.try_lock() {
+            Err(TryLockError::WouldBlock) => false,
+            kept => {
+                std::mem::forget(kept);
+                true
+            }
+        }
     }
 
     /// Makes progress and says whether the descriptor can be slept on. `None`: another thread is at it.
@@ -266,10 +286,12 @@ impl Drop for Worker {
         // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
         // the peer gone (`ucp_request.c`, "got REP message").
         while !lock(&self.orphans).is_empty() {
-            let crank = self.crank();
-            crank.progress();
-            crank.tend();
-            drop(crank);
+            {
+                let _leave = self.context.library().ending().enter();
+                let crank = self.crank();
+                crank.progress();
+                crank.tend();
+            }
             if deadline.is_none_or(|at| Instant::now() >= at) {
                 // UCX ends the process when a worker goes whose endpoints are not closed (1.13.1, `ucp_request.c`).
                 // What still runs may touch what it uses, too: all of it stays.
@@ -280,6 +302,7 @@ impl Drop for Worker {
             }
             std::thread::yield_now();
         }
+        let _leave = self.context.library().ending().enter();
         let api = &self.context.library().api;
         // SAFETY: transports hold the worker, so none is left; no request is under way and no endpoint is open.
         unsafe { (api.ucp_worker_destroy)(self.handle.as_ptr()) };

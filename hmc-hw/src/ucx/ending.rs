@@ -1,0 +1,117 @@
+//! The end of the process by exit(3), or because `main` returns: UCX's own state is taken down then while threads still run.
+//! From that moment on no thread is in UCX, but for the one that ends the process: the others rest where they would enter it.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use hmc_mem::os::fork::ForkGuard;
+
+use super::worker::{Worker, lock};
+
+/// How long the end of the process waits for calls that are under way. UCX may take that long only where a device hangs.
+pub(super) const REST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Who may be in UCX.
+pub(super) struct Ending {
+    /// The thread that ends the process; 0: nobody does.
+    thread: AtomicI32,
+    /// Each is entered by its crank.
+    workers: Mutex<Vec<Weak<Worker>>>,
+    /// Calls that are made without a crank are made under this.
+    others: RwLock<()>,
+    /// `None` when the system refused: a forked child that ends then waits for threads which it does not have.
+    process: Option<ForkGuard>,
+}
+
+/// That there is time for a call without a crank. The thread that ends the process needs no leave.
+pub(super) struct Leave<'a>(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'a, ()>>);
+
+fn this_thread() -> i32 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+impl Ending {
+    pub(super) fn new() -> Self {
+        Self {
+            thread: AtomicI32::new(0),
+            workers: Mutex::default(),
+            others: RwLock::default(),
+            process: ForkGuard::new().ok(),
+        }
+    }
+
+    /// Whether the process is about to end: no call of UCX returns any more in other threads.
+    pub(super) fn has_begun(&self) -> bool {
+        self.thread.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the thread that calls ends the process, and so has all cranks.
+    #[cold]
+    pub(super) fn is_mine(&self) -> bool {
+        self.has_begun() && self.thread.load(Ordering::Acquire) == this_thread()
+    }
+
+    /// Has the end of the process wait for who holds that worker's crank.
+    pub(super) fn watch(&self, worker: &Arc<Worker>) {
+        let mut workers = lock(&self.workers);
+        workers.retain(|w| w.strong_count() != 0);
+        workers.push(Arc::downgrade(worker));
+    }
+
+    /// Before calls without a crank. Once the process ends, this returns in the thread that ends it alone.
+    pub(super) fn enter(&self) -> Leave<'_> {
+        Leave(match self.others.try_read() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if self.is_mine() => None,
+            Err(TryLockError::WouldBlock) => {
+                Some(self.others.read().unwrap_or_else(PoisonError::into_inner))
+            }
+        })
+    }
+
+    /// Waits for the calls that are under way, and lets nobody in any more. In a forked child nobody is.
+    pub(super) fn rest(&self) {
+        let is_child = self.process.as_ref().is_some_and(ForkGuard::is_child);
+        if is_child || self.thread.swap(this_thread(), Ordering::AcqRel) != 0 {
+            return;
+        }
+        let start = Instant::now();
+        self.take_cranks(start);
+        try_until(start, || match self.others.try_write() {
+            Err(TryLockError::WouldBlock) => false,
+            all => {
+                std::mem::forget(all);
+                true
+            }
+        });
+        // Those that were made meanwhile.
+        self.take_cranks(start);
+    }
+
+    fn take_cranks(&self, start: Instant) {
+        let mut workers = Vec::new();
+        try_until(start, || match self.workers.try_lock() {
+            Err(TryLockError::WouldBlock) => false,
+            Ok(mut all) => {
+                workers.extend(all.drain(..).filter_map(|w| w.upgrade()));
+                true
+            }
+            Err(TryLockError::Poisoned(_)) => true,
+        });
+        for worker in workers {
+            try_until(start, || worker.keep_crank());
+            // Its end is a call, too.
+            std::mem::forget(worker);
+        }
+    }
+}
+
+/// Tries again and again, until it could or the time since `start` is over.
+fn try_until(start: Instant, mut could: impl FnMut() -> bool) {
+    while !could() && start.elapsed() < REST_WITHIN {
+        std::thread::yield_now();
+    }
+}

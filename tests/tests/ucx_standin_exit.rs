@@ -1,0 +1,87 @@
+//! What threads do while the process ends by exit(3): UCX's state is taken down then, so none of them may be in it.
+
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use hmc_mem::os::exit::at_exit;
+use hmc_std::{ConnType, Session};
+use hmc_tests::scene::{TempDir, until};
+use hmc_tests::standin::StandIn;
+
+const LONG: Duration = Duration::from_secs(20);
+/// What threads call that wait or serve peers, and those that register memory.
+const CALLS: [&str; 2] = ["ucp_worker_progress", "ucp_mem_map"];
+
+static LIBRARY: OnceLock<&'static StandIn> = OnceLock::new();
+/// They live when the process ends.
+static SESSIONS: Mutex<Option<(Session, Session)>> = Mutex::new(None);
+
+fn calls() -> [u64; 2] {
+    CALLS.map(|call| LIBRARY.get().unwrap().calls(call))
+}
+
+/// Where libraries would be taken down: for a second. Then it does what a static of C++ may do that holds sessions.
+extern "C" fn look_for_a_while() {
+    let (before, start) = (calls(), Instant::now());
+    while start.elapsed() < Duration::from_secs(1) {
+        if calls() != before {
+            std::process::abort();
+        }
+        std::thread::yield_now();
+    }
+    drop(SESSIONS.lock().unwrap().take());
+}
+
+#[test]
+#[ignore = "ends: `no_thread_is_in_ucx_once_the_process_ends` runs it as a process"]
+fn a_process_that_ends_under_puts() {
+    // Registered before the library is loaded, it runs after what is registered then.
+    assert!(at_exit(look_for_a_while));
+    let stand_in: &'static StandIn = Box::leak(Box::new(StandIn::take()));
+    assert!(LIBRARY.set(stand_in).is_ok());
+    let dir = TempDir::new();
+    let target = Session::builder(1).uds(dir.path()).buffer(1 << 20).ucx().start().unwrap();
+    let source = Session::builder(0).buffer(1 << 20).start().unwrap();
+    let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+    let other = Session::builder(2).buffer(0).ucx().start().unwrap();
+    *SESSIONS.lock().unwrap() = Some((source, target));
+    std::thread::spawn(move || {
+        while peer.put(0, 0, 4096).is_ok() {
+            let _ = peer.get(0, 0, 1 << 20);
+        }
+    });
+    std::thread::spawn(move || {
+        loop {
+            let region = other.register_vec(vec![0; 4096]).unwrap();
+            other.find_ucx_registration(&region).unwrap();
+        }
+    });
+    let begun = calls();
+    until("all are at it", LONG, || {
+        calls().iter().zip(begun).all(|(now, begun)| *now > begun + 100).then_some(())
+    });
+}
+
+/// Killed with the value: it may hang.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn no_thread_is_in_ucx_once_the_process_ends() {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "a_process_that_ends_under_puts", "--ignored"]);
+    let mut process = Process(program.stdout(Stdio::piped()).spawn().unwrap());
+    let status = until("it ends", 2 * LONG, || process.0.try_wait().unwrap());
+    let said = std::io::read_to_string(process.0.stdout.take().unwrap()).unwrap();
+    assert!(said.contains("1 passed"), "{said}");
+    assert!(status.success(), "it went on: {status}");
+}
