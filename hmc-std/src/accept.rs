@@ -229,7 +229,7 @@ impl Shared {
             socket,
             peer,
             local: conn == ConnType::Shm,
-            // UCX's lanes of shared memory reach it by themselves. Over TCP nobody says whose process it is.
+            // UCX's lanes of shared memory reach it by themselves. Whose process came by TCP, its card tells.
             near: conn == ConnType::Ucx && pid.is_some(),
             pid,
             cma: self.config.cma,

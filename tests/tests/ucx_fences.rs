@@ -17,6 +17,15 @@ const LONG: Duration = Duration::from_secs(20);
 const LANES: [&str; 2] = ["posix,cma,self", "sysv,cma,self"];
 const LEN: u64 = 64 << 10;
 
+/// Where a session of rank 1 is reached, by a local socket or by TCP.
+fn address_of(session: &Session, dir: &TempDir, by_tcp: bool) -> String {
+    if by_tcp {
+        format!("tcp://{}", session.tcp_addr().unwrap())
+    } else {
+        format!("uds://{}", dir.path().display())
+    }
+}
+
 /// A peer that is stopped is dead by its silence, not by the end of a stream. It cannot say that it is out of a window: the
 /// end of its process does.
 #[test]
@@ -25,9 +34,10 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
     for lanes in LANES {
         let dir = TempDir::new();
         let session = Session::builder(1).uds(dir.path()).ucx().ucx_key("TLS", lanes);
-        let session = session.buffer(4096).start().unwrap();
-        let address = format!("uds://{}", dir.path().display());
-        for _ in 0..2 {
+        let session = session.tcp("127.0.0.1:0").buffer(4096).start().unwrap();
+        // By either door: over TCP the kernel does not say whose process it is.
+        for by_tcp in [false, true] {
+            let address = address_of(&session, &dir, by_tcp);
             let mut actor = Actor::session(ACTOR, &format!("rank=0 ucx tls={lanes} buffer=4096"));
             actor.ask(&format!("connect 1 {address} ucx 20000"));
             let peer = session.wait_peer(0, LONG).unwrap();
@@ -54,12 +64,12 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
 const THEIRS: u8 = 0xAB;
 
 /// A session of this process in which a peer, a process of its own, has a window of lent memory.
-fn lending(lanes: &str) -> (Session, Peer, Actor) {
+fn lending(lanes: &str, by_tcp: bool) -> (Session, Peer, Actor) {
     let dir = TempDir::new();
     let session = Session::builder(1).uds(dir.path()).ucx().ucx_key("TLS", lanes).buffer(4096);
-    let session = session.redial(false).start().unwrap();
+    let session = session.tcp("127.0.0.1:0").redial(false).start().unwrap();
     let mut actor = Actor::session(ACTOR, &format!("rank=0 redial=0 ucx tls={lanes} buffer=4096"));
-    actor.ask(&format!("connect 1 uds://{} ucx 20000", dir.path().display()));
+    actor.ask(&format!("connect 1 {} ucx 20000", address_of(&session, &dir, by_tcp)));
     let peer = session.wait_peer(0, LONG).unwrap();
     (session, peer, actor)
 }
@@ -83,7 +93,7 @@ fn resume_if(stopped: bool, actor: &Actor) {
 fn memory_of_a_window_outlives_its_session() {
     for round in 0..8 {
         let lanes = LANES[round % 2];
-        let (session, peer, mut actor) = lending(lanes);
+        let (session, peer, mut actor) = lending(lanes, round > 3);
         let (owner, lent) = Owner::new(0);
         let span = session.register(lent).unwrap().take_all().unwrap();
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
@@ -114,13 +124,14 @@ fn the_buffer_outlives_its_session() {
         let (lanes, dir) = (LANES[round % 2], TempDir::new());
         let len = u64::try_from(LENT).unwrap();
         let part = Session::builder(1).uds(dir.path()).ucx_key("TLS", lanes).buffer(len);
-        let mut prepared = part.redial(false).prepare().unwrap();
+        let mut prepared = part.tcp("127.0.0.1:0").redial(false).prepare().unwrap();
         prepared.use_ucx(true);
         let session = prepared.start().unwrap();
         let start = NonNull::new(session.buffer().as_ptr()).unwrap();
         let settings = format!("rank=0 redial=0 ucx tls={lanes} buffer={len}");
         let mut actor = Actor::session(ACTOR, &settings);
-        actor.ask(&format!("connect 1 uds://{} ucx 20000", dir.path().display()));
+        let address = address_of(&session, &dir, round > 3);
+        actor.ask(&format!("connect 1 {address} ucx 20000"));
         actor.ask(&format!("fill 0 {len} {THEIRS}"));
         session.wait_peer(0, LONG).unwrap();
         actor.tell(&format!("put 1 0 0 {len}"));

@@ -19,10 +19,15 @@ impl Process {
         Self { namespace, number: std::process::id() }
     }
 
+    /// Whether its number means something here.
+    pub(super) fn is_known(self) -> bool {
+        self.namespace != 0 && self.namespace == Self::own().namespace
+    }
+
     /// Whether it has surely ended, or is about to and has let go of its memory already. Never of one whose number means
     /// nothing here.
     pub(super) fn has_ended(self) -> bool {
-        if self.namespace == 0 || self.namespace != Self::own().namespace {
+        if !self.is_known() {
             return false;
         }
         match fs::read_to_string(format!("/proc/{}/statm", self.number)) {

@@ -27,6 +27,7 @@ use super::context::Failed;
 use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
+use super::process::Process;
 use super::result::Status;
 use super::soft::{self, Door};
 use super::worker::{Crank, Worker};
@@ -54,12 +55,19 @@ const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
 /// Transports between processes of one host, by the beginnings of their names.
 const LOCAL: [&str; 6] = ["posix", "sysv", "xpmem", "cma", "knem", "self"];
 
+#[expect(clippy::ptr_arg, reason = "what iterators over names give")]
+fn is_local(lane: &String) -> bool {
+    LOCAL.iter().any(|name| lane.starts_with(name))
+}
+
 /// Moves bytes to and from the windows of one peer over UCX.
 #[derive(Debug)]
 pub struct UcxTransport {
     worker: Arc<Worker>,
     state: State,
     lanes: Vec<String>,
+    /// The peer's process, as its card says.
+    peer: Process,
     /// UCX had something to do since the last question.
     stirred: bool,
 }
@@ -129,7 +137,7 @@ impl UcxTransport {
         };
         // From here on `Drop`, which takes the crank, closes the endpoint.
         let worker = Arc::clone(worker);
-        let mut transport = Self { worker, state, lanes, stirred: false };
+        let mut transport = Self { worker, state, lanes, peer: card.owner, stirred: false };
         let state = &mut transport.state;
         let greeted = porch.map(|key| {
             if state.trips.is_some() {
@@ -155,6 +163,19 @@ impl UcxTransport {
     #[must_use]
     pub fn is_soft(&self) -> bool {
         self.state.trips.is_some()
+    }
+
+    /// Whether the peer, if it is a process of this host, reaches our memory by itself, as far as the lanes tell: those of
+    /// both ends are the same.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        !self.is_soft() && (self.lanes.is_empty() || self.lanes.iter().any(is_local))
+    }
+
+    /// The number of the peer's process, as it says itself; `None` where numbers of that process mean nothing here.
+    #[must_use]
+    pub fn peer_number(&self) -> Option<u32> {
+        self.peer.is_known().then_some(self.peer.number)
     }
 
     /// The worker that serves it.
@@ -285,8 +306,7 @@ impl UcxTransport {
     /// worker finds nothing more.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        let local = |lane: &String| LOCAL.iter().any(|name| lane.starts_with(name));
-        !self.lanes.is_empty() && self.lanes.iter().all(local)
+        !self.lanes.is_empty() && self.lanes.iter().all(is_local)
     }
 
     /// Moves on what is under way, without taking completions: posts what waited for the crank, begins a flush, lets UCX

@@ -6,6 +6,7 @@
 //! ([`hmc_hw::ucx::soft`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
 
 mod bell;
+mod leaving;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use hmc_core::slots::OpId;
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
-use hmc_core::window::{Life, WindowEntry, WindowTable};
+use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::memory::Memory;
@@ -67,6 +68,8 @@ pub(crate) struct UcxPort {
     refusal: Option<Error>,
     /// Since when our own way is open.
     wired: Option<Instant>,
+    /// The peer says that it runs on this system.
+    near: bool,
     down: bool,
 }
 
@@ -96,6 +99,7 @@ impl UcxPort {
             left: Vec::new(),
             wired: None,
             refusal: None,
+            near,
             down: false,
         })
     }
@@ -144,6 +148,9 @@ impl UcxPort {
         let mut ucx = UcxTransport::new(self.seat.worker(), &self.door, card, true)?;
         for (region, base, key) in self.early.drain(..) {
             ucx.learn_remote(region, base, &key)?;
+        }
+        if self.near && ucx.shares_memory() {
+            self.stream.draw_near(ucx.peer_number());
         }
         self.ucx = Some(ucx);
         Ok(())
@@ -255,47 +262,11 @@ impl UcxPort {
         }
     }
 
-    /// The peer takes a window back. Whether nothing of ours uses it.
-    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) -> bool {
-        let left = self.ucx.as_mut().is_none_or(|u| u.leave_remote(id));
-        if !left {
-            self.leaving.push((id, epoch));
-        }
-        left
-    }
-
-    /// Whether windows are to be left.
-    pub(crate) fn leaves(&self) -> bool {
-        !self.leaving.is_empty()
-    }
-
-    /// A window of the peer's that nothing of ours uses any more since it was taken back.
-    pub(crate) fn take_left(&mut self) -> Option<(WindowId, Epoch)> {
-        let ucx = self.ucx.as_ref()?;
-        let at = self.leaving.iter().position(|(id, _)| ucx.has_left(*id))?;
-        Some(self.leaving.swap_remove(at))
-    }
-
-    /// The peer uses a window of ours no more.
-    pub(crate) fn note_left(&mut self, id: WindowId, epoch: Epoch) {
-        let revoked = self.windows().entry(id, epoch).is_ok_and(|e| e.life() != Life::Exposed);
-        if revoked && !self.left.contains(&(id, epoch)) {
-            self.left.push((id, epoch));
-        }
-    }
-
-    /// Whether the peer said that it uses a window no more, or cannot: its messages are kept out since the window was
-    /// shut.
-    pub(crate) fn has_left(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.left.contains(&(id, epoch)) || self.door.peer_is_soft()
-    }
-
-    /// The place of a window is free again.
-    pub(crate) fn forget_left(&mut self, id: WindowId, epoch: Epoch) {
-        self.left.retain(|l| *l != (id, epoch));
-    }
-
     pub(crate) fn bring_down(&mut self, why: Down) {
+        if self.near && self.ucx.is_none() {
+            // It may have our card already.
+            self.stream.draw_near(None);
+        }
         self.stream.bring_down(why);
         self.down = true;
         if let Some(ucx) = &mut self.ucx {

@@ -5,6 +5,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::time::Duration;
 use hmc_mem::os::io::IoError;
@@ -13,6 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
+use super::StreamPort;
 use crate::clock;
 use crate::socket::Socket;
 
@@ -23,12 +25,14 @@ pub(crate) struct PeerLife {
     process: Option<Arc<OwnedFd>>,
     /// A stream, which the kernel closes at execve(2), or after the last thread of the process.
     stream: Option<Arc<Socket>>,
+    /// The stream is one of TCP, which others can reset while the process runs: then it says nothing. Whether it was.
+    reset: Option<Arc<AtomicBool>>,
 }
 
 impl PeerLife {
     /// Of the peer at the other end of `stream`, and of its process `pid` where the kernel has named it.
     pub(super) fn of(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
-        let mut life = Self { process: None, stream: Some(Arc::clone(stream)) };
+        let mut life = Self { stream: Some(Arc::clone(stream)), ..Self::default() };
         // Only local streams have a process, whose number may be none of this namespace (0).
         let noted = stream.fd().filter(|_| pid.is_some()).map(process::pidfd);
         let found = match noted {
@@ -38,12 +42,45 @@ impl PeerLife {
             }
             other => other.map(held),
         };
-        life.process = match found {
-            Some(Found::Running(process)) => Some(Arc::new(process)),
-            Some(Found::Over) => over().map(Arc::new),
-            Some(Found::Unknown) | None => None,
-        };
+        life.process = found.and_then(Found::descriptor);
         life
+    }
+
+    /// Of the peer at the other end of `stream`, one of TCP. It is a process of this system, and has told its number `pid`
+    /// if that means something here; whoever trusts it with its memory believes that. Without a number the end of the stream
+    /// counts, a reset included.
+    pub(super) fn told(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
+        let mut life = Self { stream: Some(Arc::clone(stream)), ..Self::default() };
+        let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
+        // Should another process have the number by now, its end is waited for in vain at worst.
+        let opened = pid.map(|p| rustix::process::pidfd_open(p, PidfdFlags::empty()));
+        life.process = opened.map(by_its_number).and_then(Found::descriptor);
+        life.reset = life.has_process().then(Arc::default);
+        life
+    }
+
+    /// An error came of the stream.
+    pub(super) fn note_error(&self, e: Errno) {
+        // EPIPE: a reset after the end that the peer's kernel had told, or our own end.
+        if let Some(reset) = self.reset.as_deref().filter(|_| e != Errno::PIPE) {
+            reset.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether its end of the stream says nothing.
+    fn was_reset(&self) -> bool {
+        self.reset.as_deref().is_some_and(|reset| reset.load(Ordering::Relaxed))
+    }
+
+    /// Whether its end of the stream, which has shown, is its own word.
+    fn means_its_end(&self) -> bool {
+        if self.reset.is_some()
+            && let Some(fd) = self.stream.as_deref().and_then(Socket::fd)
+            && let Ok(Err(e)) = rustix::net::sockopt::socket_error(fd)
+        {
+            self.note_error(e);
+        }
+        !self.was_reset()
     }
 
     /// Whether the end of its process can be seen.
@@ -62,16 +99,30 @@ impl PeerLife {
         fds.extend(self.descriptors());
         // EINTR: not seen yet.
         let seen = rustix::event::poll(&mut fds, clock::timespec(timeout).as_ref());
-        !fds.is_empty() && seen.is_ok_and(|n| n > 0)
+        if fds.is_empty() || !seen.is_ok_and(|n| n > 0) {
+            return false;
+        }
+        let of_process = fds.first().is_some_and(|fd| !fd.revents().is_empty());
+        self.has_process() && of_process || self.means_its_end()
     }
 
-    /// What to poll: whatever becomes ready, it has ended.
+    /// What to poll: if something becomes ready, it may have ended.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
         let process = self.process.as_deref().map(|p| PollFd::new(p, PollFlags::IN));
-        let stream = self.stream.as_deref().and_then(Socket::fd);
+        let stream = self.stream.as_deref().filter(|_| !self.was_reset()).and_then(Socket::fd);
         // Its direction alone: ours may have ended before.
         let stream = stream.map(|s| PollFd::from_borrowed_fd(s, PollFlags::RDHUP));
         process.into_iter().chain(stream)
+    }
+}
+
+impl StreamPort {
+    /// The peer, which came by TCP, may reach our memory without this stream, as the process of this system of that number.
+    pub(crate) fn draw_near(&mut self, pid: Option<u32>) {
+        if !self.near && self.down.is_none() {
+            self.near = true;
+            self.life = PeerLife::told(pid, &self.socket);
+        }
     }
 }
 
@@ -84,6 +135,17 @@ enum Found {
     Over,
     /// Nothing: there is no descriptor left, or no such call.
     Unknown,
+}
+
+impl Found {
+    /// What is readable once it has ended.
+    fn descriptor(self) -> Option<Arc<OwnedFd>> {
+        match self {
+            Self::Running(process) => Some(Arc::new(process)),
+            Self::Over => over().map(Arc::new),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// Whether the kernel is older than SO_PEERPIDFD (Linux 6.5).
@@ -110,9 +172,13 @@ fn by_number(opened: Result<OwnedFd, Errno>, stream: &PeerLife) -> Found {
     match opened {
         // The stream is looked at last.
         Ok(_) if stream.has_ended() => Found::Over,
-        Ok(process) => Found::Running(process),
-        Err(e) => held(Err(IoError::Os { errno: e.raw_os_error() })),
+        opened => by_its_number(opened),
     }
+}
+
+/// What the system says of the process that has a number now.
+fn by_its_number(opened: Result<OwnedFd, Errno>) -> Found {
+    held(opened.map_err(|e| IoError::Os { errno: e.raw_os_error() }))
 }
 
 /// A descriptor that is readable for ever, as the pidfd of a process that has ended.
@@ -131,6 +197,7 @@ mod tests {
     use hmc_core::kinds::Rank;
     use hmc_core::region::{Epoch, RemoteSlice, WindowId};
     use hmc_core::slots::OpId;
+    use hmc_core::time::Duration;
     use hmc_core::transport::Transport as _;
     use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
     use hmc_mem::os::io::IoError;
@@ -188,7 +255,7 @@ mod tests {
     fn a_number_is_believed_only_while_the_stream_is_there() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let stream = Some(Arc::new(OwnedFd::from(ours).into()));
-        let stream = PeerLife { process: None, stream };
+        let stream = PeerLife { stream, ..PeerLife::default() };
         let here = Pid::from_raw(i32::try_from(std::process::id()).expect("small")).expect("one");
         let open = || rustix::process::pidfd_open(here, PidfdFlags::empty());
         assert!(matches!(by_number(open(), &stream), Found::Running(_)));
@@ -210,6 +277,47 @@ mod tests {
         assert!(named.is_ok() || named.is_err_and(super::is_unknown_option));
         let life = PeerLife::of(Some(std::process::id()), &Arc::new(OwnedFd::from(ours).into()));
         assert!(life.has_process() && !life.has_ended());
+    }
+
+    /// How the other end of a connection over TCP goes.
+    fn goes(how: impl FnOnce(std::net::TcpStream), pid: Option<u32>) -> bool {
+        let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let ours = std::net::TcpStream::connect(door.local_addr().expect("bound")).expect("it");
+        let socket = Arc::new(OwnedFd::from(ours).into());
+        let life = PeerLife::told(pid, &socket);
+        assert!(!life.has_ended() && life.has_process() == pid.is_some());
+        how(door.accept().expect("ours").0);
+        // The clone that the keeper has looks at the same stream.
+        let (seen, kept) = (life.ends_within(Duration::from_millis(100)), life.clone());
+        assert_eq!((life.has_ended(), kept.has_ended()), (seen, seen));
+        assert_eq!(life.descriptors().count(), kept.descriptors().count());
+        seen
+    }
+
+    /// Others can reset a stream over TCP; the kernel of a process that ends may do so, too, after it has said the end.
+    #[test]
+    fn a_reset_is_not_the_word_of_a_process_that_runs() {
+        let this = Some(std::process::id());
+        let reset = |stream: &std::net::TcpStream| {
+            rustix::net::sockopt::set_socket_linger(stream, Some(std::time::Duration::ZERO))
+        };
+        assert!(goes(drop, this), "an end in order");
+        assert!(!goes(|s| reset(&s).expect("a socket"), this), "a reset");
+        assert!(goes(|s| reset(&s).expect("a socket"), None), "nothing else tells");
+        let end_then_reset = |s: std::net::TcpStream| {
+            s.shutdown(std::net::Shutdown::Write).expect("connected");
+            reset(&s).expect("a socket");
+        };
+        assert!(goes(end_then_reset, this), "a reset after the end");
+        let mut child = Command::new("cat");
+        let mut child = child.stdin(Stdio::piped()).spawn().expect("a process");
+        let id = child.id();
+        let ends = |s: std::net::TcpStream| {
+            reset(&s).expect("a socket");
+            drop(child.stdin.take());
+            child.wait().expect("our child");
+        };
+        assert!(goes(ends, Some(id)), "the process has ended");
     }
 
     /// The memory of a get that the peer serves by itself, whose link is declared dead because another connection ended.

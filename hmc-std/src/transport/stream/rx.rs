@@ -155,8 +155,7 @@ impl StreamPort {
                     }
                 }
                 Err(Errno::AGAIN) => break,
-                Err(Errno::CONNRESET | Errno::PIPE) => self.bring_down(Down::Eof),
-                Err(e) => self.bring_down(Down::Io(e)),
+                Err(e) => self.fail(e),
             }
         }
         if self.rx.paused && self.down.is_none() && self.socket.has_ended() {
@@ -164,6 +163,15 @@ impl StreamPort {
             self.bring_down(Down::Eof);
         }
         got > 0
+    }
+
+    /// The stream cannot be used any more.
+    pub(super) fn fail(&mut self, e: Errno) {
+        self.life.note_error(e);
+        self.bring_down(match e {
+            Errno::CONNRESET | Errno::PIPE => Down::Eof,
+            e => Down::Io(e),
+        });
     }
 
     /// One receive call. The buffer holds less than what is needed next. Returns the bytes and

@@ -152,8 +152,7 @@ impl StreamPort {
             match sent {
                 Ok(n) => self.note_sent(n),
                 Err(Errno::AGAIN) => return,
-                Err(Errno::PIPE | Errno::CONNRESET) => return self.bring_down(Down::Eof),
-                Err(e) => return self.bring_down(Down::Io(e)),
+                Err(e) => return self.fail(e),
             }
         }
     }
