@@ -74,7 +74,7 @@ impl Shared {
         p: &mut Pending,
         claim: Claim,
     ) -> std::result::Result<(), RejectReason> {
-        let Claim { rank, incarnation, host, route, proven } = claim;
+        let Claim { rank, incarnation, host, route, elsewhere, proven } = claim;
         let who = Identity { host: host.0, proven };
         // A process that was killed and started again may be faster than the news of its death.
         if let Some(old) = self.link(rank)
@@ -86,7 +86,7 @@ impl Shared {
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
-        let endpoints = self.endpoints(Some(p.door));
+        let endpoints = self.endpoints(Some(p.door), elsewhere);
         let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();

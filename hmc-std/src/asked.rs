@@ -45,9 +45,14 @@ impl Shared {
                     false => (Asked::default(), false),
                 }
             }
-            Address::Uds(_) => (Asked::default(), false),
+            Address::Uds(_) => (Asked { netns: self.netns, ..Asked::default() }, false),
             Address::Local { endpoint, .. } => (of(*endpoint), false),
         }
+    }
+
+    /// Whether a dialer is in another network namespace, where the loopback addresses of this one lead to others.
+    pub(crate) fn is_elsewhere(&self, asked: &Asked) -> bool {
+        asked.netns != 0 && self.netns != 0 && asked.netns != self.netns
     }
 
     /// Whether this session listens at the endpoint that a dialer was told to reach.
@@ -57,7 +62,7 @@ impl Shared {
         }
         let ip = IpAddr::from(asked.ip).to_canonical();
         let any = ip.is_unspecified();
-        if is_loopback(ip) && asked.netns != 0 && self.netns != 0 && asked.netns != self.netns {
+        if is_loopback(ip) && self.is_elsewhere(asked) {
             return false;
         }
         if let (Source::Tcp(_), Some(here)) = (source, socket.own_address()) {

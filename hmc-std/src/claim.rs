@@ -21,6 +21,8 @@ pub(crate) struct Claim {
     pub(crate) host: HostId,
     /// Where it can be dialed.
     pub(crate) route: Option<Address>,
+    /// It is in another network namespace.
+    pub(crate) elsewhere: bool,
     /// It belongs to the same user: the kernel says so, or it proved it.
     pub(crate) proven: bool,
 }
@@ -39,7 +41,8 @@ impl Shared {
         };
         let route = self.route_back(h, source);
         let (rank, incarnation, host) = (h.rank, h.incarnation, h.host);
-        let claim = Claim { rank, incarnation, host, route, proven };
+        let elsewhere = self.is_elsewhere(&h.asked);
+        let claim = Claim { rank, incarnation, host, route, elsewhere, proven };
         if !h.proves {
             return if needed {
                 First::Refused(RejectReason::NotAuthorised)

@@ -252,7 +252,7 @@ impl Dialing {
                 };
                 // Whoever dials again begins a new life, so that the other end can tell it from the last.
                 let incarnation = shared.next_life();
-                let endpoints = shared.endpoints(None);
+                let endpoints = shared.endpoints(None, false);
                 let talk =
                     shared.greeting(socket, &self.address, &endpoints, incarnation, self.claims);
                 match talk {

@@ -130,15 +130,15 @@ impl Doors {
 
     /// Tells of one door of each kind: of the one by which the peer came, else of the oldest. A port goes without its address:
     /// a peer that came is told of one that it finds where it came, and a local one, of one that it finds at 127.0.0.1.
-    /// At other addresses somebody else may listen.
-    pub(crate) fn tell(&self, came_by: Option<u32>, list: &mut EndpointList) {
+    /// At other addresses somebody else may listen, and at 127.0.0.1 of another network namespace (`elsewhere`), too.
+    pub(crate) fn tell(&self, came_by: Option<u32>, elsewhere: bool, list: &mut EndpointList) {
         let inner = lock(&self.inner);
         let doors = || inner.beginning_with(came_by);
         let tcp = match came_by {
             None => doors().find(|door| door.addr().is_some()),
             Some(number) => inner.find(number).and_then(|door| match door.addr() {
                 Some(_) => Some(door),
-                None => doors().find(|door| door.is_at_localhost()),
+                None => doors().find(|door| door.is_at_localhost() && !elsewhere),
             }),
         };
         let local = doors().find(|door| door.path().is_some());

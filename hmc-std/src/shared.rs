@@ -241,10 +241,11 @@ impl Shared {
         })
     }
 
-    /// Where this end can be reached, for a peer that came by that door, if it came by one.
-    pub(crate) fn endpoints(&self, came_by: Option<u32>) -> EndpointList {
+    /// Where this end can be reached, for a peer that came by that door, if it came by one; from another network namespace,
+    /// if it is `elsewhere`.
+    pub(crate) fn endpoints(&self, came_by: Option<u32>, elsewhere: bool) -> EndpointList {
         let mut list = EndpointList::new();
-        self.doors.tell(came_by, &mut list);
+        self.doors.tell(came_by, elsewhere, &mut list);
         if self.ucx_begun().is_some() {
             let _ = list.push(Endpoint::Ucx { address: &[] }.blob());
         }

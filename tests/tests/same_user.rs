@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
-use hmc_core::wire::hello::{Endpoints, Features, Hello, HostId};
+use hmc_core::wire::advert::ENDPOINT_TCP;
+use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
@@ -26,6 +27,8 @@ use hmc_tests::scene::{TempDir, bound, skipped, until};
 use rustix::net::{AddressFamily, SocketType};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+/// The local socket of rank 1.
+const DOOR: &str = "hmc_ctrl_rank_1.sock";
 
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("hmc-user-{name}-{}", std::process::id()));
@@ -366,6 +369,29 @@ fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
     assert_eq!(dial(3, told).expect("the address was given"), Some(ConnType::Tcp));
     assert!(other.accept().is_err(), "a connection to somebody else");
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Its 127.0.0.1 is that of its own network namespace, where anybody may have the same port.
+#[test]
+fn a_local_peer_of_another_network_is_told_no_port() {
+    let dir = TempDir::new();
+    let _server = Session::builder(1).tcp("127.0.0.1:0").uds(dir.path()).buffer(0).start().unwrap();
+    let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+    let ports = |rank, netns| {
+        let mut stream = std::os::unix::net::UnixStream::connect(dir.path().join(DOOR)).unwrap();
+        say(
+            &mut stream,
+            &hello_with(rank, 0, 1, |h| Hello { asked: Asked { netns, ..h.asked }, ..h }),
+        );
+        let (header, payload) = read_frame(&mut stream).unwrap();
+        let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
+            panic!("no welcome: {payload:02x?}");
+        };
+        welcome.hello.endpoints.iter().filter(|blob| blob.kind == ENDPOINT_TCP).count()
+    };
+    for (rank, (netns, told)) in (2..).zip([(0, 1), (own, 1), (own ^ 1, 0)]) {
+        assert_eq!(ports(rank, netns), told, "a dialer in namespace {netns} of {own}");
+    }
 }
 
 /// A whole session of another user, if this test may make one.
