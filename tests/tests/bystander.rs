@@ -30,15 +30,20 @@ struct Scene {
 impl Scene {
     /// The get has begun.
     fn new(len: usize) -> Self {
+        Self::with(len, "", "")
+    }
+
+    /// The same with more settings of the target, and another end of the get's command.
+    fn with(len: usize, more: &str, how: &str) -> Self {
         let dir = TempDir::new();
         let path = dir.path().display().to_string();
         // Without heartbeats: nobody is dead because of a busy machine.
-        let settings = format!("rank=1 redial=0 heartbeat=0 uds={path}");
+        let settings = format!("rank=1 redial=0 heartbeat=0 uds={path} {more}");
         let mut target = Actor::session(ACTOR, &settings);
         let mut initiator = Actor::session(ACTOR, "rank=0 redial=0 heartbeat=0");
         initiator.ask(&format!("connect 1 uds://{path} shm 20000"));
         target.ask(&format!("expose 0 5 {len} 171 adopted"));
-        initiator.ask(&format!("get_fixed 1 5 {len}"));
+        initiator.ask(&format!("get_fixed 1 5 {len} {how}"));
         Self { target, initiator, len, _dir: dir }
     }
 
@@ -97,6 +102,16 @@ fn a_program_that_replaced_the_initiator_is_not_written() {
         let written = Scene::new(64 * MIB).replace_program(true);
         assert_eq!(written, 0, "the stream ended before the copy began");
     }
+}
+
+/// execve(2) does not end the stream then. The target does nothing before it is asked to.
+#[test]
+fn a_program_that_replaced_the_initiator_is_not_written_though_a_child_has_the_stream() {
+    let mut scene = Scene::with(64 * MIB, "manual", "asked");
+    scene.initiator.ask("leave_child");
+    assert_eq!(scene.initiator.ask(&format!("become {}", scene.len)), "ready");
+    while scene.target.ask("progress") == "true" {}
+    assert_eq!(scene.initiator.ask("?"), "0", "bytes that were written");
 }
 
 #[test]

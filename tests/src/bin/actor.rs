@@ -341,7 +341,8 @@ impl Actor {
                 }
                 Ok(String::new())
             }
-            // get_fixed RANK LABEL LEN: into memory where a bystander has its own; answers when the copy has begun
+            // get_fixed RANK LABEL LEN [asked]: into memory where a bystander has its own; answers when the copy has begun, or
+            // has been asked for
             "get_fixed" => {
                 let peer = self.peer(rank(w.first())?)?;
                 let (label, len) = (number(w.get(1))?, number(w.get(2))?);
@@ -353,7 +354,7 @@ impl Actor {
                 let op = peer.get_span(region.take_all()?, &window, 0).map_err(|e| e.error)?;
                 self.gets.push(op);
                 // SAFETY: as above; volatile, since another process writes it.
-                while unsafe { start.as_ptr().read_volatile() } == 0 {
+                while w.get(3).is_none() && unsafe { start.as_ptr().read_volatile() } == 0 {
                     std::hint::spin_loop();
                 }
                 Ok(String::new())
@@ -370,6 +371,19 @@ impl Actor {
                 let program = std::env::current_exe().map_err(|_| bad("no program"))?;
                 let e = std::process::Command::new(program).arg(bystander::NAME).args(w).exec();
                 Err(bad(&e.to_string()))
+            }
+            "leave_child" => {
+                // It has all descriptors of this process, and ends with it.
+                // SAFETY: the child makes system calls alone.
+                if unsafe { libc::fork() } == 0 {
+                    // SAFETY: a number, of a signal.
+                    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                    loop {
+                        // SAFETY: it takes nothing.
+                        unsafe { libc::pause() };
+                    }
+                }
+                Ok(String::new())
             }
             "progress" => Ok(self.session()?.progress().to_string()),
             "connected" => Ok(self.session()?.check_conn(rank(w.first())?).to_string()),

@@ -159,7 +159,8 @@ impl ShmPort {
     }
 
     pub(crate) fn service(&mut self) -> bool {
-        let busy = self.stream.service();
+        let life = self.peer_life.as_ref();
+        let busy = self.stream.service_while(&|| !life.is_some_and(PeerLife::has_ended));
         while let Some(arrival) = self.stream.take_arrival() {
             let (id, epoch) = (arrival.window, arrival.epoch);
             if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && id != PAGE_ID && id != LIFE_ID {

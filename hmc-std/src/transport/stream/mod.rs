@@ -217,16 +217,9 @@ impl StreamPort {
         }
     }
 
-    /// Reads and executes what the peer sent, does one slice of queued copies, answers.
-    /// Returns whether anything happened.
+    /// As [`Self::service_while`], where nothing else tells of the peer's end.
     pub(crate) fn service(&mut self) -> bool {
-        if self.down.is_some() {
-            return false;
-        }
-        let mut busy = self.receive();
-        busy |= self.run_jobs();
-        self.flush();
-        busy
+        self.service_while(&|| true)
     }
 
     /// Ends the stream: every unanswered request fails with `PeerDead`. If something else reaches the memory of a peer that

@@ -326,8 +326,25 @@ impl StreamPort {
         Ok(())
     }
 
+    /// Reads and executes what the peer sent, does one slice of queued copies, answers. No copy is begun once the peer's
+    /// process does not live, as far as `lives` knows: after arrivals were taken that is asked for each piece.
+    /// Returns whether anything happened.
+    pub(crate) fn service_while(&mut self, lives: &dyn Fn() -> bool) -> bool {
+        if self.down.is_some() {
+            return false;
+        }
+        let mut busy = self.receive();
+        busy |= self.run_jobs(lives);
+        self.flush();
+        busy
+    }
+
     /// Copies some bytes of the oldest jobs. Returns whether there was one.
-    pub(super) fn run_jobs(&mut self) -> bool {
+    fn run_jobs(&mut self, lives: &dyn Fn() -> bool) -> bool {
+        if !self.arrivals.is_empty() {
+            // By which its end can be seen may be among them.
+            return false;
+        }
         let mut ran = false;
         let mut left = BYTES_A_TURN;
         let mut unsaid: u64 = 0;
@@ -336,8 +353,10 @@ impl StreamPort {
             && let Some(job) = self.serve.jobs.pop_front()
         {
             // Before each piece: whoever ended its stream, by execve(2) for one, or its process, has its memory back, and
-            // the process's number may name another one. What came before the end is still to be received.
-            if self.life.has_ended() {
+            // the process's number may name another one. A child of it may hold the stream over the execve(2), but its own
+            // threads end before its memory goes, and with the session's `lives`. What came before the end is still to be
+            // received.
+            if self.life.has_ended() || !lives() {
                 self.serve.jobs.clear();
                 break;
             }
