@@ -4,10 +4,11 @@
 //! takes them to the logger `hmc` (UCX's to `hmc.ucx`). When the queue is full, words are dropped and counted.
 
 use std::fmt::{self, Write as _};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use hmc_std::Origin;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -26,20 +27,42 @@ struct Words {
 
 /// Takes what is said anywhere in the library.
 struct Ear {
-    /// Made with its thread by the first message: a program that hears nothing has neither.
-    queue: OnceLock<SyncSender<Words>>,
+    /// Made with its thread by the first message: a program that hears nothing has neither. Of this process, or of the one that
+    /// it was forked from.
+    queue: AtomicPtr<Queue>,
     dropped: AtomicU64,
 }
 
+struct Queue {
+    /// `None` when the system refused: then no fork is noticed here.
+    process: Option<Origin>,
+    words: SyncSender<Words>,
+}
+
 impl Ear {
-    fn queue(&self) -> &SyncSender<Words> {
-        self.queue.get_or_init(|| {
-            let (queue, words) = sync_channel(ROOM);
+    /// This process's queue.
+    fn queue(&self) -> &'static Queue {
+        loop {
+            let current = self.queue.load(Ordering::Acquire);
+            // SAFETY: null, or from a box that was leaked below: valid for ever, and only shared references to it are made.
+            let found = unsafe { current.as_ref() };
+            if let Some(queue) = found.filter(|q| !q.process.is_some_and(|p| p.is_child())) {
+                return queue;
+            }
+            // That of the parent stays as it is: a thread that is not here may be in the middle of it.
+            let (words, receiver) = sync_channel(ROOM);
+            let new = Box::into_raw(Box::new(Queue { process: Origin::here().ok(), words }));
+            let set =
+                self.queue.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+            if set.is_err() {
+                // SAFETY: from a box, and nobody else knows it.
+                drop(unsafe { Box::from_raw(new) });
+                continue;
+            }
             // Without the thread messages are dropped: no reason to fail.
-            let _ =
-                std::thread::Builder::new().name("hmc-log".to_owned()).spawn(move || carry(&words));
-            queue
-        })
+            let thread = std::thread::Builder::new().name("hmc-log".to_owned());
+            let _ = thread.spawn(move || carry(&receiver));
+        }
     }
 }
 
@@ -89,7 +112,7 @@ impl Subscriber for Ear {
             let _ = write!(line.0, "; messages dropped before: {lost}");
         }
         let words = Words { level, ucx: event.metadata().target() == "ucx", text: line.0 };
-        if let Err(TrySendError::Full(_)) = self.queue().try_send(words) {
+        if let Err(TrySendError::Full(_)) = self.queue().words.try_send(words) {
             self.dropped.fetch_add(lost.saturating_add(1), Ordering::Relaxed);
         }
     }
@@ -117,7 +140,7 @@ fn carry(words: &Receiver<Words>) {
 pub(crate) fn begin() {
     // Somebody else's, within this library: there is none.
     let _ = tracing::subscriber::set_global_default(Ear {
-        queue: OnceLock::new(),
+        queue: AtomicPtr::new(ptr::null_mut()),
         dropped: AtomicU64::new(0),
     });
 }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import inspect
+import io
+import logging
 import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 from conftest import LIMIT
@@ -188,3 +191,23 @@ def test_registered_arrays_are_the_child_s_own_copies():
 
         assert in_child(child) == "8 "
         assert region.read(1) == b"\x07"
+
+
+def test_what_a_child_says_is_heard():
+    """The thread that carries the library's words to ``logging`` is not in a child: it gets one of its own."""
+    heard = logging.StreamHandler(out := io.StringIO())
+    logging.getLogger("hmc").addHandler(heard)
+
+    def warned():
+        end = time.monotonic() + 10
+        with hmc.Session(rank=0, buffer_size=0, accept_upstream=True):
+            while "C++ HMC" not in out.getvalue() and time.monotonic() < end:
+                time.sleep(0.001)
+        return out.getvalue().count("C++ HMC")
+
+    try:
+        assert warned() == 1
+        out.truncate(0)
+        assert in_child(warned) == "1"
+    finally:
+        logging.getLogger("hmc").removeHandler(heard)
