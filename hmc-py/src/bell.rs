@@ -38,6 +38,15 @@ impl Bell {
     }
 }
 
+impl Drop for Bell {
+    fn drop(&mut self) {
+        if self.origin.is_child() {
+            // The child may have closed the descriptor, and have another file under its number.
+            std::mem::forget(Arc::clone(&self.ring));
+        }
+    }
+}
+
 #[pymethods]
 impl Bell {
     #[new]

@@ -42,6 +42,18 @@ pub(crate) struct Life {
     origin: Origin,
 }
 
+impl Drop for Life {
+    fn drop(&mut self) {
+        if self.origin.is_child() {
+            // A thread of the parent, whose name may be that of one of the child's by now.
+            let beginning = self.beginning.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if matches!(beginning, Beginning::Making(_)) {
+                std::mem::forget(std::mem::replace(beginning, Beginning::Over));
+            }
+        }
+    }
+}
+
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this session was closed")
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import inspect
 import io
 import logging
@@ -211,3 +212,38 @@ def test_what_a_child_says_is_heard():
         assert in_child(warned) == "1"
     finally:
         logging.getLogger("hmc").removeHandler(heard)
+
+
+def test_what_a_child_drops_closes_none_of_its_descriptors(pair):
+    """As in a program that detaches itself: it closes all descriptors, and opens its own under the same numbers."""
+    a, b, peer, _ = pair
+    everything = [a.allocate(64), a.register(bytearray(8)), peer.expose(a.allocate(64), label=1), _hmc.Bell(),
+                  peer.prepare_put([(0, 0, 8)]), _hmc.Core(buffer_size=4096), memoryview(a.allocate(64)), peer, a, b]
+    del a, b, peer
+
+    def child():
+        links = {int(n): os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")}
+        mine = os.open("/dev/null", os.O_RDONLY)
+        taken = [fd for fd, to in links.items() if fd > 2 and not to.startswith("pipe:")]
+        for fd in taken:
+            os.dup2(mine, fd)
+        everything.clear()
+        gc.collect()
+        closed = [links[fd] for fd in taken if not os.path.exists(f"/proc/self/fd/{fd}")]
+        return closed or len(taken) > 8
+
+    assert in_child(child) == "True"
+
+
+def test_the_thread_that_makes_a_buffer_is_no_thread_of_the_childs():
+    cores = [_hmc.Core(buffer_size=1 << 29)]
+
+    def child():
+        # One of their threads has the place of the parent's.
+        own = [_hmc.Core(buffer_size=64 << 20, settings={"lazy": True}) for _ in range(16)]
+        cores.clear()
+        gc.collect()
+        return {core.region.nbytes for core in own}
+
+    assert in_child(child) == str({64 << 20})
+    assert cores[0].region.nbytes == 1 << 29
