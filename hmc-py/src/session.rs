@@ -1,6 +1,5 @@
 //! A session of one process: its buffer, its doors, its peers, and what the seeds call them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -92,6 +91,11 @@ impl Core {
         self.waits.seconds()
     }
 
+    /// Refuses to go on in a forked child: before a lock is taken, that a thread which the child does not have may hold.
+    fn _check_process(&self, py: Python<'_>) -> PyResult<()> {
+        self.life.check_process().or_raise(py)
+    }
+
     /// Whether it has a rank and a thread.
     #[getter]
     fn _is_live(&self) -> bool {
@@ -150,11 +154,7 @@ impl Core {
     /// Where it listens, as ``connect`` takes it.
     #[getter]
     fn addresses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let session = self.live(py)?;
-        let tcp = session.tcp_addrs().into_iter().map(|a| format!("tcp://{a}"));
-        let (uds, folder) =
-            (session.uds_paths(), |p: &PathBuf| Some(format!("uds://{}", p.parent()?.display())));
-        Ok(tcp.chain(uds.iter().filter_map(folder)).collect())
+        Ok(told::addresses(&*self.live(py)?))
     }
 
     #[pyo3(signature = (addr, *, insecure = false))]
@@ -239,13 +239,14 @@ impl Core {
 
     /// From here on a peer is known by that place, too.
     fn _know(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn, peer: &Peer) -> PyResult<()> {
+        self._check_process(py)?;
         self.places.insert(Place::of(py, ip, port, conn)?, peer.inner.clone());
         Ok(())
     }
 
     /// One more address of this process, at which peers over a local socket are.
     fn _own_ip(&self, py: Python<'_>, ip: &str) -> PyResult<()> {
-        self.places.add_own(py, ip)
+        self._check_process(py).and_then(|()| self.places.add_own(py, ip))
     }
 
     /// Ends one name of a peer and the transfers that were begun by it; with the last name, the link. Whoever is unknown has
@@ -322,8 +323,7 @@ impl Core {
     #[pyo3(signature = (ranks))]
     fn _group(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<RawGroup> {
         let session = self.live(py)?;
-        let group = py.detach(|| session.group(&ranks)).or_raise(py)?;
-        Ok(RawGroup::new(group, self.waits))
+        Ok(RawGroup::new(py.detach(|| session.group(&ranks)).or_raise(py)?, self.waits))
     }
 
     /// Registers an array's memory in place: no byte is copied. It must be C-contiguous; a read-only one can be a source

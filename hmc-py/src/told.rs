@@ -1,10 +1,19 @@
 //! What is told of sessions and peers, as plain dicts.
 
 use hmc_std::metrics::Stats;
-use hmc_std::{ConnType, Explanation, Held};
+use hmc_std::{ConnType, Explanation, Held, Session};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
+
+/// Where a session listens, as ``connect`` takes it.
+pub(crate) fn addresses(session: &Session) -> Vec<String> {
+    let tcp = session.tcp_addrs().into_iter().map(|a| format!("tcp://{a}"));
+    let (uds, folder) =
+        (session.uds_paths(), |p: &PathBuf| Some(format!("uds://{}", p.parent()?.display())));
+    tcp.chain(uds.iter().filter_map(folder)).collect()
+}
 
 /// Memory that peers may still use, each piece.
 pub(crate) fn held<'py>(py: Python<'py>, all: &[Held]) -> PyResult<Vec<Bound<'py, PyDict>>> {

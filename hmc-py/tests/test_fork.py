@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -86,7 +87,8 @@ def test_every_method_says_that_the_process_forked(pair):
             "get_remote": lambda: core.get_remote("127.0.0.1", 1), "put_nb": lambda: core.put_nb("127.0.0.1", 1),
             "get_nb": lambda: core.get_nb("127.0.0.1", 1), "_wait": lambda: core._wait([1], 1),
             "_ctrl_send": lambda: core._ctrl_send(1, 1), "_ctrl_recv": lambda: core._ctrl_recv(1), "stats": core.stats,
-            "close": core.close,
+            "close": core.close, "_check_process": core._check_process, "_own_ip": lambda: core._own_ip("10.0.0.1"),
+            "_know": lambda: core._know("10.0.0.1", 1, 2, peer),
         },
         "Peer": {
             "put": lambda: peer.put(b"x"), "get": lambda: peer.get(out), "put_nb": lambda: peer.put_nb(b"x"),
@@ -112,7 +114,7 @@ def test_every_method_says_that_the_process_forked(pair):
         "Bell": {"take": bell.take},
     }
     # Methods that the table lacks. Collectives are one call in Rust, whose own table has each of them.
-    plain = {"Core": {"_unstart", "_know", "_own_ip"}, "Peer": {"explain"}, "Region": {"__dlpack_device__"}, "Window": set(), "Batch": set(),
+    plain = {"Core": {"_unstart"}, "Peer": {"explain"}, "Region": {"__dlpack_device__"}, "Window": set(), "Batch": set(),
              "Op": set(), "Bell": {"fileno"}}
     missing = [f"{kind}.{name} is not in the table" for kind, known in plain.items()
                for name, what in vars(getattr(_hmc, kind)).items()
@@ -192,6 +194,20 @@ def test_registered_arrays_are_the_child_s_own_copies():
 
         assert in_child(child) == "8 "
         assert region.read(1) == b"\x07"
+
+
+def test_a_lock_that_a_thread_of_the_parent_has_stops_no_child():
+    """A thread that starts a session holds its lock until the buffer is there."""
+    with hmc.create_session(0) as s:
+        with s._held:
+            calls = [lambda: s.connect("127.0.0.1", 1), lambda: s.connect(1, 0, "127.0.0.1", 1, 2),
+                     lambda: s.init_server("127.0.0.1", 1), lambda: s.isend(np.zeros(1), 1), lambda: s.recv(src=1)]
+            holder = []
+            # Of another thread than the child's.
+            thread = threading.Thread(target=lambda: holder.append([in_child(lambda c=call: told(c)) for call in calls]))
+            thread.start()
+            thread.join()
+    assert holder == [[""] * len(calls)]
 
 
 def test_what_a_child_says_is_heard():

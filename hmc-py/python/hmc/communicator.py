@@ -172,7 +172,7 @@ class Communicator:
     def _connect(self, peer_id: int, self_id: int, peer_ip: str, link: CtrlLink, conn: ConnType) -> Any:
         session = self.session
         address = link._address(peer_ip)
-        with session._lock:
+        with session._lock():
             session._start_as(integer("self_id", self_id, high=2**32 - 1), [peer_ip or str(link.ip)])
         self._silent -= {peer_id, None}
         if link.upstream:

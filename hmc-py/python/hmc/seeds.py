@@ -51,7 +51,7 @@ class SeedsGuide(OlderGuide):
     _core: Core
     _num_chs: int
     _local_ip: str
-    _lock: threading.RLock
+    _held: threading.RLock
     _insecure: bool
     _upstream: bool
     #: ``job``, ``secret_file`` and ``insecure_loopback``, as far as they were given.
@@ -63,6 +63,12 @@ class SeedsGuide(OlderGuide):
     #: The folder of the local control sockets.
     ctrl_uds_dir: str
 
+    def _lock(self) -> threading.RLock:
+        """What keeps a session's beginning and its pairs of messages together. Not in a forked child, where a thread that is not
+        there may hold it."""
+        self._core._check_process()
+        return self._held
+
     def _connect_ranked(self, peer_id: Any, self_id: Any, peer_ip: Any, data_port: Any, ctrl_tcp_port: Any,
                         uds_dir: StrPath | None, conn: Any, timeout: float | None, upstream: bool) -> None:
         conn = ConnType.RDMA if conn is None else conn_type(conn)
@@ -71,7 +77,7 @@ class SeedsGuide(OlderGuide):
         if (ip, data_port, int(conn)) in self._known and self.check_conn(ip, data_port, conn):
             return
         address = self._control_address(ip, ctrl_tcp_port, uds_dir)
-        with self._lock:
+        with self._lock():
             self._start_as(self_id, [ip])
         if upstream:
             self._core._connect_named(peer_id, address, conn, timeout, upstream=True)
@@ -133,7 +139,7 @@ class SeedsGuide(OlderGuide):
 
     def _connect_old(self, ip: str, port: int | None, conn: ConnType, timeout: float | None) -> None:
         port = _port("port", port, low=1)
-        with self._lock:
+        with self._lock():
             if not self._core._is_live:
                 self._start_anyhow([ip])
         for _ in range(16):
@@ -229,7 +235,7 @@ class SeedsGuide(OlderGuide):
 
         ``job``: as for :func:`create_session`.
         """
-        with self._lock:
+        with self._lock():
             self._take_job(job)
         if args:
             values = iter(args)
@@ -266,7 +272,7 @@ class SeedsGuide(OlderGuide):
         addr = None if port is None else doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
         folder = None if uds is None else os.fspath(uds)
         places = set() if folder is None else {f"uds://{folder}", f"uds://{os.path.abspath(folder)}"}
-        with self._lock:
+        with self._lock():
             insecure = doors.warn_once([ip], self._insecure)
             if not self._core._is_live:
                 self._unnamed = [(ip, port, uds)] if rank is None else None

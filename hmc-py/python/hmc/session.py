@@ -108,7 +108,7 @@ class Session(SeedsGuide):
         self._upstream = upstream
         self.set_local_ip(local_ip)
         self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
-        self._lock = threading.RLock()
+        self._held = threading.RLock()
         self._insecure = insecure
         self._known = {}
         self._turns: dict[int, threading.Lock] = {}
@@ -272,7 +272,7 @@ class Session(SeedsGuide):
         Raises ``Unavailable`` when nobody answers, or the transport that was named cannot be had, with the remedy (or takes the
         one that ``HMC_CONN_FALLBACK`` names); ``Refused``; ``NoCredentials``; ``DeadlineExceeded``.
         """
-        with self._lock:
+        with self._lock():
             self._take_job(job)
         if peer_ip is not None:
             self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout, upstream)
@@ -306,7 +306,7 @@ class Session(SeedsGuide):
 
         Waits for the rank to connect, ``timeout`` seconds at most."""
         peer = self._core.peer(dst, timeout, True)
-        with self._lock:  # a header and its bytes are neighbours
+        with self._lock():  # a header and its bytes are neighbours
             return tensors.isend(peer, tensor, tag)
 
     def irecv(self, tensor: A, src: int, tag: int | None = None, *, timeout: float | None = None) -> TensorOp[A]:
@@ -314,7 +314,7 @@ class Session(SeedsGuide):
         of one rank come in the order in which they were sent; with ``tag``, the next one must have it. Waits for the rank
         to connect as :meth:`isend`."""
         peer = self._core.peer(src, timeout)
-        with self._lock:
+        with self._lock():
             return tensors.irecv(peer, tensor, tag)
 
     def send(self, tensor: ArrayLike, dst: int, tag: int = 0, timeout: float | None = None) -> None:
@@ -344,7 +344,7 @@ class Session(SeedsGuide):
         if tensor is not None:
             return self.irecv(tensor, src, tag, timeout=timeout).wait(left(end))
         peer = self._core.peer(src, timeout)
-        with self._lock:
+        with self._lock():
             turn = self._turns.setdefault(src, threading.Lock())
         if not turn.acquire(timeout=min(left(end), threading.TIMEOUT_MAX)):
             raise DeadlineExceeded(status_t.TIMEOUT, f"another thread still receives of rank {src}", kind="deadline_exceeded",
