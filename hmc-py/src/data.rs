@@ -5,8 +5,8 @@
 //! misread; arrays of Python objects are refused.
 
 use std::ffi::CStr;
-use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hmc_std::ErrorKind;
 use hmc_std::memory::{SharedBytes, StableBytes};
@@ -105,8 +105,15 @@ unsafe impl Sync for Bytes {}
 /// them is put aside then, for the next call ([`Sweep`]).
 pub(crate) struct Registered(Option<Bytes>);
 
-/// What registered bytes were held by, to be let go of by somebody who is attached to the interpreter.
-static PUT_ASIDE: Mutex<Vec<Bytes>> = Mutex::new(Vec::new());
+/// What registered bytes were held by, to be let go of by somebody who is attached to the interpreter: the newest, which leads
+/// to the others. Without a lock: a forked child would find it locked for ever if a thread of its parent had it then.
+static PUT_ASIDE: AtomicPtr<Aside> = AtomicPtr::new(ptr::null_mut());
+
+/// One of those.
+struct Aside {
+    bytes: Bytes,
+    older: *mut Aside,
+}
 
 impl From<Bytes> for Registered {
     fn from(bytes: Bytes) -> Self {
@@ -116,7 +123,19 @@ impl From<Bytes> for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        PUT_ASIDE.lock().unwrap_or_else(PoisonError::into_inner).extend(self.0.take());
+        let Some(bytes) = self.0.take() else { return };
+        let new = Box::into_raw(Box::new(Aside { bytes, older: ptr::null_mut() }));
+        let mut newest = PUT_ASIDE.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: from a box; nobody else knows it before the exchange below has been made.
+            unsafe { (*new).older = newest };
+            // Release: who takes it finds it whole.
+            let put = PUT_ASIDE.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed);
+            match put {
+                Ok(_) => return,
+                Err(other) => newest = other,
+            }
+        }
     }
 }
 
@@ -134,19 +153,18 @@ pub(crate) struct Sweep;
 
 impl Drop for Sweep {
     fn drop(&mut self) {
-        let all = {
-            // Whoever has it pushes one or takes all: what is there then goes with the next call. In a forked child
-            // nobody may have it any more.
-            let mut aside = match PUT_ASIDE.try_lock() {
-                Ok(aside) => aside,
-                Err(TryLockError::Poisoned(e)) => e.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
-            if aside.is_empty() {
-                return;
-            }
-            std::mem::take(&mut *aside)
-        };
+        if PUT_ASIDE.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        // All of them, so that nobody else has any.
+        let mut next = PUT_ASIDE.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut all = Vec::new();
+        while !next.is_null() {
+            // SAFETY: from a box (`Registered::drop`), and taken out of the list, where it was once, by the swap above.
+            let aside = unsafe { Box::from_raw(next) };
+            next = aside.older;
+            all.push(aside.bytes);
+        }
         // Deleters of other packages and releases of buffers want the interpreter; at its end nobody wants them back.
         let _ = Python::try_attach(|_| drop(all));
     }
