@@ -100,8 +100,9 @@ pub(crate) fn builder(
 ) -> PyResult<(SessionBuilder, Wanted)> {
     let mut builder =
         Session::builder(0).buffer(buffer_size).num_channels(num_chs).interrupt(interrupted);
-    let mut given = Environment::read().timeout;
-    let (mut ucx, mut fallback) = (false, false);
+    let environment = Environment::read();
+    let mut given = environment.timeout;
+    let (mut ucx, mut fallback) = (environment.ucx, false);
     for (key, value) in settings.into_iter().flatten() {
         let key: String = key.extract()?;
         builder = match key.as_str() {

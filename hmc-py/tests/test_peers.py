@@ -122,6 +122,21 @@ def test_a_session_is_a_peer_of_itself():
         assert s.buffer.read(9, 100) == b"to myself" and me.conn == "loopback"
 
 
+def test_the_environment_has_sessions_take_part_in_ucx(ucx, run):
+    """One that says nothing of UCX can be dialed over it."""
+    server = run("""
+        import hmc
+        with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096) as s:
+            print(s.address)
+            print(s.ctrl_recv(1), bytes(s.buffer.read(5)))
+    """, env={"HMC_UCX": "1"})
+    with hmc.Session(rank=1, buffer_size=4096, ucx=True) as s:
+        peer = s.connect(0, server.line(), hmc.ConnType.UCX)
+        peer.put(b"there")
+        peer.send_tag(7)
+        server.expect("7 b'there'")
+
+
 def test_errors_can_be_pickled():
     import pickle
 
