@@ -61,6 +61,19 @@ impl Soft {
         self.from.calls().ok()?.message(&header, data).ok()
     }
 
+    /// Waits until both ways are open. UCX up to 1.13 ends the process at the other end if a peer goes before that ("got REP
+    /// message", docs/UCX.md).
+    ///
+    /// # Panics
+    /// When they do not open.
+    pub fn settle(&mut self) {
+        for end in [&self.from, &self.deaf] {
+            let calls = end.calls().expect("connected");
+            let flush = calls.flush().expect("a way");
+            calls.wait(flush).expect("the way is open");
+        }
+    }
+
     /// Both workers take a step.
     ///
     /// # Panics
