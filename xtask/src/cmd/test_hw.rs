@@ -162,7 +162,7 @@ fn library_in(home: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("libucp.so.0").exists())
 }
 
-/// The conformance suite over single lanes, the partitions, the death in the middle of a message and sends that fail, then
+/// The conformance suite over single lanes, the partitions, the death in the middle of a message, ends under puts and sends that fail, then
 /// the process tests over all lanes of this machine and over TCP alone.
 fn suites(root: &Path, ucx: &Ucx) -> Answer {
     println!("with {} library", ucx.name);
@@ -172,6 +172,7 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
         "ucx_fences",
         "ucx_quiet",
         "ucx_killed",
+        "ucx_exits",
         "ucx_failed_sends",
         "partition",
     ];
