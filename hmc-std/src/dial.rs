@@ -71,7 +71,9 @@ impl Shared {
                 Need::Drive(link) => {
                     let open = |l: &Link| (l.life() != Life::Opening).then_some(());
                     // When the time has come, the next step says so.
-                    if let Err(stop @ Stop::Interrupted) = link.drive(Watch::Both, until, open) {
+                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
+                        link.drive(Watch::Both, until, open)
+                    {
                         link.bye(clock::now());
                         link.die(false, "its dial was interrupted");
                         return Err(stop.error("connecting").with_peer(rank));
@@ -80,7 +82,7 @@ impl Shared {
                 Need::Pause(at) => {
                     let nothing = |_: &Self| None::<()>;
                     let paused = self.wait_news(until.moved_to(at.min(until.at)), nothing);
-                    if let Err(stop @ Stop::Interrupted) = paused {
+                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = paused {
                         connecting.abandon(self);
                         return Err(stop.error("connecting").with_peer(rank));
                     }
@@ -92,7 +94,7 @@ impl Shared {
                         let ready = s.link(rank).is_some_and(|l| l.is_ready_now());
                         (ready || taken(s) != before).then_some(())
                     });
-                    if let Err(stop @ Stop::Interrupted) = news {
+                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = news {
                         connecting.abandon(self);
                         return Err(stop.error("connecting").with_peer(rank));
                     }

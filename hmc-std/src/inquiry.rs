@@ -52,7 +52,7 @@ impl Shared {
                 asked => return asked,
             };
             let nothing = |_: &Self| None::<()>;
-            if let Err(stop @ Stop::Interrupted) =
+            if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
                 self.wait_news(until.moved_to(again.min(until.at)), nothing)
             {
                 return Err(stop.error("connecting"));

@@ -37,7 +37,7 @@ impl Origin {
 }
 
 #[cold]
-fn forked() -> Error {
+pub(crate) fn forked() -> Error {
     Error::new(
         ErrorKind::Forked,
         "this object belongs to the parent process; start a new session in the child",

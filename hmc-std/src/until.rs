@@ -9,6 +9,7 @@ use hmc_core::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::Error;
+use crate::process::{Origin, forked};
 
 /// The longest time between two questions to a hook.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -28,6 +29,8 @@ pub(crate) enum Stop {
     Deadline,
     /// The hook said so.
     Interrupted,
+    /// The hook forked, and this is the child: it has no part in what its parent waits for.
+    Forked,
 }
 
 /// One wait as it goes on.
@@ -77,7 +80,12 @@ impl Vigil {
             return Err(Stop::Deadline);
         }
         if let Some(hook) = self.until.hook.filter(|_| now >= self.ask_at) {
-            if hook() {
+            let here = Origin::here().ok();
+            let says = hook();
+            if here.is_some_and(|here| here.is_child()) {
+                return Err(Stop::Forked);
+            }
+            if says {
                 return Err(Stop::Interrupted);
             }
             self.ask_at = clock::now().after(ASK_EVERY);
@@ -93,6 +101,7 @@ impl Stop {
         match self {
             Self::Deadline => Error::deadline(what),
             Self::Interrupted => Error::interrupted(what),
+            Self::Forked => forked(),
         }
     }
 }

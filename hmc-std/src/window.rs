@@ -130,6 +130,9 @@ impl Grant {
         let until = self.peer.shared.until(timeout);
         let fence = self.begin()?;
         let over = self.wait_for(&fence, until);
+        if let Err(stop @ Stop::Forked) = over {
+            return Err(stop.error("taking back a window"));
+        }
         let (window, epoch) = (self.region.window, self.region.epoch);
         let mut data = self.peer.link.data();
         Ok(match over {
@@ -171,6 +174,7 @@ impl Grant {
             Stop::Interrupted => stop.error(format_args!(
                 "taking back a window ({len} bytes stay in quarantine until the peer is out)"
             )),
+            Stop::Forked => stop.error(""),
             Stop::Deadline => Error::new(
                 ErrorKind::Quarantined,
                 format!(

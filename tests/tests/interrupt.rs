@@ -405,3 +405,43 @@ fn a_deadline_that_has_passed_is_no_interruption() {
     assert_eq!(ask.asked.load(Ordering::Acquire), 0);
     ASK.set(None);
 }
+
+/// Whether the hook below is to fork: 1. It has: 0, and 2 in the child. And the child's number.
+static FORKED: [std::sync::atomic::AtomicI32; 2] =
+    [const { std::sync::atomic::AtomicI32::new(0) }; 2];
+
+fn forks() -> bool {
+    if FORKED[0].compare_exchange(1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        // SAFETY: fork(2). The child comes back to its call, which ends, and then ends itself.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            FORKED[0].store(2, Ordering::SeqCst);
+            // SAFETY: alarm(2) takes a number.
+            unsafe { libc::alarm(60) };
+        }
+        FORKED[1].store(pid, Ordering::SeqCst);
+    }
+    false
+}
+
+#[test]
+fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
+    let dir = TempDir::new();
+    let target = Session::builder(1).uds(dir.path()).buffer(LEN).start().unwrap();
+    let source = Session::builder(0).interrupt(forks).buffer(LEN).start().unwrap();
+    let peer = source.connect(1, &dir.address()).unwrap();
+    FORKED[0].store(1, Ordering::SeqCst);
+    let got = peer.recv(Want::Tag, Duration::from_secs(3));
+    if FORKED[0].load(Ordering::SeqCst) == 2 {
+        let told = got.is_err_and(|e| e.kind() == ErrorKind::Forked);
+        // SAFETY: _exit(2) takes a number.
+        unsafe { libc::_exit(if told { 7 } else { 1 }) };
+    }
+    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
+    let mut status = 0;
+    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
+    unsafe { libc::waitpid(FORKED[1].load(Ordering::SeqCst), &raw mut status, 0) };
+    assert_eq!(status, 7 << 8, "{status:#x}");
+    target.wait_peer(0, LONG).unwrap().send_tag(9).unwrap();
+    assert_eq!(peer.recv_tag().unwrap(), 9);
+}

@@ -98,7 +98,8 @@ impl<'m, 'a> Flight<'m, 'a> {
 
     /// Ends it, unless it has ended.
     fn withdraw(&mut self, why: Why) {
-        if !std::mem::replace(&mut self.over, true) {
+        // A child that the hook forked says nothing on its parent's connection.
+        if !std::mem::replace(&mut self.over, true) && !self.peer.shared.origin.is_child() {
             self.peer.link.end_relay(&self.ticket, why);
         }
     }
@@ -106,6 +107,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// Ends it once the partner will hear of that: a message that is withdrawn before both ends met is as if it had never
     /// been. Whether it has ended.
     fn withdraw_if_matched(&mut self) -> bool {
+        self.over |= self.peer.shared.origin.is_child();
         if !self.over && !self.peer.link.at_relay(|desk| desk.is_unmatched(&self.ticket)) {
             self.withdraw(Why::Cancelled);
         }
@@ -116,7 +118,8 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// is quarantined with their link.
     fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
-        link.life() == Life::Dead || !link.at_relay(|desk| desk.knows(&self.ticket))
+        let over = link.life() == Life::Dead || self.peer.shared.origin.is_child();
+        over || !link.at_relay(|desk| desk.knows(&self.ticket))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::pieces::Pieces;
 use crate::link::{Life, Link, Watch};
 use crate::op::OpId;
-use crate::until::Until;
+use crate::until::{Stop, Until};
 use hmc_core::pipeline::{Advance, Pipeline};
 use hmc_core::time::Duration;
 use hmc_core::work::Opcode;
@@ -188,8 +188,10 @@ impl Peer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => Err(self.failed(failure.into())),
             Err(stop) => {
-                // What still runs holds the buffer's pages until its fence.
-                pipe.abandon(&mut Pieces { data: &mut self.link.data(), region });
+                if stop != Stop::Forked {
+                    // What still runs holds the buffer's pages until its fence.
+                    pipe.abandon(&mut Pieces { data: &mut self.link.data(), region });
+                }
                 Err(stop.error("a pipeline").with_peer(self.rank()))
             }
         }

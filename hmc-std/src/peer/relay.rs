@@ -264,11 +264,13 @@ impl Peer {
     ) -> Found {
         let stop = match self.drive_relay(until, &mut look) {
             Ok(found) => return found,
+            // The message is the parent's.
+            Err(stop @ Stop::Forked) => return (Err(stop.error(what)), None),
             Err(stop) => stop,
         };
         let why = match stop {
             Stop::Deadline => Why::DeadlineExceeded,
-            Stop::Interrupted => Why::Cancelled,
+            Stop::Interrupted | Stop::Forked => Why::Cancelled,
         };
         self.link.end_relay(ticket, why);
         let stopped = || Err(stop.error(what).with_peer(self.rank()));
