@@ -17,8 +17,9 @@ import pytest
 
 import hmc
 
-#: Seconds in which a process of a test has to end, or to say its next line. Those in which it could run and had no processor
-#: do not count: importing torch takes 5 s of one, and beside ten busy processes more than a minute.
+#: Seconds in which a process of a test has to end, or to say its next line. Those in which it, or a process that it started,
+#: could run and had no processor do not count, up to ten times as many: importing torch takes 2 s of a processor, and beside a
+#: hundred busy threads 20 s.
 LIMIT = 60
 
 
@@ -91,6 +92,29 @@ def unscheduled(pid, tid=None):
         return 0.0
 
 
+def family(pid):
+    """A process and all that it started, as far as they run."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            children = [int(child) for child in f.read().split()]
+    except OSError:  # it has ended, or the kernel does not say
+        children = []
+    return [pid, *(one for child in children for one in family(child))]
+
+
+def waited(pid, seen):
+    """What :func:`unscheduled` says of a family, those that have ended too: ``seen`` keeps what was known of each."""
+    for one in family(pid):
+        seen[one] = max(unscheduled(one), seen.get(one, 0.0))
+    return sum(seen.values())
+
+
+def signalled(pid, number):
+    """Sends a signal to a process of a test, if that is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 class Process:
     """A Python process that runs a script; it is ended with the test."""
 
@@ -112,15 +136,19 @@ class Process:
         done, hung = threading.Event(), threading.Event()
 
         def watch():
-            begun, waited = time.monotonic(), unscheduled(self.pid)
-            while time.monotonic() < begun + self.limit + max(unscheduled(self.pid) - waited, 0):
+            seen, begun = {}, time.monotonic()
+            before = waited(self.pid, seen)
+            while time.monotonic() < begun + min(self.limit + waited(self.pid, seen) - before, 10 * self.limit):
                 if done.wait(0.2):
                     return
             hung.set()
-            for number in (signal.SIGCONT, signal.SIGABRT):
-                self.process.send_signal(number)
+            # Whoever is left of them would keep the pipes open.
+            for pid in (everybody := family(self.pid)):
+                signalled(pid, signal.SIGCONT)
+                signalled(pid, signal.SIGABRT)
             if not done.wait(10):
-                self.process.kill()
+                for pid in everybody:
+                    signalled(pid, signal.SIGKILL)
 
         watcher = threading.Thread(target=watch)
         watcher.start()
