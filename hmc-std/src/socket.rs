@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use hmc_core::span::Span;
-use hmc_mem::os::io::{IoError, Moved, Part, recv_into, recv_into_then, send_parts, send_with};
+use hmc_mem::os::io::{
+    IoError, Moved, Part, Place, recv_into, recv_into_then, recv_parts, send_parts, send_with,
+};
 use hmc_mem::os::pass;
 use hmc_mem::shared::SharedBytes;
 use rustix::event::{PollFd, PollFlags};
@@ -105,7 +107,7 @@ impl Socket {
     /// Receives into private bytes.
     pub(crate) fn recv(&self, into: &mut [u8]) -> Result<usize> {
         match self {
-            Self::System { fd, local: true } => moved(pass::recv_alone(fd, into)),
+            Self::System { fd, local: true } => moved(recv_parts(fd, &mut [Place::Private(into)])),
             Self::System { fd, .. } => loop {
                 match rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
                     Err(Errno::INTR) => {}
