@@ -132,6 +132,11 @@ impl Driver {
         Ok(this)
     }
 
+    /// Whether the background thread serves data planes.
+    pub(crate) fn serves_data(&self) -> bool {
+        self.progress != Progress::Manual
+    }
+
     /// Watches a stranger's socket: tells once of what comes, however long it stays there.
     pub(crate) fn watch_stranger(&self, socket: &Socket, token: Token) -> Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -169,7 +174,7 @@ impl Driver {
         wanted: Wanted,
     ) {
         let Some(fd) = socket.fd() else { return };
-        if channel == Channel::Data && self.progress == Progress::Manual {
+        if channel == Channel::Data && !self.serves_data() {
             return;
         }
         let mut flags = epoll::EventFlags::empty();

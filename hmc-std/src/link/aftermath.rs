@@ -48,6 +48,8 @@ pub(crate) struct Aftermath {
     /// One that ended found that the peer's process has ended.
     pub(crate) peer_dead: bool,
     pub(crate) delivered: bool,
+    /// Something came on the data plane's socket.
+    pub(crate) came: bool,
 }
 
 impl Aftermath {

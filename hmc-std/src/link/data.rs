@@ -332,6 +332,7 @@ impl DataState {
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
         let attended = self.attended;
         let busy = self.port().service(attended);
+        after.came |= busy;
         if now >= self.lane.next_deadline() {
             self.lane.expire(now);
         }

@@ -71,6 +71,7 @@ pub(crate) struct Link {
     late_ns: AtomicU64,
     pub(crate) spin: std::time::Duration,
     patience: wait::Patience,
+    stillness: wait::Stillness,
     pub(crate) driver: Arc<Driver>,
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) counters: Counters,
@@ -136,6 +137,7 @@ impl Link {
             late_ns: AtomicU64::new(0),
             spin: parts.spin,
             patience: wait::Patience::default(),
+            stillness: wait::Stillness::default(),
             driver: parts.driver,
             owner: parts.owner,
             counters: Counters::default(),
@@ -286,6 +288,9 @@ impl Link {
             (busy, work, data.port().down(), data.take_opened(), leaves)
         };
         let ended = after.finished || after.delivered;
+        if after.came {
+            self.stillness.end();
+        }
         self.follow_up(&mut after);
         if leaves {
             self.say_left();

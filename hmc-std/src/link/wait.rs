@@ -97,6 +97,36 @@ pub(crate) enum Watch {
     Data,
     /// Both: a message is awaited, which may follow a put.
     Both,
+    /// The control connection: a message is awaited that comes there. The data plane as well, unless it has been still: then
+    /// the background thread serves it.
+    Ctrl,
+}
+
+/// So many waits in a row without bytes on the data plane's socket, and the next ones look at it less often.
+const STILL: u8 = 8;
+/// Of so many looks of a waiter that spins one goes to a data plane that has been still.
+const RARE: u8 = 8;
+
+/// For how many waits in a row nothing has come on the socket of a link's data plane. A hint.
+#[derive(Debug, Default)]
+pub(crate) struct Stillness(AtomicU8);
+
+impl Stillness {
+    /// Something came.
+    pub(super) fn end(&self) {
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// One more wait begins. Whether there have been enough.
+    fn lasts(&self) -> bool {
+        let waits = self.0.load(Ordering::Relaxed);
+        if waits < STILL {
+            self.0.store(waits.saturating_add(1), Ordering::Relaxed);
+        }
+        waits >= STILL
+    }
 }
 
 impl Link {
@@ -109,6 +139,8 @@ impl Link {
         mut look: impl FnMut(&Self) -> Option<R>,
     ) -> Result<R, Stop> {
         let mut vigil = until.vigil();
+        let is_still = watch != Watch::Data && self.is_still();
+        let watch = if watch == Watch::Ctrl && !is_still { Watch::Both } else { watch };
         loop {
             if let Some(r) = look(self) {
                 return Ok(r);
@@ -122,7 +154,8 @@ impl Link {
                 if let Some((seat, _)) = drives {
                     seat.attend(true);
                 }
-                let found = self.lead(watch, vigil.nap_until(), ucx.as_ref(), &mut look);
+                let found =
+                    self.lead((watch, is_still), vigil.nap_until(), ucx.as_ref(), &mut look);
                 self.attend(watch, false);
                 if let Some((seat, _)) = drives {
                     seat.attend(false);
@@ -150,10 +183,17 @@ impl Link {
         }
     }
 
+    /// Whether the background thread serves a data plane that has been still up to this wait, which counts.
+    fn is_still(&self) -> bool {
+        self.stillness.lasts()
+            && self.driver.serves_data()
+            && self.data_socket().is_some_and(|s| s.fd().is_some())
+    }
+
     /// Drives until `look` finds something or the deadline passes.
     fn lead<R>(
         &self,
-        watch: Watch,
+        (watch, is_still): (Watch, bool),
         deadline: Instant,
         ucx: Option<&Ucx>,
         look: &mut impl FnMut(&Self) -> Option<R>,
@@ -164,10 +204,13 @@ impl Link {
         let mut tale = Tale::Found;
         let mut slept_out = false;
         let mut hung_up = false;
+        // Of the next looks, those that pass over the data plane.
+        let mut passes: u8 = 0;
         loop {
             self.turns.give_way();
-            let mut busy = self.turn_data(true);
-            if watch == Watch::Both {
+            let looks_at_data = watch != Watch::Ctrl && passes == 0;
+            let mut busy = looks_at_data && self.turn_data(true);
+            if watch != Watch::Data {
                 busy |= self.turn_ctrl(true);
             }
             if let Some(r) = look(self) {
@@ -186,11 +229,15 @@ impl Link {
             if busy {
                 spin_until = now.after(spin_for);
             }
-            if busy || now < spin_until || self.data().has_work() {
+            let has_work = watch != Watch::Ctrl && self.data().has_work();
+            if busy || now < spin_until || has_work {
                 tale.spun();
+                let passes_over = is_still && !busy && !has_work;
+                passes = if passes_over { passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
                 std::hint::spin_loop();
                 continue;
             }
+            passes = 0;
             if let Some((seat, bell)) = ucx {
                 bell.park();
                 // What ended before that rang nobody.
@@ -229,10 +276,11 @@ impl Link {
         let soon = clock::now().after(nap);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         // One that has ended would wake at once, time and again.
-        let data = self.data_socket().filter(|_| !is_down).and_then(|s| s.fd());
+        let data =
+            self.data_socket().filter(|_| !is_down && watch != Watch::Ctrl).and_then(|s| s.fd());
         let data = data.map(|fd| PollFd::from_borrowed_fd(fd, wanted.flags()));
         // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
-        let flags = if watch == Watch::Both || data.is_none() {
+        let flags = if watch != Watch::Data || data.is_none() {
             self.ctrl().wants().flags()
         } else {
             PollFlags::empty()
@@ -255,12 +303,12 @@ impl Link {
 
     /// Takes the sockets from the background thread, or gives them back.
     pub(super) fn attend(&self, watch: Watch, on: bool) {
-        {
+        if watch != Watch::Ctrl {
             let mut data = self.data();
             data.attend(on);
             self.settle_data(&mut data);
         }
-        if watch == Watch::Both || self.data_socket().is_none() {
+        if watch != Watch::Data || self.data_socket().is_none() {
             let mut ctrl = self.ctrl();
             ctrl.attend(on);
             self.settle_ctrl(&mut ctrl);

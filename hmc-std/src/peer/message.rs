@@ -119,7 +119,7 @@ impl Peer {
         let found = if self.link.conn() == Some(ConnType::Loopback) {
             self.shared.wait_news(until, |_| look(&self.link))
         } else {
-            self.link.drive(Watch::Both, until, look)
+            self.link.drive(Watch::Ctrl, until, look)
         };
         found.unwrap_or_else(|stop| {
             Err(stop.error(format_args!("waiting for a message ({want:?})")).with_peer(self.rank()))
