@@ -3,6 +3,7 @@
 //! Read from /proc and /sys when asked; nothing is kept but the page size. An unreadable file is "unknown"
 //! (`None`), never a failure: `doctor` shows it, [`Budget`] ignores it.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
@@ -65,8 +66,13 @@ impl Budget {
     }
 }
 
+/// Most files here are read by one call into that much.
+const READ_BYTES: usize = 4096;
+
 fn read(path: &Path) -> Option<String> {
-    std::fs::read_to_string(path).ok()
+    let mut text = String::with_capacity(READ_BYTES);
+    std::fs::File::open(path).ok()?.read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn number(path: &Path) -> Option<u64> {
