@@ -98,6 +98,13 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     /// [`MAX_PEERS`] of them are used.
     pub fn new(own: Rank, mut places: S) -> Self {
         places.as_mut().fill(Place::VACANT);
+        Self::on_vacant(own, places)
+    }
+
+    /// As [`Self::new`], for places that are all [`Place::VACANT`] already: none is written. What another one says of its
+    /// rank would hold here, too.
+    pub fn on_vacant(own: Rank, places: S) -> Self {
+        debug_assert!(places.as_ref().iter().all(|place| *place == Place::VACANT));
         Self { own, places }
     }
 

@@ -59,7 +59,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// For ranks below `places`.
     pub(crate) fn new(own: Rank, places: usize) -> Self {
-        Self { roster: Roster::new(own, vec![Place::VACANT; places]), redials: Vec::new() }
+        Self { roster: Roster::on_vacant(own, vec![Place::VACANT; places]), redials: Vec::new() }
     }
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {

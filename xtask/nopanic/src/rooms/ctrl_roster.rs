@@ -6,6 +6,7 @@ use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
 pub(crate) fn call() {
     done(Verdict::accepted(any(Verdict::Accept)));
     let mut storage = [Place::VACANT; 8];
+    done(Roster::on_vacant(rank(), any(&mut storage[..])).redials(rank()));
     let mut r = Roster::new(rank(), any(&mut storage[..]));
     let who = any(Identity { host: any([0; 16]), proven: any(false) });
     done(&mut r);
