@@ -5,18 +5,21 @@ use std::io::{ErrorKind as IoKind, Read as _};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use hmc_core::kinds::Rank;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::hello::{EndpointList, Hello};
 use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::asked::netns;
+use crate::clock;
 use crate::config::absolute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::private_dir;
-use crate::shared::{Shared, random};
+use crate::shared::{Shared, lock, random};
 
 /// Bytes of a secret that is made here, and the fewest of one that is given.
 const SECRET_BYTES: usize = 32;
@@ -85,10 +88,11 @@ impl SecretPlace {
 }
 
 /// The key of this user's proofs.
+#[derive(Clone)]
 pub(crate) struct Secret([u8; 32]);
 
 impl Secret {
-    /// Reads the secret, or makes it. It is read for each proof: a file that was lost and made again is the one that counts.
+    /// Reads the secret, or makes it.
     pub(crate) fn load(place: &SecretPlace) -> Result<Self> {
         let path = match place {
             SecretPlace::Own(path) => {
@@ -236,6 +240,66 @@ pub(crate) fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
+/// For how long a file must look the same before what is read of it is kept: inode(7) times are those of the kernel's last
+/// tick, so that a change right after another one may not show.
+const SETTLED: Duration = Duration::from_nanos(2_000_000_000);
+
+/// By what a change of the secret's file shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    file: (u64, u64),
+    bytes: i64,
+    owner: (u32, u32),
+    mode: u32,
+    written: (i64, u64),
+    changed: (i64, u64),
+}
+
+impl Look {
+    fn at(path: &Path) -> Option<Self> {
+        let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(Self {
+            file: (stat.st_dev, stat.st_ino),
+            bytes: stat.st_size,
+            owner: (stat.st_uid, rustix::process::geteuid().as_raw()),
+            mode: stat.st_mode,
+            written: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+}
+
+/// What was read of a secret's file.
+#[derive(Clone)]
+struct Kept {
+    look: Look,
+    /// When it was first seen to look like that.
+    since: Instant,
+    secret: Secret,
+    /// It was read after the file had looked the same for long enough.
+    settled: bool,
+}
+
+/// The secret of a session, as long as its file stays what it was: one that is lost and made again counts at once.
+#[derive(Default)]
+pub(crate) struct KeptSecret(Mutex<Option<Kept>>);
+
+impl KeptSecret {
+    fn of(&self, place: &SecretPlace, now: Instant) -> Result<Secret> {
+        let look = Look::at(place.path());
+        let before = lock(&self.0).clone().filter(|kept| Some(kept.look) == look);
+        if let Some(kept) = before.as_ref().filter(|kept| kept.settled) {
+            return Ok(kept.secret.clone());
+        }
+        let secret = place.secret()?;
+        let since = before.map_or(now, |kept| kept.since);
+        let settled = now >= since.after(SETTLED);
+        let same = look.filter(|look| Look::at(place.path()) == Some(*look));
+        *lock(&self.0) = same.map(|look| Kept { look, since, secret: secret.clone(), settled });
+        Ok(secret)
+    }
+}
+
 impl Shared {
     /// Whether both ends of a connection over TCP have to prove that they are of the same user: it stays within this system,
     /// and this session did not allow others by name.
@@ -252,8 +316,9 @@ impl Shared {
         }
     }
 
+    /// The secret that is in the file now.
     pub(crate) fn secret(&self) -> Result<Secret> {
-        self.config.secret.secret()
+        self.secret.of(&self.config.secret, clock::now())
     }
 
     /// What a dialer needs that said `hello`, if that promises a proof.
@@ -277,8 +342,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTEXT, Secret, SecretPlace};
+    use super::{CONTEXT, KeptSecret, SETTLED, Secret, SecretPlace};
     use crate::error::ErrorKind;
+    use hmc_core::time::Instant;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt, chown, symlink};
 
@@ -302,6 +368,35 @@ mod tests {
         let mode = |p| std::fs::metadata(p).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(&dir)), (0o600, 0o700));
         assert_eq!(std::fs::read_dir(&dir).expect("a folder").count(), 1, "nothing else is left");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn a_secret_is_kept_as_long_as_its_file_stays_the_same() {
+        let dir = scratch("kept");
+        let path = dir.join("secret");
+        let place = SecretPlace::Own(path.clone());
+        let kept = KeptSecret::default();
+        let soon = Instant::from_nanos(1);
+        let later = soon.after(SETTLED);
+        let is_settled = || super::lock(&kept.0).as_ref().is_some_and(|kept| kept.settled);
+        let first = kept.of(&place, soon).expect("made");
+        assert_eq!(kept.of(&place, soon).expect("read").0, first.0);
+        assert!(!is_settled(), "it is too new");
+        assert_eq!(kept.of(&place, later).expect("read").0, first.0);
+        assert!(is_settled());
+        // The folder is looked at when the file is read only.
+        let open = |mode| std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode));
+        open(0o755).expect("ours");
+        assert_eq!(kept.of(&place, later).expect("kept").0, first.0);
+        open(0o700).expect("ours");
+        std::fs::write(&path, [1; 40]).expect("in place");
+        assert_eq!(kept.of(&place, soon).expect("read").0, blake3::derive_key(CONTEXT, &[1; 40]));
+        std::fs::remove_file(&path).expect("there");
+        let other = kept.of(&place, later).expect("made again");
+        assert_ne!(other.0, first.0);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("ours");
+        assert!(kept.of(&place, later).is_err(), "others can read it");
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 

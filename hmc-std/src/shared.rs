@@ -27,6 +27,7 @@ use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
 use crate::private::FIRST_PRIVATE;
 use crate::process::Origin;
+use crate::proof::KeptSecret;
 use crate::redial::Reach;
 use crate::strangers::{Strangers, places};
 use crate::tokens::Tokens;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
     pub(crate) doors: Doors,
+    pub(crate) secret: KeptSecret,
     /// Machines that prove nothing about themselves are allowed.
     pub(crate) insecure: AtomicBool,
     pub(crate) host: HostId,
@@ -146,6 +148,7 @@ impl Shared {
             regions: parts.regions,
             buffer: parts.buffer,
             doors: parts.doors,
+            secret: KeptSecret::default(),
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
             redial_at: AtomicU64::new(registry.next_deadline().as_nanos()),
