@@ -62,7 +62,8 @@ impl Shared {
                     }
                 }
                 Need::Hear => {
-                    let heard = connecting.socket().map(|s| wait_for_answer(s, until));
+                    let heard =
+                        connecting.socket().map(|s| wait_for_answer(s, self.config.spin, until));
                     if let Some(Err(e)) = heard {
                         connecting.abandon(self);
                         return Err(e.with_peer(claims));

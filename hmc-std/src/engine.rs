@@ -108,6 +108,7 @@ impl Engine {
         for token in self.events.tokens() {
             match token {
                 Token::Listener(n) => {
+                    busy = true;
                     if let Err(e) = s.greet(n) {
                         warn_about_door(e);
                         s.doors.attend(n, false);

@@ -174,21 +174,29 @@ fn closed(why: CloseReason) -> Error {
     Error::new(kind, format!("no connection: {why}"))
 }
 
-/// Waits until an answer can be read.
-pub(crate) fn wait_for_answer(socket: &Socket, until: Until) -> Result<()> {
-    socket.fd().map_or(Ok(()), |fd| wait_for(fd, PollFlags::IN, until, &"connecting"))
+/// Waits until an answer can be read; spins for as long as `spin` before it sleeps.
+pub(crate) fn wait_for_answer(
+    socket: &Socket,
+    spin: std::time::Duration,
+    until: Until,
+) -> Result<()> {
+    socket.fd().map_or(Ok(()), |fd| wait_for(fd, PollFlags::IN, spin, until, &"connecting"))
 }
 
 fn wait_for(
     fd: BorrowedFd<'_>,
     flags: PollFlags,
+    spin: std::time::Duration,
     until: Until,
     what: &dyn std::fmt::Display,
 ) -> Result<()> {
     let mut vigil = until.vigil();
+    let spin_until = clock::now().after(clock::from_std(spin)).min(until.at);
     loop {
         vigil.check().map_err(|stop| stop.error(what))?;
-        let timeout = clock::timespec(clock::left(vigil.nap_until()));
+        let spins = clock::now() < spin_until;
+        let nap = if spins { Duration::ZERO } else { clock::left(vigil.nap_until()) };
+        let timeout = clock::timespec(nap);
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
@@ -209,7 +217,8 @@ fn finish_connect(
         Err(Errno::INPROGRESS) => {}
         Err(e) => return Err(fail(e)),
     }
-    wait_for(fd.as_fd(), PollFlags::OUT, until, &format_args!("connecting to {what}"))?;
+    let spin = std::time::Duration::ZERO;
+    wait_for(fd.as_fd(), PollFlags::OUT, spin, until, &format_args!("connecting to {what}"))?;
     match sockopt::socket_error(&fd) {
         Ok(Ok(())) => Ok(fd),
         Ok(Err(e)) | Err(e) => Err(fail(e)),

@@ -73,7 +73,7 @@ impl Shared {
         let reached = loop {
             match talk.advance()? {
                 Some(reached) => break reached,
-                None => wait_for_answer(&talk.socket, until)?,
+                None => wait_for_answer(&talk.socket, self.config.spin, until)?,
             }
         };
         match reached {

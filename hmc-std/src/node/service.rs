@@ -33,7 +33,8 @@ impl Shared {
             }
             Token::Pending(id) => {
                 self.hear_stranger(id);
-                false
+                // Whoever dials waits for the answer, and answers that at once.
+                true
             }
             Token::Ucx(n) => self.ucx_begun().is_some_and(|plane| plane.serve(n)),
             // Doors and bells belong to the driver.
