@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, ErrorKind, Session};
+use hmc_std::{ConnType, ErrorKind, Message, Session, Want};
 use hmc_tests::pair::{ALL, Pair};
 use hmc_tests::scene::{TempDir, bound, until};
 
@@ -98,4 +98,35 @@ fn a_session_is_shut_down_under_the_waits_of_other_threads() {
     assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
     until("the other end knows", LONG, || one.peers().is_empty().then_some(()));
     hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+}
+
+/// After messages without puts between them, a waiter for the next one watches the control connection alone.
+#[test]
+fn puts_and_messages_arrive_beside_a_long_wait_for_a_tag() {
+    const LEN: u64 = 8 << 20;
+    for conn in [ConnType::Shm, ConnType::Tcp] {
+        let p = Pair::new(conn, LEN);
+        let round = |there, back| {
+            p.a.send_tag(there).unwrap();
+            assert_eq!(p.b.recv_tag().unwrap(), there, "{conn:?}");
+            p.b.send_tag(back).unwrap();
+            assert_eq!(p.a.recv_tag().unwrap(), back, "{conn:?}");
+        };
+        (0..20).for_each(|n| round(n, n + 100));
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| p.b.recv(Want::Tag, LONG));
+            // What comes to the waiter's session, and what that begins itself.
+            p.a.put(0, 0, LEN).unwrap();
+            let own = p.b.put_nb(0, 0, LEN).unwrap();
+            assert_eq!(p.b.wait_within(own, LONG).unwrap(), LEN, "{conn:?}");
+            let receive = p.b.recv_data_nb(0, 100).unwrap();
+            p.a.send_data(b"beside it").unwrap();
+            let (len, _) = receive.wait_for(LONG).unwrap().expect("ended").unwrap();
+            assert_eq!(len, 9, "{conn:?}");
+            assert!(!waiter.is_finished(), "{conn:?}: nobody sent a tag");
+            p.a.send_tag(3).unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap(), Message::Tag(3), "{conn:?}");
+        });
+        round(5, 6);
+    }
 }

@@ -65,20 +65,12 @@ pub fn recv_with_fd(
     Ok((moved, first))
 }
 
-/// Receives into `bytes`, at least one, where nobody may pass descriptors: those that come are closed.
-///
-/// # Errors
-/// [`IoError`].
-pub fn recv_alone(socket: impl AsFd, bytes: &mut [u8]) -> Result<Moved, IoError> {
-    recv(socket, bytes, close)
-}
-
 /// Ends both directions of a connection and receives what is left in it: descriptors among that would else be closed by
 /// the kernel, as the last close of this socket ends it.
 pub fn end(socket: impl AsFd) {
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
     // Nothing is added any more, so that this comes to an end.
-    while let Ok(Moved::Bytes(_)) = recv_alone(&socket, &mut [0; 4096]) {}
+    while let Ok(Moved::Bytes(_)) = recv(&socket, &mut [0; 4096], close) {}
 }
 
 /// Closes a descriptor that a peer has passed. The last close of a socket may wait for as long as its owner has set
