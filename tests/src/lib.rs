@@ -12,6 +12,7 @@ pub mod bystander;
 pub mod child;
 pub mod cluster;
 pub mod counting;
+pub mod events;
 pub mod lent;
 pub mod many;
 pub mod members;

@@ -8,40 +8,21 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Progress, Session};
 use hmc_tests::actor::Actor;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use hmc_tests::events::Events;
+use tracing::{Event, Level};
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 
 /// Panics on the thread of rank 0, once it is armed.
-struct Broken;
-
-impl Subscriber for Broken {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        let here = std::thread::current().name() == Some("hmc-0");
-        assert!(!(here && ARMED.load(Ordering::Relaxed)), "the subscriber of the test panics");
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
+fn panic_if_armed(_: &Event<'_>) {
+    let here = std::thread::current().name() == Some("hmc-0");
+    assert!(!(here && ARMED.load(Ordering::Relaxed)), "the subscriber of the test panics");
 }
 
 #[test]
 fn operations_end_with_an_error_that_names_the_lost_thread() {
-    tracing::subscriber::set_global_default(Broken).unwrap();
+    let events = Events::new(Level::TRACE, panic_if_armed);
+    tracing::subscriber::set_global_default(events).unwrap();
     let limit = Duration::from_secs(30);
     let source = Session::builder(0).buffer(1 << 16).start().unwrap();
     let target = Session::builder(1).tcp("127.0.0.1:0").buffer(1 << 16);

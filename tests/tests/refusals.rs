@@ -8,42 +8,20 @@ use std::time::{Duration, Instant};
 
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::Session;
+use hmc_tests::events::Events;
 use hmc_tests::raw::{dial, hello, read_reject, say};
 use hmc_tests::scene::TempDir;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
 const STRANGERS: usize = 200;
 static WARNINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts warnings.
-struct Count;
-
-impl Subscriber for Count {
-    fn enabled(&self, of: &Metadata<'_>) -> bool {
-        *of.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        WARNINGS.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[test]
 fn many_refused_strangers_are_few_warnings() {
-    tracing::subscriber::set_global_default(Count).unwrap();
+    let count = Events::new(Level::WARN, |_| {
+        WARNINGS.fetch_add(1, Ordering::Relaxed);
+    });
+    tracing::subscriber::set_global_default(count).unwrap();
     let dir = TempDir::new();
     let server = Session::builder(1).tcp("127.0.0.1:0").secret_file(dir.path().join("secret"));
     let server = server.start().unwrap();

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hmc_std::{Address, ErrorKind, Message, Session, SessionBuilder, Want};
+use hmc_tests::events::Events;
 use hmc_tests::raw::{PATIENCE, dial, is_closed_after, say};
 use hmc_tests::scene::{TempDir, bound, until};
+use tracing::Level;
 use tracing::field::Field;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 const LONG: Duration = Duration::from_secs(20);
 /// `ctrlSend(peer, 0x1122334455667788)`, captured from the C++ HMC.
@@ -57,42 +57,19 @@ fn talks(server: &Session, rank: u8, s: &mut (impl std::io::Read + std::io::Writ
     assert!(matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unsupported), "{e}");
 }
 
-/// Takes down the texts of events.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<String>>);
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = self.0.lock().unwrap();
+/// What starting a session says, on the thread that starts it.
+fn said(builder: SessionBuilder) -> String {
+    let text = Arc::new(Mutex::new(String::new()));
+    let log = Arc::clone(&text);
+    let events = Events::new(Level::TRACE, move |event| {
+        let mut text = log.lock().unwrap();
         *text += event.metadata().level().as_str();
         event.record(&mut |field: &Field, value: &dyn Debug| {
             *text += &format!(" {field} {value:?}")
         });
         text.push('\n');
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// What starting a session says, on the thread that starts it.
-fn said(builder: SessionBuilder) -> String {
-    let log = Log::default();
-    let text = Arc::clone(&log.0);
-    tracing::subscriber::with_default(log, || builder.start().map(drop)).unwrap();
+    });
+    tracing::subscriber::with_default(events, || builder.start().map(drop)).unwrap();
     text.lock().unwrap().clone()
 }
 
