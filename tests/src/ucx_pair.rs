@@ -59,6 +59,8 @@ pub struct Built {
     pub back: Option<UcxTransport>,
     /// Where messages come in at the target.
     pub door: Arc<Door>,
+    /// Where messages come in at the initiator.
+    pub home: Arc<Door>,
     /// The target's worker.
     pub far: Arc<Worker>,
     /// The initiator's memory.
@@ -148,15 +150,24 @@ fn owned(context: &Arc<Context>, len: usize) -> Result<Arc<Memory>, String> {
     memory.map(Arc::new).map_err(|e| e.to_string())
 }
 
-/// A transport from one worker to another, and the door there.
+/// A transport from one worker to another, with what belongs to it.
+#[derive(Debug)]
+pub struct Met {
+    /// The way there.
+    pub transport: UcxTransport,
+    /// Where messages come in there.
+    pub door: Arc<Door>,
+    /// Where they come in here.
+    pub home: Arc<Door>,
+    /// The way back, if messages are to be answered.
+    pub back: Option<UcxTransport>,
+}
+
+/// Connects one worker to another.
 ///
 /// # Errors
 /// What UCX said.
-pub fn meet(
-    near: &Arc<Worker>,
-    far: &Arc<Worker>,
-    rings: &Rings,
-) -> Result<(UcxTransport, Arc<Door>, Option<UcxTransport>), Failed> {
+pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, Failed> {
     let ours = Door::new(near, Box::new(rings.clone()))?;
     let theirs = Door::new(far, Box::new(Rings::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.card(&theirs)?, false)?;
@@ -165,7 +176,7 @@ pub fn meet(
         let card = near.card(&ours)?;
         UcxTransport::new(far, &theirs, &card, false)
     });
-    Ok((transport, theirs, back.transpose()?))
+    Ok(Met { transport, door: theirs, home: ours, back: back.transpose()? })
 }
 
 /// Over which UCX two workers meet, and how.
@@ -242,7 +253,7 @@ impl Built {
             kind: MemoryKind::Cpu,
         };
         let rings = Rings::default();
-        let (mut transport, door, back) = meet(&near, &far, &rings).map_err(text)?;
+        let Met { mut transport, door, home, back } = meet(&near, &far, &rings).map_err(text)?;
         let limit = Instant::now() + LONG;
         while !transport.is_wired() {
             if Instant::now() >= limit {
@@ -258,7 +269,7 @@ impl Built {
         let all = Extent::new(number(whole));
         let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
         door.open(window, Arc::clone(&there), place);
-        Ok(Self { near: Near(transport), back, door, far, here, there, window, local, rings })
+        Ok(Self { near: Near(transport), back, door, home, far, here, there, window, local, rings })
     }
 
     /// A request within both ranges.

@@ -11,7 +11,7 @@
 use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
-use hmc_core::work::Opcode;
+use hmc_core::work::{Completion, Opcode};
 use hmc_hw::ucx::bare::Bare;
 use hmc_hw::ucx::settings::Settings;
 use hmc_tests::scene::seed;
@@ -191,6 +191,34 @@ fn messages_against_the_rules_end_the_link() {
         scene.assert_untouched(what);
         assert!(scene.given_up(), "{what}");
     }
+}
+
+/// A get is over when its bytes are there. To say so before is against the rules: what came later would be written into
+/// memory that its owner has back.
+#[test]
+fn a_get_is_not_answered_by_a_word() {
+    use hmc_core::transport::Transport as _;
+    let stand_in = StandIn::take();
+    let mut pair = Scene::new(&stand_in, Access::all()).pair;
+    let card = pair.near.0.worker().card(&pair.home).unwrap();
+    let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+    liar.connect(&card).unwrap();
+    let work = pair.request(9, Opcode::Get, 0, 0, 64);
+    pair.near.post(&work).unwrap();
+    // The first use of the first record.
+    let header = [&card[4..12], &DataFrame::ack(0x100, 1).emit()].concat();
+    liar.calls().unwrap().message(&header, &[]).unwrap();
+    let mut done = vec![Completion { op: work.op, result: Ok(0) }; 4];
+    let mut ended = Vec::new();
+    for _ in 0..TURNS {
+        liar.calls().unwrap().progress();
+        pair.near.0.worker().crank().progress();
+        let n = pair.near.poll(&mut done);
+        ended.extend_from_slice(&done[..n]);
+    }
+    assert!(pair.near.0.failure().is_some(), "{ended:?}");
+    assert!(ended.iter().all(|c| c.result.is_err()), "{ended:?}");
+    assert_eq!(pair.read_local(0, 64), [0; 64], "the target has not answered");
 }
 
 /// Heads that are none, and doors that are not there, are nobody's: they harm neither the link nor memory.

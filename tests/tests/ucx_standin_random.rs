@@ -261,7 +261,7 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
     stand_in.collect();
     let mut first = Built::new(stand_in.library(), 4096, 4096, Access::all(), 1).unwrap();
     let worker = Arc::clone(first.near.0.worker());
-    let (mut second, ..) = meet(&worker, &first.far, &Rings::default()).unwrap();
+    let mut second = meet(&worker, &first.far, &Rings::default()).unwrap().transport;
     let key = first.there.pack().unwrap();
     let base = u64::try_from(first.there.start().as_ptr().expose_provenance()).unwrap();
     second.learn_remote(first.window, base, &key).unwrap();

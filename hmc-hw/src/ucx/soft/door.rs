@@ -247,10 +247,13 @@ impl Inner {
                 DataKind::Nack => Err(answer.why().map_or(Failure::Unsupported, |w| w.failure())),
                 _ => return false,
             };
-            if result.is_err()
-                && let Some(place) = self.landings.get_mut(place_of(answer.seq))
+            if let Some(place) = self.landings.get_mut(place_of(answer.seq))
                 && place.as_ref().is_some_and(|l| l.seq == answer.seq)
             {
+                if result.is_ok() {
+                    // A get is answered by its bytes, or refused.
+                    return false;
+                }
                 *place = None;
             }
             if self.mail.len() >= MOST {
