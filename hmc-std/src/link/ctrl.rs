@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use super::Link;
 use super::heard::{Heard, execute};
-use super::owed::Owed;
 use crate::driver::{Registered, Wanted};
 use crate::error::{Error, ErrorKind, Result};
+use crate::node::owed::Owed;
 use crate::socket::Socket;
 
 /// Bytes that may wait to be sent to one peer before senders have to wait.

@@ -11,7 +11,6 @@ pub(crate) mod data;
 mod end;
 mod heard;
 mod kept;
-mod owed;
 mod parts;
 pub(crate) mod relay;
 mod rest;

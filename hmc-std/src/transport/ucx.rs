@@ -30,6 +30,7 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::memory::Region;
+use crate::node::owed::Owed;
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::{Down, Interest, StreamPort};
 use crate::ucx::{Plane, Seat};
@@ -61,7 +62,7 @@ pub(crate) struct UcxPort {
     /// Tags that the stream has no room for.
     late: VecDeque<WorkRequest>,
     /// Windows that the peer takes back while operations of ours run.
-    leaving: Vec<(WindowId, Epoch)>,
+    leaving: Owed,
     /// Windows of ours that the peer has left.
     left: Vec<(WindowId, Epoch)>,
     /// Why the last post was refused, where a kind says too little.
@@ -95,7 +96,7 @@ impl UcxPort {
             early: Vec::new(),
             // Room for all that may be under way: a put allocates nothing.
             late: VecDeque::with_capacity(MAX_REQUESTS),
-            leaving: Vec::new(),
+            leaving: Owed::default(),
             left: Vec::new(),
             wired: None,
             refusal: None,

@@ -10,7 +10,8 @@ impl UcxPort {
     pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) -> bool {
         let left = self.ucx.as_mut().is_none_or(|u| u.leave_remote(id));
         if !left {
-            self.leaving.push((id, epoch));
+            // One that is used has a place.
+            self.leaving.add(id, epoch);
         }
         left
     }
@@ -23,8 +24,7 @@ impl UcxPort {
     /// A window of the peer's that nothing of ours uses any more since it was taken back.
     pub(crate) fn take_left(&mut self) -> Option<(WindowId, Epoch)> {
         let ucx = self.ucx.as_ref()?;
-        let at = self.leaving.iter().position(|(id, _)| ucx.has_left(*id))?;
-        Some(self.leaving.swap_remove(at))
+        self.leaving.take_if(|id| ucx.has_left(id))
     }
 
     /// The peer uses a window of ours no more.

@@ -1,4 +1,4 @@
-//! Windows of the peer that it is to be told this end has left (REVOKED).
+//! Windows of the peer that it took back, and that it is to be told this end has left (REVOKED).
 //!
 //! One line for each place that a peer's windows can have: it may revoke as fast as it likes and never read the answers.
 
@@ -13,14 +13,14 @@ const PLACES: usize = held::of_message(MessageKind::Revoke).count();
 
 /// What is owed, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
+pub(crate) struct Owed {
     windows: VecDeque<(WindowId, Epoch)>,
 }
 
 impl Owed {
     /// One more. Of several at one place the last counts: an owner who waits for the word uses the place only after it.
     /// `false`: no window can have that name.
-    pub(super) fn add(&mut self, id: WindowId, epoch: Epoch) -> bool {
+    pub(crate) fn add(&mut self, id: WindowId, epoch: Epoch) -> bool {
         if usize::from(id.index()) >= PLACES {
             return false;
         }
@@ -32,8 +32,23 @@ impl Owed {
     }
 
     /// The next one, which is said now.
-    pub(super) fn take(&mut self) -> Option<(WindowId, Epoch)> {
+    pub(crate) fn take(&mut self) -> Option<(WindowId, Epoch)> {
         self.windows.pop_front()
+    }
+
+    /// The oldest one of which `is` says so.
+    pub(crate) fn take_if(&mut self, is: impl Fn(WindowId) -> bool) -> Option<(WindowId, Epoch)> {
+        let at = self.windows.iter().position(|(id, _)| is(*id))?;
+        self.windows.remove(at)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// Nothing is owed any more.
+    pub(crate) fn clear(&mut self) {
+        self.windows.clear();
     }
 }
 
@@ -54,5 +69,18 @@ mod tests {
         assert_eq!(told.len(), PLACES);
         assert!(told.iter().all(|(_, epoch)| epoch.0 >= 10_000 - 256), "the latest of each");
         assert!(!owed.add(WindowId(u64::try_from(PLACES).expect("small")), Epoch(1)));
+    }
+
+    #[test]
+    fn one_can_be_said_before_older_ones() {
+        let mut owed = Owed::default();
+        for n in 0..3 {
+            assert!(owed.add(WindowId(n), Epoch(7)));
+        }
+        assert_eq!(owed.take_if(|id| id == WindowId(1)), Some((WindowId(1), Epoch(7))));
+        assert_eq!(owed.take_if(|id| id == WindowId(1)), None);
+        assert_eq!((owed.take(), owed.is_empty()), (Some((WindowId(0), Epoch(7))), false));
+        owed.clear();
+        assert!(owed.is_empty());
     }
 }
