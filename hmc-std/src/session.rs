@@ -272,7 +272,9 @@ impl SessionBuilder {
         self
     }
 
-    /// Messages and bytes that may wait in one peer's inbox: default 4096 and 4 MiB. Those of peers that are gone are kept
+    /// Messages and bytes that may wait in one peer's inbox: default 4096 and 4 MiB; one message may wait in an empty inbox
+    /// however long it is. While an inbox is full nothing more of that peer is read, so that who waits for another message of
+    /// it, for one of any size or in a collective waits until some are received. Messages of peers that are gone are kept
     /// until they are received, up to 64 MiB in all, or twice what one inbox takes where that is more.
     pub fn inbox(mut self, messages: usize, bytes: usize) -> Self {
         self.config.inbox_messages = messages;

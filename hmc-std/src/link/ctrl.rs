@@ -151,6 +151,11 @@ impl CtrlState {
         self.attended
     }
 
+    /// Whether it stopped reading because the inbox was full.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     pub(crate) fn attend(&mut self, on: bool) {
         self.attended = on;
     }
@@ -169,9 +174,10 @@ impl CtrlState {
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
     pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
         let mut came = false;
-        self.paused = false;
+        self.paused = self.paused && !link.inbox().admits(1, self.framer.held());
         heard.room = std::mem::take(&mut self.full);
-        for _ in 0..BUDGET_READS {
+        let reads = if self.paused { 0 } else { BUDGET_READS };
+        for _ in 0..reads {
             // What was received before a pause comes first.
             self.digest(now, link, heard, came);
             if self.ended.is_some() || self.paused {
@@ -258,7 +264,7 @@ impl CtrlState {
                 }
             }
             // Look whether there is room for a message before one is taken out of the stream.
-            if !link.inbox().has_room(self.framer.held()) {
+            if !link.inbox().admits(1, self.framer.held()) {
                 self.paused = true;
                 return;
             }

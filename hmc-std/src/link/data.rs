@@ -127,6 +127,11 @@ impl DataState {
         self.attended = on;
     }
 
+    /// Whether the stream stopped reading because the inbox was full.
+    pub(crate) fn is_paused(&mut self) -> bool {
+        self.port().stream().is_some_and(|s| s.is_paused())
+    }
+
     pub(crate) fn registration(&mut self, wanted: Wanted) -> Option<&mut Registered> {
         self.registered.differs(wanted).then_some(&mut self.registered)
     }

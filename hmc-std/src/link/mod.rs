@@ -481,6 +481,16 @@ impl Link {
         word.is_some_and(|w| w.poll(op.generation) == Poll::Pending)
     }
 
+    /// What to add to the error of a wait in vain when nothing of the peer is read, because its inbox is full.
+    pub(crate) fn full_inbox(&self) -> &'static str {
+        if self.inbox().is_awaited() {
+            " while the inbox of this peer is full, so that nothing more of it is read (receive some of its messages, or raise \
+             `SessionBuilder::inbox`)"
+        } else {
+            ""
+        }
+    }
+
     /// Puts a message into the inbox.
     pub(crate) fn deliver(&self, m: Message) {
         bump(&self.counters.messages_in);

@@ -87,7 +87,7 @@ impl Link {
         };
         let full = {
             let bytes = if let Message::Struct(b) = &message { b.len() } else { 0 };
-            !self.inbox().has_room(bytes)
+            !self.inbox().has_room(1, bytes)
         };
         if full {
             return Err(Error::new(

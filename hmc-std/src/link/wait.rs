@@ -303,15 +303,28 @@ impl Link {
 
     /// Takes the sockets from the background thread, or gives them back.
     pub(super) fn attend(&self, watch: Watch, on: bool) {
+        // What stopped for a full inbox under this lead goes on, if there is room: nobody else tells it to.
         if watch != Watch::Ctrl {
-            let mut data = self.data();
-            data.attend(on);
-            self.settle_data(&mut data);
+            let resume = {
+                let mut data = self.data();
+                data.attend(on);
+                self.settle_data(&mut data);
+                !on && data.is_paused()
+            };
+            if resume {
+                self.turn_data(false);
+            }
         }
         if watch != Watch::Data || self.data_socket().is_none() {
-            let mut ctrl = self.ctrl();
-            ctrl.attend(on);
-            self.settle_ctrl(&mut ctrl);
+            let resume = {
+                let mut ctrl = self.ctrl();
+                ctrl.attend(on);
+                self.settle_ctrl(&mut ctrl);
+                !on && ctrl.is_paused()
+            };
+            if resume {
+                self.turn_ctrl(false);
+            }
         }
     }
 }

@@ -63,20 +63,44 @@ pub(crate) struct Inbox {
     max_messages: usize,
     max_bytes: usize,
     dropped: usize,
+    /// A connection stopped reading until there is room.
+    awaited: bool,
 }
 
 impl Inbox {
     pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
-        Self { queue: VecDeque::with_capacity(8), bytes: 0, max_messages, max_bytes, dropped: 0 }
+        let queue = VecDeque::with_capacity(8);
+        Self { queue, bytes: 0, max_messages, max_bytes, dropped: 0, awaited: false }
     }
 
-    /// Whether a message of `bytes` payload still fits. A full inbox makes the peer wait.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+    /// Whether so many more messages, with `bytes` of payload in all, fit. One fits into an empty inbox however long it is:
+    /// else a limit below its length would stop the connection for ever.
+    pub(crate) fn has_room(&self, messages: usize, bytes: usize) -> bool {
         #[cfg(hmc_mutants)]
         if mutant::is(Mutant::DropWhenFull) {
             return true;
         }
-        self.queue.len() < self.max_messages && self.bytes.saturating_add(bytes) <= self.max_bytes
+        let count = self.queue.len().saturating_add(messages);
+        let fits = count <= self.max_messages && self.bytes.saturating_add(bytes) <= self.max_bytes;
+        fits || count <= 1
+    }
+
+    /// As [`Self::has_room`], for a connection: if there is none it stops reading, and whoever takes a message lets it go on
+    /// ([`Self::stop_awaiting`]).
+    pub(crate) fn admits(&mut self, messages: usize, bytes: usize) -> bool {
+        let fits = self.has_room(messages, bytes);
+        self.awaited |= !fits;
+        fits
+    }
+
+    /// Whether a connection waits for room.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// Whether a connection has waited for room, which is to be looked for again.
+    pub(crate) fn stop_awaiting(&mut self) -> bool {
+        std::mem::take(&mut self.awaited)
     }
 
     pub(crate) fn push(&mut self, m: Message) {
@@ -156,13 +180,31 @@ mod tests {
     #[test]
     fn the_bound_is_on_messages_and_on_bytes() {
         let mut inbox = Inbox::new(2, 10);
-        assert!(!inbox.has_room(11));
         inbox.push(Message::Struct(vec![0; 8]));
-        assert!(!inbox.has_room(3));
-        assert!(inbox.has_room(2));
+        assert!(!inbox.has_room(1, 3));
+        assert!(inbox.has_room(1, 2));
+        assert!(!inbox.has_room(2, 2));
         inbox.push(Message::Tag(0));
-        assert!(!inbox.has_room(0));
+        assert!(!inbox.has_room(1, 0));
         inbox.take(Want::Struct);
-        assert!(inbox.has_room(10));
+        assert!(inbox.has_room(1, 10));
+    }
+
+    #[test]
+    fn one_message_fits_into_an_empty_inbox_however_long_it_is() {
+        let mut inbox = Inbox::new(2, 10);
+        assert!(inbox.has_room(1, 11) && !inbox.has_room(2, 11));
+        inbox.push(Message::Struct(vec![0; 11]));
+        assert!(!inbox.has_room(1, 0));
+    }
+
+    #[test]
+    fn who_takes_learns_once_that_a_connection_waits() {
+        let mut inbox = Inbox::new(1, 10);
+        assert!(inbox.admits(1, 0) && !inbox.is_awaited());
+        inbox.push(Message::Tag(0));
+        assert!(!inbox.admits(1, 0) && inbox.is_awaited());
+        assert!(inbox.stop_awaiting());
+        assert!(!inbox.stop_awaiting());
     }
 }

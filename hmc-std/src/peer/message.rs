@@ -122,7 +122,10 @@ impl Peer {
             self.link.drive(Watch::Ctrl, until, look)
         };
         found.unwrap_or_else(|stop| {
-            Err(stop.error(format_args!("waiting for a message ({want:?})")).with_peer(self.rank()))
+            let full = self.link.full_inbox();
+            Err(stop
+                .error(format_args!("waiting for a message ({want:?}){full}"))
+                .with_peer(self.rank()))
         })
     }
 
@@ -172,14 +175,13 @@ impl Peer {
     }
 }
 
-/// Takes a message and, when the inbox had been full, lets the connection read on.
+/// Takes a message and, when a connection waited for room, lets it read on.
 pub(crate) fn take_message(link: &Link, want: Want) -> Option<Message> {
-    let (m, was_full) = {
+    let (m, awaited) = {
         let mut inbox = link.inbox();
-        let was_full = !inbox.has_room(0);
-        (inbox.take(want)?, was_full)
+        (inbox.take(want)?, inbox.stop_awaiting())
     };
-    if was_full {
+    if awaited {
         link.turn_ctrl(false);
         link.turn_data(false);
     }

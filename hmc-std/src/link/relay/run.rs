@@ -101,7 +101,9 @@ impl Desk {
                 continue;
             }
             if let Some(mut want) = self.wants.remove(i) {
-                let e = want.early.take().unwrap_or_else(|| Error::deadline("receiving a message"));
+                let full = link.full_inbox();
+                let late = || Error::deadline(format_args!("receiving a message{full}"));
+                let e = want.early.take().unwrap_or_else(late);
                 let e = e.with_peer(link.peer);
                 after.wakers.extend(want.ticket.ended(Err(e)));
                 after.news = true;

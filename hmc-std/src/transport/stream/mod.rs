@@ -210,7 +210,7 @@ impl StreamPort {
         if self.down.is_some() {
             return Interest::default();
         }
-        let paused = self.rx.is_paused();
+        let paused = self.is_paused();
         Interest {
             wanted: Wanted { read: !paused, write: self.has_output(), end: paused },
             work: self.serve.has_jobs(),

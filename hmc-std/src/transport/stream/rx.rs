@@ -82,11 +82,6 @@ impl Rx {
         }
     }
 
-    /// Whether reading stopped until the application takes tags out of its inbox.
-    pub(super) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
     pub(super) fn drop_body(&mut self) {
         self.body = None;
     }
@@ -131,6 +126,11 @@ impl Rx {
 }
 
 impl StreamPort {
+    /// Whether reading stopped until the application takes tags out of its inbox.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.rx.paused
+    }
+
     /// Reads until the socket is empty or the budget is spent. Returns whether bytes came.
     pub(super) fn receive(&mut self) -> bool {
         let mut got: usize = 0;

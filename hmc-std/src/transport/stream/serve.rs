@@ -180,7 +180,7 @@ impl Serve {
 
 impl StreamPort {
     pub(super) fn inbox_has_room(&self) -> bool {
-        self.inbox.lock().is_ok_and(|i| i.has_room(0))
+        self.inbox.lock().is_ok_and(|mut i| i.admits(1, 0))
     }
 
     fn notify(&mut self, tag: u64) {

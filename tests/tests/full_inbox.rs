@@ -1,0 +1,104 @@
+//! Inboxes that are full: their limits hold whoever waits, and what stopped for them goes on as soon as there is room.
+
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hmc_std::{ConnType, ErrorKind, Message, Want};
+use hmc_tests::pair::Pair;
+use hmc_tests::scene::until;
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_secs(5);
+
+/// Messages in the inbox of the receiver's one peer.
+fn held(pair: &Pair) -> usize {
+    pair.receiver().stats().peers.iter().map(|p| p.inbox).sum()
+}
+
+/// A peer sends what nobody wants as fast as it can, while somebody waits for something else.
+#[test]
+fn who_waits_for_one_message_keeps_no_more_of_the_others_than_the_limit() {
+    const LIMIT: usize = 8;
+    for conn in [ConnType::Shm, ConnType::Tcp] {
+        let pair = Pair::with(conn, 4096, |b| b.inbox(LIMIT, 1 << 20));
+        let over = AtomicBool::new(false);
+        let (e, held) = std::thread::scope(|s| {
+            s.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = pair.a.send_tag_within(1, Duration::from_millis(20));
+                }
+            });
+            let waited = pair.b.recv(Want::ThisTag(7), Duration::from_millis(500));
+            let held = held(&pair);
+            over.store(true, Ordering::Relaxed);
+            (waited.unwrap_err(), held)
+        });
+        assert_eq!(held, LIMIT, "{conn:?}");
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
+        assert!(e.to_string().contains("the inbox of this peer is full"), "{e}");
+        // What it waited for comes once there is room.
+        for _ in 0..LIMIT {
+            assert_eq!(pair.b.recv(Want::Tag, LONG).unwrap(), Message::Tag(1));
+        }
+        let last = || loop {
+            match pair.b.recv(Want::Any, LONG).unwrap() {
+                Message::Tag(7) => return,
+                other => assert_eq!(other, Message::Tag(1)),
+            }
+        };
+        std::thread::scope(|s| {
+            s.spawn(|| pair.a.send_tag_within(7, LONG).unwrap());
+            last();
+        });
+    }
+}
+
+/// Room that a waiter makes is used although the waiter itself has gone: the peer's puts need nobody here.
+#[test]
+fn a_stream_that_stopped_for_a_waiter_goes_on_without_it() {
+    let pair = Pair::with(ConnType::Tcp, 4096, |b| b.inbox(1, 1 << 20));
+    for round in 0..300 {
+        std::thread::scope(|s| {
+            let sender = s.spawn(|| {
+                let put = |tag| pair.a.put_notify_nb(0, 0, 8, tag).unwrap();
+                let ops = [put(2 * round), put(2 * round + 1)];
+                ops.map(|op| pair.a.wait_within(op, SHORT).map_err(|e| e.to_string()))
+            });
+            let first = pair.b.recv(Want::Notify, LONG).unwrap();
+            let ended = sender.join().unwrap();
+            assert_eq!(ended, [Ok(8), Ok(8)], "round {round}: one of the two was taken");
+            let second = pair.b.recv(Want::Notify, LONG).unwrap();
+            assert_eq!(
+                (first, second),
+                (Message::Notify(2 * round), Message::Notify(2 * round + 1))
+            );
+        });
+    }
+}
+
+/// A connection that stopped because the bytes, not the number of messages, were too many goes on too, whoever receives;
+/// and a message that is longer than all that may wait is received when none waits.
+#[test]
+fn a_connection_that_stopped_for_bytes_goes_on() {
+    // Of two lengths, so that the connection stops with a part of the next message at hand.
+    for (limit, lens, count) in [(4 << 20, [10_000, 3_000], 1300), (1000, [4000, 4000], 12)] {
+        let pair = Pair::with(ConnType::Shm, 4096, |b| b.inbox(4096, limit));
+        let message = |n: usize| vec![n.to_le_bytes()[0]; *lens.get(n % 2).unwrap()];
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for n in 0..count {
+                    pair.a.send_struct_within(&message(n), LONG).unwrap();
+                }
+            });
+            // It has room for a little less than this many.
+            let most = limit / 6500;
+            until("its inbox is full", LONG, || (held(&pair) + 4 > most).then_some(()));
+            for n in 0..count {
+                let (_, got) = pair.receiver().control().recv_any(Want::Struct, SHORT).unwrap();
+                assert!(got == Message::Struct(message(n)), "message {n} of limit {limit}");
+            }
+        });
+    }
+}
