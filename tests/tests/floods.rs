@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
-use hmc_core::relay::{Note, RelayId};
+use hmc_core::relay::{self, Note, RelayId, Why};
 use hmc_core::span::Extent;
 use hmc_core::wire::advert::{
     Backing, ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, Role,
@@ -300,6 +300,33 @@ fn control_floods(via: Via) {
             poured.map(|_| ())
         });
     }
+}
+
+/// Messages of any size that are offered and withdrawn: each is answered by a last word, which nobody reads. They come by so
+/// few at a time that no more are under way than may be.
+#[test]
+fn messages_that_are_withdrawn_over_a_local_socket() {
+    let mut scene = Scene::new(Via::Uds);
+    let limit = of_message(MessageKind::Relay).bytes(INBOX);
+    let pair = |n: u32| {
+        let end = Note::End { id: RelayId(n), from: relay::Role::Sender, how: Err(Why::Cancelled) };
+        [Note::Offer { id: RelayId(n), len: 1 }, end]
+            .map(|note| frame(&Message::Relay(note)))
+            .concat()
+    };
+    let (mut link, mut number, mut bytes, mut at) = (None, 0, Vec::new(), 0);
+    scene.flood(Via::Uds, limit, "messages withdrawn", time() * 16, |rogue, _| {
+        if link.replace(rogue.window.window) != Some(rogue.window.window) {
+            // Each link counts its own.
+            (number, at) = (0, bytes.len());
+        }
+        if at == bytes.len() {
+            bytes = (number..number + 4).flat_map(pair).collect();
+            (number, at) = (number + 4, 0);
+        }
+        at = pour(&mut rogue.control, &bytes, at)?;
+        Some(())
+    });
 }
 
 #[test]

@@ -390,6 +390,19 @@ impl CtrlState {
         Ok(())
     }
 
+    /// Sends a message of the protocol unless earlier ones wait for the peer to read: then nothing is queued behind them, and
+    /// the turn that finds room says so. Whether it was taken.
+    pub(crate) fn send_if_idle(&mut self, m: &Wire<'_>, now: Instant) -> bool {
+        self.flush(now);
+        let idle = self.unsent.is_empty();
+        if idle {
+            self.append(m);
+            self.flush(now);
+        }
+        self.full |= !idle;
+        idle
+    }
+
     /// Sends a message of the application, if the system takes any of it now. Gives the mark at which it [has
     /// left](Self::has_left), if it has not yet.
     ///

@@ -413,7 +413,7 @@ impl Link {
             let unused = self.data_in_turn().port().take_unused();
             unused.unmap();
         }
-        if heard.relay {
+        if heard.relay || heard.room {
             self.run_relay();
         }
         if heard.bye {

@@ -109,8 +109,14 @@ impl Link {
             while relay.unmark() {
                 // In this order: no note comes after the end.
                 let is_dead = self.life() == Life::Dead;
-                let heard = std::mem::take(&mut *lock(&relay.heard));
+                // A peer that does not read what it is told is not listened to: each of its notes may lead to one of ours.
+                let listens = is_dead || desk.tells.is_empty();
+                let heard =
+                    if listens { std::mem::take(&mut *lock(&relay.heard)) } else { Vec::new() };
                 desk.turn(self, is_dead, heard, &mut after);
+                if !listens && desk.tells.is_empty() {
+                    relay.mark();
+                }
             }
             after.lends = desk.wants_lender();
             relay.lend.store(after.lends, Ordering::SeqCst);
