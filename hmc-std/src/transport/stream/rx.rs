@@ -439,3 +439,6 @@ impl StreamPort {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

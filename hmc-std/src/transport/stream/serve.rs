@@ -179,8 +179,11 @@ impl Serve {
 }
 
 impl StreamPort {
+    /// Whether the inbox takes one more tag, and those that follow the queued copies.
     pub(super) fn inbox_has_room(&self) -> bool {
-        self.inbox.lock().is_ok_and(|mut i| i.admits(1, 0))
+        let due = self.serve.jobs.iter().filter(|j| j.frame.flags.contains(DataFlags::NOTIFY));
+        let tags = due.count().saturating_add(1);
+        self.inbox.lock().is_ok_and(|mut i| i.admits(tags, 0))
     }
 
     fn notify(&mut self, tag: u64) {

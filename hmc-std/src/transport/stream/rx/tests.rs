@@ -1,0 +1,62 @@
+//! Frames in, between two ends of one socket pair.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::kinds::{Access, MemoryKind, Rank};
+use hmc_core::slots::OpId;
+use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
+
+use crate::memory::RegionTable;
+use crate::node::inbox::{Inbox, Want};
+use crate::transport::stream::{StreamPort, StreamSetup};
+
+fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
+    socket.set_nonblocking(true).expect("a socket");
+    StreamPort::new(StreamSetup {
+        socket: Arc::new(OwnedFd::from(socket).into()),
+        peer: Rank(1),
+        local: true,
+        near: true,
+        pid: Some(std::process::id()),
+        cma: true,
+        batched_acks: true,
+        windows: 1,
+        inbox: Arc::clone(inbox),
+    })
+}
+
+/// Tags of puts whose bytes this end copies by itself come when the copies are done, all in one turn.
+#[test]
+fn tags_that_follow_queued_copies_fit_into_the_inbox() {
+    const LIMIT: usize = 2;
+    let (a, b) = UnixStream::pair().expect("a pair");
+    let inbox = |limit| Arc::new(Mutex::new(Inbox::new(limit, 1024)));
+    let full = inbox(LIMIT);
+    let (mut near, mut far) = (port(a, &inbox(LIMIT)), port(b, &full));
+    let table = Arc::new(RegionTable::default());
+    let [source, target] = [(); 2].map(|()| table.allocate(4096).expect("memory"));
+    near.regions().learn(&source);
+    far.regions().learn(&target);
+    let part = |region: &crate::memory::Region| region.slice(0, 64).expect("in range");
+    let window = far.windows().expose(part(&target), MemoryKind::Cpu, Access::WRITE, 7);
+    let remote = window.expect("a place").slice(0, 64).expect("in range");
+    for index in 0..6u16 {
+        let op = OpId { index, generation: 1 };
+        let opcode = Opcode::PutNotify { tag: index.into() };
+        let (when, local) = (CompleteWhen::Visible, part(&source));
+        let work = WorkRequest { op, opcode, when, local, remote };
+        near.submit(&work, true, 64).expect("room");
+    }
+    let mut tags = 0;
+    // A turn more for each tag, and some if the system refuses such copies: the bytes are sent then.
+    for _ in 0..20 {
+        near.service();
+        far.service();
+        let mut inbox = full.lock().expect("nobody panics");
+        assert!(inbox.len() <= LIMIT, "{} tags", inbox.len());
+        tags += usize::from(inbox.take(Want::Notify).is_some());
+    }
+    assert_eq!(tags, 6);
+}
