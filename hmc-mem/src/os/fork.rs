@@ -141,7 +141,7 @@ fn grow() -> bool {
     true
 }
 
-/// A free entry, claimed, and its number.
+/// A free entry, claimed. `None` when the table cannot grow any more.
 fn claim() -> Option<&'static Entry> {
     let take = |e: &Entry| {
         let claimed = e.start.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
@@ -229,7 +229,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Installs the handler, once. Twice would do no harm: it empties the table.
+/// Installs the handler. Two threads may do so at once: the second run in a child finds an empty table.
 fn install() -> Result<(), MemError> {
     if INSTALLED.load(Ordering::Acquire) {
         return Ok(());
