@@ -77,7 +77,7 @@ fn refusals() {
         ),
         (
             RejectReason::Kept,
-            "the rank is kept for the process that held it, which has ended, and this process did not prove that it may follow it",
+            "the rank is kept for the process that held it, which has ended: for 10 s against processes that proved as much, and against those that proved less for good; use another rank, or come again after that",
         ),
         (RejectReason::Unknown { code: 99, detail: 7 }, "reason 99 (7)"),
     ]);

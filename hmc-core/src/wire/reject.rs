@@ -132,8 +132,8 @@ impl core::fmt::Display for RejectReason {
                 f.write_str("it does not listen at the address that this process asked for")
             }
             Self::Kept => f.write_str(
-                "the rank is kept for the process that held it, which has ended, and this process did not prove that it \
-                 may follow it",
+                "the rank is kept for the process that held it, which has ended: for 10 s against processes that proved as \
+                 much, and against those that proved less for good; use another rank, or come again after that",
             ),
             Self::Unknown { code, detail } => write!(f, "reason {code} ({detail})"),
         }
