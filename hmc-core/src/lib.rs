@@ -6,10 +6,11 @@
 //!
 //! Two wings meet only on the ground floor ([`span`], [`kinds`], [`time`], [`limits`]):
 //!
-//! - **data**: [`region`], [`work`], [`transport`], [`slots`], [`lane`], [`chunks`], [`pipeline`];
+//! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`lane`], [`chunks`], [`pipeline`], [`relay`],
+//!   [`device`];
 //! - **control**: [`wire`], [`ctrl`].
 //!
-//! `wire::advert` is the one bridge between them. Start reading at [`span`].
+//! `wire::advert`, `wire::data` and `wire::relay` are the bridges between them. Start reading at [`span`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
