@@ -190,7 +190,7 @@ impl Worker {
     }
 
     /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps, until the process ends
-    /// ([`super::ending`]): then no other thread gets it any more.
+    /// (`ucx/ending.rs`): then no other thread gets it any more.
     pub fn crank(&self) -> Crank<'_> {
         self.try_crank()
             .unwrap_or_else(|| Crank { _guard: Some(lock(&self.crank)), of: Rings(self) })
