@@ -112,9 +112,12 @@ fn used_up_descriptors_are_named() {
         for e in &failed {
             assert!(e.starts_with("DeadlineExceeded") || e.starts_with("Busy"), "{e}");
         }
-        let other = start(50);
-        let said = crowded.try_ask(&format!("connect 50 {} auto 1000", other.address()));
-        let e = said.expect_err("it has none left");
+        // Who gave up may have left two.
+        let last: Vec<_> = (50..54).map(start).collect();
+        let dial = |(n, other): (u32, &Actor)| {
+            crowded.try_ask(&format!("connect {n} {} auto 1000", other.address())).err()
+        };
+        let e = (50..).zip(&last).find_map(dial).expect("none is left in the end");
         assert!(e.starts_with("SystemLimit") && e.contains("ulimit -n"), "{e}");
     }
 }
