@@ -110,7 +110,9 @@ fn used_up_descriptors_are_named() {
         let failed: Vec<_> = others.iter_mut().filter_map(|a| a.answer().err()).collect();
         assert!(!failed.is_empty(), "{files} descriptors are enough for all");
         for e in &failed {
-            assert!(e.starts_with("DeadlineExceeded") || e.starts_with("Busy"), "{e}");
+            // Where the secret is known already, it is refused in words.
+            let refused = e.starts_with("Refused") && e.contains("cannot take another peer now");
+            assert!(refused || e.starts_with("DeadlineExceeded") || e.starts_with("Busy"), "{e}");
         }
         // Who gave up may have left two.
         let last: Vec<_> = (50..54).map(start).collect();
