@@ -30,10 +30,20 @@ impl Control<'_> {
         if let Some(link) = self.shared.link(Rank(rank)) {
             return Ok(Peer { link, shared: Arc::clone(self.shared) });
         }
-        let link = self.shared.wait_news(until, |s| s.link(Rank(rank)));
-        link.map(|link| Peer { link, shared: Arc::clone(self.shared) }).map_err(|stop| {
-            stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
-        })
+        let found = self.shared.wait_news(until, |s| match s.link(Rank(rank)) {
+            // Nobody connects any more.
+            None => s.is_leaving().then_some(None),
+            link => Some(link),
+        });
+        match found {
+            Ok(Some(link)) => Ok(Peer { link, shared: Arc::clone(self.shared) }),
+            Ok(None) => Err(Error::new(ErrorKind::Closed, "this session is shutting down")
+                .with_peer(Rank(rank))),
+            Err(stop) => {
+                let what = format_args!("waiting for rank {rank} to connect");
+                Err(stop.error(what).with_peer(Rank(rank)))
+            }
+        }
     }
 
     /// Sends a tag; see [`Peer::send_tag`].

@@ -130,3 +130,17 @@ fn puts_and_messages_arrive_beside_a_long_wait_for_a_tag() {
         round(5, 6);
     }
 }
+
+#[test]
+fn a_receive_begun_after_the_end_of_its_session_ends_at_once() {
+    let dir = TempDir::new();
+    let one = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
+    let other = Session::builder(0).buffer(4096).start().unwrap();
+    other.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
+    hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+    let begun = Instant::now();
+    let e = other.ctrl_recv(1).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");
+    assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
+    drop(one);
+}
