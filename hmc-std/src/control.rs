@@ -40,8 +40,8 @@ impl Control<'_> {
             Ok(None) => Err(Error::new(ErrorKind::Closed, "this session is shutting down")
                 .with_peer(Rank(rank))),
             Err(stop) => {
-                let what = format_args!("waiting for rank {rank} to connect");
-                Err(stop.error(what).with_peer(Rank(rank)))
+                let error = stop.error(format_args!("waiting for rank {rank} to connect"));
+                Err(error.with_peer(Rank(rank)))
             }
         }
     }
