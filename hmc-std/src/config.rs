@@ -44,7 +44,7 @@ pub struct Config {
     /// The buffer's pages are taken when they are touched.
     pub(crate) lazy: bool,
     /// Ranks of the job are below it.
-    pub(crate) ranks: usize,
+    pub(crate) ranks: u32,
     pub(crate) slots: usize,
     pub(crate) windows: usize,
     pub(crate) deadline: Duration,
@@ -267,7 +267,7 @@ impl Config {
             upstream: false,
             buffer_bytes: 0,
             lazy: false,
-            ranks: usize::try_from(limits::MAX_PEERS).unwrap_or(0),
+            ranks: limits::MAX_PEERS,
             slots: limits::DEFAULT_SLOTS,
             windows: 32,
             deadline: env.timeout.unwrap_or(Duration::from_nanos(limits::DEFAULT_DEADLINE_NS)),

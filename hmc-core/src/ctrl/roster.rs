@@ -86,37 +86,63 @@ impl Verdict {
     }
 }
 
-/// The ranks of one session, on storage of the caller's: the place of rank `r` is the `r`-th.
-#[derive(Clone, Debug)]
-pub struct Roster<S> {
-    own: Rank,
-    places: S,
+/// Where the places of a session's ranks are kept. No rank beyond [`MAX_PEERS`] is asked for.
+pub trait Places {
+    /// Only ranks below this number have a place.
+    fn limit(&self) -> u32;
+
+    /// The place of `rank`, if it has one and that was asked for by [`Self::at_mut`] before; it may answer with
+    /// [`Place::VACANT`] instead of `None`.
+    fn at(&self, rank: Rank) -> Option<&Place>;
+
+    /// The place of `rank`, [`Place::VACANT`] at first; `None` if it has none.
+    fn at_mut(&mut self, rank: Rank) -> Option<&mut Place>;
 }
 
-impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
-    /// A roster of the rank `own` on `places`, all of which are overwritten. At most
-    /// [`MAX_PEERS`] of them are used.
-    pub fn new(own: Rank, mut places: S) -> Self {
-        places.as_mut().fill(Place::VACANT);
-        Self::on_vacant(own, places)
+/// A slice, or what holds one: the place of rank `r` is the `r`-th.
+impl<S: AsRef<[Place]> + AsMut<[Place]>> Places for S {
+    fn limit(&self) -> u32 {
+        u32::try_from(self.as_ref().len()).unwrap_or(u32::MAX)
     }
 
-    /// As [`Self::new`], for places that are all [`Place::VACANT`] already: none is written. What another one says of its
-    /// rank would hold here, too.
-    pub fn on_vacant(own: Rank, places: S) -> Self {
-        debug_assert!(places.as_ref().iter().all(|place| *place == Place::VACANT));
+    fn at(&self, rank: Rank) -> Option<&Place> {
+        self.as_ref().get(to_usize(rank.0))
+    }
+
+    fn at_mut(&mut self, rank: Rank) -> Option<&mut Place> {
+        self.as_mut().get_mut(to_usize(rank.0))
+    }
+}
+
+/// The ranks of one session, on storage of the caller's.
+#[derive(Clone, Debug)]
+pub struct Roster<P> {
+    own: Rank,
+    places: P,
+}
+
+impl<P: Places> Roster<P> {
+    /// A roster of the rank `own` on `places`. What they say of a rank holds here from the start: nobody holds one whose
+    /// place is [`Place::VACANT`].
+    pub const fn new(own: Rank, places: P) -> Self {
         Self { own, places }
     }
 
-    fn limit(&self) -> u32 {
-        u32::try_from(self.places.as_ref().len()).unwrap_or(u32::MAX).min(MAX_PEERS)
+    /// The places as they are now.
+    pub const fn places(&self) -> &P {
+        &self.places
     }
 
+    fn limit(&self) -> u32 {
+        self.places.limit().min(MAX_PEERS)
+    }
+
+    /// The place of a rank that a peer may have.
     fn place(&mut self, rank: Rank) -> Option<&mut Place> {
-        if rank == self.own || rank.0 >= MAX_PEERS {
+        if rank == self.own || rank.0 >= self.limit() {
             return None;
         }
-        self.places.as_mut().get_mut(to_usize(rank.0))
+        self.places.at_mut(rank)
     }
 
     /// Judges a HELLO; an accepted one holds the rank from now on.
@@ -168,7 +194,9 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
 
     /// The dial of `rank` failed.
     pub fn dial_failed(&mut self, rank: Rank) {
-        if let Some(p) = self.place(rank) {
+        if self.is_dialed(rank)
+            && let Some(p) = self.place(rank)
+        {
             p.dialing = false;
         }
     }
@@ -176,8 +204,11 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     /// The holder of `rank` in that life died or left. `false` when another life holds it already
     /// (news of an old link's end must not kill its successor).
     pub fn died(&mut self, rank: Rank, incarnation: Incarnation, now: Instant) -> bool {
+        if !self.is_live(rank) {
+            return false;
+        }
         match self.place(rank) {
-            Some(p) if p.life == Life::Live && p.incarnation == incarnation => {
+            Some(p) if p.incarnation == incarnation => {
                 p.life = Life::Dead;
                 p.died = now;
                 true
@@ -189,14 +220,17 @@ impl<S: AsRef<[Place]> + AsMut<[Place]>> Roster<S> {
     /// Whether a live process holds the rank.
     #[must_use]
     pub fn is_live(&self, rank: Rank) -> bool {
-        self.places.as_ref().get(to_usize(rank.0)).is_some_and(|p| p.life == Life::Live)
+        self.places.at(rank).is_some_and(|p| p.life == Life::Live)
     }
 
     /// Whether a live process holds the rank, or this end dials it now.
     #[must_use]
     pub fn is_taken(&self, rank: Rank) -> bool {
-        let place = self.places.as_ref().get(to_usize(rank.0));
-        place.is_some_and(|p| p.life == Life::Live || p.dialing)
+        self.is_live(rank) || self.is_dialed(rank)
+    }
+
+    fn is_dialed(&self, rank: Rank) -> bool {
+        self.places.at(rank).is_some_and(|p| p.dialing)
     }
 
     /// Whether this end is the one to dial `rank` again after a death: the lower rank is.

@@ -2,11 +2,12 @@
 //!
 //! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
 
-use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
+use hmc_core::ctrl::roster::{Backoff, Identity, Place, Places, Roster, Verdict};
 use hmc_core::kinds::{Incarnation, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
+use std::collections::BTreeMap;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +50,39 @@ struct Redial {
     backoff: Backoff,
 }
 
+/// Places of ranks below a limit, made when they are first asked for: most sessions meet few of the ranks that they admit.
+#[derive(Debug)]
+struct Met {
+    limit: u32,
+    places: BTreeMap<Rank, Place>,
+}
+
+impl Places for Met {
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn at(&self, rank: Rank) -> Option<&Place> {
+        self.places.get(&rank)
+    }
+
+    fn at_mut(&mut self, rank: Rank) -> Option<&mut Place> {
+        (rank.0 < self.limit).then(|| self.places.entry(rank).or_insert(Place::VACANT))
+    }
+}
+
 /// The ranks of one session.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    roster: Roster<Vec<Place>>,
+    roster: Roster<Met>,
     redials: Vec<Redial>,
 }
 
 impl Registry {
-    /// For ranks below `places`.
-    pub(crate) fn new(own: Rank, places: usize) -> Self {
-        Self { roster: Roster::on_vacant(own, vec![Place::VACANT; places]), redials: Vec::new() }
+    /// For ranks below `limit`.
+    pub(crate) fn new(own: Rank, limit: u32) -> Self {
+        let met = Met { limit, places: BTreeMap::new() };
+        Self { roster: Roster::new(own, met), redials: Vec::new() }
     }
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
@@ -198,6 +221,27 @@ mod tests {
         assert_eq!(r.next_deadline(), Instant::NEVER, "it is back");
         r.handle(Input::Over { rank, incarnation, redial: true }, at(200));
         assert_eq!(r.next_deadline(), at(250), "and lost again");
+    }
+
+    #[test]
+    fn only_ranks_that_were_dialed_or_admitted_take_room() {
+        let mut r = Registry::new(Rank(0), 16);
+        let rooms = |r: &Registry| r.roster.places().places.len();
+        let over = Input::Over { rank: Rank(5), incarnation: Incarnation(1), redial: true };
+        for input in [over, Input::DialFailed { rank: Rank(6) }, Input::Tick] {
+            assert_eq!(r.handle(input, at(0)), Output::Nothing);
+        }
+        assert!(!r.is_taken(Rank(7)));
+        for rank in [0, 16, u32::MAX].map(Rank) {
+            let hello = Input::Hello { rank, incarnation: Incarnation(1), who: WHO };
+            let refused = Output::Judged(Verdict::BadRank { limit: 16 });
+            assert_eq!(r.handle(hello, at(0)), refused);
+            assert_eq!(r.handle(Input::Dial { rank }, at(0)), Output::No);
+        }
+        assert_eq!(rooms(&r), 0);
+        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Verdict::Accept));
+        assert_eq!(r.handle(Input::Dial { rank: Rank(15) }, at(0)), Output::Go);
+        assert_eq!(rooms(&r), 2);
     }
 
     #[test]

@@ -48,7 +48,7 @@ const INBOX_MESSAGES: [usize; 3] = [2, 16, 4096];
 /// Bits of the wall clock below the number of a process's start.
 const START_SHIFT: u32 = 50;
 /// Ranks of a world are below it.
-const RANKS: usize = 256;
+const RANKS: u32 = 256;
 /// Operations of one link: more than an application of a world asks for at a time.
 const SLOTS: usize = 96;
 /// Rounds over what is ready after one input; more work waits for the next tick.

@@ -1,13 +1,16 @@
 //! `hmc_core::ctrl::roster`.
 
 use crate::values::{any, done, incarnation, now, rank};
-use hmc_core::ctrl::roster::{Backoff, Identity, Place, Roster, Verdict};
+use hmc_core::ctrl::roster::{Backoff, Identity, Place, Places, Roster, Verdict};
 
 pub(crate) fn call() {
     done(Verdict::accepted(any(Verdict::Accept)));
     let mut storage = [Place::VACANT; 8];
-    done(Roster::on_vacant(rank(), any(&mut storage[..])).redials(rank()));
-    let mut r = Roster::new(rank(), any(&mut storage[..]));
+    let mut places = any(&mut storage[..]);
+    done(Places::limit(&places));
+    done(Places::at(&places, rank()));
+    done(Places::at_mut(&mut places, rank()));
+    let mut r = Roster::new(rank(), places);
     let who = any(Identity { host: any([0; 16]), proven: any(false) });
     done(&mut r);
     done(Roster::admit(&mut r, rank(), incarnation(), who, now()));
@@ -23,6 +26,7 @@ pub(crate) fn call() {
     done(Roster::is_live(&r, rank()));
     done(Roster::is_taken(&r, rank()));
     done(Roster::redials(&r, rank()));
+    done(Roster::places(&r));
     let mut b = any(Backoff::new());
     done(Backoff::pause(&mut b));
     done(b);
