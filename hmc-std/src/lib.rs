@@ -80,6 +80,7 @@ mod retry;
 pub mod session;
 mod shared;
 mod socket;
+mod starting;
 mod strangers;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

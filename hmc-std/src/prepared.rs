@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 
 use hmc_core::kinds::{Incarnation, Rank};
 use hmc_mem::os::life::LifePage;
@@ -13,14 +13,14 @@ use crate::communicator::Communicator;
 use crate::config::{Config, listening_address};
 use crate::doors::Doors;
 use crate::driver::Driver;
-use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::listen::Listener;
 use crate::memory::{ConnBuffer, RegionTable};
 use crate::process::Origin;
 use crate::proof::{SecretPlace, is_loopback};
 use crate::session::{Session, SessionBuilder, host_id};
 use crate::shared::{Parts, Shared};
+use crate::starting::Starting;
 use crate::ucx::Plane;
 
 /// A session to be, whose buffer is there already.
@@ -163,6 +163,8 @@ impl Prepared {
             );
         }
         let (driver, plane) = self.drive(&config)?;
+        let life = Arc::new(LifePage::new()?);
+        let starting = Starting::begin(config.rank, &driver, &life)?;
         let doors = Doors::new(&driver);
         if let Some(addr) = config.tcp {
             if !config.insecure_loopback && is_loopback(addr.ip()) {
@@ -174,39 +176,21 @@ impl Prepared {
         if let Some(dir) = &config.uds_dir {
             doors.open(Listener::uds(dir, config.rank)?)?;
         }
-        let life = Arc::new(LifePage::new()?);
         let shared = Shared::new(Parts {
             config,
-            driver: Arc::clone(&driver),
+            driver,
             regions: Arc::clone(&self.regions),
             buffer: self.buffer.clone(),
             doors,
             host: host_id(),
             incarnation: Incarnation(clock::wall_nanos()),
             origin: Origin::here()?,
-            life: Some(Arc::clone(&life)),
+            life: Some(life),
             plane,
         });
-        let weak = Arc::downgrade(&shared);
-        let limit = |what: String| Error::new(ErrorKind::SystemLimit, what);
-        let (tell, begun) = mpsc::sync_channel(1);
-        let engine = std::thread::Builder::new()
-            .name(format!("hmc-{}", shared.config.rank))
-            .spawn(move || {
-                let engine = Engine::new();
-                // As long as this thread lives. Without it, peers learn of our end by their sockets.
-                let held = life.hold();
-                if let Err(e) = &held {
-                    tracing::warn!(error = %e, "peers in shared memory cannot see at once that this process ends");
-                }
-                let _ = tell.send(());
-                engine.run(&weak, &driver);
-            })
-            .map_err(|e| limit(format!("cannot start a thread: {e}")))?;
-        // What it allocates at its beginning is behind us: transfers allocate nothing.
-        begun.recv().map_err(|_| limit("the session's thread ended at once".to_owned()))?;
+        let thread = starting.serve(&shared)?;
         self.last = Arc::downgrade(&shared);
-        Ok(Session::of(Communicator::new(shared, engine)))
+        Ok(Session::of(Communicator::new(shared, thread)))
     }
 
     /// What drives a session with those settings, and its part in UCX.
