@@ -168,6 +168,9 @@ fn budgets_come_from_the_tightest_of_memory_and_control_groups() {
     put("sys/fs/cgroup/memory/memory.limit_in_bytes", "40\n");
     assert_eq!(Budget::read_under(&root).have(), 0);
     std::fs::remove_dir_all(&root).unwrap();
+    assert!(Budget::check_now(1).is_ok());
+    // What is more than is free, and more than can be.
+    assert!(matches!(Budget::check_now(1 << 60), Err(MemError::NoSpace { .. })));
     let host = HostLimits::read();
     assert!(host.budget.have() > 0 && host.page_size >= 4096 && host.nofile > 0);
     assert_eq!(host.boot_id.map(|b| b.len()), Some(36));

@@ -152,7 +152,7 @@ impl SessionBuilder {
     pub fn check(&self) -> Result<()> {
         self.config.check()?;
         if !self.config.lazy {
-            limits::Budget::read().check(self.config.buffer_bytes)?;
+            limits::Budget::check_now(self.config.buffer_bytes)?;
         }
         Ok(())
     }

@@ -34,14 +34,27 @@ impl Budget {
     /// As [`Self::read`], with /proc and /sys looked up under `root`.
     #[must_use]
     pub fn read_under(root: &Path) -> Self {
-        let mut least = Self { have: u64::MAX, limit: MemLimit::MemAvailable };
-        if let Some(have) = mem_available(root) {
-            least.have = have;
+        Self::least(mem_available(root), cgroup_left(root))
+    }
+
+    /// Whether `need` bytes may be taken now, as [`Self::read`] and [`Self::check`] say. Where more than twice as many are
+    /// free (sysinfo(2)) MemAvailable, which counts what is free and what can be, is not read.
+    ///
+    /// # Errors
+    /// [`MemError::NoSpace`].
+    pub fn check_now(need: u64) -> Result<(), MemError> {
+        let plenty = free_bytes() >> 1 > need;
+        let have = if plenty { None } else { mem_available(Path::new("/")) };
+        Self::least(have, cgroup_left(Path::new("/"))).check(need)
+    }
+
+    /// What the smaller of the two leaves; `None` does not limit.
+    fn least(mem_available: Option<u64>, cgroup: Option<u64>) -> Self {
+        let all = Self { have: mem_available.unwrap_or(u64::MAX), limit: MemLimit::MemAvailable };
+        match cgroup {
+            Some(have) if have < all.have => Self { have, limit: MemLimit::Cgroup },
+            _ => all,
         }
-        if let Some(have) = cgroup_left(root).filter(|have| *have < least.have) {
-            least = Self { have, limit: MemLimit::Cgroup };
-        }
-        least
     }
 
     /// Bytes that may be taken.
@@ -86,6 +99,12 @@ fn field(text: &str, name: &str) -> Option<u64> {
         let rest = rest.strip_prefix([':', ' '])?;
         rest.split_whitespace().next()?.parse().ok()
     })
+}
+
+/// Memory that nobody uses, in bytes; 0 where it cannot be told.
+fn free_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.freeram.saturating_mul(u64::from(info.mem_unit))
 }
 
 /// `MemAvailable` of /proc/meminfo (proc_meminfo(5)), in bytes.

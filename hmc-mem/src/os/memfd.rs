@@ -99,7 +99,7 @@ impl Builder {
             _ if !self.commit => {}
             Some(budget) => budget.check(len)?,
             None if len <= UNASKED_BYTES => {}
-            None => Budget::read().check(len)?,
+            None => Budget::check_now(len)?,
         }
         let huge = self.huge && len >= HUGE_PAGE;
         if huge && limits::free_huge_pages() >= len.div_ceil(HUGE_PAGE) {
