@@ -15,13 +15,14 @@
 //! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once
 //! all members have seen the failure, nothing of it is left on their links: make a new group.
 //!
-//! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `element` and
-//! `half` numbers.
+//! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `numbers` where that
+//! is done, `element` and `half` what numbers are.
 
 mod element;
 mod exchange;
 mod half;
 mod moves;
+mod numbers;
 mod reduce;
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};

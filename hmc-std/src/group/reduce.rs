@@ -5,21 +5,21 @@
 //! positions, round about. Short vectors are rather sent to all, and all reckon the same in the order of positions. So all
 //! members have the same bits, and the same numbers give the same bits again.
 
+use std::ops::Range;
+
 use hmc_core::time::Instant;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
 use super::element::{Element, Reduce};
 use super::exchange::Message;
+use super::numbers::{Memory, Numbers};
 use super::{Exchange, Group, Members, blocks, copy, len_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::check_writable;
 
 /// Bytes of the memory into which others' numbers are received before they are reduced.
 const SCRATCH_BYTES: usize = 8 << 20;
-
-/// Bytes that are reckoned at a time, in memory that nobody else writes. A multiple of all elements' lengths.
-const RECKONED_BYTES: usize = 4096;
 
 /// Bytes of all others' numbers up to which an allreduce sends them to everybody.
 const MAX_SENT_TO_ALL_BYTES: usize = 64 << 10;
@@ -39,7 +39,8 @@ impl Group {
         send: &[u8],
         recv: &mut [u8],
     ) -> Result<()> {
-        self.reduce_scatter_view(element, op, SharedBytes::of(send), SharedBytes::of_mut(recv))
+        let memory = Memory::Exclusive(recv);
+        self.reduce_blocks(SharedBytes::of(send), Numbers { element, op, memory })
     }
 
     /// As [`Group::reduce_scatter`], for bytes that others may read and write meanwhile.
@@ -55,16 +56,19 @@ impl Group {
         recv: SharedBytes<'_>,
     ) -> Result<()> {
         check_writable(&recv)?;
-        let (n, one) = (self.len(), len_of(&recv));
-        check_whole("`recv` of a reduce_scatter", element, one)?;
+        self.reduce_blocks(send, Numbers { element, op, memory: Memory::Shared(recv) })
+    }
+
+    fn reduce_blocks(&self, send: SharedBytes<'_>, mut numbers: Numbers<'_>) -> Result<()> {
+        let (n, one) = (self.len(), numbers.memory.len());
+        check_whole("`recv` of a reduce_scatter", numbers.element, one)?;
         self.check_len("`send` of a reduce_scatter", &send, one.checked_mul(n))?;
         self.run_with_scratch("reduce_scatter", |members, scratch, by| {
-            let parts = blocks(&send, n, |_| one)?;
-            if let Some(own) = parts.get(members.position) {
-                copy(own, &recv)?;
+            let sent = Sent { all: Some(send), longest: one, len_at: &|_| one };
+            if let Some(own) = blocks(&send, n, |_| one)?.get(members.position) {
+                copy(own, &numbers.memory.view())?;
             }
-            let kind = Kind { element, op, longest: one };
-            members.reduce_own(kind, &parts, &recv, scratch, by)
+            members.reduce_own(&mut numbers, 0..one, &sent, scratch, by)
         })
     }
 
@@ -75,7 +79,7 @@ impl Group {
     /// # Errors
     /// As [`Group::barrier`]; `Length` when lengths do not fit.
     pub fn allreduce(&self, element: Element, op: Reduce, bytes: &mut [u8]) -> Result<()> {
-        self.allreduce_view(element, op, SharedBytes::of_mut(bytes))
+        self.reduce_all(Numbers { element, op, memory: Memory::Exclusive(bytes) })
     }
 
     /// As [`Group::allreduce`], for bytes that others may read and write meanwhile.
@@ -90,17 +94,21 @@ impl Group {
         bytes: SharedBytes<'_>,
     ) -> Result<()> {
         check_writable(&bytes)?;
-        let len = len_of(&bytes);
-        check_whole("`bytes` of an allreduce", element, len)?;
+        self.reduce_all(Numbers { element, op, memory: Memory::Shared(bytes) })
+    }
+
+    fn reduce_all(&self, mut numbers: Numbers<'_>) -> Result<()> {
+        let len = numbers.memory.len();
+        check_whole("`bytes` of an allreduce", numbers.element, len)?;
         let others = self.len().saturating_sub(1);
         self.run_with_scratch("allreduce", |members, scratch, by| {
             if others == 0 {
                 return Ok(());
             }
             if len.saturating_mul(others) <= MAX_SENT_TO_ALL_BYTES {
-                members.reduce_everywhere(element, op, &bytes, scratch, by)
+                members.reduce_everywhere(&mut numbers, scratch, by)
             } else {
-                members.reduce_in_parts(element, op, &bytes, scratch, by)
+                members.reduce_in_parts(&mut numbers, scratch, by)
             }
         })
     }
@@ -118,13 +126,14 @@ fn check_whole(what: &str, element: Element, len: usize) -> Result<()> {
     ))
 }
 
-/// What is done with the blocks of a reduction.
-#[derive(Clone, Copy)]
-struct Kind {
-    element: Element,
-    op: Reduce,
-    /// Bytes of the longest block.
+/// The blocks that a member sends, one for each in the order of positions.
+struct Sent<'a> {
+    /// They lie there, one behind the other; `None`: in the memory of the numbers that are reduced.
+    all: Option<SharedBytes<'a>>,
+    /// Bytes of the longest one.
     longest: usize,
+    /// Bytes of the one for that position.
+    len_at: &'a dyn Fn(usize) -> usize,
 }
 
 /// The first `len` bytes of memory that grows as it is needed.
@@ -142,49 +151,25 @@ fn nth<'a>(bytes: &SharedBytes<'a>, piece: usize, round: usize) -> Result<Shared
     Ok(bytes.part(rest.take(number(piece)).0).map_err(MemError::from)?)
 }
 
-/// Reduces the blocks that lie one behind the other in `others`, each as long as `own`, into `own`, in their order. The
-/// numbers are reckoned in private memory: others may write `own` meanwhile.
-fn fold(kind: Kind, own: &SharedBytes<'_>, others: &[u8]) -> Result<()> {
-    let len = len_of(own);
-    if len == 0 {
-        return Ok(());
-    }
-    let mut private = [0; RECKONED_BYTES];
-    let mut rest = own.extent().whole();
-    let mut done: usize = 0;
-    while !rest.is_empty() {
-        let (piece, after) = rest.take(u64::try_from(RECKONED_BYTES).unwrap_or(u64::MAX));
-        let numbers = usize::try_from(piece.len()).ok().and_then(|n| private.get_mut(..n));
-        let numbers = numbers.unwrap_or_default();
-        own.read_at(piece, numbers).map_err(MemError::from)?;
-        for block in others.chunks_exact(len) {
-            kind.element.reduce(kind.op, numbers, block.get(done..).unwrap_or_default());
-        }
-        own.write_at(piece, numbers).map_err(MemError::from)?;
-        done = done.saturating_add(numbers.len());
-        rest = after;
-    }
-    Ok(())
-}
-
 impl Members {
-    /// Sends each other member its block of `parts`, and reduces theirs for us into `own`, which holds our numbers.
+    /// Sends each other member its block, and reduces theirs for us into the range `own` of the numbers, which holds ours.
     fn reduce_own(
         &self,
-        kind: Kind,
-        parts: &[SharedBytes<'_>],
-        own: &SharedBytes<'_>,
+        numbers: &mut Numbers<'_>,
+        own: Range<usize>,
+        sent: &Sent<'_>,
         scratch: &mut Vec<u8>,
         by: Instant,
     ) -> Result<()> {
         let n = self.ranks.len();
-        let partners = Exchange::Auto.partners(n, kind.longest);
+        let partners = Exchange::Auto.partners(n, sent.longest);
         // A multiple of all elements' lengths.
         let piece = SCRATCH_BYTES.checked_div(partners).unwrap_or(0).max(8) & !7;
         // Also nothing is exchanged once: members that have something must not wait.
-        for round in 0..kind.longest.div_ceil(piece).max(1) {
-            let own = nth(own, piece, round)?;
-            let len = len_of(&own);
+        for round in 0..sent.longest.div_ceil(piece).max(1) {
+            let from = own.start.saturating_add(piece.saturating_mul(round)).min(own.end);
+            let own = from..from.saturating_add(piece).min(own.end);
+            let len = own.len();
             let mut first: usize = 1;
             while first < n {
                 let next = first.saturating_add(partners).min(n);
@@ -195,6 +180,11 @@ impl Members {
                 for (step, place) in (first..next).zip(blocks(&places, count, |_| len)?) {
                     messages.push(Message::Receive(self.before(step), place));
                 }
+                let all = match sent.all {
+                    Some(all) => all,
+                    None => numbers.memory.view(),
+                };
+                let parts = blocks(&all, n, sent.len_at)?;
                 for step in first..next {
                     let to = self.after(step);
                     if let Some(part) = parts.get(to) {
@@ -202,7 +192,7 @@ impl Members {
                     }
                 }
                 self.exchange(messages, by)?;
-                fold(kind, &own, scratch)?;
+                numbers.fold(own.clone(), scratch)?;
                 first = next;
             }
         }
@@ -212,36 +202,35 @@ impl Members {
     /// An allreduce in two steps: each member reduces one part, then all give theirs to all.
     fn reduce_in_parts(
         &self,
-        element: Element,
-        op: Reduce,
-        bytes: &SharedBytes<'_>,
+        numbers: &mut Numbers<'_>,
         scratch: &mut Vec<u8>,
         by: Instant,
     ) -> Result<()> {
-        let (n, one) = (self.ranks.len(), element.len_bytes());
-        let count = len_of(bytes).checked_div(one).unwrap_or(0);
+        let (n, one) = (self.ranks.len(), numbers.element.len_bytes());
+        let count = numbers.memory.len().checked_div(one).unwrap_or(0);
         let (each, more) = (count.checked_div(n).unwrap_or(0), count.checked_rem(n).unwrap_or(0));
         let len_at = |i: usize| each.saturating_add(usize::from(i < more)).saturating_mul(one);
-        let kind = Kind { element, op, longest: len_at(0) };
-        let parts = blocks(bytes, n, len_at)?;
+        let sent = Sent { all: None, longest: len_at(0), len_at: &len_at };
+        let start: usize = (0..self.position).map(len_at).sum();
+        let own = start..start.saturating_add(len_at(self.position));
+        self.reduce_own(numbers, own, &sent, scratch, by)?;
+        let parts = blocks(&numbers.memory.view(), n, len_at)?;
         let Some(own) = parts.get(self.position) else {
             return Ok(());
         };
-        self.reduce_own(kind, &parts, own, scratch, by)?;
-        let partners = Exchange::Auto.partners(n, kind.longest);
+        let partners = Exchange::Auto.partners(n, sent.longest);
         self.exchange_all(&vec![*own; n], &parts, partners, by)
     }
 
     /// A short allreduce: each member sends its numbers to all, and all reckon the same.
     fn reduce_everywhere(
         &self,
-        element: Element,
-        op: Reduce,
-        bytes: &SharedBytes<'_>,
+        numbers: &mut Numbers<'_>,
         scratch: &mut Vec<u8>,
         by: Instant,
     ) -> Result<()> {
-        let (n, len) = (self.ranks.len(), len_of(bytes));
+        let (element, op, bytes) = (numbers.element, numbers.op, numbers.memory.view());
+        let (n, len) = (self.ranks.len(), len_of(&bytes));
         let scratch = scratch_of(scratch, len.saturating_mul(n));
         let places = SharedBytes::of_mut(&mut *scratch);
         let all = blocks(&places, n, |_| len)?;
@@ -249,14 +238,14 @@ impl Members {
             return Ok(());
         };
         // What is sent is what is reckoned with here, whoever writes `bytes` meanwhile.
-        copy(bytes, own)?;
+        copy(&bytes, own)?;
         let partners = Exchange::Direct.partners(n, len);
         self.exchange_all(&vec![*own; n], &all, partners, by)?;
-        let (numbers, others) = scratch.split_at_mut_checked(len).unwrap_or_default();
+        let (result, others) = scratch.split_at_mut_checked(len).unwrap_or_default();
         for with in others.chunks_exact(len.max(1)) {
-            element.reduce(op, numbers, with);
+            element.reduce(op, result, with);
         }
-        bytes.write_at(bytes.extent().whole(), numbers).map_err(MemError::from)?;
+        bytes.write_at(bytes.extent().whole(), result).map_err(MemError::from)?;
         Ok(())
     }
 }
