@@ -123,7 +123,7 @@ fn hello(rank: Rank, expected: Option<Rank>) -> Hello<'static> {
         host: HostId([1; 16]),
         heartbeat: Duration::from_millis(500),
         slots: 4,
-        asked: Asked::default(),
+        asked: &Asked::ANY,
         proves: false,
         endpoints: Endpoints::EMPTY,
     }

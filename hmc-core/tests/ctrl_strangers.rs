@@ -225,12 +225,13 @@ fn the_longest_words_fit() {
     let mut list = EndpointList::new();
     let bytes = [7; MAX_ENDPOINT_LIST_BYTES - 3];
     list.push(EndpointBlob { kind: 9, bytes: &bytes }).unwrap();
-    let words = dialer_words().with_endpoints(list.endpoints());
+    let words = Hello { endpoints: list.endpoints(), ..dialer_words() };
     let mut d = Control::dial(&words, at(0)).unwrap();
     let first = outputs(&mut d).frames.remove(0);
     let mut l = acceptor(Upstream::Refused, 0);
     hand(&mut l, &first, 0).unwrap();
-    l.accept(&acceptor_words().with_endpoints(list.endpoints()), TOKEN, at(0)).unwrap();
+    let words = Hello { endpoints: list.endpoints(), ..acceptor_words() };
+    l.accept(&words, TOKEN, at(0)).unwrap();
     let welcome = outputs(&mut l).frames.remove(0);
     assert_eq!(welcome.len(), 520, "no byte is left");
     assert!(matches!(hand(&mut d, &welcome, 1), Ok(Some(Event::Connected(_)))));

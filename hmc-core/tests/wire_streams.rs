@@ -188,7 +188,7 @@ fn words_to_hello<'a>(w: &Words, list: &'a EndpointList) -> Hello<'a> {
         host: HostId(w.6),
         heartbeat: Duration::from_nanos(w.7),
         slots: w.8,
-        asked: Asked::default(),
+        asked: &Asked::ANY,
         proves: false,
         endpoints: list.endpoints(),
     }

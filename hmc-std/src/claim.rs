@@ -30,7 +30,7 @@ pub(crate) struct Claim {
 impl Shared {
     /// What a HELLO claims, and whether it has to be proven.
     pub(crate) fn claim_of(&self, h: &Hello<'_>, source: Source, socket: &Socket) -> First {
-        if !self.is_asked(&h.asked, source, socket) {
+        if !self.is_asked(h.asked, source, socket) {
             return First::Refused(RejectReason::WrongEndpoint);
         }
         let (needed, proven) = match source {
@@ -41,7 +41,7 @@ impl Shared {
         };
         let route = self.route_back(h, source);
         let (rank, incarnation, host) = (h.rank, h.incarnation, h.host);
-        let elsewhere = self.is_elsewhere(&h.asked);
+        let elsewhere = self.is_elsewhere(h.asked);
         let claim = Claim { rank, incarnation, host, route, elsewhere, proven };
         if !h.proves {
             return if needed {

@@ -2,7 +2,7 @@
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
-use hmc_core::wire::hello::{EndpointList, Endpoints, Hello};
+use hmc_core::wire::hello::{EndpointList, Hello};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
@@ -33,8 +33,8 @@ impl Shared {
     ) -> Result<Handshake> {
         let words = self.hello(endpoints, incarnation, Some(expected))?;
         let (asked, proves) = self.asks(address, &socket);
-        let hello = Hello { asked, proves, ..words };
-        let prover = self.prover(&hello.with_endpoints(Endpoints::EMPTY), endpoints)?;
+        let hello = Hello { asked: &asked, proves, ..words };
+        let prover = self.prover(&hello, endpoints)?;
         let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
         Ok(Handshake { prover, ..Handshake::new(socket, control) })
     }

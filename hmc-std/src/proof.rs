@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use hmc_core::kinds::Rank;
 use hmc_core::time::{Duration, Instant};
-use hmc_core::wire::hello::{EndpointList, Hello};
+use hmc_core::wire::hello::{Asked, EndpointList, Hello};
 use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -215,6 +215,7 @@ fn checked(fd: OwnedFd, path: &Path) -> Result<Vec<u8>> {
 pub(crate) struct Prover {
     secret: Secret,
     hello: Hello<'static>,
+    asked: Asked,
     endpoints: EndpointList,
     /// What to say when the acceptor cannot prove itself.
     hint: String,
@@ -223,7 +224,8 @@ pub(crate) struct Prover {
 impl Prover {
     /// The proof that the acceptor must have shown, and the answer.
     pub(crate) fn answer(&self, said: &Challenge) -> (Proof, Proof) {
-        let hello = self.hello.with_endpoints(self.endpoints.endpoints());
+        let (asked, endpoints) = (&self.asked, self.endpoints.endpoints());
+        let hello = Hello { asked, endpoints, ..self.hello };
         let of = |role| self.secret.prove(role, &hello, said.rank, &said.nonce);
         (of(Role::Acceptor), of(Role::Dialer))
     }
@@ -324,14 +326,20 @@ impl Shared {
     /// What a dialer needs that said `hello`, if that promises a proof.
     pub(crate) fn prover(
         &self,
-        hello: &Hello<'static>,
+        hello: &Hello<'_>,
         endpoints: &EndpointList,
     ) -> Result<Option<Prover>> {
         if !hello.proves {
             return Ok(None);
         }
         let (secret, hint) = (self.secret()?, self.secret_hint());
-        Ok(Some(Prover { secret, hello: *hello, endpoints: endpoints.clone(), hint }))
+        Ok(Some(Prover {
+            secret,
+            hello: hello.detached(),
+            asked: *hello.asked,
+            endpoints: endpoints.clone(),
+            hint,
+        }))
     }
 
     /// What to do about a proof that failed.

@@ -238,7 +238,7 @@ impl Shared {
                 .heartbeat
                 .map_or(hmc_core::time::Duration::ZERO, clock::from_std),
             slots: u16::try_from(self.config.slots).unwrap_or(u16::MAX),
-            asked: Asked::default(),
+            asked: &Asked::ANY,
             proves: false,
             endpoints: endpoints.endpoints(),
         })

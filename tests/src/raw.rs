@@ -28,11 +28,11 @@ pub fn hello(rank: u32, job: u64, expected: u32) -> Vec<u8> {
 /// # Panics
 /// Never: the frame has room.
 #[must_use]
-pub fn hello_with(
+pub fn hello_with<'a>(
     rank: u32,
     job: u64,
     expected: u32,
-    other: impl FnOnce(Hello<'static>) -> Hello<'static>,
+    other: impl FnOnce(Hello<'a>) -> Hello<'a>,
 ) -> Vec<u8> {
     frame(&Message::Hello(other(hello_of(rank, job, expected))))
 }
@@ -50,7 +50,7 @@ pub const fn hello_of(rank: u32, job: u64, expected: u32) -> Hello<'static> {
         host: HostId([3; 16]),
         heartbeat: hmc_core::time::Duration::from_millis(500),
         slots: 16,
-        asked: Asked { ip: [0; 16], port: 0, netns: 0 },
+        asked: &Asked::ANY,
         proves: false,
         endpoints: Endpoints::EMPTY,
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::ENDPOINT_TCP;
-use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId};
+use hmc_core::wire::hello::{Asked, Features, Hello, HostId};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
@@ -164,11 +164,7 @@ fn a_listener_that_proves_nothing_is_not_believed() {
     let dir = scratch("listener");
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = door.local_addr().unwrap();
-    let words = |h: &Hello<'_>| Hello {
-        rank: Rank(1),
-        expected: None,
-        ..h.with_endpoints(Endpoints::EMPTY)
-    };
+    let words = |h: &Hello<'_>| Hello { rank: Rank(1), expected: None, ..h.detached() };
     let liar = std::thread::spawn(move || {
         for nth in 0..2 {
             let (mut s, _) = door.accept().unwrap();
@@ -379,10 +375,8 @@ fn a_local_peer_of_another_network_is_told_no_port() {
     let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
     let ports = |rank, netns| {
         let mut stream = std::os::unix::net::UnixStream::connect(dir.path().join(DOOR)).unwrap();
-        say(
-            &mut stream,
-            &hello_with(rank, 0, 1, |h| Hello { asked: Asked { netns, ..h.asked }, ..h }),
-        );
+        let asked = Asked::new([0; 16], 0, netns);
+        say(&mut stream, &hello_with(rank, 0, 1, |h| Hello { asked: &asked, ..h }));
         let (header, payload) = read_frame(&mut stream).unwrap();
         let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
             panic!("no welcome: {payload:02x?}");

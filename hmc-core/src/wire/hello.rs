@@ -67,18 +67,56 @@ impl core::fmt::Debug for LinkToken {
 }
 
 /// The endpoint that a dialer was told to reach: who answers by a name that others use too, as a local socket's, compares
-/// it with its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+/// it with its own. As it stands in the frame.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
 pub struct Asked {
-    /// An IPv6 address, or an IPv4 one within `::ffff:0:0/96`; all zeros: any.
-    pub ip: [u8; 16],
-    /// A TCP port; 0: none was named, and nothing is compared.
-    pub port: u16,
-    /// The dialer's network namespace; 0: not known. Loopback addresses mean something within one only.
-    pub netns: u64,
+    ip: [u8; 16],
+    netns: U64,
+    port: U16,
 }
 
-/// What one end says about itself, in HELLO and in WELCOME.
+impl Asked {
+    /// No endpoint was named, and the dialer's network namespace is not known.
+    pub const ANY: Self = Self::new([0; 16], 0, 0);
+
+    /// That address and port, asked for from that network namespace.
+    #[must_use]
+    pub const fn new(ip: [u8; 16], port: u16, netns: u64) -> Self {
+        Self { ip, netns: U64::new(netns), port: U16::new(port) }
+    }
+
+    /// An IPv6 address, or an IPv4 one within `::ffff:0:0/96`; all zeros: any.
+    #[must_use]
+    pub const fn ip(&self) -> [u8; 16] {
+        self.ip
+    }
+
+    /// A TCP port; 0: none was named, and nothing is compared.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.get()
+    }
+
+    /// The dialer's network namespace; 0: not known. Loopback addresses mean something within one only.
+    #[must_use]
+    pub const fn netns(&self) -> u64 {
+        self.netns.get()
+    }
+}
+
+impl core::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut words = f.debug_struct("Asked");
+        words.field("ip", &self.ip).field("port", &self.port()).field("netns", &self.netns());
+        words.finish()
+    }
+}
+
+/// What one end says about itself, in HELLO and in WELCOME. Every message is moved in the room that its longest kind needs: what
+/// is long and rarely looked at is borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// What it offers.
@@ -100,7 +138,7 @@ pub struct Hello<'a> {
     /// How many operations it will have outstanding at most; up to [`MAX_SLOTS`].
     pub slots: u16,
     /// Which endpoint the dialer was told to reach. Means nothing in a WELCOME.
-    pub asked: Asked,
+    pub asked: &'a Asked,
     /// Whether the dialer proves that it is of the same user, and wants the same of the acceptor ([`crate::wire::proof`]).
     /// Means nothing in a WELCOME.
     pub proves: bool,
@@ -125,9 +163,7 @@ struct Raw {
     reserved: u8,
     host: [u8; 16],
     heartbeat: U64,
-    asked_ip: [u8; 16],
-    netns: U64,
-    asked_port: U16,
+    asked: Asked,
     proves: u8,
     spare: [u8; 5],
 }
@@ -135,11 +171,11 @@ struct Raw {
 const _: () = assert!(size_of::<Raw>() == HELLO_BYTES);
 
 /// The fixed part, checked, and how many endpoints follow it (behind the token of a WELCOME).
-pub(crate) type Fixed = (Hello<'static>, u8);
+pub(crate) type Fixed<'a> = (Hello<'a>, u8);
 
 impl<'a> Hello<'a> {
     /// Reads the fixed part.
-    pub(crate) fn parse_fixed(r: &mut Reader<'_>) -> Result<Fixed, WireError> {
+    pub(crate) fn parse_fixed(r: &mut Reader<'a>) -> Result<Fixed<'a>, WireError> {
         let at = r.at();
         let bad = |offset: u32, kind| Err(WireError::new(at.saturating_add(offset), kind));
         // Judge what every version has before the length that only this version has.
@@ -152,7 +188,7 @@ impl<'a> Hello<'a> {
         if theirs != VERSION {
             return bad(4, WireErrorKind::Version { theirs });
         }
-        let raw: Raw = zerocopy::transmute!(*r.array::<HELLO_BYTES>()?);
+        let raw: &Raw = zerocopy::transmute_ref!(r.array::<HELLO_BYTES>()?);
         let value = |field, value| WireErrorKind::Value { field, value };
         if raw.mandatory.get() != 0 {
             return bad(6, WireErrorKind::Mandatory { unknown: raw.mandatory.get() });
@@ -190,7 +226,7 @@ impl<'a> Hello<'a> {
             host: HostId(raw.host),
             heartbeat: Duration::from_nanos(raw.heartbeat.get()),
             slots: raw.slots.get(),
-            asked: Asked { ip: raw.asked_ip, port: raw.asked_port.get(), netns: raw.netns.get() },
+            asked: &raw.asked,
             proves: raw.proves == 1,
             endpoints: Endpoints::EMPTY,
         };
@@ -214,17 +250,15 @@ impl<'a> Hello<'a> {
             reserved: 0,
             host: self.host.0,
             heartbeat: U64::new(self.heartbeat.as_nanos()),
-            asked_ip: self.asked.ip,
-            netns: U64::new(self.asked.netns),
-            asked_port: U16::new(self.asked.port),
+            asked: *self.asked,
             proves: u8::from(self.proves),
             spare: [0; 5],
         })
     }
 
-    /// The same words with these endpoints.
+    /// The same words less what they borrow: nothing is asked for, and there are no doors.
     #[must_use]
-    pub const fn with_endpoints<'b>(self, endpoints: Endpoints<'b>) -> Hello<'b> {
+    pub const fn detached(self) -> Hello<'static> {
         Hello {
             features: self.features,
             job: self.job,
@@ -235,9 +269,9 @@ impl<'a> Hello<'a> {
             host: self.host,
             heartbeat: self.heartbeat,
             slots: self.slots,
-            asked: self.asked,
+            asked: &Asked::ANY,
             proves: self.proves,
-            endpoints,
+            endpoints: Endpoints::EMPTY,
         }
     }
 }
@@ -423,7 +457,7 @@ mod tests {
             host: HostId::default(),
             heartbeat: Duration::ZERO,
             slots: 0,
-            asked: Asked::default(),
+            asked: &Asked::ANY,
             proves: false,
             endpoints: Endpoints::EMPTY,
         };

@@ -128,6 +128,9 @@ pub enum Message<'a> {
     Bye,
 }
 
+// Each frame's message is moved a few times; what is longer than this, compilers move by a call.
+const _: () = assert!(size_of::<Message<'static>>() <= 128);
+
 /// What kind of message it is: the columns of the table in [`crate::ctrl::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of Message's variants")]
@@ -275,12 +278,13 @@ impl<'a> Message<'a> {
         let message = match r.u8()? {
             code::HELLO => {
                 let (fixed, count) = Hello::parse_fixed(&mut r)?;
-                return Ok(Self::Hello(fixed.with_endpoints(Endpoints::parse(r, count)?)));
+                let endpoints = Endpoints::parse(r, count)?;
+                return Ok(Self::Hello(Hello { endpoints, ..fixed }));
             }
             code::WELCOME => {
                 let (fixed, count) = Hello::parse_fixed(&mut r)?;
                 let token = LinkToken(*r.array()?);
-                let hello = fixed.with_endpoints(Endpoints::parse(r, count)?);
+                let hello = Hello { endpoints: Endpoints::parse(r, count)?, ..fixed };
                 return Ok(Self::Welcome(Welcome { hello, token }));
             }
             code::REJECT => {

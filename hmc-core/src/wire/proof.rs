@@ -106,6 +106,8 @@ mod tests {
     use std::collections::HashSet;
     use std::vec::Vec;
 
+    const ASKED: Asked = Asked::new([8; 16], 9, 10);
+
     fn hello() -> Hello<'static> {
         Hello {
             features: Features::empty(),
@@ -117,7 +119,7 @@ mod tests {
             host: HostId([6; 16]),
             heartbeat: Duration::ZERO,
             slots: 7,
-            asked: Asked { ip: [8; 16], port: 9, netns: 10 },
+            asked: &ASKED,
             proves: true,
             endpoints: Endpoints::EMPTY,
         }
@@ -148,9 +150,9 @@ mod tests {
             Hello { expected: None, ..h },
             Hello { host: HostId([0; 16]), ..h },
             Hello { slots: 0, ..h },
-            Hello { asked: Asked { port: 0, ..h.asked }, ..h },
-            Hello { asked: Asked { ip: [0; 16], ..h.asked }, ..h },
-            Hello { asked: Asked { netns: 0, ..h.asked }, ..h },
+            Hello { asked: &Asked::new([8; 16], 0, 10), ..h },
+            Hello { asked: &Asked::new([0; 16], 9, 10), ..h },
+            Hello { asked: &Asked::new([8; 16], 9, 0), ..h },
         ]
         .iter()
         .map(of)

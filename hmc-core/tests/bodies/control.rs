@@ -25,7 +25,7 @@ fn own_hello<'a>() -> Hello<'a> {
         host: HostId([2; 16]),
         heartbeat: Duration::from_millis(500),
         slots: 128,
-        asked: Asked::default(),
+        asked: &Asked::ANY,
         proves: false,
         endpoints: Endpoints::EMPTY,
     }

@@ -190,7 +190,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         host: HostId([2; 16]),
         heartbeat,
         slots,
-        asked: Asked::default(),
+        asked: &Asked::ANY,
         proves: false,
         endpoints: list.endpoints(),
     };

@@ -33,6 +33,8 @@ fn hash(key: u64, bytes: &[u8; TRANSCRIPT_BYTES]) -> Proof {
     Proof(out)
 }
 
+const ASKED: Asked = Asked::new([0; 16], 80, 7);
+
 fn words() -> Hello<'static> {
     Hello {
         features: Features::CMA,
@@ -44,7 +46,7 @@ fn words() -> Hello<'static> {
         host: HostId([2; 16]),
         heartbeat: Duration::from_millis(500),
         slots: 128,
-        asked: Asked { ip: [0; 16], port: 80, netns: 7 },
+        asked: &ASKED,
         proves: true,
         endpoints: Endpoints::EMPTY,
     }

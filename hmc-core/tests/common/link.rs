@@ -7,7 +7,7 @@ use hmc_core::ctrl::state::State;
 use hmc_core::kinds::Rank;
 use hmc_core::time::Instant;
 use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::{Endpoints, Hello};
+use hmc_core::wire::hello::Hello;
 
 /// The time in nanoseconds.
 pub fn at(ns: u64) -> Instant {
@@ -18,13 +18,7 @@ pub fn at(ns: u64) -> Instant {
 pub fn dialer_words() -> Hello<'static> {
     let list = endpoints();
     let h = hello(&list);
-    Hello {
-        job: 5,
-        rank: Rank(2),
-        expected: Some(Rank(1)),
-        proves: false,
-        ..h.with_endpoints(Endpoints::EMPTY)
-    }
+    Hello { job: 5, rank: Rank(2), expected: Some(Rank(1)), proves: false, ..h.detached() }
 }
 
 /// What the acceptor says about itself.

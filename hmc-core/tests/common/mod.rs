@@ -58,6 +58,8 @@ pub fn endpoints() -> EndpointList {
     list
 }
 
+const ASKED: Asked = Asked::new(*b"address-address-", 0x4142, 0x3132_3334_3536_3738);
+
 /// A HELLO in which every field has another value.
 pub fn hello(list: &EndpointList) -> Hello<'_> {
     Hello {
@@ -70,7 +72,7 @@ pub fn hello(list: &EndpointList) -> Hello<'_> {
         host: HostId(*b"host-host-host-h"),
         heartbeat: Duration::from_nanos(500_000_000),
         slots: 0x0080,
-        asked: Asked { ip: *b"address-address-", port: 0x4142, netns: 0x3132_3334_3536_3738 },
+        asked: &ASKED,
         proves: true,
         endpoints: list.endpoints(),
     }
@@ -130,12 +132,8 @@ pub fn notes() -> [(&'static str, Note); 12] {
 
 /// At least one of each message, with its name.
 pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
-    let plain = Hello {
-        expected: None,
-        asked: Asked::default(),
-        proves: false,
-        ..hello(list).with_endpoints(Default::default())
-    };
+    let plain =
+        Hello { expected: None, asked: &Asked::ANY, proves: false, ..hello(list).detached() };
     let window = WindowId(0x8182_8384_8586_8788);
     let epoch = Epoch(0x9192_9394);
     let mut all = vec![

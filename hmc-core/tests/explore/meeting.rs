@@ -157,7 +157,7 @@ impl Meeting {
             host: HostId(Self::who(p).host),
             heartbeat: Duration::ZERO,
             slots: 1,
-            asked: Asked::default(),
+            asked: &Asked::ANY,
             proves: false,
             endpoints: Endpoints::EMPTY,
         }

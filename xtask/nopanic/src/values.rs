@@ -148,7 +148,7 @@ pub(crate) fn hello() -> Hello<'static> {
         host: any(HostId([0; 16])),
         heartbeat: period(),
         slots: any(0),
-        asked: any(Asked { ip: any([0; 16]), port: any(0), netns: number() }),
+        asked: any(&Asked::ANY),
         proves: any(false),
         endpoints: any(Endpoints::EMPTY),
     })

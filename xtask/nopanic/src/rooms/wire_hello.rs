@@ -1,8 +1,8 @@
 //! `hmc_core::wire::hello`.
 
-use crate::values::{any, bytes, done, hello, token};
+use crate::values::{any, bytes, done, hello, number, token};
 use hmc_core::wire::advert::EndpointBlob;
-use hmc_core::wire::hello::{EndpointList, Endpoints, Hello, LinkToken};
+use hmc_core::wire::hello::{Asked, EndpointList, Endpoints, Hello, LinkToken};
 
 pub(crate) fn call() {
     let mut list = any(EndpointList::new());
@@ -15,6 +15,8 @@ pub(crate) fn call() {
     done(Endpoints::is_empty(&endpoints));
     done(Endpoints::as_bytes(&endpoints));
     Endpoints::iter(&endpoints).for_each(done);
-    done(Hello::with_endpoints(hello(), endpoints));
+    done(Hello::detached(hello()));
+    let asked = any(Asked::new(any([0; 16]), any(0), number()));
+    done((Asked::ip(&asked), Asked::port(&asked), Asked::netns(&asked)));
     done(LinkToken::matches(&token(), &token()));
 }
