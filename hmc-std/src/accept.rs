@@ -159,7 +159,7 @@ impl Shared {
             inbox: self.new_inbox(),
         });
         self.publish(&link);
-        link.ctrl().send_pending(clock::now());
+        link.ctrl().obey(clock::now());
         self.watch(&link);
     }
 

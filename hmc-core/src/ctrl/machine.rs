@@ -423,6 +423,13 @@ impl Control {
         self.timers.next(self.state)
     }
 
+    /// Whether [`Self::poll_output`] may have an answer.
+    #[must_use]
+    #[inline]
+    pub const fn has_output(&self) -> bool {
+        self.stirred
+    }
+
     /// What the driver has to do; call it after every input until it answers `None`.
     #[inline]
     pub fn poll_output(&mut self) -> Option<Output> {

@@ -89,17 +89,16 @@ pub enum Place<'a> {
     Shared(SharedBytes<'a>, Span),
 }
 
-const NONE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-
 /// A table of ranges on the stack.
 struct Table {
-    rows: [libc::iovec; MAX_PARTS],
+    /// The first `used` of them are written.
+    rows: [MaybeUninit<libc::iovec>; MAX_PARTS],
     used: usize,
 }
 
 impl Table {
     const fn new() -> Self {
-        Self { rows: [NONE; MAX_PARTS], used: 0 }
+        Self { rows: [const { MaybeUninit::uninit() }; MAX_PARTS], used: 0 }
     }
 
     /// Adds a range; `false` when the table is full. Empty ranges take no row.
@@ -110,7 +109,7 @@ impl Table {
         let Some(row) = self.rows.get_mut(self.used) else {
             return false;
         };
-        *row = libc::iovec { iov_base: at.cast(), iov_len: len };
+        row.write(libc::iovec { iov_base: at.cast(), iov_len: len });
         self.used = self.used.saturating_add(1);
         true
     }
@@ -118,7 +117,7 @@ impl Table {
     fn message(&mut self) -> libc::msghdr {
         // SAFETY: `msghdr` is a C struct of integers and pointers: all zeros is "no name, no parts, no control".
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = self.rows.as_mut_ptr();
+        message.msg_iov = self.rows.as_mut_ptr().cast();
         message.msg_iovlen = self.used;
         message
     }

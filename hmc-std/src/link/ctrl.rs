@@ -94,7 +94,14 @@ impl CtrlState {
         &self.socket
     }
 
+    #[inline]
     pub(crate) fn ended(&self) -> Option<Ended> {
+        let has = self.ended.is_some() || self.hung_up || self.cut.is_some();
+        if has { self.why_ended() } else { None }
+    }
+
+    #[cold]
+    fn why_ended(&self) -> Option<Ended> {
         self.ended.clone().or_else(|| {
             if self.hung_up {
                 let text = "the peer ended the connection".to_owned();
@@ -273,7 +280,14 @@ impl CtrlState {
 
     /// Carries out what the machine wants, and says what is owed. While earlier bytes wait for the peer to read, nothing
     /// is queued behind them but its owner's messages: a peer that never reads cannot make answers pile up.
-    fn obey(&mut self, now: Instant) {
+    #[inline]
+    pub(crate) fn obey(&mut self, now: Instant) {
+        if self.control.has_output() || !self.owed.is_empty() {
+            self.obey_some(now);
+        }
+    }
+
+    fn obey_some(&mut self, now: Instant) {
         while self.unsent.is_empty() || self.control.close_reason().is_some() {
             let Some(output) = self.control.poll_output() else { break };
             match output {
@@ -301,11 +315,6 @@ impl CtrlState {
     /// Nothing of ours uses that window of the peer any more: it is told so.
     pub(crate) fn say_left(&mut self, window: WindowId, epoch: Epoch, now: Instant) {
         self.owed.add(window, epoch);
-        self.obey(now);
-    }
-
-    /// Sends what the machine has to say already.
-    pub(crate) fn send_pending(&mut self, now: Instant) {
         self.obey(now);
     }
 
@@ -428,6 +437,7 @@ impl CtrlState {
                 return Ok(if self.has_left(mark) { None } else { Some(mark) });
             }
             self.unsent.clear();
+            self.unsent.shrink_to(KEPT_BYTES);
         }
         self.full = true;
         Err(Error::new(ErrorKind::Full, "the peer does not receive as fast as this end sends"))
@@ -452,7 +462,14 @@ impl CtrlState {
         }
     }
 
+    #[inline]
     fn flush(&mut self, now: Instant) {
+        if !self.unsent.is_empty() {
+            self.flush_some(now);
+        }
+    }
+
+    fn flush_some(&mut self, now: Instant) {
         let unsent = std::mem::take(&mut self.unsent);
         while let Some(rest) = unsent.get(self.sent..).filter(|rest| !rest.is_empty()) {
             let n = self.hand_to_system(rest);

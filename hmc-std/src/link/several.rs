@@ -13,7 +13,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_mem::baton::{Handed, Lead};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use super::wait::LONGEST_NAP_NS;
+use super::wait::{LONGEST_NAP_NS, RARE};
 use super::{Link, Watch, bump, lock};
 use crate::clock;
 use crate::error::{Error, Result};
@@ -90,6 +90,10 @@ impl Bells {
 struct Held<'a> {
     link: &'a Link,
     lead: Option<Lead<'a>>,
+    /// The data plane has been still up to now.
+    is_still: bool,
+    /// Of the next turns, those that pass over the data plane.
+    passes: u8,
 }
 
 impl Held<'_> {
@@ -98,9 +102,20 @@ impl Held<'_> {
         if self.lead.is_none() && self.link.conn() != Some(ConnType::Ucx) {
             self.lead = self.link.baton.try_lead();
             if self.lead.is_some() {
+                self.is_still = self.link.is_still();
                 self.link.attend(Watch::Both, true);
             }
         }
+    }
+
+    /// Serves the link's sockets, of a data plane that has been still rarely while nothing happens. Whether anything happened.
+    fn turn(&mut self) -> bool {
+        let mut busy = self.passes == 0 && self.link.turn_data(true);
+        busy |= self.link.turn_ctrl(true);
+        busy |= self.link.data().has_work();
+        let passes_over = self.is_still && !busy;
+        self.passes = if passes_over { self.passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
+        busy
     }
 }
 
@@ -132,7 +147,7 @@ impl<'a> Several<'a> {
     /// Waits for this one too, from the next turn on.
     pub(crate) fn add(&mut self, link: &'a Link) {
         if !self.held.iter().any(|h| std::ptr::eq(h.link, link)) {
-            self.held.push(Held { link, lead: None });
+            self.held.push(Held { link, lead: None, is_still: false, passes: 0 });
         }
     }
 
@@ -142,9 +157,7 @@ impl<'a> Several<'a> {
         for held in &mut self.held {
             held.try_lead();
             if held.lead.is_some() {
-                busy |= held.link.turn_data(true);
-                busy |= held.link.turn_ctrl(true);
-                busy |= held.link.data().has_work();
+                busy |= held.turn();
             }
         }
         self.slept_out &= !busy;
@@ -154,6 +167,7 @@ impl<'a> Several<'a> {
     /// Nothing was found. Sleeps until there may be something: a socket is ready, the bell rings, or `nap` or `deadline`
     /// is over. The first call after something happened returns at once, since a bell may have rung unheard before.
     pub(crate) fn rest(&mut self, deadline: Instant, nap: Duration) {
+        self.held.iter_mut().for_each(|held| held.passes = 0);
         if !self.parked {
             self.parked = true;
             self.bell.park();

@@ -105,7 +105,7 @@ pub(crate) enum Watch {
 /// So many waits in a row without bytes on the data plane's socket, and the next ones look at it less often.
 const STILL: u8 = 8;
 /// Of so many looks of a waiter that spins one goes to a data plane that has been still.
-const RARE: u8 = 8;
+pub(super) const RARE: u8 = 8;
 
 /// For how many waits in a row nothing has come on the socket of a link's data plane. A hint.
 #[derive(Debug, Default)]
@@ -184,7 +184,7 @@ impl Link {
     }
 
     /// Whether the background thread serves a data plane that has been still up to this wait, which counts.
-    fn is_still(&self) -> bool {
+    pub(super) fn is_still(&self) -> bool {
         self.stillness.lasts()
             && self.driver.serves_data()
             && self.data_socket().is_some_and(|s| s.fd().is_some())

@@ -49,6 +49,12 @@ pub(crate) enum Bytes {
     Lent(Option<Region>),
 }
 
+impl Bytes {
+    pub(super) const fn are_lent(&self) -> bool {
+        matches!(self, Self::Lent(_))
+    }
+}
+
 /// A put that a sender asked for, in pieces as they can be posted.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -211,6 +217,8 @@ pub(crate) struct Desk {
     /// Receives that ended before a message came, until the peer is out of their windows.
     pub(super) closing: Vec<Want>,
     pub(super) incoming: Incoming,
+    /// What the peer told, to be looked at in the next turn; storage at other times.
+    pub(super) heard: Vec<Note>,
     pub(super) tells: VecDeque<Note>,
     pub(super) spare: Vec<Staging>,
     /// Half-buffers that are not needed any more, until the peer is out of them.

@@ -111,9 +111,11 @@ impl Link {
                 let is_dead = self.life() == Life::Dead;
                 // A peer that does not read what it is told is not listened to: each of its notes may lead to one of ours.
                 let listens = is_dead || desk.tells.is_empty();
-                let heard =
-                    if listens { std::mem::take(&mut *lock(&relay.heard)) } else { Vec::new() };
-                desk.turn(self, is_dead, heard, &mut after);
+                if listens {
+                    // Each turn uses up what it finds there: what goes to those who hear is storage.
+                    std::mem::swap(&mut *lock(&relay.heard), &mut desk.heard);
+                }
+                desk.turn(self, is_dead, &mut after);
                 if !listens && desk.tells.is_empty() {
                     relay.mark();
                 }

@@ -21,17 +21,22 @@ use crate::link::{Life, Link};
 use crate::memory::{Region, Span};
 use crate::transport::Fence;
 
+/// Notes for which storage is kept.
+const KEPT_NOTES: usize = 64;
+
 /// Half-buffers and bounce buffers of each kind that are kept for the next messages.
 const MAX_SPARE: usize = 8;
 
 impl Desk {
-    pub(super) fn turn(&mut self, link: &Link, is_dead: bool, heard: Vec<Note>, after: &mut After) {
-        for note in heard {
-            if let Err(v) = self.hear(&note) {
-                after.broken = Some(v.to_string());
-                break;
-            }
+    pub(super) fn turn(&mut self, link: &Link, is_dead: bool, after: &mut After) {
+        let mut heard = std::mem::take(&mut self.heard);
+        let told = heard.iter().try_for_each(|note| self.hear(note));
+        if let Err(v) = told {
+            after.broken = Some(v.to_string());
         }
+        heard.clear();
+        heard.shrink_to(KEPT_NOTES);
+        self.heard = heard;
         if is_dead {
             self.lose_peer(link);
         }
@@ -46,12 +51,25 @@ impl Desk {
         self.close_unmatched(link, after);
         self.trim(link, after);
         self.tell(link, after);
-        after.over.0.extend(self.outbound.extract_if(.., |m| m.machine.is_over()));
-        for m in self.inbound.extract_if(.., |m| m.machine.is_over()) {
-            self.incoming.over();
-            after.over.1.push(m);
-        }
+        self.take_over(after);
         after.later.append(&mut self.later);
+    }
+
+    /// Lets go of what is over. Memory of owners goes without the desk's lock; what was lent has none.
+    fn take_over(&mut self, after: &mut After) {
+        if self.outbound.iter().any(|m| m.machine.is_over()) {
+            let owned = |m: &Outbound| m.machine.is_over() && !m.bytes.are_lent();
+            after.over.0.extend(self.outbound.extract_if(.., |m| owned(m)));
+            self.outbound.retain(|m| !m.machine.is_over());
+        }
+        if self.inbound.iter().any(|m| m.machine.is_over()) {
+            let lent = |m: &Inbound| m.want.as_ref().is_none_or(|w| w.bytes.are_lent());
+            let before = self.inbound.len();
+            let owned = |m: &Inbound| m.machine.is_over() && !lent(m);
+            after.over.1.extend(self.inbound.extract_if(.., |m| owned(m)));
+            self.inbound.retain(|m| !m.machine.is_over());
+            (self.inbound.len()..before).for_each(|_| self.incoming.over());
+        }
     }
 
     fn hear(&mut self, note: &Note) -> Result<(), Violation> {

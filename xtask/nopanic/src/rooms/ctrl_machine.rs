@@ -33,6 +33,7 @@ pub(crate) fn call() {
     done(Control::next_deadline(&c));
     done(Control::ends_at(&c));
     done(Control::is_due_to_end(&c, now()));
+    done(Control::has_output(&c));
     done(Control::poll_output(&mut c));
     done(&mut c);
     done(Control::handle_input(&mut c, any(Input::Tick), now()));
