@@ -7,6 +7,7 @@
 //! With `--against COMMIT` it compares this tree with a commit (`bench/against`), and a lost line is a failure.
 
 mod against;
+mod profile;
 mod ratios;
 mod taker;
 

@@ -1,4 +1,4 @@
-//! A measuring program that takes samples when it is told to, seen from here; and the same program under callgrind.
+//! A measuring program that takes samples when it is told to, seen from here.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -112,31 +112,4 @@ impl Drop for Taker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Instructions of one sample of a series, by callgrind: the difference of three samples and one.
-///
-/// # Errors
-/// Why they could not be counted.
-pub(crate) fn instructions(program: &Path, row: &str, series: u64) -> Result<f64, String> {
-    let of = |samples: u32| -> Result<f64, String> {
-        let out = Command::new("timeout")
-            .args(["600", "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"])
-            .arg(program)
-            .args(["--only", row, "--count", &format!("{series},{samples}")])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| format!("no valgrind ({e}); install valgrind"))?;
-        let words = String::from_utf8_lossy(&out.stderr);
-        if !out.status.success() {
-            return Err(format!(
-                "valgrind: {}",
-                words.lines().last().unwrap_or("nothing was said")
-            ));
-        }
-        // "==123== Collected : 456" (Valgrind User Manual, 6.2).
-        let count = words.lines().find_map(|l| l.split_once("Collected :")?.1.trim().parse().ok());
-        count.ok_or_else(|| "valgrind gave no count".to_owned())
-    };
-    Ok((of(3)? - of(1)?) / 2.0)
 }
