@@ -202,6 +202,9 @@ impl Shared {
                 tracing::warn!(peer = rank.0, error = %e, "no data plane for a peer that asked for one");
                 RejectReason::Busy
             })?;
+        if conn == ConnType::Shm {
+            p.socket.let_descriptors_in();
+        }
         p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
         self.driver.unwatch_socket(&p.socket);
         say_last_words(p);

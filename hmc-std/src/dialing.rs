@@ -276,6 +276,9 @@ impl Dialing {
                 let token = met.token;
                 self.stage = Stage::Data(met, first, kind);
                 let attached = opened.and_then(|socket| {
+                    if kind == ConnType::Shm {
+                        socket.let_descriptors_in();
+                    }
                     let control = Control::attach(shared.config.rank, token, channel, clock::now())
                         .map_err(unsayable)?;
                     let mut talk = Handshake::new(socket, control);

@@ -8,6 +8,7 @@ pub(crate) mod pipe;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::span::Span;
 use hmc_mem::os::io::{
@@ -24,8 +25,8 @@ type Result<T> = std::result::Result<T, Errno>;
 /// One end of a connection. Never blocks.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// The system's. A local one may bring descriptors.
-    System { fd: OwnedFd, local: bool },
+    /// The system's. A local one may bring descriptors; not while it is plain.
+    System { fd: OwnedFd, local: bool, plain: AtomicBool },
     /// One whose other end is a test.
     #[cfg(feature = "testing")]
     Simulated(pipe::Held),
@@ -34,7 +35,8 @@ pub(crate) enum Socket {
 impl From<OwnedFd> for Socket {
     fn from(fd: OwnedFd) -> Self {
         let local = rustix::net::sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
-        Self::System { fd, local }
+        let plain = AtomicBool::new(!local || !pass::is_allowed(&fd));
+        Self::System { fd, local, plain }
     }
 }
 
@@ -107,7 +109,10 @@ impl Socket {
     /// Receives into private bytes.
     pub(crate) fn recv(&self, into: &mut [u8]) -> Result<usize> {
         match self {
-            Self::System { fd, local: true } => moved(recv_parts(fd, &mut [Place::Private(into)])),
+            // The kernel would close descriptors at once, which may take as long as the peer wants.
+            Self::System { fd, plain, .. } if !plain.load(Ordering::Relaxed) => {
+                moved(recv_parts(fd, &mut [Place::Private(into)]))
+            }
             Self::System { fd, .. } => loop {
                 match rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
                     Err(Errno::INTR) => {}
@@ -182,6 +187,16 @@ impl Socket {
         }
     }
 
+    /// Lets the peer pass descriptors, on the connection on which it is to. From the start none may come over those that this
+    /// process dials or accepts, where the kernel can see to that.
+    pub(crate) fn let_descriptors_in(&self) {
+        if let Self::System { fd, local: true, plain } = self {
+            // In this order: none comes before it is looked for.
+            plain.store(false, Ordering::SeqCst);
+            pass::allow(fd, true);
+        }
+    }
+
     /// Sends bytes together with a descriptor.
     pub(crate) fn send_fd(&self, bytes: &[u8], passed: &OwnedFd) -> Result<usize> {
         match self {
@@ -217,7 +232,7 @@ impl Socket {
 
     /// As [`Self::shutdown`], where what was not received may hold descriptors. Bytes on their way stay so over TCP.
     pub(crate) fn end_if_local(&self) {
-        if let Self::System { fd, local: true } = self {
+        if let Self::System { fd, local: true, .. } = self {
             pass::end(fd);
         }
     }
@@ -225,12 +240,49 @@ impl Socket {
     /// Ends both directions; whoever waits on the socket wakes.
     pub(crate) fn shutdown(&self) {
         match self {
-            Self::System { fd, local: true } => pass::end(fd),
+            Self::System { fd, local: true, .. } => pass::end(fd),
             Self::System { fd, .. } => {
                 let _ = rustix::net::shutdown(fd, Shutdown::Both);
             }
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.shutdown(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Socket;
+    use hmc_mem::os::pass;
+    use rustix::io::Errno;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    /// Where the kernel cannot keep descriptors out, or may not, they are received with the bytes and closed here.
+    #[test]
+    fn descriptors_are_kept_out_or_closed() {
+        let (near, far) = UnixStream::pair().expect("a pair");
+        let (held, gone) = UnixStream::pair().expect("a pair");
+        let refuses = {
+            let (probe, _) = UnixStream::pair().expect("a pair");
+            pass::allow(&probe, false);
+            !pass::is_allowed(&probe)
+        };
+        pass::allow(&near, false);
+        near.set_nonblocking(true).expect("a socket");
+        let socket = Socket::from(OwnedFd::from(near));
+        let sent = pass::send_fd(&far, &gone, b"one");
+        assert_eq!(sent.is_err(), refuses, "{sent:?}");
+        socket.let_descriptors_in();
+        let sent = pass::send_fd(&far, &gone, b"two");
+        assert!(sent.is_ok(), "{sent:?}");
+        drop(gone);
+        let mut bytes = [0; 16];
+        while let Ok(n) = socket.recv(&mut bytes) {
+            assert!(n > 0);
+        }
+        // Nobody has the other end any more.
+        let ended = rustix::net::recv(&held, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT);
+        assert_eq!(ended.map(|(n, _)| n), Ok::<_, Errno>(0));
     }
 }

@@ -2,15 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use std::fs::File;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::Message;
-use hmc_mem::os::pass::send_fd;
+use hmc_mem::os::io::IoError;
+use hmc_mem::os::pass::{allow, is_allowed, send_fd};
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{frame, hello};
@@ -40,6 +43,28 @@ fn pass(to: impl AsFd, bytes: &[u8], kept: &mut Vec<TcpStream>) {
     let sent = send_fd(to, &slow, bytes);
     assert!(sent.is_ok(), "{sent:?}");
     kept.push(far);
+}
+
+/// As [`pass`], where none is wanted: the kernel refuses it, if it can. Else the receiver has it.
+fn pass_unasked(mut to: &File, bytes: &[u8], kept: &mut Vec<TcpStream>) {
+    let (slow, far) = slow_to_close();
+    match send_fd(to, &slow, bytes) {
+        Ok(_) => assert!(!kernel_refuses(), "a descriptor came through"),
+        Err(e) => {
+            assert!(kernel_refuses() && e == IoError::Os { errno: 1 }, "{e}");
+            to.write_all(bytes).unwrap();
+            // This process has the last of it.
+            sockopt::set_socket_linger(&slow, None).unwrap();
+        }
+    }
+    kept.push(far);
+}
+
+/// Whether the kernel can (SO_PASSRIGHTS, Linux 6.16).
+fn kernel_refuses() -> bool {
+    let (socket, _other) = UnixStream::pair().unwrap();
+    allow(&socket, false);
+    !is_allowed(&socket)
 }
 
 #[test]
@@ -79,12 +104,12 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
     });
     next("a heartbeat", &mut |rank, kept| {
         let rogue = Rogue::join(rank, &uds, &uds);
-        pass(&rogue.control, &frame(&Message::Ping(1)), kept);
+        pass_unasked(&rogue.control, &frame(&Message::Ping(1)), kept);
     });
-    next("first words", &mut |rank, kept| pass(connect(&uds), &hello(rank, 0, 0), kept));
+    next("first words", &mut |rank, kept| pass_unasked(&connect(&uds), &hello(rank, 0, 0), kept));
     next("half of the first words", &mut |rank, kept| {
         let half = connect(&uds);
-        pass(&half, hello(rank, 0, 0).get(..20).unwrap(), kept);
+        pass_unasked(&half, hello(rank, 0, 0).get(..20).unwrap(), kept);
     });
     next("what is never read", &mut |rank, kept| {
         let mut rogue = Rogue::join(rank, &uds, &uds);
@@ -92,7 +117,7 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
         server.stop();
         rogue.control.write_all(&hello(rank, 0, 0)).unwrap();
         rogue.control.write_all(&[0; 4096]).unwrap();
-        pass(&rogue.control, &frame(&Message::Ping(1)), kept);
+        pass_unasked(&rogue.control, &frame(&Message::Ping(1)), kept);
         server.resume();
     });
     server.ask("echo it lives");

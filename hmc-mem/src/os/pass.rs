@@ -6,7 +6,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -19,6 +19,30 @@ use super::io::{IoError, Moved};
 /// unix(7): the most descriptors that one message may carry (SCM_MAX_FD). Room for all of them, so that
 /// none is left in a truncated message.
 const MAX_FDS: usize = 253;
+
+/// SO_PASSRIGHTS (include/uapi/asm-generic/socket.h, Linux 6.16): whether the other end of a local socket may pass
+/// descriptors.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Lets the other end of a local socket pass descriptors, which it may from the start, or has the kernel refuse them (EPERM).
+/// A connection to a listener begins as the listener is. Before Linux 6.16 nothing happens.
+pub fn allow(socket: impl AsFd, yes: bool) {
+    let word = libc::c_int::from(yes);
+    let len = size_of_val(&word).try_into().unwrap_or(0);
+    let (fd, at) = (socket.as_fd().as_raw_fd(), (&raw const word).cast());
+    // SAFETY: `at` points to `len` bytes of a number that outlives the call; setsockopt(2) only reads them.
+    let _ = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, at, len) };
+}
+
+/// Whether the other end of a local socket may pass descriptors: it may where the kernel cannot refuse them.
+pub fn is_allowed(socket: impl AsFd) -> bool {
+    let mut word: libc::c_int = 1;
+    let mut len = size_of_val(&word).try_into().unwrap_or(0);
+    let (fd, at) = (socket.as_fd().as_raw_fd(), (&raw mut word).cast());
+    // SAFETY: `at` points to `len` bytes of a number that getsockopt(2) may write, and `len` to their count.
+    let asked = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, at, &raw mut len) };
+    asked != 0 || word != 0
+}
 
 /// Sends `bytes`, at least one, with a descriptor beside the first of them. When fewer bytes were sent than
 /// given, the descriptor has gone: send the rest without it.
