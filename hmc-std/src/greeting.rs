@@ -34,7 +34,7 @@ impl Shared {
         let words = self.hello(endpoints, incarnation, Some(expected))?;
         let (asked, proves) = self.asks(address, &socket);
         let hello = Hello { asked: &asked, proves, ..words };
-        let prover = self.prover(&hello, endpoints)?;
+        let prover = self.prover(&hello, endpoints)?.map(Box::new);
         let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
         Ok(Handshake { prover, ..Handshake::new(socket, control) })
     }

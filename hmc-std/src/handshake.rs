@@ -46,7 +46,7 @@ pub(crate) struct Handshake {
     pub(crate) control: Control,
     pub(crate) framer: Framer<Vec<u8>>,
     /// What answers a challenge.
-    pub(crate) prover: Option<Prover>,
+    pub(crate) prover: Option<Box<Prover>>,
 }
 
 /// Where a handshake came to.

@@ -3,9 +3,9 @@
 //! Read from /proc and /sys when asked; nothing is kept but the page size. An unreadable file is "unknown"
 //! (`None`), never a failure: `doctor` shows it, [`Budget`] ignores it.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::{MemError, MemLimit};
@@ -37,13 +37,14 @@ impl Budget {
         Self::least(mem_available(root), cgroup_left(root))
     }
 
-    /// Whether `need` bytes may be taken now, as [`Self::read`] and [`Self::check`] say. Where more than twice as many are
-    /// free (sysinfo(2)) MemAvailable, which counts what is free and what can be, is not read.
+    /// Whether `need` bytes may be taken now, as [`Self::read`] and [`Self::check`] say. Where more than eight
+    /// times as many are free (sysinfo(2)) MemAvailable is not read, which is that less what the kernel keeps for itself, and
+    /// what it can free.
     ///
     /// # Errors
     /// [`MemError::NoSpace`].
     pub fn check_now(need: u64) -> Result<(), MemError> {
-        let plenty = free_bytes() >> 1 > need;
+        let plenty = free_bytes() >> 3 > need;
         let have = if plenty { None } else { mem_available(Path::new("/")) };
         Self::least(have, cgroup_left(Path::new("/"))).check(need)
     }
@@ -79,17 +80,26 @@ impl Budget {
     }
 }
 
-/// Most files here are read by one call into that much.
-const READ_BYTES: usize = 4096;
+/// Most files here are shorter.
+const SHORT_BYTES: usize = 4096;
 
-fn read(path: &Path) -> Option<String> {
-    let mut text = String::with_capacity(READ_BYTES);
-    std::fs::File::open(path).ok()?.read_to_string(&mut text).ok()?;
-    Some(text)
+/// What `f` finds in a file. A short one takes no memory but the stack's.
+fn read<R>(path: &Path, f: impl FnOnce(&str) -> Option<R>) -> Option<R> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = [0; SHORT_BYTES];
+    let mut len: usize = 0;
+    // Some of /proc give one line at a time.
+    while let Some(room) = bytes.get_mut(len..).filter(|room| !room.is_empty()) {
+        match rustix::io::read(&file, room).ok()? {
+            0 => return f(std::str::from_utf8(bytes.get(..len)?).ok()?),
+            n => len = len.saturating_add(n),
+        }
+    }
+    f(&std::fs::read_to_string(path).ok()?)
 }
 
 fn number(path: &Path) -> Option<u64> {
-    read(path)?.trim().parse().ok()
+    read(path, |text| text.trim().parse().ok())
 }
 
 /// The number in a line `name: 123 kB` or `name 123`, in the file's unit.
@@ -109,13 +119,16 @@ fn free_bytes() -> u64 {
 
 /// `MemAvailable` of /proc/meminfo (proc_meminfo(5)), in bytes.
 fn mem_available(root: &Path) -> Option<u64> {
-    let text = read(&root.join("proc/meminfo"))?;
-    field(&text, "MemAvailable")?.checked_mul(1024)
+    read(&root.join("proc/meminfo"), |text| field(text, "MemAvailable"))?.checked_mul(1024)
 }
 
 /// What the tightest control group above this process leaves, in bytes. `None` when none limits.
 fn cgroup_left(root: &Path) -> Option<u64> {
-    let mine = read(&root.join("proc/self/cgroup"))?;
+    read(&root.join("proc/self/cgroup"), |mine| left_of_groups(mine, root))
+}
+
+/// As [`cgroup_left`], of the groups that /proc/self/cgroup names.
+fn left_of_groups(mine: &str, root: &Path) -> Option<u64> {
     let sys = root.join("sys/fs/cgroup");
     let mut least: Option<u64> = None;
     // cgroups(7): lines `id:controllers:path`; v2 has id 0 and no controllers.
@@ -172,8 +185,7 @@ impl GroupFiles {
     fn left(&self, dir: &Path) -> Option<u64> {
         let max = number(&dir.join(self.max)).filter(|max| *max < 1 << 62)?;
         let current = number(&dir.join(self.current))?;
-        let cache =
-            read(&dir.join("memory.stat")).and_then(|t| field(&t, self.reclaimable)).unwrap_or(0);
+        let cache = read(&dir.join("memory.stat"), |t| field(t, self.reclaimable)).unwrap_or(0);
         Some(max.saturating_sub(current.saturating_sub(cache)))
     }
 }
@@ -207,9 +219,10 @@ pub fn free_huge_pages() -> u64 {
 
 /// The word in brackets of a file such as `always [madvise] never`.
 fn chosen(path: &str) -> Option<String> {
-    let text = read(Path::new(path))?;
-    let (_, rest) = text.split_once('[')?;
-    Some(rest.split_once(']')?.0.to_owned())
+    read(Path::new(path), |text| {
+        let (_, rest) = text.split_once('[')?;
+        Some(rest.split_once(']')?.0.to_owned())
+    })
 }
 
 /// The policy of transparent huge pages for shared memory (Documentation/admin-guide/mm/transhuge.rst).
@@ -229,17 +242,17 @@ pub(crate) fn shmem_huge_granted() -> bool {
 /// The identity of this boot of this kernel: two processes with the same one are on one host.
 #[must_use]
 pub fn boot_id() -> Option<String> {
-    Some(read(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned())
+    read(Path::new("/proc/sys/kernel/random/boot_id"), |text| Some(text.trim().to_owned()))
 }
 
 /// Bytes of the mapping that starts at `at` which huge pages hold (proc_pid_smaps(5): ShmemPmdMapped).
 pub(crate) fn huge_mapped(at: u64) -> u64 {
-    let Some(text) = read(Path::new("/proc/self/smaps")) else {
-        return 0;
-    };
     let head = format!("{at:x}-");
-    let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
-    lines.find_map(|line| field(line, "ShmemPmdMapped")).unwrap_or(0).saturating_mul(1024)
+    let found = read(Path::new("/proc/self/smaps"), |text| {
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
+        lines.find_map(|line| field(line, "ShmemPmdMapped"))
+    });
+    found.unwrap_or(0).saturating_mul(1024)
 }
 
 /// All that `doctor` shows about memory and descriptors.
