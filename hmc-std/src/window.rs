@@ -103,6 +103,8 @@ impl Grant {
             self.peer.link.settle_data(&mut data);
             fence
         };
+        // What waited for places that copies into it had in the inbox.
+        self.peer.link.hand_over();
         // So that the peer forgets its mapping. The fence does not depend on it.
         let _ = self.peer.link.send(&Wire::Revoke { window, epoch });
         Ok(fence)

@@ -210,10 +210,12 @@ impl StreamPort {
         if self.down.is_some() {
             return Interest::default();
         }
-        let paused = self.is_paused();
+        // Copies that were refused free the places of their tags: what lies here can go on then.
+        let goes_on = self.is_paused() && self.inbox_has_room();
+        let paused = self.is_paused() && !goes_on;
         Interest {
             wanted: Wanted { read: !paused, write: self.has_output(), end: paused },
-            work: self.serve.has_jobs(),
+            work: self.serve.has_jobs() || goes_on,
         }
     }
 

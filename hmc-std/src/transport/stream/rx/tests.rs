@@ -12,19 +12,24 @@ use crate::memory::RegionTable;
 use crate::node::inbox::{Inbox, Want};
 use crate::transport::stream::{StreamPort, StreamSetup};
 
-fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
+/// An end whose other end is in that process.
+fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
     socket.set_nonblocking(true).expect("a socket");
     StreamPort::new(StreamSetup {
         socket: Arc::new(OwnedFd::from(socket).into()),
         peer: Rank(1),
         local: true,
         near: true,
-        pid: Some(std::process::id()),
+        pid: Some(pid),
         cma: true,
         batched_acks: true,
         windows: 1,
         inbox: Arc::clone(inbox),
     })
+}
+
+fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
+    port_to(std::process::id(), socket, inbox)
 }
 
 /// Tags of puts whose bytes this end copies by itself come when the copies are done, all in one turn.
@@ -35,20 +40,7 @@ fn tags_that_follow_queued_copies_fit_into_the_inbox() {
     let inbox = |limit| Arc::new(Mutex::new(Inbox::new(limit, 1024)));
     let full = inbox(LIMIT);
     let (mut near, mut far) = (port(a, &inbox(LIMIT)), port(b, &full));
-    let table = Arc::new(RegionTable::default());
-    let [source, target] = [(); 2].map(|()| table.allocate(4096).expect("memory"));
-    near.regions().learn(&source);
-    far.regions().learn(&target);
-    let part = |region: &crate::memory::Region| region.slice(0, 64).expect("in range");
-    let window = far.windows().expose(part(&target), MemoryKind::Cpu, Access::WRITE, 7);
-    let remote = window.expect("a place").slice(0, 64).expect("in range");
-    for index in 0..6u16 {
-        let op = OpId { index, generation: 1 };
-        let opcode = Opcode::PutNotify { tag: index.into() };
-        let (when, local) = (CompleteWhen::Visible, part(&source));
-        let work = WorkRequest { op, opcode, when, local, remote };
-        near.submit(&work, true, 64).expect("room");
-    }
+    post(&mut near, &mut far, 6);
     let mut tags = 0;
     // A turn more for each tag, and some if the system refuses such copies: the bytes are sent then.
     for _ in 0..20 {
@@ -59,4 +51,40 @@ fn tags_that_follow_queued_copies_fit_into_the_inbox() {
         tags += usize::from(inbox.take(Want::Notify).is_some());
     }
     assert_eq!(tags, 6);
+}
+
+/// A copy that is refused brings no tag: what waited for its place goes on, although nobody takes a tag.
+#[test]
+fn refused_copies_give_the_places_of_their_tags_back() {
+    let (a, b) = UnixStream::pair().expect("a pair");
+    let inbox = || Arc::new(Mutex::new(Inbox::new(1, 1024)));
+    let one = inbox();
+    // The first process of the system has no memory there, or is not ours to read.
+    let (mut near, mut far) = (port(a, &inbox()), port_to(1, b, &one));
+    post(&mut near, &mut far, 2);
+    near.service();
+    far.service();
+    assert_eq!(one.lock().expect("nobody panics").len(), 0);
+    let interest = far.interest();
+    assert!(interest.work && interest.wanted.read, "{interest:?}");
+    far.service();
+    assert!(!far.is_paused());
+}
+
+/// Posts so many puts, each with a tag, from `near` to a window of `far`.
+fn post(near: &mut StreamPort, far: &mut StreamPort, puts: u16) {
+    let table = Arc::new(RegionTable::default());
+    let [source, target] = [(); 2].map(|()| table.allocate(4096).expect("memory"));
+    near.regions().learn(&source);
+    far.regions().learn(&target);
+    let part = |region: &crate::memory::Region| region.slice(0, 64).expect("in range");
+    let window = far.windows().expose(part(&target), MemoryKind::Cpu, Access::WRITE, 7);
+    let remote = window.expect("a place").slice(0, 64).expect("in range");
+    for index in 0..puts {
+        let op = OpId { index, generation: 1 };
+        let opcode = Opcode::PutNotify { tag: index.into() };
+        let (when, local) = (CompleteWhen::Visible, part(&source));
+        let work = WorkRequest { op, opcode, when, local, remote };
+        near.submit(&work, true, 64).expect("room");
+    }
 }
