@@ -131,6 +131,36 @@ fn puts_and_messages_arrive_beside_a_long_wait_for_a_tag() {
     }
 }
 
+/// The tag of a put comes beside its bytes, also to a waiter that follows many without any.
+#[test]
+fn a_put_wakes_who_waits_for_its_tag_after_messages_without_puts() {
+    for conn in [ConnType::Shm, ConnType::Tcp] {
+        let p = Pair::new(conn, 4096);
+        for n in 0..10 {
+            for tag in 0..10 {
+                p.a.send_tag(tag).unwrap();
+                assert_eq!(p.b.recv_tag().unwrap(), tag);
+            }
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::scope(|s| {
+                let waiter = s.spawn(|| {
+                    tell.send(rustix::thread::gettid()).unwrap();
+                    p.b.recv(Want::Notify, LONG)
+                });
+                let stat =
+                    format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_nonzero());
+                until("it sleeps", LONG, || {
+                    std::fs::read_to_string(&stat).unwrap().contains(") S ").then_some(())
+                });
+                p.a.put_notify(0, 0, 64, n).unwrap();
+                assert_eq!(waiter.join().unwrap().unwrap(), Message::Notify(n), "{conn:?}");
+            });
+        }
+        let late: u64 = p.sessions.iter().flat_map(|s| s.stats().peers).map(|s| s.overslept).sum();
+        assert_eq!(late, 0, "{conn:?}: waits ended by their time alone");
+    }
+}
+
 #[test]
 fn a_receive_begun_after_the_end_of_its_session_ends_at_once() {
     let dir = TempDir::new();

@@ -244,7 +244,7 @@ impl Link {
                 let busy = self.turn_data(true);
                 let found = look(self);
                 let sleeps =
-                    !busy && (watch == Watch::Both || seat.can_sleep() || seat.is_restless());
+                    !busy && (watch != Watch::Data || seat.can_sleep() || seat.is_restless());
                 if found.is_some() || !sleeps {
                     bell.unpark();
                     if found.is_some() {

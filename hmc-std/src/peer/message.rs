@@ -4,6 +4,7 @@ use super::Peer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link, Watch};
 use crate::node::inbox::{Message, Want};
+use crate::until::Stop;
 use hmc_core::kinds::ConnType;
 use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::span::{Extent, Side};
@@ -119,10 +120,16 @@ impl Peer {
         let found = if self.link.conn() == Some(ConnType::Loopback) {
             self.shared.wait_news(until, |_| look(&self.link))
         } else {
-            self.link.drive(Watch::Ctrl, until, look)
+            // The tags of puts come beside their bytes.
+            let watch = match want {
+                Want::Tag | Want::Int | Want::Struct => Watch::Ctrl,
+                Want::Notify | Want::ThisTag(_) | Want::Any => Watch::Both,
+            };
+            self.link.drive(watch, until, look)
         };
         found.unwrap_or_else(|stop| {
-            let full = self.link.full_inbox();
+            // A forked child takes no lock: a thread of its parent may have held it.
+            let full = if stop == Stop::Forked { "" } else { self.link.full_inbox() };
             Err(stop
                 .error(format_args!("waiting for a message ({want:?}){full}"))
                 .with_peer(self.rank()))
