@@ -48,8 +48,7 @@ impl Communicator {
         self.shared.config.deadline
     }
 
-    /// Connects to `rank` at `address`, over the best transport that both ends have. Returns when
-    /// both ends can transfer.
+    /// Connects to `rank` at `address`, over the best transport that both ends have. Returns when both ends can transfer.
     ///
     /// # Errors
     /// `Unavailable` when nobody answers there, `InvalidConfig` for a rank beyond the last one, `DuplicateRank`, `Version`, `NoCredentials` (not
@@ -106,8 +105,7 @@ impl Communicator {
     /// Connects to a node of the C++ HMC: control messages only.
     ///
     /// # Errors
-    /// As [`Communicator::connect`]. That dialect has no answer to a HELLO, so a refusal shows only
-    /// with the first message.
+    /// As [`Communicator::connect`]. That dialect has no answer to a HELLO, so a refusal shows only with the first message.
     pub fn connect_upstream(&self, rank: u32, address: &Address) -> Result<Peer> {
         self.shared.check_process()?;
         let until = self.shared.until(self.shared.config.deadline);
@@ -266,8 +264,7 @@ impl Communicator {
         self.peer(rank)?.send_data(bytes)
     }
 
-    /// Receives a message of any size, of a rank that has connected or will; see
-    /// [`Peer::recv_data`].
+    /// Receives a message of any size, of a rank that has connected or will; see [`Peer::recv_data`].
     ///
     /// # Errors
     /// As there.
@@ -472,6 +469,10 @@ impl Communicator {
         };
         self.shared.stopping_links.store(true, Ordering::Release);
         let result = crate::session::leave(&self.shared, &self.shared.links(), until);
+        if self.shared.origin.is_child() {
+            std::mem::forget(engine);
+            return result;
+        }
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.driver.ring();
         // Code of the application that runs on the session's own thread may hold the last handle.
@@ -490,8 +491,7 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         if self.shared.origin.is_child() {
             // Threads, sockets and their files are the parent's: nothing is closed or unmapped, no lock taken.
-            let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(engine.take());
+            std::mem::forget(self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take());
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }

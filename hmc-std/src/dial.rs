@@ -54,6 +54,7 @@ impl Shared {
                     };
                     match opened {
                         // Nothing else is tried then.
+                        Err(e) if e.kind() == ErrorKind::Forked => return Err(e),
                         Err(e) if e.kind() == ErrorKind::Interrupted => {
                             connecting.abandon(self);
                             return Err(e.with_peer(claims));
@@ -65,7 +66,9 @@ impl Shared {
                     let heard =
                         connecting.socket().map(|s| wait_for_answer(s, self.config.spin, until));
                     if let Some(Err(e)) = heard {
-                        connecting.abandon(self);
+                        if e.kind() != ErrorKind::Forked {
+                            connecting.abandon(self);
+                        }
                         return Err(e.with_peer(claims));
                     }
                 }
@@ -75,8 +78,11 @@ impl Shared {
                     if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
                         link.drive(Watch::Both, until, open)
                     {
-                        link.bye(clock::now());
-                        link.die(false, "its dial was interrupted");
+                        // In a child the link is the parent's.
+                        if stop != Stop::Forked {
+                            link.bye(clock::now());
+                            link.die(false, "its dial was interrupted");
+                        }
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
@@ -84,7 +90,9 @@ impl Shared {
                     let nothing = |_: &Self| None::<()>;
                     let paused = self.wait_news(until.moved_to(at.min(until.at)), nothing);
                     if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = paused {
-                        connecting.abandon(self);
+                        if stop != Stop::Forked {
+                            connecting.abandon(self);
+                        }
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
@@ -96,7 +104,9 @@ impl Shared {
                         (ready || taken(s) != before).then_some(())
                     });
                     if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = news {
-                        connecting.abandon(self);
+                        if stop != Stop::Forked {
+                            connecting.abandon(self);
+                        }
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }

@@ -18,9 +18,10 @@ use crate::error::Result;
 use crate::link::{Life, Link};
 use crate::memory::ConnBuffer;
 use crate::prepared::Prepared;
+use crate::process::forked;
 use crate::proof::SecretPlace;
 use crate::shared::Shared;
-use crate::until::Until;
+use crate::until::{Stop, Until};
 
 /// A process's part in a job: its rank, its buffer, its listeners, its peers.
 ///
@@ -369,6 +370,9 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> R
         let busy = !link.is_relay_quiet();
         let watch = if busy { crate::link::Watch::Both } else { crate::link::Watch::Data };
         if let Err(stop) = link.drive(watch, until, quiet) {
+            if stop == Stop::Forked {
+                return Err(forked());
+            }
             late = late.or(Some((link.peer, stop)));
             // No more waiting: the rest is closed as it is.
             until = Until::time(clock::now());
@@ -380,6 +384,9 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> R
     for link in links {
         let over = shared.wait_news(until, |_| (link.life() == Life::Dead).then_some(()));
         if let Err(stop) = over {
+            if stop == Stop::Forked {
+                return Err(forked());
+            }
             late = late.or(Some((link.peer, stop)));
             until = Until::time(clock::now());
         }

@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use hmc_std::config::Progress;
 use hmc_std::future::WaitError;
 use hmc_std::{
-    Access, Address, ConnType, Copy, Direction, Error, ErrorKind, Peer, Session, SessionBuilder,
-    Status, Want,
+    Access, Address, Communicator, ConnType, Copy, Direction, Error, ErrorKind, Peer, Session,
+    SessionBuilder, Status, Want,
 };
+use hmc_tests::actor::Actor;
 use hmc_tests::scene::{TempDir, bound, until};
 
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
 const LEN: u64 = 4096;
 
@@ -424,24 +426,56 @@ fn forks() -> bool {
     false
 }
 
-#[test]
-fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
-    let dir = TempDir::new();
-    let target = Session::builder(1).uds(dir.path()).buffer(LEN).start().unwrap();
-    let source = Session::builder(0).interrupt(forks).buffer(LEN).start().unwrap();
-    let peer = source.connect(1, &dir.address()).unwrap();
+/// Has the hook fork in that call, which gives what it ended with. The child's must be `Forked`; it ends here.
+fn fork_in<R>(call: impl FnOnce() -> hmc_std::Result<R>) -> hmc_std::Result<R> {
     FORKED[0].store(1, Ordering::SeqCst);
-    let got = peer.recv(Want::Tag, Duration::from_secs(3));
+    let got = call();
     if FORKED[0].load(Ordering::SeqCst) == 2 {
         let told = got.is_err_and(|e| e.kind() == ErrorKind::Forked);
         // SAFETY: _exit(2) takes a number.
         unsafe { libc::_exit(if told { 7 } else { 1 }) };
     }
-    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     let mut status = 0;
     // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
     unsafe { libc::waitpid(FORKED[1].load(Ordering::SeqCst), &raw mut status, 0) };
     assert_eq!(status, 7 << 8, "{status:#x}");
-    target.wait_peer(0, LONG).unwrap().send_tag(9).unwrap();
-    assert_eq!(peer.recv_tag().unwrap(), 9);
+    got
+}
+
+#[test]
+fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
+    let dir = TempDir::new();
+    let target = Session::builder(1).uds(dir.path()).buffer(LEN).start().unwrap();
+    let source = Session::builder(0).interrupt(forks).uds(dir.path()).buffer(LEN).start().unwrap();
+    let peer = source.connect(1, &dir.address()).unwrap();
+    let back = target.wait_peer(0, LONG).unwrap();
+    let goes_on = |n: u64| {
+        back.send_tag(n).unwrap();
+        assert_eq!(peer.recv_tag().unwrap(), n);
+        assert!(source.uds_path().unwrap().exists());
+    };
+    let short = Duration::from_secs(2);
+    for want in [Want::Tag, Want::Any] {
+        let got = fork_in(|| peer.recv(want, short));
+        assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
+        goes_on(9);
+    }
+    // The other member of the group does not come.
+    let group = source.group(&[0, 1]).unwrap().with_deadline(short);
+    let got = fork_in(|| group.barrier());
+    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
+    goes_on(10);
+    // A stopped process says no goodbye.
+    let stopped =
+        Actor::session(ACTOR, &format!("rank=2 uds={} buffer={LEN}", dir.path().display()));
+    source.connect(2, &dir.address()).unwrap();
+    stopped.stop();
+    let door = source.uds_path().unwrap();
+    let got = fork_in(|| {
+        let ended = Communicator::shutdown(&source, short);
+        assert!(FORKED[0].load(Ordering::SeqCst) != 2 || door.exists(), "the child took the door");
+        ended
+    });
+    stopped.resume();
+    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
 }

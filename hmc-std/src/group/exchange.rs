@@ -210,6 +210,13 @@ impl Members {
                     Ok(over.then_some(()))
                 })
             });
+        if let Err(e) = &result
+            && e.kind() == ErrorKind::Forked
+        {
+            // The leads are the parent's.
+            std::mem::forget(links);
+            return result;
+        }
         result.map_err(|e| {
             // Without a peer it is this end's own.
             let own = e.kind() == ErrorKind::DeadlineExceeded && e.peer().is_none();

@@ -10,8 +10,9 @@ use crate::link::data::DataState;
 use crate::link::data::ended::MAX_UNASKED;
 use crate::link::{Link, Watch, bump};
 use crate::op::OpId;
+use crate::process::forked;
 use crate::transport::Port;
-use crate::until::Until;
+use crate::until::{Stop, Until};
 use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::slots::{self, Outcome};
 use hmc_core::time::Instant;
@@ -209,6 +210,7 @@ impl Peer {
     pub(crate) fn finish(&self, op: slots::OpId, until: Until) -> Result<(Outcome, Hold)> {
         let stop = match self.link.drive(Watch::Data, until, |_| self.taken(op)) {
             Ok(r) => return r,
+            Err(Stop::Forked) => return Err(forked()),
             Err(stop) => stop,
         };
         // If the deadline passed: end it, if it is its own deadline too.
