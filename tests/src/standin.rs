@@ -22,6 +22,8 @@ pub enum Fate {
     Late(i64),
     /// It ends when held operations are released, or when its endpoint is closed by force.
     Held,
+    /// It never ends, and UCX knows nothing of it any more.
+    Lost,
 }
 
 /// How long sessions that were dropped may take until all is given back.
@@ -165,6 +167,7 @@ impl StandIn {
             Fate::Failed(status) => (2, i64::from(status)),
             Fate::Late(more) => (3, more),
             Fate::Held => (4, 0),
+            Fate::Lost => (5, 0),
         };
         // SAFETY: a C string that outlives the call.
         let done = unsafe { (self.api.rule)(text(function).as_ptr(), nth, action, value) };
@@ -180,7 +183,7 @@ impl StandIn {
         assert_eq!(unsafe { (self.api.set)(text(name).as_ptr(), value) }, 0, "{name}");
     }
 
-    /// Names the lane that endpoints describe, such as `tcp/lo`.
+    /// Names the lanes that endpoints describe, such as `tcp/lo` or `rc_mlx5/mlx5_0:1+cma/memory`.
     pub fn lane(&self, name: &str) {
         // SAFETY: a C string that outlives the call.
         unsafe { (self.api.lane)(text(name).as_ptr()) };

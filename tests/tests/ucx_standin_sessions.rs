@@ -123,6 +123,8 @@ fn a_session_that_cannot_begin_says_why() {
 #[test]
 fn a_link_that_cannot_begin_says_why() {
     let stand_in = StandIn::take();
+    // Each link has a worker of its own.
+    stand_in.lane("posix/memory");
     let two = Two::new(true);
     for function in ["ucp_worker_create", "ucp_mem_map"] {
         let third = Session::builder(2).buffer(MIB).ucx().start().unwrap();
@@ -146,7 +148,8 @@ fn a_link_that_cannot_begin_says_why() {
 #[test]
 fn many_at_once() {
     let stand_in = StandIn::take();
-    for (lane, maps) in [("posix/memory", 1), ("posix/memory", 0), ("tcp/lo", 0)] {
+    let reaching = "rc_mlx5/mlx5_0:1";
+    for (lane, maps) in [("posix/memory", 1), (reaching, 0), ("posix/memory", 0), ("tcp/lo", 0)] {
         for test in [
             many::lists_are_run_whole,
             many::lists_of_another_life_are_refused,
@@ -271,8 +274,7 @@ fn a_put_that_never_ends_meets_its_deadline() {
 #[test]
 fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
     let stand_in = StandIn::take();
-    stand_in.lane("posix/memory");
-    stand_in.set("maps", 0);
+    stand_in.lane("rc_mlx5/mlx5_0:1+cma/memory");
     let Two { target, source, peer, dir } = Two::new(true);
     let region = target.register_vec(vec![0; 4096]).unwrap();
     let from = target.wait_peer(0, LONG).unwrap();

@@ -74,7 +74,23 @@ impl World {
             user_data,
             ..Request::of(What::Flush, worker, endpoint, seq)
         };
-        Ok(self.launch(request, plan.delay, tick).pointer())
+        let name = self.launch(request, plan.delay, tick);
+        if action == Some(Action::Lose) {
+            self.forget(worker, name);
+        }
+        Ok(name.pointer())
+    }
+
+    /// As 1.13.1 forgets a flush that waits in the queue of a process that was killed.
+    fn forget(&mut self, worker: Handle, flush: Handle) {
+        if let Some(w) = self.workers.get_mut(worker) {
+            w.pending.retain(|name| *name != flush);
+        }
+        if let Some(e) =
+            self.requests.remove(flush).and_then(|r| self.endpoints.get_mut(r.endpoint))
+        {
+            e.flushes -= 1;
+        }
     }
 
     /// Closes an endpoint. The requests to tell of at once, and the answer.
@@ -90,7 +106,7 @@ impl World {
         };
         let delay = match action {
             Some(Action::Late(more)) => Some(self.script.knobs.close_delay + more),
-            Some(Action::Hold) => None,
+            Some(Action::Hold | Action::Lose) => None,
             _ => Some(self.script.knobs.close_delay),
         };
         let force = param.op_attr_mask & sys::UCP_OP_ATTR_FIELD_FLAGS != 0
@@ -223,13 +239,17 @@ pub(crate) unsafe extern "C" fn ucp_ep_close_nbx(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_ep_print_info(_ep: ucp_ep_h, stream: *mut FILE) {
-    let lane = world().lane_name();
-    let device = lane.split('/').next().unwrap_or_default();
+    let lanes = world().lane_name();
     // As UCX 1.13.1 and 1.22.0 print it.
-    let text = format!(
-        "#\n# UCP endpoint \n#\n#               peer: <no debug data>\n#                 lane[0]:  \
-         0:{lane}.0 md[0]           -> md[0]/{device}/sysdev[255] rma_bw#0 am am_bw#0\n#\n"
-    );
+    let mut text = String::from("#\n# UCP endpoint \n#\n#               peer: <no debug data>\n");
+    for (at, lane) in lanes.split('+').enumerate() {
+        let device = lane.split('/').next().unwrap_or_default();
+        text += &format!(
+            "#                 lane[{at}]:  {at}:{lane}.0 md[{at}]           -> md[{at}]/{device}/sysdev[255] \
+             rma_bw#0 am am_bw#0\n"
+        );
+    }
+    text += "#\n";
     let text = CString::new(text).unwrap_or_default();
     // SAFETY: the caller's stream.
     unsafe { print(stream, &text) };

@@ -60,6 +60,8 @@ pub(crate) enum Action {
     Late(u64),
     /// It ends when held operations are released, or its endpoint is closed by force.
     Hold,
+    /// A flush never ends, and is forgotten. Anything else is held.
+    Lose,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -16,6 +16,8 @@ pub const FAIL: c_int = 2;
 pub const LATE: c_int = 3;
 /// [`hmc_standin_rule`]: it ends when held operations are released, or when its endpoint is closed by force.
 pub const HOLD: c_int = 4;
+/// [`hmc_standin_rule`]: a flush never ends, not even with its endpoint; anything else is held.
+pub const LOSE: c_int = 5;
 
 /// # Safety
 /// `text` is a C string.
@@ -44,6 +46,7 @@ pub unsafe extern "C" fn hmc_standin_rule(
         (FAIL, Ok(status), _) => Action::Fail(status),
         (LATE, _, Ok(more)) => Action::Late(more),
         (HOLD, ..) => Action::Hold,
+        (LOSE, ..) => Action::Lose,
         _ => return -1,
     };
     world().script.add(call, nth, action);
@@ -203,7 +206,7 @@ pub extern "C" fn hmc_standin_reset() -> u64 {
 impl World {
     /// What an endpoint's lane is called.
     pub(crate) fn lane_name(&self) -> String {
-        if self.lane.is_empty() { "posix/memory".to_owned() } else { self.lane.clone() }
+        if self.lane.is_empty() { "rc_mlx5/mlx5_0:1".to_owned() } else { self.lane.clone() }
     }
 
     fn is_held(&self, name: Handle) -> bool {

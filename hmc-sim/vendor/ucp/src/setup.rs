@@ -165,11 +165,13 @@ pub(crate) unsafe fn print(stream: *mut FILE, text: &CStr) {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_context_print_info(_context: ucp_context_h, stream: *mut FILE) {
-    let lane = world().lane_name();
+    let lanes = world().lane_name();
     // As UCX 1.13.1 and 1.22.0 print it.
-    let text = format!(
-        "#\n# UCP context\n#\n#            md 0  :  posix\n#\n#      resource 0  :  md 0  dev 0  flags -- {lane}\n#\n"
-    );
+    let mut text = String::from("#\n# UCP context\n#\n#            md 0  :  posix\n#\n");
+    for (at, lane) in lanes.split('+').enumerate() {
+        text += &format!("#      resource {at}  :  md {at}  dev {at}  flags -- {lane}\n");
+    }
+    text += "#\n";
     let text = CString::new(text).unwrap_or_default();
     // SAFETY: the caller's stream.
     unsafe { print(stream, &text) };

@@ -272,6 +272,6 @@ fn an_endpoint_is_described_as_ucx_does() {
     let said = String::from_utf8_lossy(bytes).into_owned();
     // SAFETY: the stream's buffer is the caller's to free.
     unsafe { libc::free(text.cast()) };
-    assert!(said.contains("lane[0]:  0:posix/memory.0 md[0]"), "{said}");
+    assert!(said.contains("lane[0]:  0:rc_mlx5/mlx5_0:1.0 md[0]"), "{said}");
     assert_eq!(rig.end(), [""; 0]);
 }

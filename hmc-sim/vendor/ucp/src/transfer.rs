@@ -43,7 +43,7 @@ impl World {
             Some(Action::Late(more)) => {
                 Plan { delay: Some(delay.saturating_add(more)), fate: sys::UCS_OK }
             }
-            Some(Action::Hold) => Plan { delay: None, fate: sys::UCS_OK },
+            Some(Action::Hold | Action::Lose) => Plan { delay: None, fate: sys::UCS_OK },
         })
     }
 
