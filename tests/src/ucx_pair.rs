@@ -172,7 +172,7 @@ pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met,
     let theirs = Door::new(far, Box::new(Rings::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.card(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
-    let back = transport.is_soft().then(|| {
+    let back = transport.sends_messages().then(|| {
         let card = near.card(&ours)?;
         UcxTransport::new(far, &theirs, &card, false)
     });
@@ -253,14 +253,18 @@ impl Built {
             kind: MemoryKind::Cpu,
         };
         let rings = Rings::default();
-        let Met { mut transport, door, home, back } = meet(&near, &far, &rings).map_err(text)?;
+        let Met { mut transport, door, home, mut back } =
+            meet(&near, &far, &rings).map_err(text)?;
         let limit = Instant::now() + LONG;
-        while !transport.is_wired() {
+        while !transport.is_wired() || back.as_ref().is_some_and(|b| !b.is_wired()) {
             if Instant::now() >= limit {
                 return Err("the two ends do not meet".to_owned());
             }
             transport.advance();
             far.crank().progress();
+            if let Some(back) = &mut back {
+                back.advance();
+            }
         }
         transport.learn_local(KEY, Arc::clone(&here));
         let base = number(there.start().as_ptr().expose_provenance() + MARGIN);

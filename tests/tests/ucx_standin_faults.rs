@@ -25,6 +25,7 @@ use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
 use hmc_tests::ucx_pair::{Built, Rings, meet};
 
 const LEN: u64 = 1 << 16;
+const NOBODY: Completion = Completion { op: OpId { index: 9, generation: 9 }, result: Ok(0) };
 
 fn built(stand_in: &StandIn) -> Built {
     Built::new(stand_in.library(), LEN, LEN, Access::all(), 1).unwrap()
@@ -85,6 +86,27 @@ fn a_refused_put_fails_alone() {
     }
 }
 
+/// Its puts end with the endpoint, whose close shows that UCX has nothing of them any more.
+#[test]
+fn a_flush_that_is_lost_ends_with_its_endpoint() {
+    let stand_in = StandIn::take();
+    let mut pair = built(&stand_in);
+    stand_in.rule("ucp_ep_flush_nbx", 1, Fate::Lost);
+    for index in 0..3 {
+        pair.near.post(&pair.request(index, Opcode::Put, 0, 0, 64)).unwrap();
+    }
+    let transport = &mut pair.near.0;
+    for _ in 0..10 {
+        assert_eq!(transport.poll(&mut [NOBODY; 4]), 0, "it may still come");
+    }
+    transport.bring_down();
+    let dead = Err(Failure::PeerDead);
+    let all = outcomes(&pair.wait(3));
+    assert_eq!(all, BTreeMap::from([(0, dead), (1, dead), (2, dead)]));
+    assert!(pair.near.0.is_idle() && pair.near.0.is_closed());
+    end(&stand_in, pair);
+}
+
 #[test]
 fn a_put_that_fails_later_fails_alone() {
     let stand_in = StandIn::take();
@@ -126,8 +148,7 @@ fn a_failed_flush_is_no_fence() {
         let window = pair.window.window;
         let transport = &mut pair.near.0;
         for _ in 0..10 {
-            let mut out = [Completion { op: OpId { index: 9, generation: 9 }, result: Ok(0) }; 4];
-            assert_eq!(transport.poll(&mut out), 0, "{fate:?}: they end with the endpoint");
+            assert_eq!(transport.poll(&mut [NOBODY; 4]), 0, "{fate:?}: they end with the endpoint");
         }
         assert_eq!(transport.failure(), Some(Status(IO_ERROR)));
         assert!(!transport.leave_remote(window), "the window is in use");

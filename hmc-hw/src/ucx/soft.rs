@@ -6,6 +6,10 @@
 //! the target looks the window up as it does for our own streams, answers once for each operation, several in one
 //! message, and a send that fails is a status like any other.
 //!
+//! Lanes of shared memory reach what they map and nothing else: what they do not map goes this way, too. UCX's own answers
+//! there end the process that closes the endpoint of a killed initiator (`ucp_request_send_state_ff` of an answer that waits
+//! in the initiator's full queue, 1.13.1), and its flush is lost.
+//!
 //! A message is the core's data frame behind the number of the receiver's [`Door`]:
 //!
 //! | kind | bytes that follow |
@@ -164,16 +168,52 @@ impl Parcel {
 const MESSAGES_ONLY: [&str; 9] =
     ["tcp", "ud", "srd", "cma", "knem", "cuda", "rocm", "ze_", "gdr_copy"];
 
-/// Whether UCX would make puts and gets out of messages on an endpoint with those lanes.
-pub(super) fn is_wanted(lanes: &[String]) -> bool {
-    let by_messages = |lane: &String| MESSAGES_ONLY.iter().any(|name| lane.starts_with(name));
-    !lanes.is_empty() && lanes.iter().all(by_messages)
+/// Transports that map memory of a peer, and reach nothing that they do not map.
+const MAPPING: [&str; 4] = ["posix", "sysv", "xpmem", "self"];
+
+/// What an endpoint's lanes do for puts and gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// They only send messages.
+    Messages,
+    /// They map what UCX allocated; of the rest UCX would make messages.
+    Mapping,
+    /// They reach all memory by themselves, or UCX does not tell.
+    Memory,
+}
+
+impl Reach {
+    /// Of those lanes.
+    pub(super) fn of(lanes: &[String]) -> Self {
+        let all_of = |names: &[&[&str]]| {
+            let is_one = |lane: &String| names.concat().iter().any(|name| lane.starts_with(name));
+            !lanes.is_empty() && lanes.iter().all(is_one)
+        };
+        if all_of(&[&MESSAGES_ONLY]) {
+            Self::Messages
+        } else if all_of(&[&MESSAGES_ONLY, &MAPPING]) {
+            Self::Mapping
+        } else {
+            Self::Memory
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD_BYTES, head, read_head};
+    use super::{HEAD_BYTES, Reach, head, read_head};
     use hmc_core::wire::data::{DataFrame, DataKind};
+
+    #[test]
+    fn messages_are_for_what_no_lane_reaches() {
+        let reach =
+            |lanes: &[&str]| Reach::of(&lanes.iter().map(|l| (*l).into()).collect::<Vec<_>>());
+        assert_eq!(reach(&["tcp/lo", "cma/memory"]), Reach::Messages);
+        assert_eq!(reach(&["posix/memory", "cma/memory"]), Reach::Mapping);
+        assert_eq!(reach(&["sysv/memory", "tcp/lo"]), Reach::Mapping);
+        assert_eq!(reach(&["rc_mlx5/mlx5_0:1", "posix/memory"]), Reach::Memory);
+        assert_eq!(reach(&[]), Reach::Memory, "UCX does not tell");
+    }
 
     #[test]
     fn a_head_is_read_whole_or_not_at_all() {

@@ -4,7 +4,8 @@
 //! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
-//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`mapped`). Where no lane reaches memory by itself, the same operations go as messages ([`super::soft`]).
+//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`mapped`). Memory that no lane reaches by
+//! itself is reached by messages ([`super::soft`]).
 //!
 //! Calls need the worker's crank. What is posted waits for it, and whoever polls next gives it to UCX.
 
@@ -29,7 +30,7 @@ use super::library::Version;
 use super::memory::Memory;
 use super::process::Process;
 use super::result::Status;
-use super::soft::{self, Door};
+use super::soft::{Door, Reach};
 use super::worker::{Crank, Worker};
 use flights::Flights;
 use state::{Known, Local, Remote, State};
@@ -117,12 +118,14 @@ impl UcxTransport {
         let crank = worker.crank();
         let endpoint = Endpoint::new(&crank, &card, &board)?;
         let lanes = endpoint.lanes(&crank);
-        let trips = soft::is_wanted(&lanes).then(|| Trips::new(card.door));
+        let reach = Reach::of(&lanes);
+        let trips = (reach != Reach::Memory).then(|| Trips::new(card.door));
         let porch = endpoint.unpack(&crank, card.key);
         let state = State {
             board,
             door: Arc::clone(door),
             trips,
+            reach,
             endpoint: Some(endpoint),
             porch: None,
             greeting: false,
@@ -140,7 +143,7 @@ impl UcxTransport {
         let mut transport = Self { worker, state, lanes, peer: card.owner, stirred: false };
         let state = &mut transport.state;
         let greeted = porch.map(|key| {
-            if state.trips.is_some() {
+            if reach == Reach::Messages {
                 key.destroy(&crank);
                 state.greet_softly(&crank);
             } else {
@@ -159,9 +162,15 @@ impl UcxTransport {
         &self.lanes
     }
 
-    /// Whether its operations go as messages, which the target judges.
+    /// Whether all its operations go as messages, which the target judges.
     #[must_use]
     pub fn is_soft(&self) -> bool {
+        self.state.reach == Reach::Messages
+    }
+
+    /// Whether operations may go as messages, which the peer answers by a way of its own.
+    #[must_use]
+    pub fn sends_messages(&self) -> bool {
         self.state.trips.is_some()
     }
 
@@ -318,7 +327,7 @@ impl UcxTransport {
         state.launch(&crank);
         state.flush(&crank);
         state.pump(&crank);
-        let plain = state.trips.is_none() && state.wired && !state.down;
+        let plain = state.reach != Reach::Messages && state.wired && !state.down;
         if if plain { state.has_requests() } else { !state.is_quiet() || !state.wired } {
             self.stirred |= crank.progress_for(&state.board);
             state.collect(&crank);
@@ -428,6 +437,7 @@ impl Drop for UcxTransport {
             board: Arc::clone(&self.state.board),
             door: Arc::clone(&self.state.door),
             trips: None,
+            reach: self.state.reach,
             endpoint: None,
             porch: None,
             greeting: false,

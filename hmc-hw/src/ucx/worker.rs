@@ -40,6 +40,8 @@ pub struct Worker {
     boards: Mutex<Vec<Option<Weak<Board>>>>,
     /// What requests of peers that are gone still use.
     orphans: Mutex<Vec<Orphan>>,
+    /// Boards that requests name which UCX has lost.
+    kept: Mutex<Vec<Arc<Board>>>,
 }
 
 // SAFETY: the worker is made for serialised calls from several threads, and all are made under the crank.
@@ -111,6 +113,7 @@ impl Worker {
             rung: Rung::new(),
             boards: Mutex::default(),
             orphans: Mutex::default(),
+            kept: Mutex::default(),
         };
         // From here on `Drop` gives it back.
         worker.hall.receive(context.library(), worker.handle.as_ptr())?;
@@ -357,6 +360,11 @@ impl Crank<'_> {
     pub fn signal(&self) {
         // SAFETY: as in `progress`.
         let _ = unsafe { (self.api().ucp_worker_signal)(self.worker()) };
+    }
+
+    /// Keeps a board for as long as there are calls of this worker.
+    pub(super) fn keep(&self, board: Arc<Board>) {
+        lock(&self.of.0.kept).push(board);
     }
 
     /// Lets go of what orphans no longer use.

@@ -181,14 +181,28 @@ fn round(
     }
     crew.end()?;
     for home in homes {
-        // The dead hold nothing.
-        until("nothing is in quarantine, and nobody else there", LONG, || {
-            let stats = home.stats();
-            let held = stats.quarantined_bytes != 0 || stats.quarantined_links != 0;
-            (!held && stats.peers.len() < HOMES.len()).then_some(())
-        });
+        come_to_rest(home)?;
     }
     Ok(kills)
+}
+
+/// The dead hold nothing.
+///
+/// # Errors
+/// What is still held.
+fn come_to_rest(home: &Session) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        let stats = home.stats();
+        let held = stats.quarantined_bytes != 0 || stats.quarantined_links != 0;
+        if !held && stats.peers.len() < HOMES.len() {
+            return Ok(());
+        }
+        if start.elapsed() > LONG {
+            return Err(format!("not at rest after {LONG:?}: {stats:#?}, {:#?}", hmc_std::held()));
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Starts the mortals, kills them at random and starts them again until the time is up.

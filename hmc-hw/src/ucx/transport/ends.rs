@@ -8,7 +8,7 @@ use super::{CLOSE, GREETING};
 use crate::ucx::endpoint::{Key, told};
 use crate::ucx::memory::Memory;
 use crate::ucx::result::Answer;
-use crate::ucx::soft::Way;
+use crate::ucx::soft::{Reach, Way};
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
@@ -56,12 +56,13 @@ impl State {
             return;
         }
         let sends = self.trips.as_ref().is_some_and(|t| !t.is_quiet() || !self.door.is_quiet());
-        if sends && self.board.failure().is_none() {
+        if sends && self.reach == Reach::Messages && self.board.failure().is_none() {
             return;
         }
         if let Some(endpoint) = self.endpoint.take() {
             endpoint.close(crank, &self.board, u32::from(CLOSE));
         }
+        self.end_lost_flushes(crank);
     }
 
     pub(super) fn bring_down(&mut self, crank: &Crank<'_>) {

@@ -18,7 +18,7 @@ use crate::ucx::board::{Board, ended};
 use crate::ucx::endpoint::{Endpoint, Key, plain, told};
 use crate::ucx::memory::Memory;
 use crate::ucx::result::{Answer, Kind, Status};
-use crate::ucx::soft::Door;
+use crate::ucx::soft::{Door, Reach};
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
@@ -100,8 +100,9 @@ pub(super) struct State {
     pub(super) board: Arc<Board>,
     /// Where the peer's messages come in.
     pub(super) door: Arc<Door>,
-    /// Set where operations go as messages.
+    /// Set where operations go as messages, those on mapped windows excepted.
     pub(super) trips: Option<Trips>,
+    pub(super) reach: Reach,
     pub(super) endpoint: Option<Endpoint>,
     /// The key to the peer's porch.
     pub(super) porch: Option<Key>,
@@ -193,11 +194,11 @@ impl State {
         self.greeting || self.flights.is_flushing()
     }
 
-    /// Whether progress could end something, or there is something to be told. Where operations go as messages it always
-    /// might.
+    /// Whether progress could end something, or there is something to be told. Where all operations go as messages it
+    /// always might.
     #[inline]
     pub(super) fn is_stirring(&self) -> bool {
-        let settled = self.wired && !self.down && self.trips.is_none();
+        let settled = self.wired && !self.down && self.reach != Reach::Messages;
         !settled || self.has_requests() || self.board.has_news()
     }
 
@@ -306,7 +307,7 @@ impl State {
     #[inline]
     pub(super) fn flush(&mut self, crank: &Crank<'_>) {
         let nothing = self.greeted && !self.flights.wants_flush();
-        if nothing || self.trips.is_some() || self.board.failure().is_some() {
+        if nothing || self.reach == Reach::Messages || self.board.failure().is_some() {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
@@ -405,6 +406,22 @@ impl State {
             }
         } else {
             self.message_returned(usize::from(record.saturating_sub(FIRST_SEND)), status);
+        }
+    }
+
+    /// Ends flushes that have not come back though the endpoint is closed: 1.13.1 loses one that waits in the queue of a peer
+    /// that is killed. A flush names no memory; should it come back after all, its board is still there.
+    pub(super) fn end_lost_flushes(&mut self, crank: &Crank<'_>) {
+        let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
+        if !closed || self.board.has_news() || !self.flights.is_flushing() {
+            return;
+        }
+        crank.keep(Arc::clone(&self.board));
+        for number in 0..CLOSE.saturating_sub(FIRST_FLUSH) {
+            let mut list = self.flights.end_flush(number);
+            while let Some(record) = self.flights.pop(&mut list) {
+                self.release(record, Failure::PeerDead);
+            }
         }
     }
 
