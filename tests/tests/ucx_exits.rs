@@ -16,10 +16,37 @@ const LANES: [&str; 2] = ["posix,cma,self", "tcp"];
 /// Longer than what is copied without UCX.
 const LEN: u64 = 256 << 10;
 
-/// As many over each set of lanes as `HMC_TEST_ROUNDS` says.
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn processes_that_end_under_puts_end_in_order() {
+    end_under_puts(false);
+}
+
+/// The code of UCX is the parent's then, and the threads are the child's.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn forked_children_with_sessions_of_their_own_end_in_order() {
+    end_under_puts(true);
+}
+
+/// UCX's own threads are not in the child: what it began there would never end.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn a_forked_child_of_a_process_that_uses_ucx_is_told_so() {
+    let settings = "rank=0 redial=0 ucx tls=posix,cma,self buffer=4096";
+    let mut actor = Actor::session(ACTOR, settings);
+    actor.ask("fork");
+    let refusal = actor.try_ask(&format!("start {settings}")).expect_err("a child");
+    for part in ["Unavailable", "forked", "spawn", "before the fork"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    // Without UCX it is a process like any other.
+    actor.ask("start rank=0 redial=0 buffer=4096");
+    assert!(actor.dismiss().success());
+}
+
+/// As many over each set of lanes as `HMC_TEST_ROUNDS` says.
+fn end_under_puts(forked: bool) {
     let rounds = std::env::var("HMC_TEST_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
     for lanes in LANES {
         let dir = TempDir::new();
@@ -29,6 +56,11 @@ fn processes_that_end_under_puts_end_in_order() {
         for round in 0..rounds {
             let settings = format!("rank=0 redial=0 ucx tls={lanes} buffer={LEN}");
             let mut actor = Actor::session(ACTOR, &settings);
+            if forked {
+                actor.ask("end 10000");
+                actor.ask("fork");
+                actor.ask(&format!("start {settings}"));
+            }
             actor.ask(&format!("connect 1 {address} ucx 20000"));
             let peer = hub.wait_peer(0, LONG).unwrap();
             assert_eq!(peer.conn(), Some(ConnType::Ucx));

@@ -35,13 +35,47 @@ extern "C" fn look_for_a_while() {
     drop(SESSIONS.lock().unwrap().take());
 }
 
-#[test]
-#[ignore = "ends: `no_thread_is_in_ucx_once_the_process_ends` runs it as a process"]
-fn a_process_that_ends_under_puts() {
+fn load() {
     // Registered before the library is loaded, it runs after what is registered then.
     assert!(at_exit(look_for_a_while));
     let stand_in: &'static StandIn = Box::leak(Box::new(StandIn::take()));
     assert!(LIBRARY.set(stand_in).is_ok());
+}
+
+#[test]
+#[ignore = "ends: `no_thread_is_in_ucx_once_the_process_ends` runs it as a process"]
+fn a_process_that_ends_under_puts() {
+    load();
+    use_ucx();
+}
+
+/// The child's sessions are its own, and the library its parent's.
+#[test]
+#[ignore = "ends: `no_thread_is_in_ucx_once_a_forked_child_ends` runs it as a process"]
+fn a_forked_child_that_ends_under_puts() {
+    load();
+    drop(Session::builder(0).buffer(4096).ucx().start().unwrap());
+    LIBRARY.get().unwrap().await_clean();
+    // SAFETY: fork(2) in a process whose other thread waits for this one; glibc makes malloc usable in the child.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        // SAFETY: alarm(2) takes a number.
+        unsafe { libc::alarm(60) };
+        if std::panic::catch_unwind(use_ucx).is_err() {
+            std::process::abort();
+        }
+        // SAFETY: the thread that was forked; no other of the child calls exit(3).
+        unsafe { libc::exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert!(waited == pid && status == 0, "the child went on: {status:#x}");
+}
+
+/// Threads of it are at work when this returns.
+fn use_ucx() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(1 << 20).ucx().start().unwrap();
     let source = Session::builder(0).buffer(1 << 20).start().unwrap();
@@ -77,8 +111,17 @@ impl Drop for Process {
 
 #[test]
 fn no_thread_is_in_ucx_once_the_process_ends() {
+    run("a_process_that_ends_under_puts");
+}
+
+#[test]
+fn no_thread_is_in_ucx_once_a_forked_child_ends() {
+    run("a_forked_child_that_ends_under_puts");
+}
+
+fn run(test: &str) {
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", "a_process_that_ends_under_puts", "--ignored"]);
+    program.args(["--exact", test, "--ignored"]);
     let mut process = Process(program.stdout(Stdio::piped()).spawn().unwrap());
     let status = until("it ends", 2 * LONG, || process.0.try_wait().unwrap());
     let said = std::io::read_to_string(process.0.stdout.take().unwrap()).unwrap();

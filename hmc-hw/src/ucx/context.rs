@@ -142,6 +142,7 @@ impl Context {
             status: Status::NO_MEMORY,
             what: String::new(),
         })?;
+        library.ending().count_context(true);
         let mut context = Self { library, handle, kinds: 0 };
         context.kinds = context.ask_kinds()?;
         Ok(Arc::new(context))
@@ -202,6 +203,7 @@ impl Drop for Context {
         let _leave = self.library.ending().enter();
         // SAFETY: workers and memory hold the context, so none of them is left.
         unsafe { (self.library.api.ucp_cleanup)(self.handle.as_ptr()) };
+        self.library.ending().count_context(false);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The end of the process by exit(3), or because `main` returns: UCX's own state is taken down then while threads still run.
 //! From that moment on no thread is in UCX, but for the one that ends the process: the others rest where they would enter it.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub(super) const REST_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Ending {
     /// The thread that ends the process; 0: nobody does.
     thread: AtomicI32,
+    /// How many there are.
+    contexts: AtomicUsize,
     /// Each is entered by its crank.
     workers: Mutex<Vec<Weak<Worker>>>,
     /// Calls that are made without a crank are made under this.
@@ -27,6 +29,14 @@ pub(super) struct Ending {
 /// That there is time for a call without a crank. The thread that ends the process needs no leave.
 pub(super) struct Leave<'a>(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'a, ()>>);
 
+/// What a parent did with UCX when it forked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inherited {
+    /// It had a context, or was in a call: the child has their state and none of UCX's threads.
+    InUse,
+    AtRest,
+}
+
 fn this_thread() -> i32 {
     // SAFETY: it takes nothing and cannot fail.
     unsafe { libc::gettid() }
@@ -36,6 +46,7 @@ impl Ending {
     pub(super) fn new() -> Self {
         Self {
             thread: AtomicI32::new(0),
+            contexts: AtomicUsize::new(0),
             workers: Mutex::default(),
             others: RwLock::default(),
             process: ForkGuard::new().ok(),
@@ -51,6 +62,15 @@ impl Ending {
     #[cold]
     pub(super) fn is_mine(&self) -> bool {
         self.has_begun() && self.thread.load(Ordering::Acquire) == this_thread()
+    }
+
+    /// There is one more context, or one less.
+    pub(super) fn count_context(&self, is_new: bool) {
+        if is_new {
+            self.contexts.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.contexts.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Has the end of the process wait for who holds that worker's crank.
@@ -72,10 +92,25 @@ impl Ending {
         })
     }
 
-    /// Waits for the calls that are under way, and lets nobody in any more. In a forked child nobody is.
+    /// Whether the caller is a forked child of the process that this is of, and what that one did with UCX.
+    pub(super) fn inherited(&self) -> Option<Inherited> {
+        self.is_of_a_parent().then(|| {
+            // A lock that is taken is so for ever.
+            let at_rest = self.contexts.load(Ordering::Acquire) == 0
+                && self.others.try_write().is_ok()
+                && self.workers.try_lock().is_ok();
+            if at_rest { Inherited::AtRest } else { Inherited::InUse }
+        })
+    }
+
+    fn is_of_a_parent(&self) -> bool {
+        self.process.as_ref().is_some_and(ForkGuard::is_child)
+    }
+
+    /// Waits for the calls that are under way, and lets nobody in any more. In a forked child that began nothing of its own
+    /// nobody is.
     pub(super) fn rest(&self) {
-        let is_child = self.process.as_ref().is_some_and(ForkGuard::is_child);
-        if is_child || self.thread.swap(this_thread(), Ordering::AcqRel) != 0 {
+        if self.is_of_a_parent() || self.thread.swap(this_thread(), Ordering::AcqRel) != 0 {
             return;
         }
         let start = Instant::now();

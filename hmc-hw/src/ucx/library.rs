@@ -13,7 +13,7 @@ use std::time::Instant;
 use hmc_mem::os::exit::at_exit;
 use libloading::os::unix;
 
-use super::ending::{Ending, REST_WITHIN};
+use super::ending::{Ending, Inherited, REST_WITHIN};
 use super::log::Push;
 use super::result::Status;
 use super::sys::Ucp;
@@ -72,6 +72,8 @@ pub enum Unavailable {
         /// What it is.
         found: Version,
     },
+    /// This process was forked from one that uses UCX: UCX's threads are not in it.
+    Forked,
 }
 
 impl fmt::Display for Unavailable {
@@ -98,6 +100,10 @@ impl fmt::Display for Unavailable {
                 f,
                 "{} is UCX {found}, and {OLDEST} or a later 1.x is needed: install one, or name it by HMC_UCX_LIB",
                 path.display()
+            ),
+            Self::Forked => f.write_str(
+                "this process was forked from one that uses UCX, whose threads are not here: start it anew (execve; \
+                 Python's multiprocessing: spawn), or end the parent's sessions over UCX before the fork",
             ),
         }
     }
@@ -135,7 +141,11 @@ impl Library {
     pub fn load(search: &Search) -> Result<&'static Self, Unavailable> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = *loaded {
-            return Ok(library);
+            return match library.ending.inherited() {
+                None => Ok(library),
+                Some(Inherited::InUse) => Err(Unavailable::Forked),
+                Some(Inherited::AtRest) => Ok(loaded.insert(library.of_this_process())),
+            };
         }
         let mut tried = Vec::new();
         for candidate in candidates(search) {
@@ -156,6 +166,13 @@ impl Library {
             }
         }
         Err(Unavailable::NotFound { tried })
+    }
+
+    /// For a forked child, which has its parent's code and will have threads of its own.
+    fn of_this_process(&self) -> &'static Self {
+        let Self { api, push_handler, version, .. } = *self;
+        let (path, ending) = (self.path.clone(), Ending::new());
+        Box::leak(Box::new(Self { api, push_handler, version, path, ending }))
     }
 
     fn of(handle: libloading::Library, name: &Path) -> Result<Self, Unavailable> {

@@ -418,6 +418,12 @@ impl Actor {
                 }
                 Ok(count.to_string())
             }
+            // fork: goes on as a child without sessions; this process ends as the child does.
+            "fork" => {
+                go_on_as_a_child();
+                std::mem::forget(std::mem::take(self));
+                Ok(String::new())
+            }
             "echo" => Ok(w.join(" ")),
             other => Err(bad(other)),
         }
@@ -439,6 +445,23 @@ fn in_a_child(ask: impl FnOnce() -> u8) -> i32 {
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert!(waited == pid && libc::WIFEXITED(status), "the child ended with {status:#x}");
     libc::WEXITSTATUS(status)
+}
+
+/// Returns in a child of this process, which ends as the child does.
+fn go_on_as_a_child() {
+    // SAFETY: fork(2), as above; the child takes nothing of the sessions.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        return;
+    }
+    let mut status = 0;
+    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(waited, pid);
+    let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { status };
+    // SAFETY: _exit(2) ends the process at once: nothing of it runs any more.
+    unsafe { libc::_exit(code) };
 }
 
 /// Lowers how many descriptors this process may open, or raises it to the hard limit again.
