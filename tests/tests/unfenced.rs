@@ -122,7 +122,8 @@ fn memory_of_a_get_from_a_target_that_dies_comes_back() {
 /// The target's session ends while it copies, and its control connection ends first: that is no fence.
 #[test]
 fn memory_of_a_get_whose_target_leaves_comes_back_after_the_last_copy() {
-    for round in 0..4 {
+    let mut left = 0;
+    for round in 0..100 {
         let mut pair = Pair::new(ConnType::Shm, 4096);
         let region = pair.receiver().register_vec(vec![THEIRS; LEN]).unwrap();
         let window = pair.b.expose(region.take_all().unwrap(), Access::all(), 5);
@@ -134,15 +135,26 @@ fn memory_of_a_get_whose_target_leaves_comes_back_after_the_last_copy() {
         until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
         let leaver = pair.sessions.remove(0);
         let leaves = std::thread::spawn(move || leaver.shutdown(Duration::from_millis(1)));
-        let Err(WaitError::Failed(e)) = op.wait(LONG) else { panic!("the target left") };
-        // Back at once, or when the keeper lets go.
-        drop(e);
+        match op.wait(LONG) {
+            // All was copied before it left.
+            Ok(span) => drop(span),
+            // Back at once, or when the keeper lets go.
+            Err(WaitError::Failed(e)) => {
+                left += 1;
+                drop(e);
+            }
+            Err(e) => panic!("{e:?}"),
+        }
         drop(pair.a);
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
         let _ = leaves.join().unwrap();
         drop((window, pair.b));
         assert_eq!(owner.changed(), 0, "bytes written after the memory came back, round {round}");
+        if left == 4 {
+            return;
+        }
     }
+    panic!("{left} of 100 copies met the end of their target");
 }
 
 /// Whoever holds memory ends as others do, and with a child that knows of nothing.
