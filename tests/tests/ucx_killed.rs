@@ -84,9 +84,8 @@ fn victim(hub: &Session, address: &str, rank: u32, from: From, nth: u32) -> Resu
     }
     let mut lives = from == From::Connected || actor.survives(&connect);
     if lives {
-        // The key to plain memory makes UCX speak.
         let window = hub.wait_peer(rank, LONG).unwrap().expose(memory(hub), Access::all(), 5);
-        lives = actor.survives("find 0 5 20000") && actor.survives("put_window 0 5 8 1");
+        lives = actor.survives("find 0 5 20000") && actor.survives("put_window 0 5 65536 1");
         drop(window);
     }
     drop(actor);
