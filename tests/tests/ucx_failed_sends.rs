@@ -27,8 +27,10 @@ const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 /// Sends of each kind that fail in turn.
 const MOST: u32 = 6;
-/// A short buffer of the kernel's, so that not all messages of 60 KiB fit at once.
-const SHORT_BUFFER: [(&str, &str); 1] = [("UCX_TCP_SNDBUF", "8k")];
+/// A short socket buffer, so that not all messages of 60 KiB fit at once; and no keepalive of UCX (every 20 s to each
+/// endpoint), which could be the send that fails and is not always one to the hub.
+const UCX_SETTINGS: [(&str, &str); 2] =
+    [("UCX_TCP_SNDBUF", "8k"), ("UCX_KEEPALIVE_INTERVAL", "inf")];
 
 /// Who puts and gets while a send fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl Scene {
         let (hub, other) = (listening(0), listening(2));
         // Its first thread alone calls UCX, so that it is the one to watch.
         let settings = format!("rank=1 manual ucx tls=tcp heartbeat=0 buffer={}", 2 * MIB);
-        let mut actor = Actor::session_with(ACTOR, &settings, &SHORT_BUFFER);
+        let mut actor = Actor::session_with(ACTOR, &settings, &UCX_SETTINGS);
         for (rank, session) in [(0, &hub), (2, &other)] {
             let address = session.tcp_addr().unwrap();
             assert_eq!(actor.ask(&format!("connect {rank} tcp://{address} ucx 20000")), "ucx");
