@@ -3,7 +3,9 @@
 //! Read from /proc and /sys when asked; nothing is kept but the page size. An unreadable file is "unknown"
 //! (`None`), never a failure: `doctor` shows it, [`Budget`] ignores it.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
@@ -129,37 +131,60 @@ fn cgroup_left(root: &Path) -> Option<u64> {
 
 /// As [`cgroup_left`], of the groups that /proc/self/cgroup names.
 fn left_of_groups(mine: &str, root: &Path) -> Option<u64> {
-    let sys = root.join("sys/fs/cgroup");
+    // One buffer for all paths: to join and split them as paths costs more than to read the files.
+    let mut dir = root.join("sys/fs/cgroup").into_os_string().into_vec();
+    let sys = dir.len();
     let mut least: Option<u64> = None;
     // cgroups(7): lines `id:controllers:path`; v2 has id 0 and no controllers.
     for line in mine.lines() {
         let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next())
         else {
             continue;
         };
-        let path = path.trim_start_matches('/');
-        let (tops, files): (Vec<PathBuf>, &GroupFiles) = if controllers.is_empty() {
-            (vec![sys.clone(), sys.join("unified")], &V2)
+        let (mounts, files): (&[&str], &GroupFiles) = if controllers.is_empty() {
+            (&["", "unified"], &V2)
         } else if controllers.split(',').any(|c| c == "memory") {
-            (vec![sys.join("memory")], &V1)
+            (&["memory"], &V1)
         } else {
             continue;
         };
-        for top in tops {
+        for mount in mounts {
+            dir.truncate(sys);
+            append(&mut dir, mount);
+            let top = dir.len();
+            append(&mut dir, group);
             // Inside a container the path may not exist below the mount: then the mount is the group.
-            let mut dir = top.join(path);
-            while dir.starts_with(&top) {
-                if let Some(left) = files.left(&dir) {
+            loop {
+                if let Some(left) = files.left(&mut dir) {
                     least = Some(least.map_or(left, |l| l.min(left)));
                 }
-                if !dir.pop() {
+                if dir.len() <= top {
                     break;
                 }
+                let parent = dir.iter().rposition(|b| *b == b'/').unwrap_or(top);
+                dir.truncate(parent.max(top));
             }
         }
     }
     least
+}
+
+/// Appends the components of `path` to `dir`, each with a slash before it.
+fn append(dir: &mut Vec<u8>, path: &str) {
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        dir.push(b'/');
+        dir.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// What `f` makes of the file `name` in `dir`.
+fn file<R>(dir: &mut Vec<u8>, name: &str, f: impl FnOnce(&Path) -> R) -> R {
+    let len = dir.len();
+    append(dir, name);
+    let result = f(Path::new(OsStr::from_bytes(dir)));
+    dir.truncate(len);
+    result
 }
 
 /// The files of a control group's memory controller.
@@ -182,10 +207,11 @@ const V1: GroupFiles = GroupFiles {
 
 impl GroupFiles {
     /// What one group leaves; `None` when it has no limit (`max`, or v1's 2^63 rounded to pages).
-    fn left(&self, dir: &Path) -> Option<u64> {
-        let max = number(&dir.join(self.max)).filter(|max| *max < 1 << 62)?;
-        let current = number(&dir.join(self.current))?;
-        let cache = read(&dir.join("memory.stat"), |t| field(t, self.reclaimable)).unwrap_or(0);
+    fn left(&self, dir: &mut Vec<u8>) -> Option<u64> {
+        let max = file(dir, self.max, number).filter(|max| *max < 1 << 62)?;
+        let current = file(dir, self.current, number)?;
+        let cache = file(dir, "memory.stat", |stat| read(stat, |t| field(t, self.reclaimable)));
+        let cache = cache.unwrap_or(0);
         Some(max.saturating_sub(current.saturating_sub(cache)))
     }
 }
