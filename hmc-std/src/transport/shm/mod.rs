@@ -478,10 +478,15 @@ impl Transport for ShmPort {
 
     fn cancel(&mut self, op: OpId) -> CancelOutcome {
         // Pieces are copied by whoever holds the link's lock, which is us: none is under way.
+        let queued = self.queue.len();
         self.queue.retain(|p| p.work.op != op);
-        if self.done.iter().any(|c| c.op == op) {
-            return CancelOutcome::Running;
+        let withdrawn = queued.saturating_sub(self.queue.len());
+        let done = self.done.iter().any(|c| c.op == op);
+        if !done && self.stream.cancel(op) == CancelOutcome::Withdrawn {
+            return CancelOutcome::Withdrawn;
         }
-        self.stream.cancel(op)
+        // Others of the operation complete, and so does each that was withdrawn beside them.
+        (0..withdrawn).for_each(|_| self.finish(op, Err(Failure::Cancelled)));
+        CancelOutcome::Running
     }
 }
