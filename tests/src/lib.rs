@@ -21,6 +21,7 @@ pub mod mutants;
 pub mod net;
 pub mod pair;
 pub mod raw;
+pub mod receiver;
 pub mod rogue;
 pub mod scene;
 pub mod soak;

@@ -106,6 +106,11 @@ pub fn connect(to: &Address) -> File {
     fd.into()
 }
 
+/// What a data stream over that kind of socket is for.
+const fn channel_of(data: &Address) -> u8 {
+    if matches!(data, Address::Tcp(_)) { ENDPOINT_TCP } else { ENDPOINT_SHM }
+}
+
 const fn own_window() -> RemoteRegion {
     RemoteRegion {
         window: WindowId::new(0, 0x5EED << 16),
@@ -123,8 +128,7 @@ impl Rogue {
     /// When it is not let in.
     #[must_use]
     pub fn join(rank: u32, control: &Address, data: &Address) -> Self {
-        let channel = if matches!(data, Address::Tcp(_)) { ENDPOINT_TCP } else { ENDPOINT_SHM };
-        Self::join_as(rank, control, data, channel)
+        Self::join_as(rank, control, data, channel_of(data))
     }
 
     /// The same for a transport of that number.
@@ -136,14 +140,14 @@ impl Rogue {
         Self::join_by(rank, &hello(rank, 0, 0), [control, data], channel)
     }
 
-    /// Joins rank 0 as `rank` over TCP, and wants no heartbeats.
+    /// As [`Rogue::join`], and wants no heartbeats.
     ///
     /// # Panics
     /// When it is not let in.
     #[must_use]
     pub fn join_mute(rank: u32, control: &Address, data: &Address) -> Self {
         let hello = hello_with(rank, 0, 0, |h| Hello { heartbeat: Duration::ZERO, ..h });
-        Self::join_by(rank, &hello, [control, data], ENDPOINT_TCP)
+        Self::join_by(rank, &hello, [control, data], channel_of(data))
     }
 
     fn join_by(rank: u32, hello: &[u8], doors: [&Address; 2], channel: u8) -> Self {

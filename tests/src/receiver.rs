@@ -1,0 +1,173 @@
+//! The receiving end of messages of `send_data`, by hand: it takes notes and data frames, and answers what a test says.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+
+use hmc_core::kinds::Rank;
+use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::relay::{Note, Place, RelayId, Role, Why};
+use hmc_core::span::Extent;
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+use hmc_core::wire::message::Message;
+use hmc_std::{Peer, Session};
+
+use crate::raw::{PATIENCE, frame, read_frame};
+use crate::rogue::Rogue;
+use crate::scene::TempDir;
+
+/// A session of rank 0, and a peer of it that receives messages by hand over TCP.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Both connections.
+    pub rogue: Rogue,
+    /// The sender, and the receiver as it sees it.
+    pub peer: Peer,
+}
+
+/// Where a session of rank 0 listens whose messages are received by hand.
+#[derive(Debug)]
+pub struct Sender {
+    /// The session.
+    pub session: Session,
+    dir: TempDir,
+    next: u32,
+}
+
+impl Default for Sender {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sender {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it cannot be.
+    #[must_use]
+    pub fn new() -> Self {
+        let dir = TempDir::new();
+        let session = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096);
+        Self { session: session.start().expect("a session"), dir, next: 0 }
+    }
+
+    /// A new peer, of a rank that none had before.
+    ///
+    /// # Panics
+    /// When it does not get in.
+    pub fn receiver(&mut self) -> Receiver {
+        self.next += 1;
+        let tcp = self.session.tcp_addr().expect("it listens");
+        let rogue = Rogue::join_mute(self.next, &self.dir.address(), &tcp.into());
+        let peer = self.session.wait_peer(self.next, PATIENCE).expect("it is connected");
+        Receiver { rogue, peer }
+    }
+
+    /// The folder of its control socket.
+    #[must_use]
+    pub const fn dir(&self) -> &TempDir {
+        &self.dir
+    }
+}
+
+/// A window that the sender never heard of; only its owner could tell.
+#[must_use]
+pub fn area(offset: u64, len: u64) -> RemoteSlice {
+    let span = Extent::new(u64::MAX).span(hmc_core::span::Side::Remote, offset, len);
+    let span = span.expect("it does not wrap");
+    RemoteSlice { window: WindowId::new(1, 0xAEA << 16), epoch: Epoch(1), span }
+}
+
+impl Receiver {
+    /// The rank of the peer.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.peer.rank()
+    }
+
+    /// The next note of the sender.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub fn hear(&mut self) -> Note {
+        hear(&mut self.rogue.control)
+    }
+
+    /// The message that is offered next: its number and its length.
+    ///
+    /// # Panics
+    /// When another note comes.
+    pub fn offer(&mut self) -> (RelayId, u64) {
+        match self.hear() {
+            Note::Offer { id, len } => (id, len),
+            other => panic!("no offer: {other:?}"),
+        }
+    }
+
+    /// Tells a note. A sender that has hung up hears none.
+    pub fn tell(&mut self, note: Note) {
+        tell(&mut self.rogue.control, note);
+    }
+
+    /// Has a message of `len` bytes put straight.
+    pub fn ready(&mut self, id: RelayId, len: u64) {
+        self.tell(Note::Ready { id, place: Place::direct(area(0, len)) });
+    }
+
+    /// Ends a message.
+    pub fn end(&mut self, id: RelayId, how: Result<(), Why>) {
+        self.tell(Note::End { id, from: Role::Receiver, how });
+    }
+
+    /// Receives puts of `len` bytes in all, each of them acknowledged if `acknowledges`.
+    ///
+    /// # Panics
+    /// When something else comes.
+    pub fn take(&mut self, len: u64, acknowledges: bool) {
+        take(&mut self.rogue.data, len, acknowledges, |_, _| ());
+    }
+}
+
+/// The next note on a control connection, whatever else comes.
+///
+/// # Panics
+/// When none comes.
+pub fn hear(control: &mut File) -> Note {
+    loop {
+        let (header, payload) = read_frame(control).expect("a note");
+        if let Ok(Message::Relay(note)) = Message::parse(header, &payload) {
+            return note;
+        }
+    }
+}
+
+/// Tells a note on a control connection; who has hung up hears none.
+pub fn tell(control: &mut File, note: Note) {
+    let _ = control.write_all(&frame(&Message::Relay(note)));
+}
+
+/// Receives puts of `len` bytes in all on a data stream, and hands each frame to `each`.
+///
+/// # Panics
+/// When something else comes.
+pub fn take(
+    data: &mut File,
+    len: u64,
+    acknowledges: bool,
+    mut each: impl FnMut(&DataFrame, &[u8]),
+) {
+    let mut left = len;
+    while left != 0 {
+        let mut head = [0; DATA_FRAME_BYTES];
+        data.read_exact(&mut head).expect("a frame");
+        let frame = DataFrame::parse(&head).expect("a frame");
+        assert_eq!(frame.kind, DataKind::Write, "no put: {frame:?}");
+        let mut payload = vec![0; usize::try_from(frame.len).expect("small")];
+        data.read_exact(&mut payload).expect("its bytes");
+        each(&frame, &payload);
+        left -= u64::from(frame.len);
+        if acknowledges && frame.flags.contains(hmc_core::wire::data::DataFlags::LAST) {
+            data.write_all(&DataFrame::ack(frame.seq, 1).emit()).expect("room");
+        }
+    }
+}
