@@ -1,0 +1,187 @@
+//! Receivers of messages that lie about their end: the sender never takes a lie for success. Where the note may not come, the
+//! link ends and the message fails as `PeerDead` with the rule that was broken; others are not disturbed.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::time::Duration;
+
+use hmc_core::relay::{Mode, Note, Place, RelayId, Role, Why};
+use hmc_std::{Address, Delivery, ErrorKind, OpError, Region, Session};
+use hmc_tests::receiver::{Receiver, Sender, area};
+use hmc_tests::scene::until;
+
+const LONG: Duration = Duration::from_secs(20);
+const LEN: u64 = 5000;
+
+/// What a lie is about: the receiver has heard the offer of message `id`.
+type Lie = fn(&mut Receiver, RelayId);
+
+/// The sender offers a message of [`LEN`] bytes to a new receiver, which does `act`. The region that it sends from, and what
+/// becomes of the message.
+fn sends(sender: &mut Sender, act: Lie) -> (Receiver, Region, Delivery) {
+    let mut receiver = sender.receiver();
+    let region = sender.session.allocate(LEN).unwrap();
+    let send = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
+    let (id, len) = receiver.offer();
+    assert_eq!(len, LEN);
+    act(&mut receiver, id);
+    (receiver, region, send)
+}
+
+/// The sender of a message by hand takes honest peers as before.
+fn assert_serves(sender: &Sender) {
+    let honest = Session::builder(4000).start().unwrap();
+    let address: Address = sender.dir().address();
+    let peer = honest.connect(0, &address).unwrap();
+    let back = sender.session.wait_peer(4000, LONG).unwrap();
+    std::thread::scope(|s| {
+        let sent = s.spawn(|| back.send_data(b"as before"));
+        let mut got = [0; 9];
+        assert_eq!(peer.recv_data(&mut got).unwrap(), 9);
+        assert_eq!(&got, b"as before");
+        sent.join().unwrap().unwrap();
+    });
+}
+
+fn halves() -> Place {
+    Place::staged(area(0, 8192)).expect("two halves")
+}
+
+fn well(from: Role, id: RelayId) -> Note {
+    Note::End { id, from, how: Ok(()) }
+}
+
+#[test]
+fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
+    let mut sender = Sender::new();
+    let too_soon = "a note of a message came that may not come now";
+    let lies: [(&str, &str, Lie); 12] = [
+        ("before it has a place", too_soon, |r, id| r.end(id, Ok(()))),
+        ("before a byte was received", too_soon, |r, id| {
+            r.ready(id, LEN);
+            r.end(id, Ok(()));
+        }),
+        ("before the put was acknowledged", too_soon, |r, id| {
+            r.ready(id, LEN);
+            r.take(LEN, false);
+            r.end(id, Ok(()));
+        }),
+        ("before the last half was put", too_soon, |r, id| {
+            r.tell(Note::Ready { id, place: halves() });
+            r.take(4096, true);
+            assert_eq!(r.hear(), Note::Filled { id, seq: 0 });
+            r.end(id, Ok(()));
+        }),
+        ("before the halves were copied", too_soon, |r, id| {
+            r.tell(Note::Ready { id, place: halves() });
+            r.take(LEN, true);
+            assert_eq!(r.hear(), Note::Filled { id, seq: 0 });
+            assert_eq!(r.hear(), Note::Filled { id, seq: 1 });
+            assert_eq!(r.hear(), well(Role::Sender, id));
+            r.end(id, Ok(()));
+        }),
+        ("of a half that was not put", "piece 0 of a message came", |r, id| {
+            r.tell(Note::Ready { id, place: halves() });
+            r.tell(Note::Credit { id, seq: 0 });
+        }),
+        ("of a message that was never sent", "there is no message 7", |r, _| {
+            r.end(RelayId(7), Ok(()));
+        }),
+        ("in the sender's name", "there is no message 0", |r, id| r.tell(well(Role::Sender, id))),
+        ("a place for more bytes", "5001 bytes of room for a message of 5000", |r, id| {
+            r.ready(id, LEN + 1);
+        }),
+        ("a place for fewer bytes", "4999 bytes of room for a message of 5000", |r, id| {
+            r.ready(id, LEN - 1);
+        }),
+        ("a second place", too_soon, |r, id| {
+            r.ready(id, LEN);
+            r.ready(id, LEN);
+        }),
+        ("a credit where there are no halves", too_soon, |r, id| {
+            r.ready(id, LEN);
+            r.tell(Note::Credit { id, seq: 0 });
+        }),
+    ];
+    for (what, rule, lie) in lies {
+        let lost = sender.session.stats().peers_lost;
+        let (receiver, region, send) = sends(&mut sender, lie);
+        let OpError { error, span } = send.wait(LONG).expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::PeerDead, "{what}: {error}");
+        assert_eq!(error.peer(), Some(receiver.rank()), "{what}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("broke the protocol") && text.contains(rule), "{what}: {text}");
+        drop(span);
+        until("its memory is back", LONG, || region.take_all().ok());
+        until("its link is over", LONG, || (!receiver.peer.is_connected()).then_some(()));
+        until("it has hung up", LONG, || receiver.rogue.is_over().then_some(()));
+        let counted = || (sender.session.stats().peers_lost == lost + 1).then_some(());
+        until("the loss is counted", LONG, counted);
+    }
+    assert_serves(&sender);
+}
+
+/// "Well" with a number beside it is a reason that nobody knows, and no success: the message fails, the link goes on.
+#[test]
+fn an_end_that_claims_another_length_is_a_failure() {
+    let mut sender = Sender::new();
+    for length in [LEN - 1, LEN + 1, u64::MAX] {
+        let mut receiver = sender.receiver();
+        let region = sender.session.allocate(LEN).unwrap();
+        for _ in 0..2 {
+            let send = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
+            let (id, _) = receiver.offer();
+            receiver.ready(id, LEN);
+            receiver.take(LEN, true);
+            assert_eq!(receiver.hear(), well(Role::Sender, id));
+            receiver.end(id, Err(Why::Unknown { code: 0, detail: length }));
+            let OpError { error, span } = send.wait(LONG).expect_err("a lie");
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            assert_eq!(error.peer(), Some(receiver.rank()), "{error}");
+            assert!(error.to_string().contains("ended by the peer: reason 0"), "{error}");
+            drop(span.expect("all puts have ended"));
+        }
+        assert!(receiver.peer.is_connected());
+    }
+    assert_serves(&sender);
+}
+
+/// What went well stays so, and counts once.
+#[test]
+fn an_end_that_comes_twice_ends_the_link_after_the_message() {
+    for mode in [Mode::Direct, Mode::Staged] {
+        let mut sender = Sender::new();
+        let (mut receiver, region, send) = sends(&mut sender, |_, _| ());
+        let id = RelayId(0);
+        if mode == Mode::Direct {
+            receiver.ready(id, LEN);
+            receiver.take(LEN, true);
+        } else {
+            receiver.tell(Note::Ready { id, place: halves() });
+            receiver.take(LEN, true);
+            for seq in 0..2 {
+                assert_eq!(receiver.hear(), Note::Filled { id, seq });
+                receiver.tell(Note::Credit { id, seq });
+            }
+        }
+        assert_eq!(receiver.hear(), well(Role::Sender, id));
+        receiver.end(id, Ok(()));
+        let (len, span) = send.wait(LONG).expect("it went well");
+        assert_eq!((len, span.map(|s| s.len())), (LEN, Some(LEN)), "{mode:?}");
+        // The next message is under way when the lie comes.
+        let next = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
+        assert_eq!(receiver.offer(), (RelayId(1), LEN));
+        receiver.end(id, Ok(()));
+        let OpError { error, span } = next.wait(LONG).expect_err("its link is over");
+        assert_eq!(error.kind(), ErrorKind::PeerDead, "{error}");
+        assert!(error.to_string().contains("there is no message 0"), "{error}");
+        drop(span);
+        until("its memory is back", LONG, || region.take_all().ok());
+        assert_serves(&sender);
+    }
+}
