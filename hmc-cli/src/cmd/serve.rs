@@ -202,6 +202,12 @@ impl Server<'_> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Ends the server with the outcome of its one transfer. Of several that began the first to end is the one.
+    fn end_with(&self, outcome: Result<()>) {
+        let mut first = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(outcome);
+    }
+
     fn hear_requests(&self) -> Result<()> {
         std::thread::scope(|scope| {
             let result = loop {
@@ -217,8 +223,15 @@ impl Server<'_> {
                     Err(e) if e.kind() == ErrorKind::DeadlineExceeded => continue,
                     Err(e) => break Err(e.into()),
                 };
-                // A client that is gone already wants nothing.
-                let Ok(peer) = self.session.peer(rank) else { continue };
+                let peer = match self.session.peer(rank) {
+                    Ok(peer) => peer,
+                    // A client that is gone already wants nothing. With --once its transfer was the one.
+                    Err(e) if self.options.once && !self.busy().contains_key(&rank) => {
+                        self.end_with(self.failed("request".to_owned(), rank, e.into()));
+                        continue;
+                    }
+                    Err(_) => continue,
+                };
                 if !self.queue(rank, &bytes) {
                     continue;
                 }
@@ -274,14 +287,10 @@ impl Server<'_> {
             };
             let outcome = match result {
                 Ok(event) => self.tell(&event),
-                Err(f) => {
-                    let why = f.to_string();
-                    let told = self.tell(&Event::Failed { name, peer: rank, why });
-                    told.and(Err(f))
-                }
+                Err(f) => self.failed(name, rank, f),
             };
             if self.options.once {
-                *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+                return self.end_with(outcome);
             }
             let mut busy = self.busy();
             next = busy.get_mut(&rank).and_then(VecDeque::pop_front);
@@ -289,6 +298,12 @@ impl Server<'_> {
                 busy.remove(&rank);
             }
         }
+    }
+
+    /// Tells of a transfer that failed.
+    fn failed(&self, name: String, peer: u32, failure: Failure) -> Result<()> {
+        let why = failure.to_string();
+        self.tell(&Event::Failed { name, peer, why }).and(Err(failure))
     }
 
     /// Tells the client no.
