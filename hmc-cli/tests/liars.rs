@@ -1,0 +1,148 @@
+//! Receivers of files that lie in their last word: the sender takes no other sum than its own for success, nor a word out of
+//! its turn.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects,
+    reason = "tests may panic"
+)]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use common::{PATIENCE, Process, Scratch, Server, hmc};
+use hmc_std::{Access, Address, Message, Peer, Session, Want, Window};
+use serde_json::{Value, json};
+
+/// Tags of the protocol.
+const FULL: u64 = 1 << 56;
+const EMPTIED: u64 = 2 << 56;
+const END: u64 = 3 << 56;
+const DONE: u64 = 4 << 56;
+const VALUE: u64 = (1 << 56) - 1;
+
+/// Two slots, each with a page before its bytes.
+const SLOT: u64 = 8192;
+/// Bytes of a file that fill the ring more than once.
+const LEN: usize = 10 * 4096;
+
+fn tag(peer: &Peer) -> u64 {
+    match peer.recv(Want::Tag, PATIENCE).unwrap() {
+        Message::Tag(tag) => tag,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ring(session: &Session, peer: &Peer, label: u64) -> Window {
+    let span = session.allocate(2 * SLOT).unwrap().take_all().unwrap();
+    peer.expose(span, Access::WRITE, label).unwrap()
+}
+
+fn layout() -> Value {
+    json!({"slots": 2, "slot_bytes": SLOT})
+}
+
+/// Empties slots as an honest receiver does, up to the sender's last word: the sum that it claims.
+fn empty(peer: &Peer) -> u64 {
+    let mut emptied = 0;
+    loop {
+        match tag(peer) {
+            full if full & !VALUE == FULL => {
+                emptied += 1;
+                peer.send_tag(EMPTIED | emptied).unwrap();
+            }
+            end => {
+                assert_eq!(end & !VALUE, END, "{end:#x}");
+                return end & VALUE;
+            }
+        }
+    }
+}
+
+/// `hmc put` of a file to a receiver that does `act` with it.
+fn put(s: &Scratch, file: &Path, act: impl FnOnce(&Peer)) -> common::Ran {
+    let uds = s.path("uds");
+    let session = Session::builder(0).uds(&uds).start().unwrap();
+    let mut command = hmc();
+    command.arg("put").arg(file).arg("--uds").arg(&uds).args(["--rank", "9", "--json"]);
+    let client = Process::start(&mut command);
+    let peer = session.wait_peer(9, PATIENCE).unwrap();
+    let Message::Struct(request) = peer.recv(Want::Struct, PATIENCE).unwrap() else { panic!() };
+    let request: Value = serde_json::from_slice(&request).unwrap();
+    assert_eq!(request["ask"]["put"]["size"], LEN);
+    let _window = ring(&session, &peer, 5);
+    let reply = json!({"ready": {"label": 5, "layout": layout()}});
+    peer.send_struct(reply.to_string().as_bytes()).unwrap();
+    act(&peer);
+    client.ran()
+}
+
+#[test]
+fn a_put_takes_no_other_sum_for_success() {
+    let s = Scratch::new();
+    let file = s.file("a", LEN);
+    // The receiver is honest: what is refused below is refused for the lie alone.
+    let ran = put(&s, &file, |peer| peer.send_tag(DONE | empty(peer)).unwrap()).well();
+    assert_eq!(ran.json()["bytes"], LEN);
+    let wrong =
+        |bits: u64| put(&s, &file, |peer| peer.send_tag(DONE | empty(peer) ^ bits).unwrap());
+    for bits in [1, 1 << 31] {
+        wrong(bits).badly(&["the receiver gave up", "the checksums differ"]);
+    }
+    // No sum of 32 bits at all.
+    wrong(1 << 32).badly(&["the receiver gave up", "do not understand each other"]);
+}
+
+#[test]
+fn a_put_takes_no_end_before_its_bytes_are_emptied() {
+    let s = Scratch::new();
+    let file = s.file("a", LEN);
+    let early = put(&s, &file, |peer| {
+        assert_eq!(tag(peer), FULL);
+        peer.send_tag(DONE | 7).unwrap();
+        // The sender has given up, and waits for the last word.
+        while tag(peer) >> 56 == FULL >> 56 {}
+        peer.send_tag(DONE | 7).unwrap();
+    });
+    early.badly(&["gave up", "do not understand each other"]);
+    // More slots than were filled, and the same ones again.
+    for emptied in [5, VALUE, 0] {
+        let ran = put(&s, &file, |peer| {
+            assert_eq!(tag(peer), FULL);
+            peer.send_tag(EMPTIED | emptied).unwrap();
+            while tag(peer) >> 56 == FULL >> 56 {}
+            peer.send_tag(DONE | 7).unwrap();
+        });
+        ran.badly(&["gave up", "do not understand each other"]);
+    }
+}
+
+#[test]
+fn a_server_takes_no_other_sum_for_success() {
+    let s = Scratch::new();
+    let from = s.dir("from");
+    s.file(from.join("a"), LEN);
+    let server = Server::start(&s, [OsStr::new("--share"), from.as_os_str()]);
+    let session = Session::builder(77).redial(false).start().unwrap();
+    let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
+    for (label, lie) in [(1, 0), (2, 1)] {
+        let _window = ring(&session, &peer, label);
+        let ask = json!({"get": {"label": label, "layout": layout()}});
+        let request = json!({"hmc_file": 1, "name": b"a", "ask": ask});
+        peer.send_struct(request.to_string().as_bytes()).unwrap();
+        let reply = peer.recv(Want::Struct, PATIENCE).unwrap();
+        assert!(matches!(reply, Message::Struct(b) if b.starts_with(b"{\"sending\"")));
+        peer.send_tag(DONE | empty(&peer) ^ lie).unwrap();
+        let event = server.event();
+        if lie == 0 {
+            assert_eq!(event["event"], "sent", "{event}");
+        } else {
+            assert_eq!(event["event"], "failed", "{event}");
+            let why = event["why"].as_str().unwrap();
+            assert!(why.contains("the receiver gave up: the checksums differ"), "{why}");
+        }
+    }
+}
