@@ -13,6 +13,7 @@ pub mod child;
 pub mod cluster;
 pub mod counting;
 pub mod events;
+pub mod inside;
 pub mod lent;
 pub mod many;
 pub mod members;
