@@ -195,9 +195,12 @@ fn inside(
 
 #[cfg(test)]
 mod tests {
-    use super::ShmFence;
+    use super::{File, Mapped, ShmFence};
     use crate::clock;
     use crate::until::{Stop, Until};
+    use hmc_core::kinds::Access;
+    use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::span::Extent;
     use hmc_core::time::{Duration, Instant};
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::word::WindowWord;
@@ -220,5 +223,30 @@ mod tests {
         assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
         word.leave();
         assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
+    }
+
+    /// Pages that were mapped for a window that may only be read serve no other one that may be written, although the
+    /// peer passed the same file for both.
+    #[test]
+    fn a_mapping_serves_windows_of_no_more_rights() {
+        let pages = Mapping::create(4096).expect("memory");
+        let fd = || pages.fd().expect("a memfd").try_clone_to_owned().expect("a descriptor");
+        let file = File::of(fd()).expect("a file");
+        let mapped = |access| Mapped {
+            id: WindowId(0),
+            epoch: Epoch(1),
+            map: Arc::new(Mapping::map_peer(fd(), 4096, 0, access).expect("mapped")),
+            file,
+            range: Extent::new(4096).whole(),
+            access,
+        };
+        let (reading, writable) = (mapped(Access::READ), mapped(Access::all()));
+        assert!(reading.map_of(file, 4096, false).is_some());
+        assert!(reading.map_of(file, 4096, true).is_none(), "its pages cannot be written");
+        assert!(writable.map_of(file, 4096, true).is_some());
+        assert!(writable.map_of(file, 4096, false).is_some(), "its rights are judged by the copy");
+        assert!(writable.map_of(file, 8192, true).is_none(), "of another length");
+        let other = File::of(Mapping::create(4096).expect("memory").fd().expect("a memfd"));
+        assert!(writable.map_of(other.expect("a file"), 4096, true).is_none(), "another file");
     }
 }

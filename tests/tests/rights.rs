@@ -1,0 +1,204 @@
+//! Two windows over one region with different rights, in either order: what a peer may do is what the window that it names
+//! allows, and a peer that does not ask gets no page that lets it do more.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::time::Duration;
+
+use hmc_core::kinds::Access;
+use hmc_mem::os::memfd::Mapping;
+use hmc_std::future::WaitError;
+use hmc_std::{ConnType, ErrorKind, Peer, RemoteWindow, Session, SharedWindow, Span, Window};
+use hmc_tests::inside::Inside;
+use hmc_tests::pair::{ALL, Pair};
+use hmc_tests::scene::{TempDir, until};
+
+const LONG: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+/// A transfer of one piece, and of several.
+const LENGTHS: [u64; 2] = [64, MIB + 5];
+const LEN: u64 = MIB + 8192;
+/// What is there before.
+const OLD: u8 = 0x11;
+
+/// The rights of two windows over one region, in the order in which they are exposed.
+const ORDERS: [[Access; 2]; 4] = [
+    [Access::WRITE, Access::READ],
+    [Access::READ, Access::WRITE],
+    [Access::all(), Access::READ],
+    [Access::READ, Access::all()],
+];
+
+fn span_of(session: &Session, len: u64, byte: u8) -> Span {
+    let mut span = session.allocate(len).unwrap().take_all().unwrap();
+    span.fill(byte);
+    span
+}
+
+/// Puts and gets by a window that allows `access`: what it allows is done, what not is refused and gives the span back.
+/// `there` reads what the window's owner has.
+fn use_window(
+    what: &str,
+    from: &Session,
+    peer: &Peer,
+    window: &RemoteWindow,
+    access: Access,
+    there: &dyn Fn() -> Vec<u8>,
+) {
+    for (round, len) in (1..).zip(LENGTHS) {
+        let before = there();
+        let op = peer.put_span(span_of(from, len, 0xA0 + round), window, 0).unwrap();
+        let put = op.wait(LONG);
+        let n = usize::try_from(len).unwrap();
+        if access.contains(Access::WRITE) {
+            assert_eq!(put.expect("it may write").0, len, "{what}");
+            let after = there();
+            assert!(after[..n] == vec![0xA0 + round; n], "{what}: {len} bytes");
+            assert!(after[n..] == before[n..], "{what}: bytes beyond the put");
+        } else {
+            let Err(WaitError::Failed(e)) = put else { panic!("{what}: {put:?}") };
+            assert_eq!(e.error.kind(), ErrorKind::Access, "{what}: {e}");
+            assert_eq!(e.span.expect("it comes back").len(), len, "{what}");
+            assert!(there() == before, "{what}: a refused put of {len} bytes changed some");
+        }
+        let got = peer.get_span(span_of(from, len, 0xEE), window, 0).unwrap().wait(LONG);
+        if access.contains(Access::READ) {
+            let (_, span) = got.expect("it may read");
+            assert!(span.as_slice() == &there()[..n], "{what}: a get of {len} bytes");
+        } else {
+            let Err(WaitError::Failed(e)) = got else { panic!("{what}: {got:?}") };
+            assert_eq!(e.error.kind(), ErrorKind::Access, "{what}: {e}");
+            let span = e.span.expect("it comes back");
+            assert!(span.as_slice() == vec![0xEE; n], "{what}: a refused get wrote");
+        }
+    }
+    assert!(peer.is_connected(), "{what}: a refusal costs no link");
+}
+
+#[test]
+fn windows_over_one_region_keep_their_own_rights() {
+    for conn in ALL {
+        for order in ORDERS {
+            for adopted in [false, true] {
+                let p = Pair::new(conn, 4096);
+                let what = format!("{conn:?} {order:?} adopted {adopted}");
+                let owner = p.receiver();
+                let region = if adopted {
+                    owner.register_vec(vec![0; usize::try_from(2 * LEN).unwrap()]).unwrap()
+                } else {
+                    owner.allocate(2 * LEN).unwrap()
+                };
+                let expose = |label: u64| -> Window {
+                    let mut span = region.take(label * LEN, LEN).unwrap();
+                    span.fill(OLD);
+                    let access = order[usize::try_from(label).unwrap()];
+                    p.b.expose(span, access, label).map_err(|(e, _)| e).unwrap()
+                };
+                let windows = [expose(0), expose(1)];
+                for (label, access) in (0..).zip(order) {
+                    let window = p.a.remote_window(label, LONG).unwrap();
+                    let there = || {
+                        let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+                        windows[usize::try_from(label).unwrap()].read_at(0, &mut bytes).unwrap();
+                        bytes
+                    };
+                    use_window(&what, p.sender(), &p.a, &window, access, &there);
+                }
+                // Without the first, the second allows no more than before.
+                let [first, second] = windows;
+                first.revoke(LONG).unwrap();
+                let window = p.a.remote_window(1, LONG).unwrap();
+                let there = || {
+                    let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+                    second.read_at(0, &mut bytes).unwrap();
+                    bytes
+                };
+                use_window(&what, p.sender(), &p.a, &window, order[1], &there);
+            }
+        }
+    }
+}
+
+/// The same bytes of a shared buffer, by two windows.
+#[test]
+fn windows_over_the_same_bytes_keep_their_own_rights() {
+    for conn in ALL {
+        for order in ORDERS {
+            let p = Pair::new(conn, 4096);
+            let what = format!("{conn:?} {order:?}");
+            let buffer = p.receiver().share(p.receiver().allocate(LEN).unwrap()).unwrap();
+            buffer.fill(0, LEN, OLD).unwrap();
+            let _windows: Vec<SharedWindow> = (0..)
+                .zip(order)
+                .map(|(label, access)| p.b.expose_buffer(&buffer, 0, LEN, access, label).unwrap())
+                .collect();
+            let there = || {
+                let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+                buffer.read_at(0, &mut bytes).unwrap();
+                bytes
+            };
+            for (label, access) in (0..).zip(order) {
+                let window = p.a.remote_window(label, LONG).unwrap();
+                use_window(&what, p.sender(), &p.a, &window, access, &there);
+            }
+        }
+    }
+}
+
+/// A peer that maps what it is handed, and asks nobody: for a window that may be read it gets no page that can be written,
+/// whether another peer could write the region before or gets to later.
+#[test]
+fn no_page_of_a_window_for_reading_can_be_mapped_for_writing() {
+    for writable_first in [true, false] {
+        let dir = TempDir::new();
+        let session = Session::builder(0).uds(dir.path()).buffer(4096).start().unwrap();
+        let mut hostile = Inside::join(1, &dir.address());
+        let to_hostile = session.wait_peer(1, LONG).unwrap();
+        let honest = Session::builder(2).buffer(4096).start().unwrap();
+        let from_honest = honest.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
+        let to_honest = session.wait_peer(2, LONG).unwrap();
+        let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
+        let expose = |peer: &Peer, access, label| -> SharedWindow {
+            peer.expose_buffer(&buffer, 0, LEN, access, label).unwrap()
+        };
+        let writable = |window: &RemoteWindow, byte| {
+            let op = from_honest.put_span(span_of(&honest, 64, byte), window, 0).unwrap();
+            assert_eq!(op.wait(LONG).expect("it may write").0, 64);
+        };
+        let mut windows = Vec::new();
+        if writable_first {
+            windows.push(expose(&to_honest, Access::all(), 5));
+            writable(&from_honest.remote_window(5, LONG).unwrap(), 1);
+        }
+        windows.push(expose(&to_hostile, Access::READ, 6));
+        let reading = hostile.find(6);
+        if !writable_first {
+            windows.push(expose(&to_honest, Access::all(), 5));
+            writable(&from_honest.remote_window(5, LONG).unwrap(), 2);
+        }
+        // Descriptors are passed in order: after that of another region nothing of the first one follows.
+        let other = session.share(session.allocate(4096).unwrap()).unwrap();
+        windows.push(to_hostile.expose_buffer(&other, 0, 4096, Access::all(), 7).unwrap());
+        let after = hostile.find(7);
+        let proof = until("the other region's pages come", LONG, || hostile.pages(&after));
+        Mapping::map_peer(proof.fd, 4096, 0, Access::all()).expect("it may be written");
+        let passed = hostile.pages(&reading);
+        // Who may only read maps what nobody could write; else it reads through the socket.
+        assert_eq!(passed.is_some(), !writable_first);
+        if let Some(passed) = passed {
+            let fd = passed.fd.try_clone().unwrap();
+            let mapped = Mapping::map_peer(fd, LEN, 0, Access::all());
+            mapped.map(drop).expect_err("a page that may only be read was mapped for writing");
+            rustix::io::pwrite(&passed.fd, b"late", 0).expect_err("written by its descriptor");
+            Mapping::map_peer(passed.fd, LEN, 0, Access::READ).expect("it may be read");
+        }
+        let mut first = [0];
+        buffer.read_at(0, &mut first).unwrap();
+        assert_eq!(first, [if writable_first { 1 } else { 2 }]);
+    }
+}
