@@ -182,3 +182,55 @@ impl Span {
         (region, me.range)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Span;
+    use crate::memory::RegionTable;
+
+    /// Offset, length and first byte of a span.
+    fn of(span: &Span) -> (u64, u64, Option<u8>) {
+        (span.offset(), span.len(), span.as_slice().first().copied())
+    }
+
+    #[test]
+    fn spans_of_two_regions_do_not_join_and_both_come_back() {
+        let table = Arc::new(RegionTable::default());
+        let (a, b) = (table.allocate(4096).expect("memory"), table.allocate(4096).expect("memory"));
+        let mut first = a.take(0, 100).expect("free");
+        first.fill(1);
+        // It begins where the first one ends, in another region.
+        let mut second = b.take(100, 50).expect("free");
+        second.fill(2);
+        let (first, second) = first.join(second).expect_err("of two regions");
+        assert_eq!((of(&first), of(&second)), ((0, 100, Some(1)), (100, 50, Some(2))));
+        assert!(first.region().key() == a.key() && second.region().key() == b.key());
+        let (second, first) = second.join(first).expect_err("the other way round");
+        // Both still hold their ranges, and give them back.
+        for (region, at) in [(&a, 0), (&b, 100)] {
+            region.take(at, 1).expect_err("held");
+        }
+        drop((first, second));
+        a.take_all().expect("free again");
+        b.take_all().expect("free again");
+    }
+
+    #[test]
+    fn spans_that_are_no_neighbours_do_not_join() {
+        let table = Arc::new(RegionTable::default());
+        let region = table.allocate(4096).expect("memory");
+        let (first, second) =
+            (region.take(0, 100).expect("free"), region.take(101, 50).expect("free"));
+        let (first, second) = first.join(second).expect_err("a byte lies between");
+        assert_eq!((of(&first), of(&second)), ((0, 100, Some(0)), (101, 50, Some(0))));
+        let third = region.take(100, 1).expect("free");
+        // In the wrong order.
+        let (second, third) = second.join(third).expect_err("it begins before");
+        let both = first.join(third).expect("neighbours").join(second).expect("neighbours");
+        assert_eq!((both.offset(), both.len()), (0, 151));
+        drop(both);
+        region.take_all().expect("free again");
+    }
+}
