@@ -200,6 +200,11 @@ impl Shared {
             })
             .map_err(|e| {
                 tracing::warn!(peer = rank.0, error = %e, "no data plane for a peer that asked for one");
+                // It has opened nothing: the peer may go on with it by another kind.
+                lock(&self.tokens).insert(*token, serial);
+                if link.life() != Life::Opening {
+                    lock(&self.tokens).forget(serial);
+                }
                 RejectReason::Busy
             })?;
         if conn == ConnType::Shm {

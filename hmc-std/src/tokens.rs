@@ -5,7 +5,7 @@
 
 use hmc_core::wire::hello::LinkToken;
 
-/// Tokens that were given out and not shown yet, with the serial numbers of their links.
+/// Tokens that were given out and have opened nothing yet, with the serial numbers of their links.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(Vec<(LinkToken, u32)>);
 

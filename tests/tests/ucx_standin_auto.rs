@@ -8,7 +8,7 @@ use std::time::Duration;
 use hmc_std::{Address, Choice, ConnType, Peer, Session};
 use hmc_tests::pair::pattern;
 use hmc_tests::scene::TempDir;
-use hmc_tests::standin::StandIn;
+use hmc_tests::standin::{Fate, NO_MEMORY, StandIn};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -147,6 +147,22 @@ fn auto_takes_shared_memory_before_hardware() {
     let peer = source.connect_with(1, &dir.address(), ConnType::Auto, LONG).unwrap();
     assert_moves(&peer, &source, &target);
     assert_eq!(peer.conn(), Some(ConnType::Shm), "{}", peer.explain());
+    drop((peer, source, target));
+    stand_in.await_clean();
+}
+
+/// Hardware at both ends, but no worker for the link at the other: Auto goes on to TCP, and says why.
+#[test]
+fn auto_goes_on_to_tcp_where_ucx_cannot_begin() {
+    let stand_in = StandIn::take();
+    let target = session(&stand_in, 1, Some(NIC));
+    let source = session(&stand_in, 0, Some(NIC));
+    stand_in.rule("ucp_worker_create", 0, Fate::Refused(NO_MEMORY));
+    let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
+    assert_moves(&peer, &source, &target);
+    assert_eq!(peer.conn(), Some(ConnType::Tcp), "{}", peer.explain());
+    let ucx = said(&peer, ConnType::Ucx);
+    assert!(!ucx.chosen && ucx.why.contains("cannot take another peer now"), "{ucx:?}");
     drop((peer, source, target));
     stand_in.await_clean();
 }
