@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -252,12 +253,58 @@ def pair(request):
         yield a, b, to_b, b.peer(0)
 
 
+class Tensor:
+    """A tensor of int16 as C code exports it, by version ``major`` of DLPack: ``shape`` and ``strides`` in elements, the first one
+    ``first`` bytes behind the address of ``array``."""
+
+    #: All that were made: without a deleter nobody says when whoever took one is done with it.
+    made = []
+
+    def __init__(self, array, shape, strides=None, first=0, major=1):
+        self.made.append(self)
+        class Struct(ctypes.Structure):
+            _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+                        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p),
+                        ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                        ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+                        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+        numbers = ctypes.c_int64 * len(shape)
+        self.array, self.shape_of, self.strides_of = array, numbers(*shape), None if strides is None else numbers(*strides)
+        address = lambda given: None if given is None else ctypes.addressof(given)
+        self.tensor = Struct(major, 0, None, None, 0, array.ctypes.data, (1, 0), len(shape), 0, 16, 1, address(self.shape_of),
+                             address(self.strides_of), first)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor_versioned", None)
+
+
 def until(what, look, limit=LIMIT):
     """Looks until it is true."""
     end = time.monotonic() + limit
     while not look():
         assert time.monotonic() < end, f"{what}: not within {limit} s"
         time.sleep(0.005)
+
+
+def asleep(thread):
+    """Waits until a thread of this process sleeps in a call. In one look it may only wait for the interpreter, which it could have
+    had between two."""
+    def sleeps():
+        with open(f"/proc/self/task/{thread.native_id}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "S"
+
+    def twice():
+        first = sleeps()
+        time.sleep(0.02)
+        return first and sleeps()
+
+    until("the thread sleeps", lambda: thread.native_id is not None and twice())
 
 
 @contextlib.contextmanager

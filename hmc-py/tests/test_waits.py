@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import LIMIT, ran, until
+from conftest import LIMIT, asleep, ran, until
 
 
 def _late(call):
@@ -109,6 +109,7 @@ def test_calls_of_the_cxx_hmc_have_no_limit_but_the_death_of_the_peer():
 
         waiter = threading.Thread(target=wait)
         waiter.start()
+        asleep(waiter)
         b.close()
         waiter.join(20)
         assert ended and issubclass(ended[0], (hmc.PeerDead, hmc.Closed))
@@ -187,21 +188,10 @@ def test_a_put_for_which_there_is_no_room_waits(run, way):
     with hmc.Session(rank=1, buffer_size=4096, heartbeat=None) as s:
         peer = s.connect(0, target.line(), hmc.ConnType.TCP)
         target.stop()
-        ops, last, thread_id = [begin(s, peer) for _ in range(128)], [], []
-
-        def one_more():
-            thread_id.append(threading.get_native_id())
-            last.append(begin(s, peer))
-
-        thread = threading.Thread(target=one_more)
+        ops, last = [begin(s, peer) for _ in range(128)], []
+        thread = threading.Thread(target=lambda: last.append(begin(s, peer)))
         thread.start()
-        until("it begins", lambda: thread_id)
-
-        def sleeps():
-            with open(f"/proc/self/task/{thread_id[0]}/stat") as f:
-                return f.read().rsplit(")", 1)[1].split()[0] == "S"
-
-        until("it waits", sleeps)
+        asleep(thread)
         assert thread.is_alive() and not last
         target.signal(signal.SIGCONT)
         thread.join(LIMIT)
@@ -225,3 +215,46 @@ def test_a_put_for_which_there_is_no_room_waits_no_longer_than_it_may(run):
             except hmc.DeadlineExceeded:
                 pass  # its own deadline
         target.tell()
+
+
+@pytest.fixture
+def begun(run):
+    """A session, the process of a peer that is stopped, and the numbers of 40 puts to it, of which none can end."""
+    target = run(TARGET)
+    with hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False) as s:
+        s.connect(0, target.line(), hmc.ConnType.TCP, timeout=LIMIT)
+        target.stop()
+        yield s, target, [s.put_nb("127.0.0.1", 2025, 0, 0, 8, hmc.ConnType.TCP) for _ in range(40)]
+        target.signal(signal.SIGCONT)
+
+
+def test_a_list_of_transfers_has_one_time(begun):
+    """The time is that of the call. With one for each number this would take 20 s."""
+    s, target, numbers = begun
+    for given in (numbers, iter(numbers), numbers[::-1]):
+        assert 0.45 < _late(lambda: s.wait(given, timeout=0.5)) < 5
+    # None of them was taken: all can be waited for again.
+    target.signal(signal.SIGCONT)
+    s.wait(numbers, timeout=LIMIT)
+    for number in numbers:
+        with pytest.raises(hmc.NotFound):
+            s.wait(number)
+
+
+def test_what_is_over_needs_no_time(begun):
+    s, target, numbers = begun
+    target.signal(signal.SIGCONT)
+    s.wait(numbers[:20], timeout=LIMIT)
+    until("all have ended", lambda: not s.stats()["peers"][0]["in_flight"])
+    s.wait(numbers[20:], timeout=0)
+
+
+def test_the_transfers_of_a_name_end_within_one_time(begun):
+    """Those that have not ended by themselves are cancelled, and say so to whoever waits for them later."""
+    s, _, numbers = begun
+    assert 0.45 < _late(lambda: s.disconnect("127.0.0.1", 2025, hmc.ConnType.TCP, timeout=0.5)) < 5
+    for number in numbers:
+        with pytest.raises(hmc.Cancelled):
+            s.wait(number)
+        with pytest.raises(hmc.NotFound):
+            s.wait(number)
