@@ -26,12 +26,17 @@ impl From<Verdict> for Answer {
 }
 
 impl Answer {
-    /// The answer for both; it failed if either did.
+    /// The answer for both; it failed if either did, and was skipped if either was.
     pub(crate) fn and(self, other: Self) -> Self {
         let sum = |a: u64, b: u64| a.saturating_add(b);
         let (a, b) = (self.counts, other.counts);
+        let verdict = match (self.verdict, other.verdict) {
+            (Verdict::Passed, other) => other,
+            (Verdict::Skipped { .. }, failed @ Verdict::Failed(_)) => failed,
+            (first, _) => first,
+        };
         Self {
-            verdict: if self.verdict == Verdict::Passed { other.verdict } else { self.verdict },
+            verdict,
             counts: Counts {
                 passed: sum(a.passed, b.passed),
                 failed: sum(a.failed, b.failed),
@@ -206,6 +211,19 @@ mod tests {
         let text = "test a ... \nSKIPPED: no right to\nok\ntest b ... ok\n\
             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(count(text), Counts { passed: 1, failed: 0, skipped: 1 });
+    }
+
+    #[test]
+    fn a_failure_beside_a_skip_is_a_failure() {
+        let (broken, missing) = (Verdict::failed("broken"), Verdict::skipped("a", "b"));
+        let of = |one: &Verdict, other: &Verdict| {
+            Answer::from(one.clone()).and(Answer::from(other.clone())).verdict
+        };
+        assert_eq!(of(&missing, &broken), broken);
+        assert_eq!(of(&broken, &missing), broken);
+        assert_eq!(of(&missing, &Verdict::Passed), missing);
+        assert_eq!(of(&Verdict::Passed, &missing), missing);
+        assert_eq!(of(&Verdict::Passed, &Verdict::Passed), Verdict::Passed);
     }
 
     #[test]
