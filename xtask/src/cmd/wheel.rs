@@ -2,6 +2,11 @@
 //!
 //! The wheel serves CPython 3.11 and later (abi3). Free-threaded interpreters need one each: it is built, and tested, for those
 //! that are found. UCX and other libraries are found at run time; the wheel carries none.
+//!
+//! What is missing is a skip: the interpreter, maturin, an index of the packages that the tests need. A wheel that was built and
+//! cannot be installed or imported is a failure.
+
+mod install;
 
 use crate::answer::{Answer, pytest};
 use crate::shell;
@@ -13,8 +18,7 @@ use std::time::Duration;
 
 /// What builds wheels; the version of `hmc-py/pyproject.toml`.
 const MATURIN: &str = "maturin==1.16.0";
-/// Time to install packages, to build a wheel, and for all tests.
-const INSTALL: Duration = Duration::from_secs(600);
+/// Time to build a wheel, and for all tests.
 const BUILD: Duration = Duration::from_secs(900);
 const TEST: Duration = Duration::from_secs(600);
 /// The oldest interpreter of the wheel.
@@ -79,22 +83,6 @@ fn check(python: &str) -> Result<(), Verdict> {
     }
 }
 
-/// A virtual environment with packages; an old one of that name is replaced.
-fn environment(python: &str, home: &Path, packages: &[String]) -> Result<(), Verdict> {
-    let mut make = Command::new(python);
-    make.args(["-m", "venv", "--clear"]).arg(home);
-    let mut fill = Command::new(home.join("bin/python"));
-    fill.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
-    for command in [&mut make, &mut fill] {
-        let done = shell::stream(command, INSTALL).map_err(Verdict::Failed)?;
-        if !done.success {
-            let why = format!("`{}`: {}", shell::shown(command), done.why());
-            return Err(Verdict::skipped(why, "a Python package index within reach"));
-        }
-    }
-    Ok(())
-}
-
 /// A wheel, and an interpreter that takes it.
 struct Wheel {
     path: PathBuf,
@@ -107,11 +95,10 @@ fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
     let tools = root.join("target/py/tools");
     let maturin = tools.join("bin/maturin");
     if !maturin.exists() {
-        environment(python, &tools, &[MATURIN.to_owned()])?;
+        install::maturin(python, &tools, MATURIN)?;
     }
     let out = root.join("target/py/wheels");
-    // Of older builds there may be other versions.
-    let _ = std::fs::remove_dir_all(&out);
+    empty(&out)?;
     let free = FREE_THREADED.into_iter().filter(|p| check(p).is_ok());
     let mut interpreters = vec![python];
     interpreters.extend(free);
@@ -135,6 +122,16 @@ fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
     interpreters.iter().map(|python| found(&out, python)).collect()
 }
 
+/// Removes what older builds have left: a wheel of one of them must not be taken for that of this one.
+fn empty(out: &Path) -> Result<(), Verdict> {
+    match std::fs::remove_dir_all(out) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Verdict::failed(format!("{}: {e}", out.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The wheel that was built for an interpreter: by its tag, `abi3` or such as `cp314t`.
 fn found(out: &Path, python: &str) -> Result<Wheel, Verdict> {
     let name = Path::new(python).file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -154,9 +151,7 @@ fn found(out: &Path, python: &str) -> Result<Wheel, Verdict> {
 pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
     let wheels = build(root, "python3")?;
     let wheel = wheels.first().ok_or_else(|| Verdict::failed("maturin made no wheel"))?;
-    let home = root.join("target/py/bench");
-    environment("python3", &home, &[format!("{}[test]", wheel.path.display())])?;
-    Ok(home.join("bin/python"))
+    install::wheel(wheel, &root.join("target/py/bench"), "[test]")
 }
 
 fn test_all(root: &Path, wheels: &[Wheel], ucx: bool, only: Option<&str>) -> Answer {
@@ -169,15 +164,35 @@ fn test(root: &Path, wheel: &Wheel, ucx: bool, only: Option<&str>) -> Answer {
     println!("testing {} with {}", wheel.path.display(), wheel.python);
     let home = root.join("target/py/test");
     let extras = if ucx { "[ucx,test]" } else { "[test]" };
-    let package = format!("{}{extras}", wheel.path.display());
-    if let Err(verdict) = environment(&wheel.python, &home, &[package]) {
-        return verdict.into();
-    }
-    let mut command = Command::new(home.join("bin/python"));
+    let python = match install::wheel(wheel, &home, extras) {
+        Ok(python) => python,
+        Err(verdict) => return verdict.into(),
+    };
+    let mut command = Command::new(python);
     command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("hmc-py/tests"));
     if let Some(only) = only {
         command.args(["-k", only]);
     }
     // Not the folder of the sources: what is tested is what was installed.
     pytest(command.current_dir(&home), TEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{empty, found};
+    use crate::verdict::Verdict;
+
+    #[test]
+    fn a_wheel_that_was_not_built_is_a_failure() {
+        let out = std::env::temp_dir().join(format!("hmc-wheels-{}", std::process::id()));
+        std::fs::create_dir_all(&out).unwrap();
+        let old = out.join("hmc-0.0.9-cp311-abi3-linux_x86_64.whl");
+        std::fs::write(&old, "of an older build").unwrap();
+        assert_eq!(found(&out, "python3").map(|w| w.path), Ok(old));
+        let none = found(&out, "/usr/bin/python3.14t").map(|w| w.path);
+        assert_eq!(none, Err(Verdict::failed("maturin made no wheel for cp314t")));
+        empty(&out).unwrap();
+        assert!(matches!(found(&out, "python3"), Err(Verdict::Failed(_))));
+        assert_eq!(empty(&out), Ok(()), "what is not there is empty");
+    }
 }
