@@ -1,9 +1,11 @@
 """What the Python package costs: each figure beside its reference, measured in the same run.
 
-Run by ``cargo xtask bench --python``. Medians of several rounds; the two of a pair take turns.
+Run by ``cargo xtask bench --python``, which checks what ``--json`` writes. Medians of several rounds; the two of a pair take
+turns.
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -16,6 +18,12 @@ import numpy as np
 import hmc
 
 MIB = 1 << 20
+
+#: A Python that has the module that is measured, and no other.
+PYTHON = [sys.executable, "-I"]
+
+#: What was measured, for ``--json``.
+measured = []
 
 
 def pairs(rounds, one, other):
@@ -33,6 +41,7 @@ def per_call(call, count):
 
 
 def row(what, value, reference, unit, ratio, target, met):
+    measured.append({"name": what, "value": value, "reference": reference, "unit": unit, "met": bool(met)})
     shown = "-" if reference is None else f"{reference:.3g}"
     print(f"{what:<58} {value:>9.3g} {shown:>9} {unit:<6} {ratio:>7} {target:>16}  {'yes' if met else 'NO'}")
     return met
@@ -49,7 +58,7 @@ with hmc.Session(rank=1, listen="uds://" + sys.argv[1], buffer_size=128 << 20) a
 def transfers(rounds):
     met = []
     with tempfile.TemporaryDirectory() as folder:
-        other = subprocess.Popen([sys.executable, "-c", PEER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        other = subprocess.Popen([*PYTHON, "-c", PEER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         other.stdout.readline()
         try:
             session = hmc.create_session()
@@ -92,7 +101,7 @@ def transfers(rounds):
 def starts(rounds):
     def process(code):
         begun = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
+        subprocess.run([*PYTHON, "-c", code], check=True)
         return time.perf_counter() - begun
 
     with_it, without, _ = pairs(max(rounds, 9), lambda: process("import hmc"), lambda: process("pass"))
@@ -132,12 +141,18 @@ def exchanges(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 3 if parser.parse_args().quick else 7
+    parser.add_argument("--json", metavar="FILE", help="write the modules and all rows to FILE, one JSON object a line")
+    options = parser.parse_args()
+    rounds = 3 if options.quick else 7
     print(f"Python {sys.version.split()[0]}, NumPy {np.__version__}, hmc {hmc.__version__}, {os.cpu_count()} processors, "
           f"load {os.getloadavg()[0]:.2f}")
     print(f"{'what':<58} {'value':>9} {'reference':>9} {'unit':<6} {'ratio':>7} {'target':>16}  met")
     met = transfers(rounds) + starts(rounds) + exchanges(rounds)
     print(f"{sum(met)} of {len(met)} targets met")
+    if options.json:
+        modules = [{"module": os.path.realpath(module.__file__)} for module in (hmc, hmc._hmc)]
+        with open(options.json, "w") as out:
+            out.writelines(json.dumps(line) + "\n" for line in modules + measured)
 
 
 if __name__ == "__main__":

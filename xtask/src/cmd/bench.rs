@@ -4,14 +4,15 @@
 //! given. The self-test of the measurement comes first (not with `--only`), and its failure is one.
 //! With `--ucx` it measures UCX instead, once for lanes of shared memory and once for TCP, each in processes of its own:
 //! UCX reads its lanes from the environment. Where there is no UCX the command ends with status 77.
+//! With `--python` it measures the Python package (`bench/python`), and a row without a number is a failure.
 //! With `--against COMMIT` it compares this tree with a commit (`bench/against`), and a lost line is a failure.
 
 mod against;
 mod profile;
+mod python;
 mod ratios;
 mod taker;
 
-use crate::cmd::wheel;
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
@@ -71,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
         return over_ucx(options);
     }
     if options.python {
-        return in_python(options);
+        return python::run(options.quick);
     }
     let steps = [
         (true, cargo(&["build", "--release", "-p", "hmc-cli", "-p", "hmc-benches"])),
@@ -125,25 +126,6 @@ fn over_ucx(options: &Options) -> Verdict {
         }
     }
     verdict
-}
-
-/// Builds the wheel and measures what Python adds.
-fn in_python(options: &Options) -> Verdict {
-    let root = tree::root();
-    let python = match wheel::installed(&root) {
-        Ok(python) => python,
-        Err(verdict) => return verdict,
-    };
-    let mut command = Command::new(python);
-    command.arg(root.join("benches/python/bench.py"));
-    if options.quick {
-        command.arg("--quick");
-    }
-    match shell::stream(&mut command, PATIENCE) {
-        Ok(out) if out.success => Verdict::Passed,
-        Ok(out) => Verdict::failed(format!("`{}`: {}", shell::shown(&command), out.why())),
-        Err(why) => Verdict::Failed(why),
-    }
 }
 
 fn cargo(arguments: &[&str]) -> Command {

@@ -147,11 +147,12 @@ fn found(out: &Path, python: &str) -> Result<Wheel, Verdict> {
     Ok(Wheel { path, python: python.to_owned() })
 }
 
-/// The interpreter of a fresh environment with the package in it.
+/// A fresh environment with the package in it.
 pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
     let wheels = build(root, "python3")?;
     let wheel = wheels.first().ok_or_else(|| Verdict::failed("maturin made no wheel"))?;
-    install::wheel(wheel, &root.join("target/py/bench"), "[test]")
+    let home = root.join("target/py/bench");
+    install::wheel(wheel, &home, "[test]").map(|_| home)
 }
 
 fn test_all(root: &Path, wheels: &[Wheel], ucx: bool, only: Option<&str>) -> Answer {
