@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import hmc
+from conftest import Tensor
+from hmc import _hmc
 
 SOURCES = [
     b"some bytes",
@@ -91,9 +93,47 @@ def test_dlpack_is_honest(buf):
     with pytest.raises(BufferError):
         buf.region.__dlpack__(copy=True)
     assert buf.region.__dlpack_device__() == (1, 0)
-    # A capsule that nobody takes frees what it holds.
-    for version in (None, (1, 0)):
-        buf.region.__dlpack__(max_version=version)
+
+
+class Capsule:
+    """An object that hands out one capsule."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_memory_that_goes_out_by_dlpack_is_held_as_long(version, taken):
+    """By whoever took the capsule, or by the capsule while nobody did."""
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        array = np.full(1000, 7, np.uint8)
+        gone, region = weakref.ref(array), s.register(array)
+        out = region.__dlpack__(max_version=version)
+        if taken:
+            out = np.from_dlpack(Capsule(out))
+        del array, region
+        gc.collect()
+        s.stats()  # lets go of what was put aside
+        assert gone() is not None and (not taken or (out == 7).all())
+        del out
+        gc.collect()
+        s.stats()
+        assert gone() is None
+
+
+def test_a_view_of_bytes_is_writable_only_if_that_was_asked_for():
+    memory = bytearray(b"bytes")
+    plain, writable = memoryview(_hmc.View(memory)), memoryview(_hmc.View(memory, True))
+    assert (plain.readonly, writable.readonly) == (True, False) and bytes(plain) == b"bytes"
+    writable[0] = 66
+    assert memory == b"Bytes" == bytes(plain)
 
 
 class Exporter:
@@ -123,6 +163,32 @@ def test_tensors_come_in_by_dlpack(buf, versioned, shape):
     assert (out == a).all()
     assert buf.put(Exporter(a.T, versioned)) == a.nbytes
     assert bytes(buf.buffer_get_cpu(nbytes=a.nbytes)) == a.T.tobytes()
+
+
+class Gradient:
+    """As a tensor of torch that requires a gradient: only what ``detach`` gives is handed out."""
+
+    def __init__(self, array, requires_grad=True):
+        self.array, self.requires_grad = array, requires_grad
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        raise BufferError("of no use to others")
+
+    def detach(self):
+        return Exporter(self.array)
+
+
+def test_tensors_with_gradients_come_in_detached(buf):
+    a = np.arange(5, dtype=np.int16)
+    assert buf.put(Gradient(a)) == 10 and bytes(buf.buffer_get_cpu(nbytes=10)) == a.tobytes()
+    buf.put(bytes(10))
+    assert buf.get_into(Gradient(a)) == 10 and not a.any()
+    # Whatever else is wrong is not hidden by that.
+    with pytest.raises(BufferError, match="of no use"):
+        buf.put(Gradient(a, requires_grad=False))
 
 
 class Point(ctypes.Structure):
@@ -172,6 +238,15 @@ def test_array_interfaces_are_checked(buf):
         with pytest.raises(hmc.InvalidArgument, match=what):
             buf.put(Described(**broken))
     assert buf.put(Described(shape=(0,), data=(0, False))) == 0
+    # Texts count characters, of 4 bytes each.
+    assert buf.put(Described(shape=(2,), typestr="<U3", data=at)) == 24 and list(buf.buffer_get_cpu(nbytes=24)) == list(range(24))
+    with pytest.raises(TypeError, match="Python objects"):
+        buf.put(Described(shape=(2,), typestr="|O", data=at))
+    dates = np.zeros(2, "M8[s]")
+    assert buf.get_into(dates) == 16
+    dates.flags.writeable = False
+    with pytest.raises(hmc.InvalidArgument, match="read-only"):
+        buf.get_into(dates)
 
 
 def test_array_interfaces_may_give_their_data_as_bytes(buf):
@@ -181,7 +256,7 @@ def test_array_interfaces_may_give_their_data_as_bytes(buf):
     with pytest.raises(hmc.InvalidArgument, match="read-only"):
         buf.get_into(Described(shape=(3,), data=b"abc"))
     out = bytearray(3)
-    assert buf.get_into(Described(shape=(3,), data=out)) == 3 and out == b"bcc"[:2] + out[2:]
+    assert buf.get_into(Described(shape=(3,), data=out)) == 3 and out == b"bc\0"
 
 
 def test_read_only_tensors_are_no_destination(buf):
@@ -192,10 +267,11 @@ def test_read_only_tensors_are_no_destination(buf):
         buf.get_into(Exporter(a))
 
 
-def test_a_tensor_is_given_back(buf):
+@pytest.mark.parametrize("versioned", [True, False])
+def test_a_tensor_is_given_back(buf, versioned):
     a = np.zeros(1000)
     gone = weakref.ref(a)
-    buf.put(Exporter(a))
+    buf.put(Exporter(a, versioned))
     del a
     gc.collect()
     assert gone() is None
@@ -243,39 +319,14 @@ def test_masked_arrays_are_refused(buf):
     assert buf.put(masked.filled(9)) == 6 and buf.put(masked.data) == 6 and buf.put(masked.mask) == 3
 
 
-class Made:
-    """A tensor of int16 of version ``major`` of DLPack, whose first byte is ``byte_offset`` behind its address."""
-
-    def __init__(self, array, byte_offset=0, major=1):
-        class Struct(ctypes.Structure):
-            _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
-                        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p),
-                        ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
-                        ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
-                        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
-
-        self.array, self.shape = array, ctypes.c_int64(array.size - byte_offset // 2)
-        self.tensor = Struct(major, 0, None, None, 0, array.ctypes.data, (1, 0), 1, 0, 16, 1, ctypes.addressof(self.shape), None,
-                             byte_offset)
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        self.capsule = new(ctypes.addressof(self.tensor), b"dltensor_versioned", None)
-
-    def __dlpack_device__(self):
-        return (1, 0)
-
-    def __dlpack__(self, **_):
-        return self.capsule
-
-
 def test_tensors_that_begin_behind_their_address(buf):
-    made = Made(np.arange(8, dtype=np.int16), byte_offset=6)
+    made = Capsule(Tensor(np.arange(8, dtype=np.int16), (5,), first=6).__dlpack__())
     assert buf.put(made) == 10
     assert np.frombuffer(buf.region, np.int16, 5).tolist() == [3, 4, 5, 6, 7]
     with pytest.raises(hmc.InvalidArgument, match="used before"):
         buf.put(made)
     with pytest.raises(hmc.Unavailable, match="DLPack 2.0"):
-        buf.put(Made(np.arange(8, dtype=np.int16), major=2))
+        buf.put(Tensor(np.arange(8, dtype=np.int16), (8,), major=2))
 
 
 class Region:
