@@ -297,7 +297,7 @@ impl Op {
         self.peer.rank().0
     }
 
-    /// Rings ``bell`` with ``key`` when it has ended. True when it has already: nothing rings then.
+    /// Rings ``bell`` with ``key`` when it has ended. True when it has already; it may ring all the same.
     fn _watch(&self, py: Python<'_>, bell: &Bell, key: u64) -> PyResult<bool> {
         self.peer.check_process().or_raise(py)?;
         let waker = Waker::from(Arc::new(Knock { ring: bell.ring(), key }));

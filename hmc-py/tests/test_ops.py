@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import select
 import signal
 import threading
 import time
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import until
+from conftest import LIMIT, asleep, until
+from hmc import _hmc
 
 
 def test_operations(pair):
@@ -40,6 +42,15 @@ def test_operations_that_nobody_waits_for_leave_their_slots(pair):
     for _ in range(1000):
         until("a slot is free", begun, limit=10)
     peer.put(b"more")
+
+
+def test_dropped_operations_take_no_place_for_ever():
+    """65,536 may have ended that nobody waited for, and 128 may run: of those that were dropped there may be more."""
+    with hmc.Session(rank=0, buffer_size=64) as s:
+        peer = s.loopback()
+        for _ in range(66_000):
+            peer.put_nb(nbytes=8)
+        assert s.stats()["peers"][0]["puts"] == 66_000
 
 
 def test_batches(pair):
@@ -151,6 +162,75 @@ def test_threads_share_an_operation(pair):
         op = back.irecv_data(out)
         peer.isend_data(b"a message").wait()
         assert shared(op) == [9] * 4 and out == b"a message"
+
+
+def test_a_second_waiter_has_a_time_of_its_own(pair):
+    """While the thread that came first waits for the same operation, and for longer."""
+    _, _, peer, back = pair
+    op, got = back.irecv_data(bytearray(5)), []
+    first = threading.Thread(target=lambda: got.append(op.wait(timeout=LIMIT)))
+    first.start()
+    asleep(first)
+    for timeout in (0, 0.2):
+        begun = time.monotonic()
+        with pytest.raises(hmc.DeadlineExceeded):
+            op.wait(timeout=timeout)
+        assert timeout <= time.monotonic() - begun < timeout + 5
+    assert first.is_alive() and not op.done()
+    peer.send_data(b"12345")
+    assert op.wait(timeout=LIMIT) == 5
+    first.join(LIMIT)
+    assert got == [5]
+
+
+@pytest.mark.parametrize("how", ["cancel", "task"])
+@pytest.mark.parametrize("way", ["get_nb", "batch", "irecv_data"])
+def test_whatever_is_under_way_can_be_withdrawn(run, how, way):
+    """By ``cancel`` or with the task that awaits it. The peer is stopped: nothing ends by itself."""
+    target = run("""
+        import hmc, sys
+        with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64, heartbeat=None) as s:
+            print(s.address)
+            sys.stdin.readline()
+    """)
+    with hmc.Session(rank=1, buffer_size=64, heartbeat=None, redial=False) as s:
+        peer = s.connect(0, target.line(), hmc.ConnType.TCP)
+        batch = peer.prepare_get([(0, 0, 8), (8, 8, 8)])
+        target.stop()
+        op = {"get_nb": lambda: peer.get_nb(nbytes=8), "batch": batch.post, "irecv_data": lambda: peer.irecv_data(bytearray(8))}[way]()
+
+        async def withdraw():
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(op, 0.05)
+
+        assert not op.done()
+        if how == "cancel":
+            op.cancel()
+        else:
+            asyncio.run(withdraw())
+        for _ in range(2):
+            with pytest.raises(hmc.Cancelled):
+                op.wait(timeout=5)
+        assert op.done()
+        op.cancel()
+        target.signal(signal.SIGCONT)
+        target.tell()
+
+
+def test_a_bell_is_readable_until_its_keys_are_taken(pair):
+    """Else an event loop would wake all the time."""
+    _, _, peer, back = pair
+    bell = _hmc.Bell()
+    readable = lambda timeout=0: select.select([bell.fileno()], [], [], timeout)[0] != []
+    ops = [back.irecv_data(bytearray(2)) for _ in range(2)]
+    assert not any(op._watch(bell, key) for key, op in enumerate(ops, 7))
+    assert not readable() and bell.take() == []
+    for key in (7, 8):
+        peer.send_data(b"ab")
+        assert readable(LIMIT)
+        until("the key is there", lambda: (taken := bell.take()) and taken == [key])
+        assert not readable() and bell.take() == []
+    assert all(op._watch(bell, 9) for op in ops)
 
 
 def test_an_operation_is_awaited_and_waited_for(pair):

@@ -11,11 +11,44 @@ import hmc
 from conftest import unscheduled
 
 
-def test_ctrl_c_ends_waits(run):
-    process = run("""
-    import signal, sys, time, hmc
+#: Makes calls that wait, one after the other, and says when each was interrupted.
+EACH = """
+    import signal, sys, threading, time, hmc
     # Whoever runs in the background inherits that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def each(calls):
+        for name, call in calls.items():
+            try:
+                print(name, flush=True)
+                call()
+            except KeyboardInterrupt:
+                print(time.monotonic(), flush=True)
+                sys.stdin.readline()
+            else:
+                print("not interrupted", flush=True)
+"""
+
+
+def lateness(process, count):
+    """How many seconds after its signal each of ``count`` calls of a process came back."""
+    late, here = {}, (os.getpid(), threading.get_native_id())
+    for _ in range(count):
+        name = process.line()
+        process.asleep()
+        # What either end waits for a processor is no time of the call's.
+        waited, own = unscheduled(process.pid), unscheduled(*here)
+        when = time.monotonic()
+        process.signal(signal.SIGINT)
+        own = unscheduled(*here) - own
+        raised = float(process.line())
+        late[name] = raised - when - own - (unscheduled(process.pid) - waited)
+        process.tell()
+    return late
+
+
+def test_ctrl_c_ends_waits(run):
+    process = run(EACH + """
     a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
     b = hmc.Session(rank=1, buffer_size=1 << 20)
     peer = b.connect(0, a.address)
@@ -32,34 +65,59 @@ def test_ctrl_c_ends_waits(run):
         "connect": lambda: other.connect(7, "tcp://127.0.0.1:%d" % mute.getsockname()[1], timeout=30),
         "send_data": lambda: peer.send_data(bytes(8), timeout=30),
     }
-    for name, call in calls.items():
-        try:
-            print(name, flush=True)
-            call()
-        except KeyboardInterrupt:
-            print(time.monotonic(), flush=True)
-            sys.stdin.readline()
-        else:
-            print("not interrupted", flush=True)
+    each(calls)
     print("cleanup", flush=True)
     peer.send_tag(1)
     assert a.ctrl_recv(1) == 1
     """)
-    late, here = {}, (os.getpid(), threading.get_native_id())
-    for _ in range(8):
-        name = process.line()
-        process.asleep()
-        # What either end waits for a processor is no time of the call's.
-        waited, own = unscheduled(process.pid), unscheduled(*here)
-        when = time.monotonic()
-        process.signal(signal.SIGINT)
-        own = unscheduled(*here) - own
-        raised = float(process.line())
-        late[name] = raised - when - own - (unscheduled(process.pid) - waited)
-        process.tell()
+    late = lateness(process, 8)
     process.expect("cleanup")
     process.end()
     # The promise is 100 ms, and the look at signals comes every 50.
+    assert max(late.values()) < 0.1 + 0.2, late
+
+
+def test_ctrl_c_ends_transfers(run):
+    """To a peer that is stopped, so that none ends by itself. Whatever was begun before goes on."""
+    target = run("""
+    import hmc, sys
+    with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=4096, heartbeat=None) as s:
+        print(s.address)
+        sys.stdin.readline()
+    """)
+    process = run(EACH + """
+    s = hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False)
+    TCP, there = hmc.ConnType.TCP, ("127.0.0.1", 2025)
+    peer = s.connect(0, sys.argv[1], TCP)
+    print("connected", flush=True)
+    sys.stdin.readline()
+    batch, op, shared = peer.prepare_put([(0, 0, 8)]), peer.put_nb(nbytes=8), peer.get_nb(nbytes=8)
+    numbers = [s.put_nb(*there, 0, 0, 8, TCP) for _ in range(100)]
+    # It waits first; whoever comes second waits for it.
+    first = threading.Thread(target=shared.wait, args=(60,))
+    first.start()
+    each({
+        "put": lambda: peer.put(nbytes=8, timeout=30), "get": lambda: peer.get(nbytes=8, timeout=30),
+        "put_notify": lambda: peer.put_notify(None, 1, nbytes=8, timeout=30), "run": lambda: batch.run(timeout=30),
+        "put_remote": lambda: s.put_remote(*there, 0, 0, 8, TCP, timeout=30),
+        "wait of an operation": lambda: op.wait(timeout=30), "wait of numbers": lambda: s.wait(numbers, timeout=30),
+        "wait beside another thread": lambda: shared.wait(timeout=30),
+    })
+    print("ended", flush=True)
+    op.wait(timeout=30)
+    s.wait(numbers, timeout=30)
+    first.join()
+    print(shared.wait(timeout=0))
+    """, target.line())
+    process.expect("connected")
+    target.stop()
+    process.tell()
+    late = lateness(process, 8)
+    process.expect("ended")
+    target.signal(signal.SIGCONT)
+    process.expect("8")
+    process.end()
+    target.tell()
     assert max(late.values()) < 0.1 + 0.2, late
 
 
