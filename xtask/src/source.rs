@@ -37,109 +37,135 @@ enum Mode {
     RawText(usize),
 }
 
+/// What one character of a file belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// The code; the quotes of a literal too.
+    Code,
+    /// The inside of a text.
+    Literal,
+    /// A comment.
+    Comment,
+    /// A sign that stands for nothing by itself: of an escape, a raw string's frame, a block comment's ends.
+    Frame,
+}
+
+/// What each character of a file belongs to; line ends are code.
+fn classes(chars: &[char]) -> Vec<Class> {
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut out = Vec::with_capacity(chars.len());
+    // The code of the line so far.
+    let mut code = String::new();
+    let mut mode = Mode::Code;
+    while out.len() < chars.len() {
+        let i = out.len();
+        let c = at(i);
+        let next = at(i.saturating_add(1));
+        if c == '\n' {
+            out.push(Class::Code);
+            code.clear();
+            if mode == Mode::LineComment {
+                mode = Mode::Code;
+            }
+            continue;
+        }
+        match mode {
+            Mode::Code => match (c, next) {
+                ('/', '/') => {
+                    mode = Mode::LineComment;
+                    out.push(Class::Comment);
+                }
+                ('/', '*') => {
+                    mode = Mode::BlockComment(1);
+                    out.extend([Class::Frame; 2]);
+                }
+                ('"', _) => {
+                    mode = Mode::Text;
+                    out.push(Class::Code);
+                }
+                ('r', '"' | '#') if !ends_in_word(&code) || ends_in_literal_prefix(&code) => {
+                    let hashes = (1..).take_while(|k| at(i.saturating_add(*k)) == '#').count();
+                    let quote = i.saturating_add(hashes).saturating_add(1);
+                    if at(quote) == '"' {
+                        mode = Mode::RawText(hashes);
+                        out.extend((i..quote).map(|_| Class::Frame));
+                    }
+                    out.push(Class::Code);
+                }
+                ('\'', _) => {
+                    // A character literal ends with a quote; a lifetime has none.
+                    let close = if next == '\\' {
+                        (2..12).find(|k| *k > 2 && at(i.saturating_add(*k)) == '\'')
+                    } else if at(i.saturating_add(2)) == '\'' {
+                        Some(2_usize)
+                    } else {
+                        None
+                    };
+                    out.push(Class::Code);
+                    if let Some(close) = close {
+                        out.extend((1..close).map(|_| Class::Frame));
+                        out.push(Class::Code);
+                    }
+                }
+                _ => out.push(Class::Code),
+            },
+            Mode::LineComment => out.push(Class::Comment),
+            Mode::BlockComment(depth) => match (c, next) {
+                ('*', '/') => {
+                    mode = if depth <= 1 {
+                        Mode::Code
+                    } else {
+                        Mode::BlockComment(depth.saturating_sub(1))
+                    };
+                    out.extend([Class::Frame; 2]);
+                }
+                ('/', '*') => {
+                    mode = Mode::BlockComment(depth.saturating_add(1));
+                    out.extend([Class::Frame; 2]);
+                }
+                _ => out.push(Class::Comment),
+            },
+            Mode::Text => match c {
+                // An escaped line end must not swallow the line.
+                '\\' if next != '\n' => out.extend([Class::Frame; 2]),
+                '"' => {
+                    mode = Mode::Code;
+                    out.push(Class::Code);
+                }
+                _ => out.push(Class::Literal),
+            },
+            Mode::RawText(hashes) => {
+                if c == '"' && (1..=hashes).all(|k| at(i.saturating_add(k)) == '#') {
+                    mode = Mode::Code;
+                    out.push(Class::Code);
+                    out.extend((0..hashes).map(|_| Class::Frame));
+                } else {
+                    out.push(Class::Literal);
+                }
+            }
+        }
+        let seen = out.get(i..).unwrap_or_default().iter().zip(chars.get(i..).unwrap_or_default());
+        code.extend(seen.filter(|(class, _)| **class == Class::Code).map(|(_, c)| *c));
+    }
+    // The sign after a last, lone backslash is not there.
+    out.truncate(chars.len());
+    out
+}
+
 impl Source {
     /// Splits a file.
     pub(crate) fn split(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
-        let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
         let mut lines = Vec::new();
         let mut line = Line::default();
-        let mut mode = Mode::Code;
-        let mut i = 0_usize;
-        while i < chars.len() {
-            let c = at(i);
-            let next = at(i.saturating_add(1));
-            let mut step = 1_usize;
-            if c == '\n' {
-                lines.push(std::mem::take(&mut line));
-                if mode == Mode::LineComment {
-                    mode = Mode::Code;
-                }
-                i = i.saturating_add(1);
-                continue;
+        for (class, &c) in classes(&chars).into_iter().zip(&chars) {
+            match class {
+                _ if c == '\n' => lines.push(std::mem::take(&mut line)),
+                Class::Code => line.code.push(c),
+                Class::Literal => line.code.push(' '),
+                Class::Comment => line.comment.push(c),
+                Class::Frame => {}
             }
-            match mode {
-                Mode::Code => match (c, next) {
-                    ('/', '/') => {
-                        mode = Mode::LineComment;
-                        line.comment.push(c);
-                    }
-                    ('/', '*') => {
-                        mode = Mode::BlockComment(1);
-                        step = 2;
-                    }
-                    ('"', _) => {
-                        mode = Mode::Text;
-                        line.code.push(c);
-                    }
-                    ('r', '"' | '#')
-                        if !ends_in_word(&line.code) || ends_in_literal_prefix(&line.code) =>
-                    {
-                        let hashes = (1..).take_while(|k| at(i.saturating_add(*k)) == '#').count();
-                        let quote = i.saturating_add(hashes).saturating_add(1);
-                        if at(quote) == '"' {
-                            mode = Mode::RawText(hashes);
-                            line.code.push('"');
-                            step = hashes.saturating_add(2);
-                        } else {
-                            line.code.push(c);
-                        }
-                    }
-                    ('\'', _) => {
-                        // A character literal ends with a quote; a lifetime has none.
-                        let close = if next == '\\' {
-                            (2..12).find(|k| *k > 2 && at(i.saturating_add(*k)) == '\'')
-                        } else if at(i.saturating_add(2)) == '\'' {
-                            Some(2)
-                        } else {
-                            None
-                        };
-                        match close {
-                            Some(k) => {
-                                line.code.push_str("''");
-                                step = k.saturating_add(1);
-                            }
-                            None => line.code.push(c),
-                        }
-                    }
-                    _ => line.code.push(c),
-                },
-                Mode::LineComment => line.comment.push(c),
-                Mode::BlockComment(depth) => match (c, next) {
-                    ('*', '/') => {
-                        mode = if depth <= 1 {
-                            Mode::Code
-                        } else {
-                            Mode::BlockComment(depth.saturating_sub(1))
-                        };
-                        step = 2;
-                    }
-                    ('/', '*') => {
-                        mode = Mode::BlockComment(depth.saturating_add(1));
-                        step = 2;
-                    }
-                    _ => line.comment.push(c),
-                },
-                Mode::Text => match c {
-                    // An escaped line end must not swallow the line.
-                    '\\' if next != '\n' => step = 2,
-                    '"' => {
-                        mode = Mode::Code;
-                        line.code.push(c);
-                    }
-                    _ => line.code.push(' '),
-                },
-                Mode::RawText(hashes) => {
-                    if c == '"' && (1..=hashes).all(|k| at(i.saturating_add(k)) == '#') {
-                        mode = Mode::Code;
-                        line.code.push(c);
-                        step = hashes.saturating_add(1);
-                    } else {
-                        line.code.push(' ');
-                    }
-                }
-            }
-            i = i.saturating_add(step);
         }
         lines.push(line);
         Self { lines }
