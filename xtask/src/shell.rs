@@ -86,6 +86,28 @@ pub(crate) fn capture(command: &mut Command) -> Result<Outcome, String> {
 /// Words, when it cannot be started.
 pub(crate) fn stream(command: &mut Command, deadline: Duration) -> Result<Outcome, String> {
     println!("$ {}", shown(command));
+    let out = watch(command, deadline, |line| {
+        print!("{line}");
+        // A closed terminal is no reason to stop a test run.
+        let _ = std::io::stdout().flush();
+        true
+    })?;
+    if out.timed_out {
+        println!("killed after {} s: `{}`", deadline.as_secs(), shown(command));
+    }
+    Ok(out)
+}
+
+/// Runs a program, hands each line of its stdout to `more` as it comes, and keeps a copy; once `more` says no, the program
+/// is killed with all that descend from it.
+///
+/// # Errors
+/// Words, when it cannot be started.
+pub(crate) fn watch(
+    command: &mut Command,
+    deadline: Duration,
+    mut more: impl FnMut(&str) -> bool,
+) -> Result<Outcome, String> {
     let begun = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -109,19 +131,22 @@ pub(crate) fn stream(command: &mut Command, deadline: Duration) -> Result<Outcom
     });
     let mut copy = String::new();
     let mut timed_out = false;
+    let mut stopped = false;
     loop {
         let left = deadline.saturating_sub(begun.elapsed());
         match lines.recv_timeout(left) {
-            Ok(line) => {
-                print!("{line}");
-                // A closed terminal is no reason to stop a test run.
-                let _ = std::io::stdout().flush();
+            Ok(line) if !left.is_zero() => {
                 copy.push_str(&line);
+                if !more(&line) {
+                    stopped = true;
+                    kill_tree(pid);
+                    break;
+                }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
+            // One that prints without end has a line ready at its deadline, too.
+            Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => {
                 timed_out = true;
-                println!("killed after {} s: `{}`", deadline.as_secs(), shown(command));
                 kill_tree(pid);
                 break;
             }
@@ -130,11 +155,11 @@ pub(crate) fn stream(command: &mut Command, deadline: Duration) -> Result<Outcom
     let status = child.wait().map_err(|e| format!("cannot wait for `{}`: {e}", shown(command)))?;
     // After a kill some descendant may hold the pipe open for a moment more: the thread is left
     // to end by itself then.
-    if !timed_out && reader.join().is_err() {
+    if !timed_out && !stopped && reader.join().is_err() {
         return Err("the thread that reads the output panicked".to_owned());
     }
     Ok(Outcome {
-        success: status.success() && !timed_out,
+        success: status.success() && !timed_out && !stopped,
         code: status.code(),
         timed_out,
         stdout: copy,
@@ -178,7 +203,7 @@ fn children_of(pid: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{capture, stream};
+    use super::{capture, stream, watch};
     use std::io::Read;
     use std::process::Command;
     use std::time::{Duration, Instant};
@@ -206,6 +231,29 @@ mod tests {
         assert!(out.timed_out && !out.success);
         assert_eq!(held.read(&mut [0]).unwrap(), 0);
         assert!(begun.elapsed() < Duration::from_secs(50), "the grandchild lived on");
+    }
+
+    #[test]
+    fn a_program_that_prints_without_end_is_killed() {
+        // Lines come faster than they are taken, so there is always one.
+        let mut left = 200_000;
+        let out = watch(Command::new("yes").arg("line"), Duration::from_millis(200), |_| {
+            std::hint::black_box(vec![1_u8; 1 << 14]);
+            left -= 1;
+            left > 0
+        });
+        assert!(out.unwrap().timed_out, "it was not looked at the time");
+    }
+
+    #[test]
+    fn a_program_is_killed_once_a_line_is_enough() {
+        let begun = Instant::now();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two; sleep 100"]);
+        let out = watch(&mut command, Duration::from_secs(60), |line| line != "two\n").unwrap();
+        assert!(!out.success && !out.timed_out);
+        assert_eq!(out.stdout, "one\ntwo\n");
+        assert!(begun.elapsed() < Duration::from_secs(50));
     }
 
     #[test]
