@@ -1,0 +1,4 @@
+//! `cargo xtask mutants`: changes the code outside the core in a sample of the ways that cargo-mutants knows, and shows which test
+//! notices each.
+
+mod list;
