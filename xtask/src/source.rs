@@ -152,6 +152,16 @@ fn classes(chars: &[char]) -> Vec<Class> {
     out
 }
 
+/// A file's characters, those of comments and literals as blanks: each place means the same in both.
+#[cfg(test)]
+pub(crate) fn masked(chars: &[char]) -> Vec<char> {
+    let blank = |(class, c): (Class, &char)| match class {
+        Class::Code => *c,
+        Class::Literal | Class::Comment | Class::Frame => ' ',
+    };
+    classes(chars).into_iter().zip(chars).map(blank).collect()
+}
+
 impl Source {
     /// Splits a file.
     pub(crate) fn split(text: &str) -> Self {
@@ -214,7 +224,7 @@ fn ends_in_literal_prefix(code: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Source;
+    use super::{Source, masked};
 
     #[test]
     fn words_in_literals_and_comments_are_no_code() {
@@ -244,5 +254,16 @@ mod tests {
             .map(|t| t.text)
             .collect();
         assert_eq!(texts.join(" "), "pub fn f < ' a > ( x : & ' a u8 ) { }");
+    }
+
+    #[test]
+    fn a_mask_keeps_every_place() {
+        let text = "let a = \"{ \\\" {\"; /* { */ let b = '{'; // {\nlet c = r#\"{\"#; fn d() {}\n";
+        let chars: Vec<char> = text.chars().collect();
+        let mask: String = masked(&chars).into_iter().collect();
+        assert_eq!(mask.chars().count(), chars.len());
+        let open: Vec<usize> = mask.match_indices('{').map(|(at, _)| at).collect();
+        assert_eq!(open, [text.len() - 3], "{mask}");
+        assert!(mask.contains("let b = ' ';") && mask.contains("let c =   \" \" ;"), "{mask}");
     }
 }

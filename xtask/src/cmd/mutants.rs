@@ -2,3 +2,6 @@
 //! notices each.
 
 mod list;
+mod splice;
+#[cfg(test)]
+mod tests;
