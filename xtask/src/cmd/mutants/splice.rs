@@ -223,3 +223,81 @@ pub(super) fn in_place(source: &str, mutants: &[(u32, &Mutant)]) -> Spliced {
     out.push(&text.get(done..text.chars.len()));
     Spliced { text: out.text, regions, left }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::list::Place;
+    use super::super::tests::planted as mutant;
+    use super::{behind_switches, in_place};
+
+    fn plain(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn every_genre_is_the_body_once_more_with_its_change() {
+        let source = "/// Übung: {\nfn f(a: S) -> u8 {\n    let s = \"}\"; // }\n    match a {\n        S::A if s == x => -1,\n        \
+                      S::B => 2,\n        _ => S { b: 1, ..d },\n    }\n}\n";
+        let head = "/// Übung: { fn f(a: S) -> u8 {";
+        let body = "let s = \"}\"; // } match a { S::A if s == x => -1, S::B => 2, _ => S { b: 1, ..d }, }";
+        let value = "let s = \"}\"; // }\n    match a {\n        S::A if s == x => -1,\n        S::B => 2,\n        _ => S { b: 1, ..d },\n    }";
+        let genres = [
+            (value, "0", "0".to_owned()),
+            ("==", "!=", body.replace("==", "!=")),
+            ("-1", "1", body.replace("-1", "1")),
+            ("S::B => 2,", "", body.replace("S::B => 2, ", "")),
+            ("s == x", "true", body.replace("s == x", "true")),
+            ("b: 1,", "", body.replace("b: 1, ", "")),
+        ];
+        for (what, with, changed) in genres {
+            let m = mutant(source, "fn f(", what, with);
+            let spliced = behind_switches(source, &[(7, &m)]);
+            let switch =
+                "#[warn(unused_variables)] let hmc_mutant_7 = (); if crate::mutant_switch::on(7)";
+            // The change stands where it stood; only blanks differ.
+            let want = format!("{head} {switch} {{ {changed} }} else {{ {body} }} }}");
+            assert_eq!(plain(&spliced.text), plain(&want));
+            let there = spliced.text.lines().position(|l| l.starts_with("if crate")).unwrap() + 1;
+            assert_eq!(spliced.at(there), [7]);
+            assert!(spliced.at(1).is_empty() && spliced.left.is_empty());
+            assert_eq!(
+                plain(&in_place(source, &[(7, &m)]).text),
+                plain(&format!("{head} {changed} }}"))
+            );
+        }
+    }
+
+    #[test]
+    fn mutants_of_one_body_share_it_and_an_error_finds_its_own() {
+        let source = "fn f() -> u8 {\n    fn g() -> u8 {\n        1 + 2\n    }\n    g() * 3\n}\nfn h() -> u8 {\n    4 / 5\n}\n";
+        let mut inner = mutant(source, "fn g", "+", "-");
+        inner.function.as_mut().unwrap().end = Place { line: 4, column: 6 };
+        let (outer, other) = (mutant(source, "fn f", "*", "/"), mutant(source, "fn h", "/", "%"));
+        let spliced = behind_switches(source, &[(1, &inner), (2, &outer), (3, &other)]);
+        assert!(spliced.left.is_empty());
+        let line = |text: &str| spliced.text.lines().position(|l| l.contains(text)).unwrap() + 1;
+        assert_eq!(spliced.at(line("1 -")), [1]);
+        assert_eq!(spliced.at(line("g() /")), [2]);
+        assert_eq!(spliced.at(line("} else {")), [2, 1], "the unchanged body is both's");
+        assert_eq!(spliced.at(line("4 %")), [3]);
+        assert_eq!(spliced.text.matches("1 + 2").count(), 2, "{}", spliced.text);
+        let alone = in_place(source, &[(1, &inner), (2, &outer), (3, &other)]);
+        assert_eq!(alone.left, [1]);
+        assert!(alone.text.contains("g() / 3") && alone.text.contains("4 % 5"));
+        assert_eq!(alone.at(5), [2]);
+        assert_eq!(alone.at(8), [3]);
+    }
+
+    #[test]
+    fn what_is_in_no_function_is_left_and_changed_in_place_by_itself() {
+        let source = "const A: u8 = 1 + 2;\nfn f() -> u8 {\n    A * 3\n}\n";
+        let mut constant = mutant(source, "const A", "+", "-");
+        constant.function = None;
+        let other = mutant(source, "fn f", "*", "/");
+        let both = [(1, &constant), (2, &other)];
+        assert_eq!(behind_switches(source, &both).left, [1]);
+        let batch = in_place(source, &both);
+        assert_eq!(batch.left, [1]);
+        assert_eq!(in_place(source, &both[..1]).text, source.replace("1 + 2", "1 - 2"));
+    }
+}
