@@ -1,6 +1,7 @@
 //! `cargo xtask mutants`: changes the code outside the core in a sample of the ways that cargo-mutants knows, and shows which test
 //! notices each.
 
+mod copy;
 mod list;
 mod splice;
 #[cfg(test)]
