@@ -3,6 +3,7 @@
 
 mod copy;
 mod list;
+mod settle;
 mod splice;
 #[cfg(test)]
 mod tests;
