@@ -5,5 +5,6 @@ mod copy;
 mod list;
 mod settle;
 mod splice;
+mod suites;
 #[cfg(test)]
 mod tests;
