@@ -3,6 +3,7 @@
 
 mod copy;
 mod list;
+mod run;
 mod settle;
 mod splice;
 mod suites;
