@@ -10,6 +10,9 @@ mod portable;
 mod source;
 mod stack;
 
+#[cfg(test)]
+pub(crate) use measured::listed;
+
 use crate::cmd;
 use crate::tools;
 use crate::tree::{self, Tree};

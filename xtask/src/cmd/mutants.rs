@@ -3,6 +3,7 @@
 
 mod copy;
 mod list;
+mod report;
 mod run;
 mod settle;
 mod splice;

@@ -206,12 +206,17 @@ pub(super) fn mutants(root: &Path) -> Answer {
 
 /// The lines, from 1, of code that only a build with `--cfg hmc_mutants` has: bugs planted for the simulator.
 fn planted_lines(code: &str) -> Vec<usize> {
+    lines_under(code, "#[cfg(hmc_mutants)]")
+}
+
+/// The lines, from 1, of the statements and items that stand behind that attribute.
+pub(crate) fn lines_under(code: &str, attribute: &str) -> Vec<usize> {
     let mut lines = Vec::new();
     let mut depth: Option<isize> = None;
     for (at, line) in code.lines().enumerate() {
         let text = line.trim();
         let Some(open) = &mut depth else {
-            if text == "#[cfg(hmc_mutants)]" {
+            if text == attribute {
                 depth = Some(0);
             }
             continue;
@@ -273,7 +278,7 @@ fn judge_mutants(
 }
 
 /// The rows `what => reason` of a list; rows without a reason excuse nothing.
-fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter(|l| !l.starts_with('#'))
         // The code before it may have such a sign too.
