@@ -2,6 +2,7 @@
 //! notices each.
 
 mod copy;
+mod engine;
 mod list;
 mod report;
 mod run;
