@@ -7,8 +7,6 @@ pub(crate) mod demo;
 pub(crate) mod explore;
 pub(crate) mod fuzz;
 pub(crate) mod msrv;
-#[cfg(test)]
-#[allow(dead_code, reason = "the command that uses it follows")]
 pub(crate) mod mutants;
 pub(crate) mod nopanic;
 pub(crate) mod nostd;

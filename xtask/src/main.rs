@@ -45,6 +45,8 @@ enum Command {
     Certify(cmd::certify::Options),
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),
+    /// Change the code outside the core in a sample of ways, and show which test notices each
+    Mutants(cmd::mutants::Options),
     /// Run simulated clusters of real sessions from seeds
     Sim(cmd::sim::Options),
     /// Measure against references in the same run
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Explore => cmd::explore::run(),
         Command::Certify(options) => cmd::certify::run(&options),
         Command::Fuzz(options) => cmd::fuzz::run(&options),
+        Command::Mutants(options) => cmd::mutants::run(&options),
         Command::Sim(options) => cmd::sim::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),
         Command::Bindings(options) => cmd::bindings::run(&options),

@@ -153,7 +153,6 @@ fn classes(chars: &[char]) -> Vec<Class> {
 }
 
 /// A file's characters, those of comments and literals as blanks: each place means the same in both.
-#[cfg(test)]
 pub(crate) fn masked(chars: &[char]) -> Vec<char> {
     let blank = |(class, c): (Class, &char)| match class {
         Class::Code => *c,

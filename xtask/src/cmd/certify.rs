@@ -10,8 +10,7 @@ mod portable;
 mod source;
 mod stack;
 
-#[cfg(test)]
-pub(crate) use measured::listed;
+pub(crate) use measured::{lines_under, listed};
 
 use crate::cmd;
 use crate::tools;

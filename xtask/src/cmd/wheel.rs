@@ -89,14 +89,25 @@ struct Wheel {
     python: String,
 }
 
-/// Builds the wheels: the one for all interpreters with a global lock first, then those of free-threaded ones.
-fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
+/// What builds wheels, in an environment of its own.
+fn maturin(root: &Path, python: &str) -> Result<PathBuf, Verdict> {
     check(python)?;
     let tools = root.join("target/py/tools");
     let maturin = tools.join("bin/maturin");
     if !maturin.exists() {
         install::maturin(python, &tools, MATURIN)?;
     }
+    Ok(maturin)
+}
+
+/// Whether wheels can be built here: there is a Python, and what builds them is installed or was now.
+pub(crate) fn ready(root: &Path) -> Result<(), Verdict> {
+    maturin(root, "python3").map(|_| ())
+}
+
+/// Builds the wheels: the one for all interpreters with a global lock first, then those of free-threaded ones.
+fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
+    let maturin = maturin(root, python)?;
     let out = root.join("target/py/wheels");
     empty(&out)?;
     let free = FREE_THREADED.into_iter().filter(|p| check(p).is_ok());
