@@ -107,6 +107,9 @@ pub(crate) struct Options {
     /// Fail when fewer are caught, in percent of those that are not equivalent
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u8).range(0..=100))]
     at_least: u8,
+    /// How many mutants run at a time; the suites wait more than they work
+    #[arg(long, value_name = "J", default_value_t = 2)]
+    jobs: usize,
     /// Write the report to FILE as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -162,6 +165,7 @@ fn report(options: &Options) -> Result<Verdict, Verdict> {
         more: &more,
         table: &TABLE,
         sample: options.sample,
+        jobs: options.jobs,
         seed: options.seed,
         slack: SLACK,
         equivalent: EQUIVALENT,

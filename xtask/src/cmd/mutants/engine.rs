@@ -9,6 +9,7 @@ use super::suites::{Baseline, Build, Suite, build};
 use crate::verdict::Verdict;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Suites of the copy that cargo does not build.
@@ -28,6 +29,8 @@ pub(super) struct Plan<'p> {
     /// Paths, and the names of suites that matter for them.
     pub(super) table: &'p [(&'p str, &'p [&'p str])],
     pub(super) sample: usize,
+    /// Mutants that run at a time.
+    pub(super) jobs: usize,
     pub(super) seed: u64,
     /// Time that a suite may take with a mutant beyond four times what it takes without.
     pub(super) slack: Duration,
@@ -124,35 +127,79 @@ fn judge_all(
     equivalents: &Equivalents,
     rows: &mut Vec<Row>,
 ) -> Result<(), Verdict> {
-    let runner = Runner::new(plan.slack).map_err(Verdict::Failed)?;
     println!("=== building the tests with {} mutants in them ===", drawn.joint.len());
     let built = built(plan, copy, order, &drawn.joint, Way::Together, None)?;
     println!("=== {} suites without a mutant ===", built.len());
-    let known_times = baselines(built, &runner).map_err(Verdict::Failed)?;
+    let runner = Runner::new(plan.slack).map_err(Verdict::Failed)?;
+    let times = baselines(built, &runner).map_err(Verdict::Failed)?;
     println!("=== mutants ===");
-    let mut add = |number: u32, baselines: &[Baseline], alone: bool| {
-        let mutant =
-            by_number(order, number).ok_or_else(|| Verdict::failed("a mutant without a number"))?;
-        let begun = Instant::now();
-        let fate =
-            judge(baselines, number, mutant, plan.table, &runner).map_err(Verdict::Failed)?;
-        let outcome = equivalents.outcome(mutant, fate);
-        let seconds = begun.elapsed().as_secs_f64();
-        let row = Row { number, mutant: mutant.clone(), outcome, alone, seconds };
-        row.print();
-        rows.push(row);
-        Ok::<_, Verdict>(())
-    };
-    for number in &drawn.joint {
-        add(*number, &known_times, false)?;
-    }
+    let judge = Judge { table: plan.table, slack: plan.slack, order, equivalents };
+    rows.extend(judge.several(plan.jobs, &drawn.joint, &times).map_err(Verdict::Failed)?);
     for number in &drawn.alone {
         let one = BTreeSet::from([*number]);
         let suites = built_alone(plan, copy, order, &one)?;
-        let baselines: Vec<Baseline> = suites.into_iter().map(|s| known(s, &known_times)).collect();
-        add(*number, &baselines, true)?;
+        let baselines: Vec<Baseline> = suites.into_iter().map(|s| known(s, &times)).collect();
+        rows.push(judge.one(*number, &baselines, &runner, true).map_err(Verdict::Failed)?);
     }
     Ok(())
+}
+
+/// What the runs with mutants need.
+struct Judge<'j> {
+    table: &'j [(&'j str, &'j [&'j str])],
+    slack: Duration,
+    order: &'j [Mutant],
+    equivalents: &'j Equivalents,
+}
+
+impl Judge<'_> {
+    /// Runs the suites with one mutant.
+    fn one(
+        &self,
+        number: u32,
+        baselines: &[Baseline],
+        runner: &Runner,
+        alone: bool,
+    ) -> Result<Row, String> {
+        let mutant = by_number(self.order, number).ok_or("a number without a mutant")?;
+        let begun = Instant::now();
+        let fate = judge(baselines, number, mutant, self.table, runner)?;
+        let outcome = self.equivalents.outcome(mutant, fate);
+        let seconds = begun.elapsed().as_secs_f64();
+        let row = Row { number, mutant: mutant.clone(), outcome, alone, seconds };
+        row.print();
+        Ok(row)
+    }
+
+    /// Runs the suites with each of several mutants, with so many at a time.
+    fn several(
+        &self,
+        jobs: usize,
+        numbers: &BTreeSet<u32>,
+        baselines: &[Baseline],
+    ) -> Result<Vec<Row>, String> {
+        let queue = Mutex::new(numbers.iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            let runner = Runner::new(self.slack)?;
+            let mut rows = Vec::new();
+            while let Some(number) = next() {
+                rows.push(self.one(*number, baselines, &runner, false)?);
+            }
+            Ok(rows)
+        };
+        let done: Vec<Result<Vec<Row>, String>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            let ended = |t: std::thread::ScopedJoinHandle<'_, _>| {
+                t.join().unwrap_or_else(|_| Err("a thread of this command panicked".to_owned()))
+            };
+            threads.into_iter().map(ended).collect()
+        });
+        done.into_iter().try_fold(Vec::new(), |mut all, rows| {
+            all.extend(rows?);
+            Ok(all)
+        })
+    }
 }
 
 fn built_alone(

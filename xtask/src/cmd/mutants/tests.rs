@@ -143,6 +143,7 @@ impl Fixture {
             more: &|_, _| Ok(Vec::new()),
             table: &[],
             sample,
+            jobs: 2,
             seed: 5,
             slack: Duration::from_secs(2),
             equivalent,
