@@ -254,21 +254,21 @@ pub enum Ask {
         /// What moves, in no order.
         list: Vec<Piece>,
     },
-    /// [`Message::Tag`] to the peer. Done when it is on its way.
+    /// [`Message::Tag`] to the peer. Done when it needs this process no more: it arrives even if that is killed now.
     Tag {
         /// The peer.
         peer: u32,
         /// The message.
         tag: u64,
     },
-    /// [`Message::Int`] to the peer. Done when it is on its way.
+    /// [`Message::Int`] to the peer. Done as a tag.
     Int {
         /// The peer.
         peer: u32,
         /// The message.
         value: i32,
     },
-    /// [`Message::Struct`] to the peer. Done when it is on its way.
+    /// [`Message::Struct`] to the peer. Done as a tag.
     Struct {
         /// The peer.
         peer: u32,

@@ -95,12 +95,6 @@ impl Peer {
         })
     }
 
-    /// Sends a message, which waits here if the system takes none now. Never blocks.
-    #[cfg(feature = "testing")]
-    pub(crate) fn queue(&self, m: &Wire<'_>) -> Result<()> {
-        self.link.check_open().and_then(|()| self.link.send(m))
-    }
-
     /// Receives the oldest message that is wanted, waiting for it up to `timeout`. Others stay.
     ///
     /// # Errors

@@ -271,10 +271,11 @@ impl State {
 
     /// How many of `wanted` bytes can be received now; `None` at the end of the stream.
     fn ready(&self, wanted: usize) -> Result<Option<usize>, Errno> {
-        if self.reset {
+        let held = self.inbound.len().saturating_sub(self.read);
+        // As Linux has it: what came before the reset can be received.
+        if self.reset && held == 0 {
             return Err(Errno::CONNRESET);
         }
-        let held = self.inbound.len().saturating_sub(self.read);
         match (held.min(wanted), self.eof || self.closed) {
             (0, true) if held == 0 => Ok(None),
             (0, false) if held == 0 => Err(Errno::AGAIN),

@@ -11,9 +11,9 @@ use hmc_core::kinds::{Access, Rank};
 use hmc_core::lane::Transfer;
 use hmc_core::region::RemoteRegion;
 use hmc_core::time::Instant;
-use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::{CompleteWhen, Opcode};
 
+use super::sending::Sending;
 use super::{Node, Owned};
 use crate::batch::{Copy, Direction};
 use crate::clock;
@@ -21,6 +21,7 @@ use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::Hold;
 use crate::link::{Life, Link};
+use crate::node::inbox::Message;
 use crate::op::OpId;
 use crate::peer::Peer;
 
@@ -146,6 +147,7 @@ pub enum Ask {
 pub(super) enum Pending {
     Operation { ticket: u64, peer: Peer, op: OpId },
     Delivery { ticket: u64, delivery: Delivery },
+    Message(Sending),
     Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
 }
 
@@ -154,6 +156,7 @@ impl Pending {
         match self {
             Self::Operation { ticket, .. }
             | Self::Delivery { ticket, .. }
+            | Self::Message(Sending { ticket, .. })
             | Self::Goodbye { ticket, .. } => *ticket,
         }
     }
@@ -162,7 +165,7 @@ impl Pending {
     pub(super) fn deadline(&self) -> Instant {
         match self {
             Self::Operation { .. } | Self::Delivery { .. } => Instant::NEVER,
-            Self::Goodbye { until, .. } => *until,
+            Self::Message(Sending { until, .. }) | Self::Goodbye { until, .. } => *until,
         }
     }
 }
@@ -228,9 +231,9 @@ impl Node {
                 let op = self.window_op(&peer, &window, direction, copy)?;
                 self.wait_for(ticket, peer, op)
             }
-            Ask::Tag { rank, tag } => self.queue(rank, &Wire::Tag(tag)),
-            Ask::Int { rank, value } => self.queue(rank, &Wire::Int32(value)),
-            Ask::Struct { rank, bytes } => self.queue(rank, &Wire::Struct(&bytes)),
+            Ask::Tag { rank, tag } => self.send(ticket, rank, Message::Tag(tag)),
+            Ask::Int { rank, value } => self.send(ticket, rank, Message::Int(value)),
+            Ask::Struct { rank, bytes } => self.send(ticket, rank, Message::Struct(bytes)),
             Ask::Expose { rank, label, len, access } => self.expose(rank, label, len, access),
             Ask::Revoke { label, patience } => self.revoke(label, patience),
             Ask::Send { rank, offset, len } => {
@@ -249,7 +252,7 @@ impl Node {
                     // Stale when it has just ended: too late, which is an answer as well.
                     Some(Pending::Operation { peer, op, .. }) => drop(peer.cancel(*op)),
                     Some(Pending::Delivery { delivery, .. }) => delivery.cancel(),
-                    Some(Pending::Goodbye { .. }) | None => {}
+                    Some(Pending::Message(_) | Pending::Goodbye { .. }) | None => {}
                 }
                 self.forget_dial(ticket);
                 Ok(Some(0))
@@ -274,9 +277,11 @@ impl Node {
         self.asks.push(Pending::Goodbye { ticket, links, until });
     }
 
-    /// Sends a message without waiting until the system has it: this thread drives every node.
-    fn queue(&self, rank: u32, m: &Wire<'_>) -> Result<Option<u64>> {
-        self.peer(rank)?.queue(m).map(|()| Some(0))
+    fn send(&mut self, ticket: u64, rank: u32, message: Message) -> Result<Option<u64>> {
+        let peer = self.peer(rank)?;
+        let until = clock::deadline_in(self.shared.config.deadline);
+        self.asks.push(Pending::Message(Sending { ticket, peer, message, mark: None, until }));
+        Ok(None)
     }
 
     fn ready_for_more(&self, rank: u32) -> Result<Peer> {
@@ -389,6 +394,7 @@ fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
         Pending::Delivery { delivery, .. } => {
             delivery.test().map(|r| r.map(|(bytes, _)| bytes).map_err(|e| e.error))
         }
+        Pending::Message(sending) => sending.look(now),
         Pending::Goodbye { links, until, .. } => {
             for link in links.iter() {
                 let quiet = link.life() != Life::Dead && link.data().lane().in_flight() == 0;

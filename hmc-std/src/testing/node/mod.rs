@@ -7,6 +7,7 @@
 mod asks;
 mod border;
 mod dials;
+mod sending;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
