@@ -80,6 +80,10 @@ mutants! {
     AckOneTooFew = 29, "miscounted acknowledgement";
     /// A transport tells each completion twice.
     TellTwice = 30, "duplicate completion";
+    /// The end of the data connection ends the link: what the control connection has received is not read.
+    DataEndDropsMail = 31, "frames unread at a death";
+    /// A message counts as sent although the system has not taken all of it.
+    SentTooEarly = 32, "message lost with its sender";
 }
 
 /// Switches one on, or all off.

@@ -229,3 +229,38 @@ fn silence_is_death_and_the_lower_rank_dials_again() {
     bus.ask(1, 2, &Ask::Put { peer: 0, piece });
     assert_eq!(bus.done(2), 8);
 }
+
+/// Hands node 0's output to node 1 by hand: its data connection ends before the bytes of its control connection come.
+#[test]
+fn what_a_killed_peer_sent_arrives_before_its_end() {
+    let mut bus = Bus::new(2);
+    bus.ask(0, 1, &Ask::Connect { rank: 1 });
+    let mut conns: Vec<u32> = bus.conns.keys().copied().collect();
+    conns.sort_unstable();
+    let [control, data] = conns[..] else { panic!("two connections: {conns:?}") };
+    let now = bus.now;
+    let mut sent = Vec::new();
+    for tag in 1..=3 {
+        let ask = Ask::Tag { peer: 1, tag };
+        bus.nodes[0].handle(now, Input::Ask { ticket: 1 + tag, ask: &ask });
+        while let Some(output) = bus.nodes[0].poll() {
+            match output {
+                Output::Send { conn, bytes } if conn == ConnId(control) => sent.extend(bytes),
+                Output::Answer { answer: Answer::Done { .. }, .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    bus.nodes[1].handle(now, Input::Closed { conn: ConnId(data), reset: true });
+    bus.nodes[1].handle(now, Input::Bytes { conn: ConnId(control), bytes: &sent });
+    bus.nodes[1].handle(now, Input::Closed { conn: ConnId(control), reset: true });
+    let mut heard = Vec::new();
+    while let Some(output) = bus.nodes[1].poll() {
+        if let Output::Message { .. } | Output::PeerDown { .. } = output {
+            heard.push(output);
+        }
+    }
+    let tags = [1, 2, 3].map(|tag| Output::Message { from: 0, message: Message::Tag(tag) });
+    assert_eq!(heard[..3], tags);
+    assert_eq!(heard[3..], [Output::PeerDown { rank: 0 }]);
+}

@@ -340,6 +340,28 @@ impl Oracle {
         Ok(())
     }
 
+    /// `rank` is about to be killed, and its kernel sends all that it has taken: what is under way to peers whose link to it
+    /// is whole has to arrive. How many messages that are.
+    pub(crate) fn killed(&mut self, now: u64, rank: u32) -> u64 {
+        let mut many = 0;
+        for peer in (0..self.ranks).filter(|peer| *peer != rank) {
+            let whole = self.links.joined(rank, peer) && !self.links.excused(rank, peer, now);
+            if whole && !self.rough {
+                let link = self.links.view(rank, peer).link;
+                let tickets = self.mail.under_way(rank, peer, link);
+                many += tickets.len() as u64;
+                self.undelivered.add(rank, peer, &tickets);
+            }
+        }
+        many
+    }
+
+    /// A fault between two ranks, which may explain failures until then.
+    pub(crate) fn trouble(&mut self, a: u32, b: u32, until_ns: u64) {
+        self.links.trouble(a, b, until_ns);
+        self.undelivered.excuse(a, b);
+    }
+
     /// `rank` says that a peer is up.
     pub(crate) fn up(&mut self, rank: u32, peer: u32, incarnation: u64) -> Verdict {
         self.links.up(rank, peer, incarnation)
@@ -348,6 +370,8 @@ impl Oracle {
     /// `rank` says that a peer is down: nothing of that link lands from here on.
     pub(crate) fn down(&mut self, now: u64, memory: &dyn Memory, rank: u32, peer: u32) -> Verdict {
         let link = self.links.down(now, rank, peer)?;
+        self.undelivered.down(peer, rank)?;
+        self.undelivered.excuse(peer, rank);
         let old = |mark: &super::ground::Mark| mark.from == peer && mark.link <= link;
         self.fence(memory, rank, Area::Buffer, old)?;
         let person = self.person(rank);

@@ -28,6 +28,8 @@ impl Layout {
 
 struct Draft {
     rng: Rng,
+    /// For what is added to the script of a seed: the rest of it stays as it is.
+    more: Rng,
     plan: Plan,
     layout: Layout,
     tickets: u64,
@@ -81,6 +83,7 @@ impl Plan {
         };
         let mut draft = Draft {
             rng,
+            more: Rng::new(seed ^ 0x5EED_0000_0000_0002),
             layout: Layout::of(buffer_len),
             tickets: 0,
             sources: vec![0; ranks as usize],
@@ -104,6 +107,7 @@ impl Plan {
         draft.windows();
         draft.ends();
         draft.faults(1 + shape.more_faults);
+        draft.last_messages();
         let mut plan = draft.plan;
         plan.steps.sort_by_key(|step| step.at_ns);
         plan
@@ -379,6 +383,37 @@ impl Draft {
                 self.plan.steps.push(Step { at_ns, event });
                 let later = at_ns + for_ns + self.rng.below(3_000 * MS);
                 self.ask(later, a, None, Ask::Connect { rank: b });
+            }
+        }
+    }
+
+    /// What processes send right before they are killed.
+    fn last_messages(&mut self) {
+        let kill = |step: &Step| match step.event {
+            Event::Crash { rank, silent: false, .. } => Some((step.at_ns, rank)),
+            _ => None,
+        };
+        let kills: Vec<(u64, u32)> = self.plan.steps.iter().filter_map(kill).collect();
+        let near_ns = 3 * self.plan.weather.delay_ns + self.plan.weather.jitter_ns;
+        for (at_ns, rank) in kills {
+            let of = |(a, b): &(u32, u32)| [(*a == rank, *b), (*b == rank, *a)];
+            let ends = self.pairs.iter().flat_map(of).filter(|(is_it, _)| *is_it);
+            let peers: Vec<u32> = ends.map(|(_, peer)| peer).collect();
+            for _ in 0..self.more.below(4) {
+                let peer = peers[self.more.index(peers.len())];
+                let at = at_ns.saturating_sub(1 + self.more.below(near_ns));
+                for _ in 0..1 + self.more.below(12) {
+                    let ticket = self.tickets;
+                    let ask = if self.more.below(4) == 0 {
+                        let mut bytes = ticket.to_le_bytes().to_vec();
+                        let len = self.more.index(2_000);
+                        bytes.extend(self.more.bytes(len));
+                        Ask::Struct { peer, bytes }
+                    } else {
+                        Ask::Tag { peer, tag: tag_of(ticket) }
+                    };
+                    self.ask(at, rank, None, ask);
+                }
             }
         }
     }

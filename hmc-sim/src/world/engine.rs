@@ -381,7 +381,7 @@ impl<'p, C: Cluster> World<'p, C> {
                 if self.net.cut(now, a, b, all, &mut self.queue) == 0 {
                     return Ok(());
                 }
-                self.oracle.links.trouble(a, b, now + settle);
+                self.oracle.trouble(a, b, now + settle);
                 0
             }
             Event::Partition { a, b, both, for_ns } => {
@@ -389,15 +389,20 @@ impl<'p, C: Cluster> World<'p, C> {
                     self.net.block(from, to);
                     self.queue.push(now + for_ns, What::Heal(from, to));
                 }
-                self.oracle.links.trouble(a, b, now + for_ns + settle);
+                self.oracle.trouble(a, b, now + for_ns + settle);
                 if both { 1 } else { 2 }
             }
             Event::Crash { rank, silent, restart_ns } => {
                 if !self.net.hosts[rank as usize].alive {
                     return Ok(());
                 }
+                self.oracle.undelivered.excuse_all(rank);
+                let whole = !silent && self.net.sends_the_rest();
+                if whole {
+                    self.stats.last_messages += self.oracle.killed(now, rank);
+                }
                 self.oracle.end(&self.nodes, rank)?;
-                self.net.crash(now, rank, silent, &mut self.queue);
+                self.net.crash(now, rank, (silent, whole), &mut self.queue);
                 self.nodes.0[rank as usize] = None;
                 self.processes[rank as usize].backlog.clear();
                 let until = restart_ns.map_or(u64::MAX, |ns| now + ns + settle);
@@ -417,11 +422,12 @@ impl<'p, C: Cluster> World<'p, C> {
                 process.paused_until_ns = process.paused_until_ns.max(now + for_ns);
                 self.queue.push(process.paused_until_ns, What::Resume(rank));
                 self.oracle.links.trouble_all(rank, now + for_ns + settle);
+                self.oracle.undelivered.excuse_all(rank);
                 5
             }
             Event::Stall { a, b, all, for_ns } => {
                 self.net.stall(a, b, all, now + for_ns);
-                self.oracle.links.trouble(a, b, now + for_ns + settle);
+                self.oracle.trouble(a, b, now + for_ns + settle);
                 6
             }
         };

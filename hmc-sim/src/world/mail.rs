@@ -74,6 +74,15 @@ impl Mail {
         }
     }
 
+    /// The asks of messages that were sent on that link of the sender and have not arrived.
+    pub(crate) fn under_way(&self, from: u32, to: u32, link: u64) -> Vec<u64> {
+        let Some(line) = self.lines.get((from * self.ranks + to) as usize) else {
+            return Vec::new();
+        };
+        let sent = |one: &&Letter| one.link == link && one.state == State::Sent && !one.arrived;
+        line.letters.iter().skip(line.next).filter(sent).map(|one| one.ticket).collect()
+    }
+
     /// A message arrived; `asked` finds its ask. The ticket behind it.
     pub(crate) fn arrived<'a>(
         &mut self,

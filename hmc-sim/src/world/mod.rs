@@ -7,7 +7,7 @@
 //! - Start at [`run`]: campaigns over many seeds; `report` prints them.
 //! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the weather.
 //! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the
-//!   judge: `oracle` and `answers` over `ground` (bytes), `mail` (messages) and `links` (who is up).
+//!   judge: `oracle` and `answers` over `ground` (bytes), `mail` and `undelivered` (messages) and `links` (who is up).
 //! - `probe` wants ranks to connect and put again when all is healed.
 //! - A failure is a [`finding`]; `shrink` makes its script small.
 
@@ -41,3 +41,4 @@ mod shrink;
 pub mod stats;
 pub mod swarm;
 pub mod trace;
+mod undelivered;

@@ -13,6 +13,7 @@ use super::node::{Area, Ask, Message};
 use super::ops::{Op, State, Way, fits, moves, peer, total};
 use super::relay::{Relay, pattern_of};
 use super::script::Plan;
+use super::undelivered::Undelivered;
 
 /// Asks that a rank must be able to run at a time, before `Full` is an excuse.
 pub(crate) const FEW: u32 = 8;
@@ -98,6 +99,7 @@ pub(crate) struct Oracle {
     pub(crate) links: Links,
     pub(crate) mail: Mail,
     pub(crate) relay: Relay,
+    pub(crate) undelivered: Undelivered,
     pub(crate) scratch: Vec<u8>,
     /// Connects and disconnects answered in this batch of outputs.
     pub(crate) claims: Vec<(u32, u32, bool)>,
@@ -138,6 +140,7 @@ impl Oracle {
             links: Links::new(plan.ranks),
             mail: Mail::new(plan.ranks),
             relay: Relay::new(plan.ranks),
+            undelivered: Undelivered::default(),
             scratch: Vec::new(),
             claims: Vec::new(),
         }
@@ -291,9 +294,11 @@ impl Oracle {
             Ask::Disconnect { peer } => {
                 let until = now + self.deadline_ns + self.settle_ns();
                 self.links.ending(rank, *peer, now, until);
+                self.undelivered.excuse(rank, *peer);
             }
             Ask::Leave => {
                 self.person(rank).left = true;
+                self.undelivered.excuse_all(rank);
                 self.links.ending_all(rank, now, u64::MAX);
             }
             Ask::Expose { peer, label, len, read, write } => {
@@ -473,6 +478,7 @@ impl Oracle {
             (op.rank == from).then_some(&op.ask)
         };
         let ticket = self.mail.arrived(from, rank, message, asked)?;
+        self.undelivered.arrived(ticket);
         if !matches!(message, Message::Notify(_)) {
             return Ok(());
         }

@@ -83,8 +83,21 @@ impl Net {
         }
     }
 
-    /// The process of a rank ended. Unless `silent`, its kernel says so to all its peers.
-    pub(crate) fn crash(&mut self, now: u64, rank: u32, silent: bool, queue: &mut Queue) {
+    /// Whether the kernel of a process that is killed sends all that it took. The kernel of one that had not read
+    /// everything resets connections, and may send nothing more.
+    pub(crate) fn sends_the_rest(&mut self) -> bool {
+        self.rng.below(4) != 0
+    }
+
+    /// The process of a rank ended. Unless `silent`, its kernel says so to all its peers, after all that it took if it is
+    /// `whole`.
+    pub(crate) fn crash(
+        &mut self,
+        now: u64,
+        rank: u32,
+        (silent, whole): (bool, bool),
+        queue: &mut Queue,
+    ) {
         let host = &mut self.hosts[rank as usize];
         host.alive = false;
         host.paused = false;
@@ -96,6 +109,7 @@ impl Net {
             }
             self.conns[index].sides[side].closed = true;
             let pipe = &mut self.conns[index].pipes[side];
+            pipe.kept |= whole;
             let keep = self.rng.index(pipe.coming() + 1);
             if silent {
                 pipe.cut(keep, pipe.end);

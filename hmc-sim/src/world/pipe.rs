@@ -31,6 +31,8 @@ pub(crate) struct Pipe {
     pub(crate) flowing: bool,
     /// An event that tells the sender is scheduled.
     pub(crate) telling: bool,
+    /// The sender's process is gone, and its kernel sends all that it took.
+    pub(crate) kept: bool,
     /// Nothing arrives before this time.
     pub(crate) not_before_ns: u64,
 }
@@ -46,6 +48,7 @@ impl Pipe {
             end: End::Open,
             flowing: false,
             telling: false,
+            kept: false,
             not_before_ns,
         }
     }
@@ -95,8 +98,9 @@ impl Pipe {
         self.head = self.arrived;
     }
 
-    /// The rest on its way is lost after `keep` more bytes, and the end comes.
+    /// The rest on its way is lost after `keep` more bytes, unless it is kept, and the end comes.
     pub(crate) fn cut(&mut self, keep: usize, end: End) {
+        let keep = if self.kept { self.coming() } else { keep };
         self.buf.truncate(self.arrived + keep);
         self.end = end;
     }

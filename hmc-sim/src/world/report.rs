@@ -31,6 +31,7 @@ impl fmt::Display for Summary {
             line(&format!("  {name}"), count.to_string())?;
         }
         line("messages", stats.messages.to_string())?;
+        line("  under way at a kill", stats.last_messages.to_string())?;
         line("bytes carried", stats.bytes.to_string())?;
         line("faults", stats.all_faults().to_string())?;
         for (name, count) in FAULTS.iter().zip(stats.faults).filter(|(_, count)| *count > 0) {

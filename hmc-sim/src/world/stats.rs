@@ -37,6 +37,8 @@ pub struct Stats {
     pub skipped: u64,
     /// Messages that reached applications.
     pub messages: u64,
+    /// Messages that were under way when their sender was killed, and had to arrive.
+    pub last_messages: u64,
     /// Bytes that streams carried.
     pub bytes: u64,
     /// Answers, as [`ANSWERS`] lists them.
@@ -79,6 +81,7 @@ impl Stats {
         self.asks += other.asks;
         self.skipped += other.skipped;
         self.messages += other.messages;
+        self.last_messages += other.last_messages;
         self.bytes += other.bytes;
         self.restarts += other.restarts;
         self.virtual_ns += other.virtual_ns;

@@ -3,6 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::limits::PEER_DEAD_NS;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 
 use super::aftermath::Aftermath;
@@ -41,6 +43,10 @@ impl Link {
     }
 
     pub(super) fn end_down(&self, why: Down) {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::DataEndDropsMail) {
+            return self.die(why == Down::Eof, &why.to_string());
+        }
         if why == Down::Eof {
             return self.begin_closing(true, &why.to_string());
         }

@@ -1,6 +1,8 @@
 //! Messages out: what the protocol says waits in a queue, what the application says waits for the system.
 
 use hmc_core::kinds::ConnType;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
 use hmc_core::wire::message::Message as Wire;
 
@@ -25,7 +27,10 @@ impl Link {
     /// # Errors
     /// `Full` when the system takes nothing now; `PeerDead` when the peer is gone.
     pub(crate) fn send_out(&self, m: &Wire<'_>) -> Result<Option<u64>> {
-        self.send_by(m, CtrlState::send_out)
+        let mark = self.send_by(m, CtrlState::send_out)?;
+        #[cfg(hmc_mutants)]
+        let mark = mark.filter(|_| !mutant::is(Mutant::SentTooEarly));
+        Ok(mark)
     }
 
     /// Whether the system has what was sent up to `mark`, if that is known; an error when it never will.
