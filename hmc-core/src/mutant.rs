@@ -84,6 +84,8 @@ mutants! {
     DataEndDropsMail = 31, "frames unread at a death";
     /// A message counts as sent although the system has not taken all of it.
     SentTooEarly = 32, "message lost with its sender";
+    /// A rank whose holder ended is kept for it without end, whatever was proved.
+    ClaimLocksRank = 33, "rank locked by a claim";
 }
 
 /// Switches one on, or all off.

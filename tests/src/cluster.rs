@@ -4,13 +4,16 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::kinds::{Access, Incarnation};
 use hmc_core::time::Instant;
+use hmc_core::wire::hello::Hello;
 use hmc_sim::world::node::{
-    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Piece,
+    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Outsider, Piece,
 };
 use hmc_std::testing::node as driven;
 use hmc_std::{Copy, Direction, Error, ErrorKind};
+
+use crate::raw::hello_with;
 
 /// Boots driven sessions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +46,17 @@ impl Cluster for Sessions {
     fn drains(&self) -> bool {
         true
     }
+
+    fn outsider_bytes(&self, to: u32, outsider: &Outsider) -> Option<Vec<u8>> {
+        match *outsider {
+            Outsider::Claim { rank, incarnation } => Some(claim(rank, incarnation, to)),
+        }
+    }
+}
+
+/// A HELLO of a process that proves nothing.
+fn claim(rank: u32, incarnation: u64, to: u32) -> Vec<u8> {
+    hello_with(rank, 0, to, |h| Hello { incarnation: Incarnation(incarnation), ..h })
 }
 
 fn copy(piece: Piece) -> Copy {

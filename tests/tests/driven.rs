@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use hmc_core::time::{Duration, Instant};
 use hmc_sim::world::node::{
-    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Piece,
+    Answer, Area, Ask, Boot, Cluster, ConnId, ELSEWHERE, Fault, Input, Message, Node, Output,
+    Outsider, Piece,
 };
 use hmc_tests::cluster::{SessionNode, Sessions};
 
@@ -263,4 +264,25 @@ fn what_a_killed_peer_sent_arrives_before_its_end() {
     let tags = [1, 2, 3].map(|tag| Output::Message { from: 0, message: Message::Tag(tag) });
     assert_eq!(heard[..3], tags);
     assert_eq!(heard[3..], [Output::PeerDown { rank: 0 }]);
+}
+
+#[test]
+fn a_claim_that_comes_and_goes_does_not_keep_a_rank() {
+    for incarnation in [1, u64::MAX] {
+        let mut bus = Bus::new(2);
+        let claim = Outsider::Claim { rank: 0, incarnation };
+        let bytes = Sessions.outsider_bytes(1, &claim).expect("a HELLO");
+        let conn = ConnId(1_000);
+        bus.nodes[1].handle(bus.now, Input::Accepted { conn, from: ELSEWHERE });
+        bus.nodes[1].handle(bus.now, Input::Bytes { conn, bytes: &bytes });
+        bus.run();
+        // While it lasts it has the rank.
+        bus.ask(0, 1, &Ask::Connect { rank: 1 });
+        bus.pass(2_000);
+        assert_eq!(bus.answers[&1], Answer::Failed(Fault::Duplicate));
+        bus.nodes[1].handle(bus.now, Input::Closed { conn, reset: false });
+        bus.ask(0, 2, &Ask::Connect { rank: 1 });
+        bus.pass(1_000);
+        assert_eq!(bus.done(2), 0);
+    }
 }

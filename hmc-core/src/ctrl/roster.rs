@@ -274,6 +274,10 @@ impl Place {
     /// Whether a dead holder's rank is free for `who`, whatever host and life either of them claims. A proof counts at once
     /// against what was only claimed, and never the other way; among equals the dead one is waited for a while.
     fn yields_to(&self, who: Identity, now: Instant) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::ClaimLocksRank) {
+            return false;
+        }
         if who.proven == self.identity.proven { now >= self.kept_until() } else { who.proven }
     }
 

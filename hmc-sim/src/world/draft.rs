@@ -2,7 +2,7 @@
 //!
 //! All chance of a script is here; a run draws only how its network behaves.
 
-use super::node::{Ask, Piece};
+use super::node::{Ask, Outsider, Piece};
 use super::script::{Event, Plan, Step, tag_of};
 use super::swarm::{self, Rates, Shape};
 use crate::rng::Rng;
@@ -36,6 +36,8 @@ struct Draft {
     sources: Vec<u64>,
     landings: Vec<u64>,
     pairs: Vec<(u32, u32)>,
+    /// When ranks connect first.
+    meet_ns: u64,
     first_ns: u64,
     last_ns: u64,
 }
@@ -89,6 +91,7 @@ impl Plan {
             sources: vec![0; ranks as usize],
             landings: vec![0; ranks as usize],
             pairs: Vec::new(),
+            meet_ns: first_ns,
             first_ns,
             last_ns: first_ns + length_ns,
             plan,
@@ -108,6 +111,7 @@ impl Plan {
         draft.ends();
         draft.faults(1 + shape.more_faults);
         draft.last_messages();
+        draft.claims();
         let mut plan = draft.plan;
         plan.steps.sort_by_key(|step| step.at_ns);
         plan
@@ -415,6 +419,29 @@ impl Draft {
                     self.ask(at, rank, None, ask);
                 }
             }
+        }
+    }
+
+    fn outside(&mut self, at_ns: u64, to: u32, what: Outsider, many: u32, times: (u64, u64)) {
+        let (within_ns, for_ns) = times;
+        let event = Event::Outside { to, what, many, within_ns, for_ns };
+        self.plan.steps.push(Step { at_ns, event });
+    }
+
+    /// Processes of another host claim ranks that their holders have not claimed yet, and go.
+    fn claims(&mut self) {
+        if self.plan.clean || self.more.below(4) != 0 {
+            return;
+        }
+        for _ in 0..1 + self.more.below(3) {
+            let (a, b) = self.pairs[self.more.index(self.pairs.len())];
+            let (to, rank) = if self.more.below(2) == 0 { (a, b) } else { (b, a) };
+            let from_ns = self.plan.starts_ns[to as usize];
+            let at = from_ns + self.more.below(self.meet_ns + 100 * MS - from_ns);
+            let incarnation = [u64::MAX, 1, self.more.next_u64()][self.more.index(3)];
+            let most_ms = [10, 300, 1_500][self.more.index(3)];
+            let times = (0, self.more.below(most_ms * MS));
+            self.outside(at, to, Outsider::Claim { rank, incarnation }, 1, times);
         }
     }
 }

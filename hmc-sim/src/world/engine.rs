@@ -13,6 +13,7 @@ use super::net::{Net, Tell};
 use super::node::{Area, Ask, Boot, Cluster, Input, Node, Output};
 use super::ops::State;
 use super::oracle::{Memory, Oracle};
+use super::outside::Outside;
 use super::probe::Probes;
 use super::queue::{Queue, What};
 use super::script::{Event, Plan};
@@ -59,6 +60,7 @@ pub(crate) struct World<'p, C: Cluster> {
     /// Steps that wait for an answer.
     waiting: BTreeMap<u64, Vec<u32>>,
     pub(crate) probes: Probes,
+    pub(crate) outside: Outside,
     pub(crate) over: bool,
 }
 
@@ -86,6 +88,7 @@ impl<'p, C: Cluster> World<'p, C> {
             now: 0,
             waiting: BTreeMap::new(),
             probes: Probes::new(plan),
+            outside: Outside::default(),
             over: false,
             plan,
         }
@@ -120,6 +123,11 @@ impl<'p, C: Cluster> World<'p, C> {
             What::Flow(pipe) => {
                 let tell = self.net.flow(self.now, pipe, &mut self.queue);
                 if let Tell::Bytes { rank, conn } = tell {
+                    if rank == self.plan.ranks {
+                        // They are never read.
+                        self.net.told(self.now, pipe, &mut self.queue);
+                        return Ok(());
+                    }
                     let bytes = self.net.bytes(pipe);
                     self.trace.mix(self.now ^ u64::from(pipe) << 40);
                     self.trace.bytes(bytes);
@@ -146,6 +154,10 @@ impl<'p, C: Cluster> World<'p, C> {
             What::Accept(conn) => self.net.introduce(conn, 1),
             What::Opened(conn) => self.net.introduce(conn, 0),
             What::Refused(dial) => self.net.refused(dial),
+            What::Outside(index) => {
+                self.step_outside(index);
+                Tell::Nothing
+            }
             What::Heal(from, to) => {
                 self.trace.note(self.now, || format!("path {from} -> {to} heals"));
                 self.net.heal(self.now, from, to, &mut self.queue);
@@ -169,10 +181,16 @@ impl<'p, C: Cluster> World<'p, C> {
             }
             Tell::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
             Tell::Room { rank, conn, bytes } => (rank, Input::Room { conn, bytes }),
-            Tell::Accepted { rank, conn, from } => (rank, Input::Accepted { conn, from }),
+            Tell::Accepted { rank, conn, from } => {
+                (rank, Input::Accepted { conn, from: self.seen_from(from) })
+            }
             Tell::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
             Tell::Failed { rank, ticket } => (rank, Input::Failed { ticket }),
         };
+        if rank == self.plan.ranks {
+            self.tell_outside(tell);
+            return Ok(());
+        }
         self.feed(rank, input)
     }
 
@@ -377,6 +395,10 @@ impl<'p, C: Cluster> World<'p, C> {
         self.trace.note(now, || format!("fault: {event:?}"));
         let kind = match *event {
             Event::Ask { .. } => return Ok(()),
+            Event::Outside { to, what, many, within_ns, for_ns } => {
+                self.begin_outside(to, what, many, (within_ns, for_ns));
+                return Ok(());
+            }
             Event::Cut { a, b, all } => {
                 if self.net.cut(now, a, b, all, &mut self.queue) == 0 {
                     return Ok(());

@@ -8,6 +8,7 @@
 //! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the weather.
 //! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the
 //!   judge: `oracle` and `answers` over `ground` (bytes), `mail` and `undelivered` (messages) and `links` (who is up).
+//! - `outside` plays processes that do not belong to the cluster.
 //! - `probe` wants ranks to connect and put again when all is healed.
 //! - A failure is a [`finding`]; `shrink` makes its script small.
 
@@ -30,6 +31,7 @@ pub mod node;
 mod ops;
 mod oracle;
 mod outage;
+mod outside;
 mod pipe;
 mod probe;
 mod queue;

@@ -10,6 +10,8 @@ use crate::rng::Rng;
 
 /// How long a dialer waits between two tries of its kernel.
 const RETRY_NS: u64 = 50_000_000;
+/// Bytes that wait at either end of a connection from outside of the cluster.
+const OUTSIDE_WINDOW: u64 = 8 << 10;
 
 /// A host as the network sees it.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,7 @@ pub(crate) struct Conn {
     pub(crate) sides: [Side; 2],
     /// `pipes[i]` goes from `sides[i]` to the other one.
     pub(crate) pipes: [Pipe; 2],
-    ticket: u32,
+    pub(crate) ticket: u32,
 }
 
 #[derive(Debug)]
@@ -73,6 +75,7 @@ pub(crate) enum Tell {
 }
 
 pub(crate) struct Net {
+    /// Of the ranks, and one for all processes outside of the cluster.
     pub(crate) hosts: Vec<Host>,
     pub(crate) conns: Vec<Conn>,
     dials: Vec<Dial>,
@@ -90,11 +93,13 @@ pub(crate) const fn other(side: usize) -> usize {
 impl Net {
     pub(crate) fn new(ranks: u32, weather: Weather, seed: u64) -> Self {
         let host = Host { life: 0, alive: false, paused: false, silent: false };
+        let mut hosts = vec![host; ranks as usize];
+        hosts.push(Host { life: 1, alive: true, ..host });
         Self {
-            hosts: vec![host; ranks as usize],
+            blocked: vec![0; hosts.len() * hosts.len()],
+            hosts,
             conns: Vec::new(),
             dials: Vec::new(),
-            blocked: vec![0; (ranks * ranks) as usize],
             weather,
             rng: Rng::new(seed ^ 0x4E45_5400),
         }
@@ -102,6 +107,18 @@ impl Net {
 
     pub(crate) fn path(&self, from: u32, to: u32) -> usize {
         from as usize * self.hosts.len() + to as usize
+    }
+
+    /// The host of all processes outside of the cluster.
+    const fn outside(&self) -> u32 {
+        self.hosts.len() as u32 - 1
+    }
+
+    /// Bytes that may wait at the receiving end.
+    fn window(&self, index: usize) -> u64 {
+        // Only the side that dialed can be outside.
+        let outside = self.conns[index].sides[0].rank == self.outside();
+        if outside { OUTSIDE_WINDOW } else { self.weather.window }
     }
 
     fn is_blocked(&self, from: u32, to: u32) -> bool {
@@ -140,7 +157,7 @@ impl Net {
         let life = self.hosts[from as usize].life;
         let give_up_ns = now + self.weather.dial_ns;
         self.dials.push(Dial { from, life, to, ticket, give_up_ns });
-        let bad = to == from || to as usize >= self.hosts.len();
+        let bad = to == from || to >= self.outside();
         let what = if bad { What::Refused(index) } else { What::Syn(index) };
         let delay = self.delay();
         queue.push(now + delay, what);
@@ -272,7 +289,7 @@ impl Net {
         }
         let pipe = &self.conns[index].pipes[from];
         if host.paused {
-            let space = pipe.space(self.weather.window);
+            let space = pipe.space(self.window(index));
             if pipe.coming() > 0 && space > 0 {
                 self.kick(now, pipe_index, gap, queue);
             }
@@ -289,8 +306,9 @@ impl Net {
 
     /// Some bytes reach the receiver's kernel.
     fn arrive(&mut self, index: usize, from: usize) -> usize {
+        let window = self.window(index);
         let pipe = &mut self.conns[index].pipes[from];
-        let most = usize::try_from(pipe.space(self.weather.window)).unwrap_or(usize::MAX);
+        let most = usize::try_from(pipe.space(window)).unwrap_or(usize::MAX);
         let most = most.min(pipe.coming());
         let many = match self.weather.split {
             Split::Whole => most,
@@ -320,10 +338,12 @@ impl Net {
 
     /// They were given to the node.
     pub(crate) fn told(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) {
-        let pipe = &mut self.conns[pipe_index as usize / 2].pipes[pipe_index as usize % 2];
+        let (index, from) = (pipe_index as usize / 2, pipe_index as usize % 2);
+        let window = self.window(index);
+        let pipe = &mut self.conns[index].pipes[from];
         let moved = pipe.waiting().len();
         pipe.delivered();
-        if pipe.at_end() || pipe.space(self.weather.window) > 0 {
+        if pipe.at_end() || pipe.space(window) > 0 {
             let gap = self.gap(moved);
             self.kick(now, pipe_index, gap, queue);
         }

@@ -21,7 +21,36 @@ pub trait Cluster {
     fn drains(&self) -> bool {
         false
     }
+    /// What a process outside of the cluster sends when it has connected to rank `to`; `None`: nothing.
+    fn outsider_bytes(&self, _to: u32, _outsider: &Outsider) -> Option<Vec<u8>> {
+        None
+    }
 }
+
+/// What a process outside of the cluster does to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outsider {
+    /// It claims a rank, from another host and without a proof.
+    Claim {
+        /// The rank.
+        rank: u32,
+        /// Of the process that it says it is.
+        incarnation: u64,
+    },
+}
+
+impl Outsider {
+    /// Its place in [`OUTSIDERS`](super::stats::OUTSIDERS).
+    #[must_use]
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Claim { .. } => 0,
+        }
+    }
+}
+
+/// In [`Input::Accepted`]: the connection comes from no host of the cluster.
+pub const ELSEWHERE: u32 = u32::MAX;
 
 /// What a process is started with.
 #[derive(Clone, Debug)]
@@ -100,7 +129,7 @@ pub enum Input<'a> {
     Accepted {
         /// The new connection.
         conn: ConnId,
-        /// The rank whose host it came from.
+        /// The rank whose host it came from, or [`ELSEWHERE`].
         from: u32,
     },
     /// The next piece of a stream, cut anywhere.

@@ -30,6 +30,8 @@ pub(crate) enum What {
     Heal(u32, u32),
     /// A stopped process goes on.
     Resume(u32),
+    /// A process outside of the cluster dials or closes.
+    Outside(u32),
     /// The run enters its next phase.
     Phase(u8),
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::run::{Failure, Summary};
-use super::stats::{ANSWERS, FAULTS};
+use super::stats::{ANSWERS, FAULTS, OUTSIDERS};
 
 /// Lines of a failure's trace that are shown.
 const TAIL_LINES: usize = 40;
@@ -36,6 +36,9 @@ impl fmt::Display for Summary {
         line("faults", stats.all_faults().to_string())?;
         for (name, count) in FAULTS.iter().zip(stats.faults).filter(|(_, count)| *count > 0) {
             line(&format!("  {name}"), count.to_string())?;
+        }
+        for (name, count) in OUTSIDERS.iter().zip(stats.outsiders).filter(|(_, n)| *n > 0) {
+            line(name, count.to_string())?;
         }
         line("restarts", stats.restarts.to_string())?;
         line("simulated hours", format!("{:.2}", stats.virtual_ns as f64 / 3.6e12))?;

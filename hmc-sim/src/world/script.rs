@@ -3,7 +3,7 @@
 //! Each step stands alone: taking any other away leaves a legal script, so a failing one can be
 //! shrunk. What is true at run time (is there a window, is a range in use) the world finds out.
 
-use super::node::Ask;
+use super::node::{Ask, Outsider};
 use super::swarm::{Rates, Weather};
 
 /// Odd, so that tickets and tags map one to one.
@@ -89,6 +89,19 @@ pub enum Event {
         /// How long.
         for_ns: u64,
     },
+    /// Processes outside of the cluster connect to a rank.
+    Outside {
+        /// The rank.
+        to: u32,
+        /// What they do.
+        what: Outsider,
+        /// How many connections.
+        many: u32,
+        /// They begin within this time.
+        within_ns: u64,
+        /// Each is closed after this time.
+        for_ns: u64,
+    },
 }
 
 /// An event and its time.
@@ -136,6 +149,7 @@ impl Plan {
                     | Event::Pause { for_ns, .. }
                     | Event::Stall { for_ns, .. } => for_ns,
                     Event::Crash { restart_ns, .. } => restart_ns.unwrap_or(0),
+                    Event::Outside { within_ns, for_ns, .. } => within_ns + for_ns,
                     _ => 0,
                 }
         };

@@ -26,6 +26,9 @@ pub const ANSWERS: [&str; 16] = [
 pub const FAULTS: [&str; 7] =
     ["cut", "partition", "one-way partition", "kill", "vanish", "pause", "stall"];
 
+/// The kinds of processes outside of the cluster.
+pub const OUTSIDERS: [&str; 1] = ["claim of a rank"];
+
 /// Counts of what happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -45,6 +48,8 @@ pub struct Stats {
     pub answers: [u64; ANSWERS.len()],
     /// Faults that hit something, as [`FAULTS`] lists them.
     pub faults: [u64; FAULTS.len()],
+    /// Steps with processes outside of the cluster, as [`OUTSIDERS`] lists them.
+    pub outsiders: [u64; OUTSIDERS.len()],
     /// Processes started again.
     pub restarts: u64,
     /// Virtual time.
@@ -86,6 +91,9 @@ impl Stats {
         self.restarts += other.restarts;
         self.virtual_ns += other.virtual_ns;
         for (to, from) in self.answers.iter_mut().zip(other.answers) {
+            *to += from;
+        }
+        for (to, from) in self.outsiders.iter_mut().zip(other.outsiders) {
             *to += from;
         }
         for (to, from) in self.faults.iter_mut().zip(other.faults) {

@@ -27,6 +27,9 @@ pub struct Settings {
     pub deadline: Duration,
 }
 
+/// In [`Input::Accepted`]: the connection comes from another host.
+pub const ELSEWHERE: u32 = u32::MAX;
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
@@ -46,7 +49,7 @@ pub enum Input<'a> {
     Accepted {
         /// The connection.
         conn: u32,
-        /// The host that it came from.
+        /// The rank whose host it came from, or [`ELSEWHERE`].
         from: u32,
     },
     /// Bytes arrived.

@@ -37,7 +37,7 @@ use crate::window::Window;
 
 pub use asks::Ask;
 use asks::Pending;
-pub use border::{Input, Output, Settings};
+pub use border::{ELSEWHERE, Input, Output, Settings};
 use dials::Dial;
 
 /// Where rank 0 listens; the others follow.
@@ -121,6 +121,14 @@ fn door(rank: u32) -> SocketAddr {
     let port = FIRST_PORT.wrapping_add(u16::try_from(rank).unwrap_or(0));
     // An address of its own for each rank: strangers are counted by host.
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 1, 0, n)), port)
+}
+
+/// Where a connection comes from.
+fn source(from: u32) -> SocketAddr {
+    match from {
+        ELSEWHERE => SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), FIRST_PORT),
+        rank => door(rank),
+    }
 }
 
 /// The link that a stranger's connection has become a part of.
@@ -283,7 +291,7 @@ impl Node {
             Input::Accepted { conn, from } => {
                 let pipe = Pipe::new(conn, &self.touched, self.send_room);
                 let socket = Socket::Simulated(Held(pipe.clone()));
-                let id = self.shared.meet(socket, Source::Tcp(door(from)), 0);
+                let id = self.shared.meet(socket, Source::Tcp(source(from)), 0);
                 let server = id.map(Server::Stranger);
                 self.conns.insert(conn, Conn { pipe, server });
                 None

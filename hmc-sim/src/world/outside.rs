@@ -1,0 +1,83 @@
+//! Connections from processes outside of the cluster: claims of ranks.
+//!
+//! The cluster gives the bytes that are sent on them ([`Cluster::outsider_bytes`]).
+
+use super::engine::World;
+use super::net::Tell;
+use super::node::{Cluster, ConnId, ELSEWHERE, Outsider};
+use super::queue::What;
+
+#[derive(Debug)]
+struct OutsideConn {
+    to: u32,
+    what: Outsider,
+    close_ns: u64,
+    dialed: bool,
+    conn: Option<ConnId>,
+}
+
+/// All such connections of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    conns: Vec<OutsideConn>,
+}
+
+impl<C: Cluster> World<'_, C> {
+    /// The number of their host in the network.
+    const fn outside_host(&self) -> u32 {
+        self.plan.ranks
+    }
+
+    /// Begins connections within the first of `times`, each for the second of them.
+    pub(crate) fn begin_outside(&mut self, to: u32, what: Outsider, many: u32, times: (u64, u64)) {
+        let (within_ns, for_ns) = times;
+        let Outsider::Claim { rank, .. } = what;
+        // The rank is taken while the claim lasts.
+        let until = self.now + within_ns + for_ns + self.oracle.settle_ns();
+        self.oracle.trouble(to, rank, until);
+        for _ in 0..many {
+            let index = self.outside.conns.len() as u32;
+            let at = self.now + self.net.rng.below(within_ns + 1);
+            let close_ns = at + for_ns;
+            let (dialed, conn) = (false, None);
+            self.outside.conns.push(OutsideConn { to, what, close_ns, dialed, conn });
+            self.queue.push(at, What::Outside(index));
+        }
+        self.stats.outsiders[what.index()] += 1;
+    }
+
+    /// [`What::Outside`]: a connection is dialed or closed.
+    pub(crate) fn step_outside(&mut self, index: u32) {
+        let host = self.outside_host();
+        let Some(one) = self.outside.conns.get_mut(index as usize) else { return };
+        if !one.dialed {
+            one.dialed = true;
+            self.queue.push(one.close_ns, What::Outside(index));
+            self.net.dial(self.now, host, index, one.to, &mut self.queue);
+        } else if let Some(conn) = one.conn {
+            self.net.close(self.now, host, conn, &mut self.queue);
+        }
+    }
+
+    /// Handles an event of a connection at its outer end.
+    pub(crate) fn tell_outside(&mut self, tell: Tell) {
+        let Tell::Opened { conn, ticket, .. } = tell else { return };
+        let (now, host) = (self.now, self.outside_host());
+        let Some(one) = self.outside.conns.get_mut(ticket as usize) else { return };
+        one.conn = Some(conn);
+        if let Some(bytes) = self.cluster.outsider_bytes(one.to, &one.what) {
+            self.net.send(now, host, conn, bytes, &mut self.queue);
+        }
+        if now >= one.close_ns {
+            self.net.close(now, host, conn, &mut self.queue);
+        }
+    }
+
+    /// Returns where a connection comes from, as its acceptor sees it.
+    pub(crate) fn seen_from(&self, from: u32) -> u32 {
+        if from != self.outside_host() {
+            return from;
+        }
+        ELSEWHERE
+    }
+}
