@@ -86,6 +86,10 @@ mutants! {
     SentTooEarly = 32, "message lost with its sender";
     /// A rank whose holder ended is kept for it without end, whatever was proved.
     ClaimLocksRank = 33, "rank locked by a claim";
+    /// Answers are queued behind bytes that wait for the peer to read.
+    AnswersPileUp = 34, "flood of replies";
+    /// Each window that a peer takes back is owed an answer of its own.
+    EachRevokeOwed = 35, "flood of revocations";
 }
 
 /// Switches one on, or all off.

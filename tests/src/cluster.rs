@@ -4,16 +4,23 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::{Access, Incarnation};
+use hmc_core::kinds::{Access, Incarnation, MemoryKind};
+use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::span::Extent;
 use hmc_core::time::Instant;
+use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::Hello;
+use hmc_core::wire::message::{Message as Wire, MessageKind};
 use hmc_sim::world::node::{
-    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Outsider, Piece,
+    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Outsider,
+    OutsiderBytes, Piece,
 };
 use hmc_std::testing::node as driven;
 use hmc_std::{Copy, Direction, Error, ErrorKind};
 
-use crate::raw::hello_with;
+use crate::metered;
+use crate::raw::{frame, hello_with};
 
 /// Boots driven sessions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,16 +54,49 @@ impl Cluster for Sessions {
         true
     }
 
-    fn outsider_bytes(&self, to: u32, outsider: &Outsider) -> Option<Vec<u8>> {
+    fn outsider_bytes(&self, to: u32, outsider: &Outsider) -> Option<OutsiderBytes> {
         match *outsider {
-            Outsider::Claim { rank, incarnation } => Some(claim(rank, incarnation, to)),
+            Outsider::Claim { rank, incarnation } => {
+                Some(OutsiderBytes { bytes: claim(rank, incarnation, to), held: 0 })
+            }
+            Outsider::Flood { rank, kind, frames } => {
+                let kind = FLOODS[usize::from(kind) % FLOODS.len()];
+                let mut bytes = claim(rank, 1, to);
+                bytes.extend((0..frames).flat_map(|n| frame(&nth(kind, n))));
+                let held = u64::try_from(of_message(kind).bytes(0)).unwrap_or(u64::MAX);
+                Some(OutsiderBytes { bytes, held })
+            }
         }
     }
+
+    fn live_bytes() -> i64 {
+        metered::live()
+    }
 }
+
+/// Kinds of frames that ask for answers, or tell of windows.
+const FLOODS: [MessageKind; 4] =
+    [MessageKind::Ping, MessageKind::Revoke, MessageKind::Revoked, MessageKind::Advert];
 
 /// A HELLO of a process that proves nothing.
 fn claim(rank: u32, incarnation: u64, to: u32) -> Vec<u8> {
     hello_with(rank, 0, to, |h| Hello { incarnation: Incarnation(incarnation), ..h })
+}
+
+/// The `n`th frame of a kind among [`FLOODS`].
+fn nth(kind: MessageKind, n: u32) -> Wire<'static> {
+    let (window, epoch) = (WindowId(u64::from(n % 256) | u64::from(n) << 16), Epoch(n + 1));
+    match kind {
+        MessageKind::Revoke => Wire::Revoke { window, epoch },
+        MessageKind::Revoked => Wire::Revoked { window, epoch },
+        MessageKind::Advert => {
+            let (extent, access, kind) = (Extent::new(64), Access::all(), MemoryKind::Cpu);
+            let region = RemoteRegion { window, epoch, extent, access, kind };
+            let role = Role::Named(u64::from(n));
+            Wire::Advert(RegionAdvert { region, backing: Backing::Process, role })
+        }
+        _ => Wire::Ping(u64::from(n)),
+    }
 }
 
 fn copy(piece: Piece) -> Copy {

@@ -17,6 +17,7 @@ pub mod inside;
 pub mod lent;
 pub mod many;
 pub mod members;
+pub mod metered;
 #[cfg(hmc_mutants)]
 pub mod mutants;
 pub mod net;

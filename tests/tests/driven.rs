@@ -271,7 +271,7 @@ fn a_claim_that_comes_and_goes_does_not_keep_a_rank() {
     for incarnation in [1, u64::MAX] {
         let mut bus = Bus::new(2);
         let claim = Outsider::Claim { rank: 0, incarnation };
-        let bytes = Sessions.outsider_bytes(1, &claim).expect("a HELLO");
+        let bytes = Sessions.outsider_bytes(1, &claim).expect("a HELLO").bytes;
         let conn = ConnId(1_000);
         bus.nodes[1].handle(bus.now, Input::Accepted { conn, from: ELSEWHERE });
         bus.nodes[1].handle(bus.now, Input::Bytes { conn, bytes: &bytes });

@@ -112,6 +112,7 @@ impl Plan {
         draft.faults(1 + shape.more_faults);
         draft.last_messages();
         draft.claims();
+        draft.floods();
         let mut plan = draft.plan;
         plan.steps.sort_by_key(|step| step.at_ns);
         plan
@@ -443,5 +444,19 @@ impl Draft {
             let times = (0, self.more.below(most_ms * MS));
             self.outside(at, to, Outsider::Claim { rank, incarnation }, 1, times);
         }
+    }
+
+    /// A process asks for answers, many of one kind, and reads none.
+    fn floods(&mut self) {
+        const FRAMES: u32 = 16 << 10;
+        if self.plan.clean || self.more.below(16) != 0 {
+            return;
+        }
+        let to = self.more.below(u64::from(self.plan.ranks)) as u32;
+        let at = self.first_ns + self.more.below(self.last_ns - self.first_ns);
+        let rank = self.plan.ranks + self.more.below(64) as u32;
+        let what = Outsider::Flood { rank, kind: self.more.below(256) as u8, frames: FRAMES };
+        let times = (0, (1_000 + self.more.below(3_000)) * MS);
+        self.outside(at, to, what, 1, times);
     }
 }

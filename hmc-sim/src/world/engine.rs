@@ -128,6 +128,7 @@ impl<'p, C: Cluster> World<'p, C> {
                         self.net.told(self.now, pipe, &mut self.queue);
                         return Ok(());
                     }
+                    let (live, sent) = (C::live_bytes(), self.outside.sent);
                     let bytes = self.net.bytes(pipe);
                     self.trace.mix(self.now ^ u64::from(pipe) << 40);
                     self.trace.bytes(bytes);
@@ -138,8 +139,13 @@ impl<'p, C: Cluster> World<'p, C> {
                     if let Some(node) = &mut self.nodes.0[rank as usize] {
                         node.handle(Instant::from_nanos(self.now), Input::Bytes { conn, bytes });
                     }
+                    let grown = C::live_bytes() - live;
                     self.net.told(self.now, pipe, &mut self.queue);
-                    return self.drain(rank);
+                    self.drain(rank)?;
+                    if self.net.comes_from_outside(pipe) {
+                        self.judge_held(conn, grown, self.outside.sent - sent)?;
+                    }
+                    return Ok(());
                 }
                 tell
             }
@@ -248,6 +254,7 @@ impl<'p, C: Cluster> World<'p, C> {
                 self.trace.note(self.now, || {
                     format!("rank {rank} sends {} bytes on {}", bytes.len(), conn.0)
                 });
+                self.outside.sent += bytes.capacity() as i64;
                 self.net.send(self.now, rank, conn, bytes, &mut self.queue);
             }
             Output::Taken { conn, bytes } => {

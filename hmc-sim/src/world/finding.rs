@@ -19,6 +19,8 @@ pub enum Kind {
     Messages,
     /// A message was lost though its link lived.
     Lost,
+    /// A node holds more for a connection than it may.
+    Held,
     /// `PeerUp` and `PeerDown` contradict each other, or an old incarnation came back.
     Peers,
     /// Two healed ranks could not connect and put.

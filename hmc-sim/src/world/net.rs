@@ -114,6 +114,12 @@ impl Net {
         self.hosts.len() as u32 - 1
     }
 
+    /// Whether a process outside of the cluster sends through that pipe.
+    pub(crate) fn comes_from_outside(&self, pipe_index: u32) -> bool {
+        let sides = &self.conns[pipe_index as usize / 2].sides;
+        sides[pipe_index as usize % 2].rank == self.outside()
+    }
+
     /// Bytes that may wait at the receiving end.
     fn window(&self, index: usize) -> u64 {
         // Only the side that dialed can be outside.

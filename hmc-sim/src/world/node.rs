@@ -22,8 +22,12 @@ pub trait Cluster {
         false
     }
     /// What a process outside of the cluster sends when it has connected to rank `to`; `None`: nothing.
-    fn outsider_bytes(&self, _to: u32, _outsider: &Outsider) -> Option<Vec<u8>> {
+    fn outsider_bytes(&self, _to: u32, _outsider: &Outsider) -> Option<OutsiderBytes> {
         None
+    }
+    /// Bytes that this thread has allocated and not freed; always 0 if nobody counts them.
+    fn live_bytes() -> i64 {
+        0
     }
 }
 
@@ -37,6 +41,15 @@ pub enum Outsider {
         /// Of the process that it says it is.
         incarnation: u64,
     },
+    /// It claims a rank that nobody else has, sends many frames of one kind, and reads nothing.
+    Flood {
+        /// The rank.
+        rank: u32,
+        /// Picks the kind.
+        kind: u8,
+        /// How many frames.
+        frames: u32,
+    },
 }
 
 impl Outsider {
@@ -45,8 +58,18 @@ impl Outsider {
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Claim { .. } => 0,
+            Self::Flood { .. } => 1,
         }
     }
+}
+
+/// What an [`Outsider`] sends.
+#[derive(Clone, Debug)]
+pub struct OutsiderBytes {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What they may make a node hold, in bytes, beside one connection.
+    pub held: u64,
 }
 
 /// In [`Input::Accepted`]: the connection comes from no host of the cluster.

@@ -40,7 +40,7 @@ pub(crate) struct CtrlState {
     socket: Arc<Socket>,
     control: Control,
     framer: Framer<Vec<u8>>,
-    unsent: Vec<u8>,
+    pub(super) unsent: Vec<u8>,
     sent: usize,
     /// Bytes that the system took, in all.
     taken: u64,
@@ -288,7 +288,7 @@ impl CtrlState {
     }
 
     fn obey_some(&mut self, now: Instant) {
-        while self.unsent.is_empty() || self.control.close_reason().is_some() {
+        while self.may_answer() || self.control.close_reason().is_some() {
             let Some(output) = self.control.poll_output() else { break };
             match output {
                 Output::Transmit(frame) => {
@@ -302,7 +302,7 @@ impl CtrlState {
                 }
             }
         }
-        while self.unsent.is_empty()
+        while self.may_answer()
             && self.ended.is_none()
             && let Some((window, epoch)) = self.owed.take()
         {

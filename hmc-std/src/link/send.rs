@@ -12,6 +12,18 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
 
+impl CtrlState {
+    /// Whether the protocol may queue an answer: nothing waits for the peer to read.
+    #[inline]
+    pub(super) fn may_answer(&self) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::AnswersPileUp) {
+            return true;
+        }
+        self.unsent.is_empty()
+    }
+}
+
 impl Link {
     /// Sends a control message.
     ///

@@ -12,6 +12,11 @@ use hmc_sim::world::run::{Options, run};
 use hmc_sim::world::swarm::Shape;
 use hmc_sim::world::trace::Print;
 use hmc_tests::cluster::Sessions;
+use hmc_tests::metered::Metered;
+
+/// What nodes hold for others is counted.
+#[global_allocator]
+static METERED: Metered = Metered;
 
 /// Runs simulated clusters of real sessions and checks every byte, answer and message.
 #[derive(Parser)]
