@@ -90,6 +90,12 @@ mutants! {
     AnswersPileUp = 34, "flood of replies";
     /// Each window that a peer takes back is owed an answer of its own.
     EachRevokeOwed = 35, "flood of revocations";
+    /// An unproven connection that finds all places taken is closed.
+    NewcomerGoes = 36, "kept out by silent connections";
+    /// More than four unproven connections of one address are closed.
+    FewOfAnAddress = 37, "many connections of one address";
+    /// A dial that was closed before an answer is not tried again.
+    DialOnce = 38, "closed for want of places";
 }
 
 /// Switches one on, or all off.

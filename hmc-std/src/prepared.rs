@@ -21,6 +21,7 @@ use crate::proof::{SecretPlace, is_loopback};
 use crate::session::{Session, SessionBuilder, host_id};
 use crate::shared::{Parts, Shared};
 use crate::starting::Starting;
+use crate::strangers::places;
 use crate::ucx::Plane;
 
 /// A session to be, whose buffer is there already.
@@ -187,6 +188,7 @@ impl Prepared {
             origin: Origin::here()?,
             life: Some(life),
             plane,
+            places: places(),
         });
         let thread = starting.serve(&shared)?;
         self.last = Arc::downgrade(&shared);

@@ -1,6 +1,8 @@
 //! Dialing again a listener that closes a connection before it answers: it may have had no room. After 5 s of nothing else
 //! the dial ends, for such a listener is no HMC.
 
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
@@ -27,6 +29,10 @@ pub(crate) struct Retries {
 impl Retries {
     /// Whether that is why a dial failed, so that it is worth another try.
     pub(crate) fn is_worth_it(e: &Error) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::DialOnce) {
+            return false;
+        }
         e.kind() == ErrorKind::PeerDead
     }
 

@@ -29,7 +29,7 @@ use crate::private::FIRST_PRIVATE;
 use crate::process::Origin;
 use crate::proof::KeptSecret;
 use crate::redial::Reach;
-use crate::strangers::{Strangers, places};
+use crate::strangers::Strangers;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
 use crate::until::{Stop, Until};
@@ -115,6 +115,8 @@ pub(crate) struct Parts {
     /// Held by the session's thread.
     pub(crate) life: Option<Arc<LifePage>>,
     pub(crate) plane: Option<Arc<Plane>>,
+    /// How many connections may be unproven at a time.
+    pub(crate) places: usize,
 }
 
 /// Random bytes of the system, for names and tokens that must not be guessed.
@@ -154,7 +156,7 @@ impl Shared {
             redial_at: AtomicU64::new(registry.next_deadline().as_nanos()),
             registry: Mutex::new(registry),
             pending: Mutex::default(),
-            places: places(),
+            places: parts.places,
             routes: Mutex::default(),
             tokens: Mutex::default(),
             plane: Mutex::new(parts.plane),

@@ -15,6 +15,8 @@ use hmc_core::kinds::Rank;
 use hmc_core::limits::{
     FRAME_HEADER_BYTES, HELLO_DEADLINE_NS, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES, MAX_PENDING,
 };
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::wire::header::Header;
@@ -100,6 +102,17 @@ impl Strangers {
 
     fn len(&self) -> usize {
         self.by_number.len()
+    }
+
+    #[cfg(hmc_mutants)]
+    fn keeps_out(&self, source: &Source, places: usize) -> bool {
+        let ip = |source: &Source| match source {
+            Source::Tcp(from) => Some(from.ip()),
+            Source::Uds { .. } => None,
+        };
+        let same = || self.by_number.values().filter(|s| ip(&s.source) == ip(source)).count();
+        mutant::is(Mutant::NewcomerGoes) && self.len() >= places
+            || mutant::is(Mutant::FewOfAnAddress) && same() >= 4
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -231,6 +244,10 @@ impl Shared {
         if self.is_leaving() {
             // Dropped: closed at once.
             self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        #[cfg(hmc_mutants)]
+        if lock(&self.pending).keeps_out(&source, self.places) {
             return None;
         }
         if lock(&self.pending).len() >= self.places {

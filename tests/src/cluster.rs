@@ -56,6 +56,7 @@ impl Cluster for Sessions {
 
     fn outsider_bytes(&self, to: u32, outsider: &Outsider) -> Option<OutsiderBytes> {
         match *outsider {
+            Outsider::Silent => None,
             Outsider::Claim { rank, incarnation } => {
                 Some(OutsiderBytes { bytes: claim(rank, incarnation, to), held: 0 })
             }

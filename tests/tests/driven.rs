@@ -267,6 +267,17 @@ fn what_a_killed_peer_sent_arrives_before_its_end() {
 }
 
 #[test]
+fn silent_connections_take_no_place_of_a_peer() {
+    let mut bus = Bus::new(2);
+    for n in 1_000..1_100 {
+        bus.nodes[1].handle(bus.now, Input::Accepted { conn: ConnId(n), from: 1 });
+        bus.run();
+    }
+    bus.ask(0, 1, &Ask::Connect { rank: 1 });
+    assert_eq!(bus.done(1), 0);
+}
+
+#[test]
 fn a_claim_that_comes_and_goes_does_not_keep_a_rank() {
     for incarnation in [1, u64::MAX] {
         let mut bus = Bus::new(2);

@@ -113,6 +113,7 @@ impl Plan {
         draft.last_messages();
         draft.claims();
         draft.floods();
+        draft.silent_connections();
         let mut plan = draft.plan;
         plan.steps.sort_by_key(|step| step.at_ns);
         plan
@@ -458,5 +459,25 @@ impl Draft {
         let what = Outsider::Flood { rank, kind: self.more.below(256) as u8, frames: FRAMES };
         let times = (0, (1_000 + self.more.below(3_000)) * MS);
         self.outside(at, to, what, 1, times);
+    }
+
+    /// Silent connections fill the places of a rank while others connect to it. All of these have to get in.
+    fn silent_connections(&mut self) {
+        if self.more.below(3) != 0 {
+            return;
+        }
+        let to = self.more.below(u64::from(self.plan.ranks)) as u32;
+        let near_ns = 1 + 6 * self.plan.weather.delay_ns + self.plan.weather.jitter_ns;
+        let at = self.meet_ns + self.more.below(20 * MS);
+        let (many, for_ns) = (8 + self.more.below(56) as u32, self.more.below(4_000) * MS);
+        let within_ns = self.more.below(near_ns);
+        self.outside(at, to, Outsider::Silent, many, (within_ns, for_ns));
+        for (a, b) in self.pairs.clone() {
+            if a == to || b == to {
+                let from = if a == to { b } else { a };
+                let at = at + self.more.below(near_ns);
+                self.ask(at, from, None, Ask::Connect { rank: to });
+            }
+        }
     }
 }

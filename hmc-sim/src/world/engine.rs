@@ -188,7 +188,7 @@ impl<'p, C: Cluster> World<'p, C> {
             Tell::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
             Tell::Room { rank, conn, bytes } => (rank, Input::Room { conn, bytes }),
             Tell::Accepted { rank, conn, from } => {
-                (rank, Input::Accepted { conn, from: self.seen_from(from) })
+                (rank, Input::Accepted { conn, from: self.seen_from(rank, conn, from) })
             }
             Tell::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
             Tell::Failed { rank, ticket } => (rank, Input::Failed { ticket }),

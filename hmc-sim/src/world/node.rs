@@ -34,6 +34,8 @@ pub trait Cluster {
 /// What a process outside of the cluster does to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outsider {
+    /// It connects from the host of the ranks and sends nothing.
+    Silent,
     /// It claims a rank, from another host and without a proof.
     Claim {
         /// The rank.
@@ -57,8 +59,9 @@ impl Outsider {
     #[must_use]
     pub(crate) const fn index(self) -> usize {
         match self {
-            Self::Claim { .. } => 0,
-            Self::Flood { .. } => 1,
+            Self::Silent => 0,
+            Self::Claim { .. } => 1,
+            Self::Flood { .. } => 2,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections from processes outside of the cluster: claims of ranks, and floods of which nothing is read.
+//! Connections from processes outside of the cluster: silent ones, claims of ranks, and floods of which nothing is read.
 //!
 //! The cluster gives the bytes that are sent on them ([`Cluster::outsider_bytes`]). What a node holds for them is judged here.
 
@@ -88,11 +88,15 @@ impl<C: Cluster> World<'_, C> {
     }
 
     /// Returns where a connection comes from, as its acceptor sees it.
-    pub(crate) fn seen_from(&self, from: u32) -> u32 {
+    pub(crate) fn seen_from(&self, rank: u32, conn: ConnId, from: u32) -> u32 {
         if from != self.outside_host() {
             return from;
         }
-        ELSEWHERE
+        let ticket = self.net.conns[conn.0 as usize].ticket;
+        let one = self.outside.conns.get(ticket as usize);
+        // Silent connections come from the address of the ranks.
+        let near = one.is_some_and(|one| one.what == Outsider::Silent);
+        if near { rank } else { ELSEWHERE }
     }
 
     /// Judges what a node holds after it handled bytes of `conn`: it has grown by `grown` and sent `sent` bytes.

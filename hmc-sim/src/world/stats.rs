@@ -27,7 +27,7 @@ pub const FAULTS: [&str; 7] =
     ["cut", "partition", "one-way partition", "kill", "vanish", "pause", "stall"];
 
 /// The kinds of processes outside of the cluster.
-pub const OUTSIDERS: [&str; 2] = ["claim of a rank", "flood"];
+pub const OUTSIDERS: [&str; 3] = ["silent connections", "claim of a rank", "flood"];
 
 /// Counts of what happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
