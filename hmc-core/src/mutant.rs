@@ -16,6 +16,15 @@ macro_rules! mutants {
 
         /// All of them, with the class of fault each stands for.
         pub const ALL: &[(Mutant, &str)] = &[$((Mutant::$name, $class),)*];
+
+        /// The one of that name.
+        #[must_use]
+        pub fn named(name: &str) -> Option<Mutant> {
+            match name {
+                $(stringify!($name) => Some(Mutant::$name),)*
+                _ => None,
+            }
+        }
     };
 }
 
@@ -96,6 +105,8 @@ mutants! {
     FewOfAnAddress = 37, "many connections of one address";
     /// A dial that was closed before an answer is not tried again.
     DialOnce = 38, "closed for want of places";
+    /// A session that ends gives back memory that its peers may still read or write.
+    EndForgetsUnfenced = 39, "session ends under copies";
 }
 
 /// Switches one on, or all off.

@@ -12,6 +12,8 @@ pub mod bystander;
 pub mod child;
 pub mod cluster;
 pub mod counting;
+#[cfg(hmc_mutants)]
+pub mod elsewhere;
 pub mod events;
 pub mod inside;
 pub mod lent;

@@ -1,19 +1,21 @@
 //! `cargo xtask sim --mutants`: plants one bug after the other and counts the seeds until the world notices.
 //!
 //! No check here knows which bug is planted: a bug counts as found when a seed fails by the world's general rules.
+//! Bugs that no world can show are shown by the tests that [`crate::elsewhere`] names, which run here too.
 //! Needs a build with `--cfg hmc_mutants`, which the command makes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_core::mutant::{ALL, Mutant, activate};
+use hmc_core::mutant::{ALL, Mutant, activate, named};
 use hmc_sim::world::finding::{Finding, Kind};
 use hmc_sim::world::run::run_plan;
 use hmc_sim::world::script::Plan;
 use hmc_sim::world::swarm::Shape;
 
 use crate::cluster::Sessions;
+use crate::elsewhere::{self, Test};
 
 /// As `cargo xtask sim` draws it, so that a seed means the same there.
 const SHAPE: Shape = Shape { ranks: None, asks: None, hours: 0, relay: true, more_faults: 0 };
@@ -145,6 +147,34 @@ fn report(mutant: Mutant, class: &str, hunt: &Hunt) {
     }
 }
 
+/// Switches on the planted bug that `HMC_MUTANT` names, if it names one: for tests that are run for one bug.
+///
+/// # Panics
+/// When there is none of that name.
+pub fn plant() {
+    if let Some(name) = std::env::var_os("HMC_MUTANT") {
+        let mutant = name.to_str().and_then(named);
+        assert!(mutant.is_some(), "HMC_MUTANT={name:?}: no such planted bug");
+        activate(mutant);
+    }
+}
+
+/// Runs the test that shows a bug, and says in a line whether it did.
+fn is_shown(test: Test, mutant: Mutant, class: &str) -> bool {
+    let begun = Instant::now();
+    let shown = test.shows(mutant);
+    let (name, s) = (format!("{mutant:?}"), begun.elapsed().as_secs_f64());
+    match &shown {
+        Ok(said) => {
+            println!("{name:<25} {class:<34} {:<12} {:<12} {:>6} {s:>7.2} s", test.what, "test", 1);
+            println!("    {}", short(said));
+        }
+        Err(why) => println!("{name:<25} {class:<34} NOT FOUND, {s:.2} s: {why}"),
+    }
+    println!("    {}", test.command(mutant));
+    shown.is_ok()
+}
+
 /// Looks for each planted bug, and for none. Whether all of them were found and nothing else.
 #[must_use]
 pub fn run(options: &Options) -> bool {
@@ -170,6 +200,11 @@ pub fn run(options: &Options) -> bool {
     for (mutant, class) in ALL {
         let wanted = options.only.as_ref().is_none_or(|only| format!("{mutant:?}").contains(only));
         if !wanted {
+            continue;
+        }
+        if let Some(test) = elsewhere::test_of(*mutant) {
+            all += 1;
+            found += u32::from(is_shown(test, *mutant, class));
             continue;
         }
         let hunt = hunt(options, *mutant);

@@ -1,0 +1,157 @@
+//! A session that ends while its operations are under way at a peer that is stopped: none of their memory comes back before
+//! the peer is out of it, whatever the operations are and however the session ends.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hmc_sim::rng::Rng;
+use hmc_std::memory::StableBytes;
+use hmc_std::{ConnType, Session};
+use hmc_tests::actor::Actor;
+use hmc_tests::scene::{TempDir, number, until};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(20);
+/// Bytes of the target's window, and of each piece of lent memory.
+const LEN: usize = 64 << 10;
+/// What lent memory holds while it is lent, what its owner writes when it is back, and what the target's window holds.
+const LENT: u8 = 0x11;
+const BACK: u8 = 0x22;
+const THEIRS: u8 = 0xAB;
+
+/// Memory that its owner uses again as soon as it is back.
+struct Lent {
+    start: NonNull<u8>,
+    back: Arc<AtomicBool>,
+}
+
+// SAFETY: the bytes are touched by copies of the library until `drop`, which comes once.
+unsafe impl Send for Lent {}
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+// SAFETY: the bytes were leaked, initialised, by `lend`, so they stay where they are, and valid.
+unsafe impl StableBytes for Lent {
+    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+        (self.start.as_ptr(), LEN)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: the library let go of the memory, which is the owner's alone again.
+        unsafe { self.start.as_ptr().write_bytes(BACK, LEN) };
+        self.back.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Who lent a piece of memory, and whether it is back.
+struct Owner {
+    start: NonNull<u8>,
+    back: Arc<AtomicBool>,
+}
+
+impl Owner {
+    fn lend() -> (Self, Lent) {
+        let start = NonNull::from(vec![LENT; LEN].leak()).cast();
+        let back = Arc::new(AtomicBool::new(false));
+        (Self { start, back: Arc::clone(&back) }, Lent { start, back })
+    }
+
+    fn is_back(&self) -> bool {
+        self.back.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that are not what the owner wrote when it had them back.
+    fn changed(&self) -> usize {
+        assert!(self.is_back());
+        // SAFETY: leaked, and written by `Lent::drop` before `back`.
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), LEN) };
+        bytes.iter().filter(|byte| **byte != BACK).count()
+    }
+}
+
+/// One session, one target, some operations, one end.
+fn play(rank: u32, rng: &mut Rng) {
+    let dir = TempDir::new();
+    let session = Session::builder(0).redial(false).start().unwrap();
+    let settings = format!("rank={rank} redial=0 uds={}", dir.path().display());
+    let mut target = Actor::session(ACTOR, &settings);
+    let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).unwrap();
+    target.ask(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
+    let remote = peer.remote_window(5, LONG).unwrap();
+    target.stop();
+    let mut owners = Vec::new();
+    let mut ops = Vec::new();
+    for _ in 0..1 + rng.below(3) {
+        let (owner, lent) = Owner::lend();
+        let span = session.register(lent).unwrap().take_all().unwrap();
+        let op = match rng.below(2) {
+            0 => peer.get_span(span, &remote, 0),
+            _ => peer.put_span(span, &remote, 0),
+        };
+        ops.push(op.map_err(|e| e.error).unwrap());
+        owners.push(owner);
+    }
+    let how = rng.below(3);
+    let what = format!("{} operations, end {how}", owners.len());
+    match how {
+        // The handles first, then the session, and the other way round.
+        0 => {
+            drop((ops, peer));
+            drop(session);
+        }
+        1 => {
+            let _ = session.shutdown(Duration::from_millis(rng.below(20)));
+            drop((ops, peer));
+        }
+        _ => {
+            drop(session);
+            drop((peer, ops));
+        }
+    }
+    for owner in &owners {
+        assert!(!owner.is_back(), "{what}: memory came back while the stopped peer may use it");
+    }
+    let held: u64 = hmc_std::held().iter().filter(|h| h.peer.0 == rank).map(|h| h.bytes).sum();
+    assert_eq!(held, u64::try_from(owners.len() * LEN).unwrap(), "{what}");
+    let lives = rng.below(2) == 0;
+    if lives {
+        target.resume();
+    } else {
+        let _ = target.kill();
+    }
+    for owner in &owners {
+        until("the memory comes back", LONG, || owner.is_back().then_some(()));
+    }
+    if lives {
+        until("the target hears of the end", LONG, || {
+            (target.ask("connected 0") == "false").then_some(())
+        });
+    }
+    for owner in &owners {
+        assert_eq!(owner.changed(), 0, "{what}: bytes were written after the memory came back");
+    }
+}
+
+/// Rounds of random operations and ends; `HMC_TEST_SEED` repeats one run.
+#[test]
+fn memory_under_operations_outlives_a_session_that_ends() {
+    #[cfg(hmc_mutants)]
+    hmc_tests::mutants::plant();
+    let seed = number("HMC_TEST_SEED", u64::from(std::process::id()));
+    println!("seed = {seed}");
+    let mut rng = Rng::new(seed);
+    for round in 1..=12 {
+        play(round, &mut rng);
+    }
+}
