@@ -107,6 +107,8 @@ mutants! {
     DialOnce = 38, "closed for want of places";
     /// A session that ends gives back memory that its peers may still read or write.
     EndForgetsUnfenced = 39, "session ends under copies";
+    /// A window is opened with a count of nobody inside, although a refused peer may be about to leave.
+    OpenSetsCount = 40, "reopened under a refused peer";
 }
 
 /// Switches one on, or all off.

@@ -29,6 +29,8 @@ mod socket;
 /// Runs a model to its end: every execution with at most as many preemptions as `LOOM_MAX_PREEMPTIONS` says, or
 /// 3. Nothing else may cut it short. Prints how many there were.
 fn check(f: impl Fn() + Send + Sync + 'static) {
+    #[cfg(hmc_mutants)]
+    plant();
     let mut builder = loom::model::Builder::new();
     let bound = builder.preemption_bound.unwrap_or(3);
     builder.preemption_bound = Some(bound);
@@ -43,6 +45,15 @@ fn check(f: impl Fn() + Send + Sync + 'static) {
     let name = thread_name();
     let (n, time) = (count.load(std::sync::atomic::Ordering::Relaxed), begun.elapsed());
     println!("loom: {name}: {n} executions, complete at preemption bound {bound}, {time:.1?}");
+}
+
+/// Switches on the planted bug that `HMC_MUTANT` names, if it names one.
+#[cfg(hmc_mutants)]
+fn plant() {
+    if let Ok(name) = std::env::var("HMC_MUTANT") {
+        let mutant = hmc_core::mutant::named(&name).expect("the name of a planted bug");
+        hmc_core::mutant::activate(Some(mutant));
+    }
 }
 
 /// The cases that a model met. One that never comes makes a model that cannot fail.

@@ -19,6 +19,15 @@ pub struct Test {
     folder: &'static str,
 }
 
+/// Models of what threads share.
+const REOPENED: Test = Test {
+    name: "reopen::window_place_is_used_again_under_one_that_retries",
+    what: "loom model",
+    arguments: &["-p", "hmc-mem", "--no-default-features", "--profile", "proofs", "--test", "loom"],
+    flags: "--cfg loom --cfg hmc_mutants",
+    folder: "target/mutants/loom",
+};
+
 /// Processes.
 const ENDS: Test = Test {
     name: "memory_under_operations_outlives_a_session_that_ends",
@@ -33,6 +42,7 @@ const ENDS: Test = Test {
 pub const fn test_of(mutant: Mutant) -> Option<Test> {
     match mutant {
         Mutant::EndForgetsUnfenced => Some(ENDS),
+        Mutant::OpenSetsCount => Some(REOPENED),
         _ => None,
     }
 }

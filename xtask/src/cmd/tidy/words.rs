@@ -17,7 +17,7 @@ const TALKERS: [&str; 7] =
 
 /// Where the environment is read: configuration, faces, development; seeds and the knobs of
 /// stand-ins that a test cannot pass otherwise.
-const ENVIRONMENT: [&str; 10] = [
+const ENVIRONMENT: [&str; 11] = [
     "hmc-std/src/config.rs",
     "hmc-cli/",
     "tests/",
@@ -28,6 +28,7 @@ const ENVIRONMENT: [&str; 10] = [
     "hmc-sim/src/vendor/",
     "fuzz/",
     "hmc-core/tests/bodies/",
+    "hmc-mem/tests/",
 ];
 
 const WORDS: [Word; 12] = [
