@@ -8,20 +8,30 @@ use core::sync::atomic::{AtomicU8, Ordering};
 static ACTIVE: AtomicU8 = AtomicU8::new(0);
 
 macro_rules! mutants {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $class:literal;)*) => {
+    (
+        simulated { $($(#[$doc:meta])* $name:ident = $number:literal, $class:literal;)* }
+        attacked { $($(#[$attacked_doc:meta])* $attacked:ident = $attacked_number:literal, $attacked_class:literal;)* }
+    ) => {
         /// A planted bug.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
-        pub enum Mutant { $($(#[$doc])* $name = $number,)* }
+        pub enum Mutant {
+            $($(#[$doc])* $name = $number,)*
+            $($(#[$attacked_doc])* $attacked = $attacked_number,)*
+        }
 
-        /// All of them, with the class of fault each stands for.
+        /// Those that the simulated world has to find, with the class of fault each stands for.
         pub const ALL: &[(Mutant, &str)] = &[$((Mutant::$name, $class),)*];
+
+        /// Those in code that the simulated world replaces or does not reach: `cargo xtask attack` finds them.
+        pub const ATTACKED: &[(Mutant, &str)] = &[$((Mutant::$attacked, $attacked_class),)*];
 
         /// The one of that name.
         #[must_use]
         pub fn named(name: &str) -> Option<Mutant> {
             match name {
                 $(stringify!($name) => Some(Mutant::$name),)*
+                $(stringify!($attacked) => Some(Mutant::$attacked),)*
                 _ => None,
             }
         }
@@ -29,6 +39,7 @@ macro_rules! mutants {
 }
 
 mutants! {
+    simulated {
     /// A window is exposed one byte longer than was asked.
     SpanOffByOne = 1, "access outside the window";
     /// A window is found by its place alone: neither the random part of its name nor its epoch is compared.
@@ -109,6 +120,57 @@ mutants! {
     EndForgetsUnfenced = 39, "session ends under copies";
     /// A window is opened with a count of nobody inside, although a refused peer may be about to leave.
     OpenSetsCount = 40, "reopened under a refused peer";
+    }
+    attacked {
+    /// Spans of two regions join if their regions have the same place, each in its session.
+    JoinAnyRegion = 46, "one byte under two spans";
+    /// The session of an operation's name is not compared.
+    ForeignOperations = 47, "operation of another session";
+    /// Calls in a forked child go on.
+    ForkedCallsPass = 48, "fork";
+    /// The addresses of memory are not reserved in a forked child.
+    ForkReservesNothing = 49, "other memory under an old view";
+    /// A process on loopback that promises no proof needs none.
+    BelieveWithoutProof = 50, "rank without a proof";
+    /// A target looks at the initiator's life before no piece of a copy.
+    CopyWithoutLook = 51, "copy into another program";
+    /// The endpoint that a dialer asked for is not compared with its own.
+    AnyEndpoint = 52, "data for another job";
+    /// A panic of a waker is not caught.
+    WakerPanicEscapes = 53, "lost thread";
+    /// Wakers run on the session's thread.
+    WakersOnThread = 54, "waker blocks the session";
+    /// The end of a session waits for its thread, wherever it is called.
+    JoinItself = 55, "session waits for itself";
+    /// The mark that the kernel leaves at the end of a process is not read.
+    IgnoreMark = 56, "success after the end of the peer";
+    /// The last frame of a get's answer may come early.
+    AnswerEndsEarly = 57, "success before it is true";
+    /// A malformed data frame is passed over.
+    PassMalformed = 58, "malformed frame";
+    /// A token opens its link as often as it is shown.
+    TokenStays = 59, "second data connection";
+    /// The dialect of the C++ HMC is accepted by every listener.
+    UpstreamAlways = 60, "dialect that was not asked for";
+    /// Addresses beyond loopback need no wish.
+    ExposeUnasked = 61, "exposure to other machines";
+    /// A folder of control sockets may be open to other users.
+    AnyFolder = 62, "open folder of sockets";
+    /// The secret may be readable by other users.
+    AnySecret = 63, "readable secret";
+    /// Processes of other users may connect to a local socket.
+    AnyUser = 64, "process of another user";
+    /// Storage for a frame is taken at once, whatever has come of it.
+    GrowAtOnce = 65, "memory for announced bytes";
+    /// A connection that says nothing is kept.
+    KeepSilent = 66, "silent connection";
+    /// A transport that is not there gives way to another.
+    FallBack = 67, "silent fallback";
+    /// A dialer believes an acceptor whatever that shows as its proof.
+    BelieveAcceptor = 68, "false acceptor";
+    /// More than four unproven connections of one address are closed, and a dialer that was closed does not dial again.
+    TurnManyAway = 69, "many connections at once";
+    }
 }
 
 /// Switches one on, or all off.

@@ -1,6 +1,8 @@
 //! What a stranger's HELLO claims, and what it has to prove before anybody looks at its rank.
 
 use hmc_core::kinds::{Incarnation, Rank};
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::advert::Endpoint;
 use hmc_core::wire::hello::{Hello, HostId};
 use hmc_core::wire::reject::RejectReason;
@@ -43,6 +45,8 @@ impl Shared {
         let (rank, incarnation, host) = (h.rank, h.incarnation, h.host);
         let elsewhere = self.is_elsewhere(h.asked);
         let claim = Claim { rank, incarnation, host, route, elsewhere, proven };
+        #[cfg(hmc_mutants)]
+        let needed = needed && !mutant::is(Mutant::BelieveWithoutProof);
         if !h.proves {
             return if needed {
                 First::Refused(RejectReason::NotAuthorised)

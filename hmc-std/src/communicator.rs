@@ -308,7 +308,7 @@ impl Communicator {
         self.shared.check_process()?;
         // A link that died is replaced by its successor; what was posted to it ended with it.
         match self.shared.link(op.peer()) {
-            Some(link) if link.id() == op.link => Ok(self.peer_over(link)),
+            Some(link) if link.id().is(op.link) => Ok(self.peer_over(link)),
             _ => Err(op.has_no_link(self.shared.id)),
         }
     }
@@ -476,7 +476,7 @@ impl Communicator {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.driver.ring();
         // Code of the application that runs on the session's own thread may hold the last handle.
-        if engine.thread().id() != std::thread::current().id() && engine.join().is_err() {
+        if !crate::engine::is_this_thread(&engine) && engine.join().is_err() {
             tracing::error!("the session's thread panicked");
         }
         self.shared.wakers.close();

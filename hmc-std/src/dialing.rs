@@ -102,10 +102,8 @@ impl Dialing {
         if shared.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
-        if conn == ConnType::Ucx {
-            // Before anything is begun: it takes a moment, and may not be there.
-            shared.ucx()?;
-        }
+        // Before anything is begun: it takes a moment, and may not be there.
+        let conn = shared.found(conn)?;
         if !is_private(rank) && shared.decide(Input::Dial { rank }) == Decision::No {
             return Ok(None);
         }

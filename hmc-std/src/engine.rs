@@ -5,8 +5,11 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 
 use hmc_core::kinds::Rank;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use rustix::io::Errno;
 
@@ -170,6 +173,15 @@ impl Shared {
         self.tell_news();
         let _ = catch_unwind(AssertUnwindSafe(|| tracing::error!("{why}")));
     }
+}
+
+/// Whether the caller runs on that thread: nobody can wait for itself.
+pub(crate) fn is_this_thread(thread: &JoinHandle<()>) -> bool {
+    #[cfg(hmc_mutants)]
+    if mutant::is(Mutant::JoinItself) {
+        return false;
+    }
+    thread.thread().id() == std::thread::current().id()
 }
 
 /// One line for each time a door is shut.

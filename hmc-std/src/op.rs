@@ -3,6 +3,8 @@
 use std::fmt;
 
 use hmc_core::kinds::Rank;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::slots;
 
 use crate::error::{Error, ErrorKind};
@@ -16,6 +18,18 @@ pub(crate) struct LinkId {
     /// Counted by the session.
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
+}
+
+impl LinkId {
+    /// Whether an operation of that link is one of this link's.
+    #[inline]
+    pub(crate) fn is(self, named: Self) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::ForeignOperations) {
+            return self.serial == named.serial && self.peer == named.peer;
+        }
+        self == named
+    }
 }
 
 /// The name of an operation that was posted and not yet waited for.

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use hmc_core::kinds::Rank;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::hello::{Asked, EndpointList, Hello};
 use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
@@ -181,6 +183,15 @@ fn unfit(path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::NoCredentials, what)
 }
 
+/// Whether others than its owner may read or write a file of that mode.
+fn is_open_to_others(mode: u32) -> bool {
+    #[cfg(hmc_mutants)]
+    if mutant::is(Mutant::AnySecret) {
+        return false;
+    }
+    mode & 0o077 != 0
+}
+
 /// The bytes of a secret that nobody else can read.
 fn checked(fd: OwnedFd, path: &Path) -> Result<Vec<u8>> {
     let at = path.display();
@@ -191,7 +202,7 @@ fn checked(fd: OwnedFd, path: &Path) -> Result<Vec<u8>> {
         "is no file"
     } else if stat.st_uid != me && stat.st_uid != 0 {
         "belongs to another user"
-    } else if stat.st_mode & 0o077 != 0 {
+    } else if is_open_to_others(stat.st_mode) {
         "can be read by other users (chmod 600)"
     } else {
         ""

@@ -30,7 +30,7 @@ impl Retries {
     /// Whether that is why a dial failed, so that it is worth another try.
     pub(crate) fn is_worth_it(e: &Error) -> bool {
         #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DialOnce) {
+        if mutant::is(Mutant::DialOnce) || mutant::is(Mutant::TurnManyAway) {
             return false;
         }
         e.kind() == ErrorKind::PeerDead

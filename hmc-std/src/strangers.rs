@@ -112,7 +112,8 @@ impl Strangers {
         };
         let same = || self.by_number.values().filter(|s| ip(&s.source) == ip(source)).count();
         mutant::is(Mutant::NewcomerGoes) && self.len() >= places
-            || mutant::is(Mutant::FewOfAnAddress) && same() >= 4
+            || (mutant::is(Mutant::FewOfAnAddress) || mutant::is(Mutant::TurnManyAway))
+                && same() >= 4
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -329,7 +330,7 @@ impl Shared {
         let acceptor = Acceptor {
             rank: self.config.rank,
             job: self.config.job,
-            upstream: if self.config.upstream { Upstream::Allowed } else { Upstream::Refused },
+            upstream: if self.accepts_upstream() { Upstream::Allowed } else { Upstream::Refused },
         };
         let control = Control::accepted(&acceptor, clock::now());
         Pending {
@@ -342,8 +343,21 @@ impl Shared {
         }
     }
 
+    /// Whether its listeners accept the dialect of the C++ HMC.
+    fn accepts_upstream(&self) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::UpstreamAlways) {
+            return true;
+        }
+        self.config.upstream
+    }
+
     /// Turns away strangers whose time is up, and says when that of the next one is.
     pub(crate) fn tick_strangers(&self, now: Instant) -> Instant {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::KeepSilent) {
+            return Instant::NEVER;
+        }
         let late = lock(&self.pending).take_late(now);
         for (id, mut stranger) in late {
             match &mut stranger.stage {

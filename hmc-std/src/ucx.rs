@@ -12,6 +12,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use hmc_core::kinds::ConnType;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{LocalSlice, RegionKey};
 use hmc_hw::ucx::context::{Context, Failed};
 use hmc_hw::ucx::library::{Library, Search, Unavailable};
@@ -289,6 +292,22 @@ impl Shared {
         let plane = Plane::start(&self.config.ucx, self.config.progress, &self.driver)?;
         *place = Some(Arc::clone(&plane));
         Ok(plane)
+    }
+
+    /// The transport that was asked for, once what it needs is there.
+    ///
+    /// # Errors
+    /// As [`Plane::start`].
+    pub(crate) fn found(&self, conn: ConnType) -> Result<ConnType> {
+        if conn == ConnType::Ucx {
+            let plane = self.ucx();
+            #[cfg(hmc_mutants)]
+            if plane.is_err() && mutant::is(Mutant::FallBack) {
+                return Ok(ConnType::Auto);
+            }
+            plane?;
+        }
+        Ok(conn)
     }
 
     /// Whether some worker of UCX is to be looked at each millisecond.

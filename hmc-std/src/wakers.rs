@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+
 use crate::any::Bell;
 use crate::shared::lock;
 
@@ -67,7 +70,10 @@ impl Wakers {
     /// Calls a waker. The session's thread does not wait for it.
     pub(crate) fn wake(&self, waker: Waker) {
         let mut state = lock(&self.state);
-        if !state.runs {
+        let runs = state.runs;
+        #[cfg(hmc_mutants)]
+        let runs = runs && !mutant::is(Mutant::WakersOnThread) && !mutant::is(Mutant::JoinItself);
+        if !runs {
             drop(state);
             self.call(waker);
             return;
@@ -78,6 +84,10 @@ impl Wakers {
     }
 
     fn call(&self, waker: Waker) {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::WakerPanicEscapes) {
+            return waker.wake();
+        }
         if panics(|| waker.wake()) {
             self.note_panic();
         }

@@ -193,6 +193,10 @@ fn need(total: usize, held: usize, capacity: usize) -> Next<'static> {
     if held < capacity {
         return Next::Need(total.saturating_sub(held));
     }
+    #[cfg(hmc_mutants)]
+    if mutant::is(Mutant::GrowAtOnce) {
+        return Next::Grow(total.max(FRAME_HEADER_BYTES));
+    }
     Next::Grow(total.min(capacity.saturating_mul(2)).max(FRAME_HEADER_BYTES))
 }
 

@@ -4,6 +4,8 @@
 //! nothing and says so. [`Control`] itself is in [`crate::ctrl::machine`].
 
 use crate::kinds::{Incarnation, Rank};
+#[cfg(hmc_mutants)]
+use crate::mutant::{self, Mutant};
 use crate::time::Instant;
 use crate::wire::cursor::WireError;
 use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
@@ -115,7 +117,10 @@ impl Control {
     /// Nothing changed: there was no challenge.
     pub fn prove(&mut self, must: &Proof, ours: Proof) -> Result<bool, CommandError> {
         let next = self.state.command(Command::Prove).map_err(CommandError::Misuse)?;
-        if !self.proof.take().is_some_and(|said| said.matches(must)) {
+        let believed = self.proof.take().is_some_and(|said| said.matches(must));
+        #[cfg(hmc_mutants)]
+        let believed = believed || mutant::is(Mutant::BelieveAcceptor);
+        if !believed {
             self.violation(Violation::Unproven, None);
             return Ok(false);
         }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::Link;
 use super::heard::{Heard, execute};
+use super::parts::more_storage;
 use crate::driver::{Registered, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::owed::Owed;
@@ -258,7 +259,7 @@ impl CtrlState {
                 Ok(Next::Grow(bytes)) => {
                     // The frame's length was judged against its limit; storage grows by doubling,
                     // so never to more than twice what arrived.
-                    let storage = vec![0; bytes.min(self.framer.capacity().saturating_mul(2))];
+                    let storage = more_storage(bytes, self.framer.capacity());
                     if self.framer.grow(storage).is_err() {
                         self.end(false, "a frame does not fit");
                     }

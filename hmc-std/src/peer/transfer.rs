@@ -354,7 +354,7 @@ impl Peer {
 
     pub(super) fn check_name(&self, op: OpId) -> Result<()> {
         self.shared.check_process()?;
-        if op.link == self.link.id() {
+        if self.link.id().is(op.link) {
             return Ok(());
         }
         let what = "the operation belongs to another peer, life or session";

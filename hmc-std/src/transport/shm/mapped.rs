@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hmc_core::kinds::Access;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, RemoteSlice, WindowId};
 use hmc_core::span::{Side, Span as Range};
 use hmc_core::window::WindowFault;
@@ -187,7 +189,10 @@ fn inside(
     let copied = copy(there);
     word.leave();
     // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
-    if pages.life.is_some_and(PeerLife::has_ended) {
+    let ended = pages.life.is_some_and(PeerLife::has_ended);
+    #[cfg(hmc_mutants)]
+    let ended = ended && !mutant::is(Mutant::IgnoreMark);
+    if ended {
         return Err(Failure::PeerDead);
     }
     copied.map_err(|_| Failure::UnknownRegion)

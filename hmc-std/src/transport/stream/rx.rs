@@ -240,8 +240,13 @@ impl StreamPort {
             let Some(head) = held.first_chunk::<DATA_FRAME_BYTES>() else {
                 return Ok(());
             };
-            let frame =
-                DataFrame::parse(head).map_err(|_| Down::Protocol("a malformed data frame"))?;
+            let parsed = DataFrame::parse(head);
+            #[cfg(hmc_mutants)]
+            if parsed.is_err() && mutant::is(Mutant::PassMalformed) {
+                self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
+                continue;
+            }
+            let frame = parsed.map_err(|_| Down::Protocol("a malformed data frame"))?;
             if frame.flags.contains(DataFlags::NOTIFY)
                 && frame.flags.contains(DataFlags::LAST)
                 && !self.inbox_has_room()
@@ -350,7 +355,10 @@ impl StreamPort {
             return Err(Down::Protocol("an answer out of order"));
         }
         r.moved = r.moved.saturating_add(len);
-        if frame.flags.contains(DataFlags::LAST) && r.moved != whole.span.len() {
+        let early = frame.flags.contains(DataFlags::LAST) && r.moved != whole.span.len();
+        #[cfg(hmc_mutants)]
+        let early = early && !mutant::is(Mutant::AnswerEndsEarly);
+        if early {
             return Err(Down::Protocol("an answer that ends early"));
         }
         if r.mute {
