@@ -8,6 +8,7 @@
 )]
 
 pub mod actor;
+pub mod attack;
 pub mod bystander;
 pub mod child;
 pub mod cluster;

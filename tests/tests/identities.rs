@@ -2,63 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use std::time::Duration;
-
-use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, OpId, Session};
+use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, OpId};
+use hmc_tests::attack::{Context, names};
 use hmc_tests::pair::Pair;
 
-const LONG: Duration = Duration::from_secs(20);
-
-/// Two sessions that each count from the start.
-fn two() -> (Session, Session) {
-    let one = || Session::builder(0).buffer(4096).start().unwrap();
-    (one(), one())
-}
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
 /// The first region of each session has the same place in its table.
 #[test]
 fn spans_of_two_sessions_do_not_join() {
-    let (a, b) = two();
-    let (small, large) = (a.allocate(4096).unwrap(), b.allocate(1 << 20).unwrap());
-    let low = small.take(0, 4096).unwrap();
-    let high = large.take(4096, (1 << 20) - 4096).unwrap();
-    let (low, high) = low.join(high).expect_err("they are of two regions");
-    let low_of_large = large.take(0, 4096).unwrap();
-    let (low, low_of_large) = low.join(low_of_large).expect_err("they are of two regions");
-    assert_eq!(low_of_large.join(high).unwrap().len(), 1 << 20);
-    drop(low);
-    assert!(small.take_all().is_ok(), "it came back to its own region");
+    names::spans(&mut Context::rounds(ACTOR, 1)).expect_held();
 }
 
 /// Both clients have one link, and on it the same operation, by number.
 #[test]
 fn an_operation_of_another_session_is_neither_found_nor_taken() {
-    for conn in [ConnType::Shm, ConnType::Tcp] {
-        let (one, other) = (Pair::new(conn, 4096), Pair::new(conn, 4096));
-        let (of_one, of_other) = (one.b.clone(), other.b.clone());
-        let (to_one, to_other) = (one.sender().peer(1).unwrap(), other.sender().peer(1).unwrap());
-        let foreign = to_one.put_nb(0, 0, 64).unwrap();
-        let own = to_other.put_nb(0, 0, 8).unwrap();
-        let stale = |what: &str, got: Option<ErrorKind>| {
-            assert_eq!(got, Some(ErrorKind::Stale), "{what} over {conn}");
-        };
-        let s = other.sender();
-        stale("wait", s.wait(foreign).err().map(|e| e.kind()));
-        stale("wait_within", s.wait_within(foreign, LONG).err().map(|e| e.kind()));
-        stale("test", s.test(foreign).err().map(|e| e.kind()));
-        stale("cancel", s.cancel(foreign).err().map(|e| e.kind()));
-        stale("wait_all", s.wait_all(&[foreign]).err().map(|e| e.kind()));
-        let (at, any) = s.wait_any(&[foreign], LONG).unwrap();
-        assert_eq!(at, 0);
-        stale("wait_any", any.err().map(|e| e.kind()));
-        stale("Peer::wait", to_other.wait(foreign).err().map(|e| e.kind()));
-        stale("Peer::test", to_other.test(foreign).err().map(|e| e.kind()));
-        stale("Peer::cancel", to_other.cancel(foreign).err().map(|e| e.kind()));
-        stale("Peer::watch", to_other.watch(foreign).err().map(|e| e.kind()));
-        assert_eq!(s.wait(own).unwrap(), 8, "nobody took its result");
-        assert_eq!(one.sender().wait(foreign).unwrap(), 64, "nobody took its result");
-        drop((of_one, of_other));
-    }
+    names::operations(&mut Context::rounds(ACTOR, 2)).expect_held();
 }
 
 /// What was prepared with one session cannot be posted with another, nor does a window of one lead anywhere in the other.

@@ -20,6 +20,7 @@ use hmc_std::{
     Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, RemoteWindow,
     Result, Session, SessionBuilder, Want, Window,
 };
+use hmc_tests::attack::planted;
 use hmc_tests::bystander;
 use hmc_tests::counting::Counting;
 
@@ -474,6 +475,7 @@ fn set_file_limit(files: u64) {
 }
 
 fn main() {
+    planted::activate();
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(bystander::NAME) {
         return bystander::run(args.next().and_then(|len| len.parse().ok()).unwrap_or(0));
