@@ -12,6 +12,7 @@ use crate::scene::skipped;
 
 pub mod names;
 pub mod planted;
+pub mod reopen;
 
 /// A promise, and how it is attacked.
 #[derive(Clone, Copy, Debug)]
