@@ -10,8 +10,10 @@ use hmc_sim::rng::Rng;
 
 use crate::scene::skipped;
 
+pub mod bystanders;
 pub mod names;
 pub mod planted;
+pub mod reaped;
 pub mod reopen;
 
 /// A promise, and how it is attacked.

@@ -1,0 +1,83 @@
+//! Operations that begin after the peer was killed and waited for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hmc_std::{ConnType, ErrorKind, Peer, Session};
+
+use super::{Context, Outcome};
+use crate::actor::Actor;
+use crate::scene::{TempDir, until};
+
+const LONG: Duration = Duration::from_secs(20);
+const THREADS: usize = 4;
+
+/// What the threads of one kill counted.
+#[derive(Default)]
+struct Seen {
+    /// Puts of the living peer.
+    before: AtomicU64,
+    /// Puts that began after the peer was waited for, and reported success.
+    late: AtomicU64,
+    reaped: AtomicBool,
+}
+
+impl Seen {
+    /// Puts until one fails. How that failed.
+    fn put(&self, peer: &Peer) -> ErrorKind {
+        loop {
+            let reaped = self.reaped.load(Ordering::SeqCst);
+            match peer.put(0, 0, 8) {
+                Ok(()) if reaped => self.late.fetch_add(1, Ordering::Relaxed),
+                Ok(()) => self.before.fetch_add(1, Ordering::Relaxed),
+                Err(e) => return e.kind(),
+            };
+        }
+    }
+}
+
+/// Kills a peer under four threads that put, waits for it, and counts the puts that began after that and report success.
+///
+/// # Panics
+/// When a peer cannot be started.
+pub fn successes_after_the_end(context: &mut Context) -> Outcome {
+    let dir = TempDir::new();
+    let session = Session::builder(0).buffer(4096).redial(false).start().expect("a session");
+    let settings = format!("rank=1 uds={} buffer=4096", dir.path().display());
+    let (mut before, mut late, mut dirty) = (0, 0, 0);
+    while context.again(8) {
+        let mut actor = Actor::session(&context.actor, &settings);
+        let peer = session.connect_with(1, &dir.address(), ConnType::Shm, LONG).expect("a peer");
+        let seen = Seen::default();
+        let ends = std::thread::scope(|s| {
+            let (seen, peer) = (&seen, &peer);
+            let threads = [(); THREADS].map(|()| s.spawn(move || seen.put(peer)));
+            until("the puts are under way", LONG, || {
+                (seen.before.load(Ordering::Relaxed) >= 1000).then_some(())
+            });
+            let _ = actor.kill();
+            while !actor.has_ended() {
+                std::thread::yield_now();
+            }
+            // It was waited for.
+            seen.reaped.store(true, Ordering::SeqCst);
+            threads.map(|t| t.join().expect("no panic"))
+        });
+        if ends != [ErrorKind::PeerDead; THREADS] {
+            return context.broken(format!("the puts ended with {ends:?}"));
+        }
+        let n = seen.late.into_inner();
+        before += seen.before.into_inner();
+        late += n;
+        dirty += u32::from(n > 0);
+        // Unless they were late, a put found the end, and the session knows it.
+        if n == 0 && session.check_conn(1) {
+            return context.broken("a put found the end, and the session does not know it");
+        }
+        until("the link is over", LONG, || (!session.check_conn(1)).then_some(()));
+    }
+    match late {
+        0 => context.held(format!("{before} puts before the ends, none after")),
+        n => context.broken(format!("{n} puts succeeded after the end, in {dirty} kills")),
+    }
+}
