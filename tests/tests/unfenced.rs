@@ -11,104 +11,36 @@
 use std::time::Duration;
 
 use hmc_core::kinds::Access;
-use hmc_std::future::{Op, WaitError};
-use hmc_std::{ConnType, Peer, Session};
+use hmc_std::ConnType;
+use hmc_std::future::WaitError;
 use hmc_tests::actor::Actor;
-use hmc_tests::lent::{LEN, Owner, owned};
+use hmc_tests::attack::Context;
+use hmc_tests::attack::unfenced::{self, Scene, THEIRS, end, held_of};
+use hmc_tests::lent::{LEN, Owner};
 use hmc_tests::pair::Pair;
 use hmc_tests::scene::{TempDir, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
-/// What the source of a get holds.
-const THEIRS: u8 = 0xAB;
-
-/// A session here, and one of another process that exposes memory which cannot be mapped.
-struct Scene {
-    session: Session,
-    peer: Peer,
-    actor: Actor,
-    _dir: TempDir,
-}
-
-impl Scene {
-    /// With a rank that no other test has: what is held is the whole process's.
-    fn new(rank: u32) -> Self {
-        let dir = TempDir::new();
-        let session = Session::builder(0).redial(false).start().unwrap();
-        let settings = format!("rank={rank} redial=0 uds={}", dir.path().display());
-        let mut actor = Actor::session(ACTOR, &settings);
-        let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).unwrap();
-        actor.ask(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
-        Self { session, peer, actor, _dir: dir }
-    }
-
-    /// A get that has begun.
-    fn get(&self) -> (Owner, Op) {
-        let (owner, lent) = Owner::new(0);
-        let remote = self.peer.remote_window(5, LONG).unwrap();
-        let span = self.session.register(lent).unwrap().take_all().unwrap();
-        let op = self.peer.get_span(span, &remote, 0).map_err(|e| e.error).unwrap();
-        let Err(WaitError::Running(op)) = op.wait(Duration::from_millis(1)) else {
-            panic!("256 MiB were copied within 1 ms");
-        };
-        (owner, op)
-    }
-}
-
-/// Ends everything of this end, in the order of a program that returns.
-fn end(op: Op, peer: Peer, session: Session) {
-    drop(op);
-    drop(peer);
-    let _ = session.shutdown(Duration::from_millis(1));
-}
-
-/// What the process holds of that peer, in bytes.
-fn held_of(rank: u32) -> Vec<u64> {
-    hmc_std::held().into_iter().filter(|h| h.peer.0 == rank).map(|h| h.bytes).collect()
-}
-
-fn hears_the_end(actor: &mut Actor) {
-    until("the target hears of the end", LONG, || {
-        (actor.ask("connected 0") == "false").then_some(())
-    });
-}
 
 #[test]
 fn memory_of_a_get_outlives_its_session() {
-    for round in 0..4 {
-        let mut s = Scene::new(1);
-        let (owner, op) = s.get();
-        until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
-        end(op, s.peer, s.session);
-        until("the memory comes back", LONG, || owner.is_back().then_some(()));
-        hears_the_end(&mut s.actor);
-        assert_eq!(owner.changed(), 0, "bytes written after the memory came back, round {round}");
-        until("nothing is held", LONG, || held_of(1).is_empty().then_some(()));
-    }
+    unfenced::get(&mut Context::rounds(ACTOR, 4)).expect_held();
 }
 
 #[test]
 fn memory_of_a_get_from_a_stopped_target_outlives_its_session() {
-    let mut s = Scene::new(2);
-    let (owner, op) = s.get();
-    until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
-    s.actor.stop();
-    end(op, s.peer, s.session);
-    assert!(!owner.is_back(), "the stopped target may still copy");
-    assert_eq!(held_of(2), [u64::try_from(LEN).unwrap()]);
-    assert!(
-        hmc_std::held().iter().any(|h| h.peer.0 == 2 && h.since.elapsed().is_ok_and(|e| e < LONG))
-    );
-    s.actor.resume();
-    until("the memory comes back", LONG, || owner.is_back().then_some(()));
-    hears_the_end(&mut s.actor);
-    assert_eq!(owner.changed(), 0, "bytes written after the memory came back");
+    unfenced::get_from_a_stopped_target(&mut Context::rounds(ACTOR, 1)).expect_held();
+}
+
+#[test]
+fn memory_of_a_put_to_a_stopped_target_outlives_its_session() {
+    unfenced::put_to_a_stopped_target(&mut Context::rounds(ACTOR, 1)).expect_held();
 }
 
 #[test]
 fn memory_of_a_get_from_a_target_that_dies_comes_back() {
-    let s = Scene::new(3);
+    let s = Scene::new(ACTOR, 3);
     let (owner, op) = s.get();
     s.actor.stop();
     end(op, s.peer, s.session);
@@ -193,29 +125,5 @@ fn keepers(of: &Actor) -> usize {
 
 #[test]
 fn memory_of_a_put_outlives_its_session() {
-    for round in 0..4 {
-        let mut pair = Pair::new(ConnType::Shm, 4096);
-        let region = pair.receiver().register_vec(vec![0; LEN]).unwrap();
-        let span = region.take_all().unwrap();
-        let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
-        let remote = pair.a.remote_window(5, LONG).unwrap();
-        let (owner, lent) = Owner::new(THEIRS);
-        let span = pair.sender().register(lent).unwrap().take_all().unwrap();
-        let op = pair.a.put_span(span, &remote, 0).map_err(|e| e.error).unwrap();
-        let mut first = [0];
-        until("the copy begins", LONG, || {
-            window.read_at(0, &mut first).unwrap();
-            (first[0] == THEIRS).then_some(())
-        });
-        let session = pair.sessions.pop().unwrap();
-        end(op, pair.a, session);
-        until("the memory comes back", LONG, || owner.is_back().then_some(()));
-        until("the end is heard of", LONG, || (!pair.b.is_connected()).then_some(()));
-        let span = window.revoke(LONG).unwrap();
-        assert_eq!(
-            owned(span.as_slice()),
-            0,
-            "bytes read after the memory came back, round {round}"
-        );
-    }
+    unfenced::put(&mut Context::rounds(ACTOR, 4)).expect_held();
 }

@@ -15,6 +15,7 @@ pub mod names;
 pub mod planted;
 pub mod reaped;
 pub mod reopen;
+pub mod unfenced;
 
 /// A promise, and how it is attacked.
 #[derive(Clone, Copy, Debug)]
