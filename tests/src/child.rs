@@ -18,7 +18,7 @@ pub fn in_child(body: impl FnOnce() -> String) -> Result<String, i32> {
     assert!(pid >= 0, "no fork");
     if pid == 0 {
         // SAFETY: alarm(2) takes a number.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(20) };
         let said = body();
         let _ = std::fs::File::from(write).write_all(said.as_bytes());
         // SAFETY: _exit(2) ends the child at once, without the destructors of the parent's things.

@@ -9,127 +9,24 @@
     reason = "tests may panic"
 )]
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
+use hmc_std::{Message, Session, Want};
 use hmc_tests::actor::Actor;
+use hmc_tests::attack::Context;
+use hmc_tests::attack::tags::{self, BATCH, ENDS, PATHS, receiver, tags_of};
 use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
-/// Messages of one batch.
-const BATCH: u64 = 30;
-
-/// What connects the two ends.
-#[derive(Clone, Copy, Debug)]
-enum Path {
-    /// Control connection over a local socket, data plane in shared memory.
-    Shm,
-    /// Both over TCP.
-    Tcp,
-    /// Control connection over a local socket, data plane over TCP.
-    Uds,
-}
-
-const PATHS: [Path; 3] = [Path::Shm, Path::Tcp, Path::Uds];
-const ENDS: [&str; 3] = ["exit", "kill", "close"];
-
-impl Path {
-    fn conn(self) -> ConnType {
-        match self {
-            Self::Shm => ConnType::Shm,
-            Self::Tcp | Self::Uds => ConnType::Tcp,
-        }
-    }
-
-    /// Where `session` is for a peer on this path.
-    fn address(self, session: &Session, dir: &TempDir) -> Address {
-        match self {
-            Self::Tcp => Address::Tcp(session.tcp_addr().expect("it listens")),
-            Self::Shm | Self::Uds => dir.address(),
-        }
-    }
-}
-
 /// How many batches of each kind: `HMC_TEST_BATCHES`, or `default`.
-fn batches(default: u32) -> u32 {
+fn batches(default: u64) -> u64 {
     number("HMC_TEST_BATCHES", default)
 }
 
-/// A session to receive with.
-fn receiver(dir: &TempDir) -> Session {
-    Session::builder(0)
-        .uds(dir.path())
-        .tcp("127.0.0.1:0")
-        .buffer(4096)
-        .redial(false)
-        .start()
-        .expect("a session")
-}
-
-/// Receives tags until the end of the link.
-fn tags_of(peer: &Peer) -> Vec<u64> {
-    let mut tags = Vec::new();
-    loop {
-        match peer.recv(Want::Any, LONG) {
-            Ok(Message::Tag(tag)) => tags.push(tag),
-            Ok(other) => panic!("nobody sent {other:?}"),
-            Err(e) => {
-                assert!(matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed), "{e}");
-                return tags;
-            }
-        }
-    }
-}
-
-/// One batch: the sender sends `BATCH` tags and ends in the way of `end`, while both ends receive and this one sends.
-fn batch(session: &Session, address: &Address, path: Path, end: &str) -> Vec<u64> {
-    let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 redial=0");
-    actor.ask(&format!("connect 0 {} {} 20000", address, path.conn().name()));
-    actor.ask("listen 0");
-    let peer = session.wait_peer(1, LONG).expect("it came");
-    assert_eq!(peer.conn(), Some(path.conn()));
-    let over = AtomicBool::new(false);
-    // The other end has seldom read everything when it goes: over TCP its kernel resets the connection then.
-    let tags = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) && peer.send_tag(7).is_ok() {
-                std::thread::yield_now();
-            }
-        });
-        actor.tell(&format!("tags 0 0 {BATCH} {end}"));
-        let tags = tags_of(&peer);
-        over.store(true, Ordering::Relaxed);
-        tags
-    });
-    drop(actor);
-    // The next one takes the same rank.
-    until("the link is over", LONG, || (!session.check_conn(1)).then_some(()));
-    tags
-}
-
-fn nothing_is_lost(batches: u32) {
-    let mut report = Vec::new();
-    for path in PATHS {
-        for end in ENDS {
-            let dir = TempDir::new();
-            let session = receiver(&dir);
-            let address = path.address(&session, &dir);
-            let (mut short, mut lost) = (0, 0);
-            for _ in 0..batches {
-                let tags = batch(&session, &address, path, end);
-                assert!(tags.iter().copied().eq(0..tags.len() as u64), "out of order: {tags:?}");
-                short += u32::from(tags.len() as u64 != BATCH);
-                lost += BATCH - tags.len() as u64;
-            }
-            println!("{path:?} {end}: {lost} tags lost in {short} of {batches} batches");
-            if lost > 0 {
-                report.push((path, end, lost));
-            }
-        }
-    }
-    assert!(report.is_empty(), "tags were lost: {report:?}");
+fn nothing_is_lost(batches: u64) {
+    let kinds = u64::try_from(PATHS.len() * ENDS.len()).unwrap();
+    tags::lost(&mut Context::rounds(ACTOR, kinds * batches)).expect_held();
 }
 
 #[test]

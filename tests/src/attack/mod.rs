@@ -11,10 +11,12 @@ use hmc_sim::rng::Rng;
 use crate::scene::skipped;
 
 pub mod bystanders;
+pub mod forks;
 pub mod names;
 pub mod planted;
 pub mod reaped;
 pub mod reopen;
+pub mod tags;
 pub mod unfenced;
 
 /// A promise, and how it is attacked.

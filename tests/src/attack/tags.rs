@@ -1,0 +1,145 @@
+//! Messages whose sender ends right after it sent them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
+
+use super::{Context, Outcome};
+use crate::actor::Actor;
+use crate::scene::{TempDir, until};
+
+const LONG: Duration = Duration::from_secs(20);
+/// Messages of one batch.
+pub const BATCH: u64 = 30;
+
+/// What connects the two ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Path {
+    /// Control connection over a local socket, data plane in shared memory.
+    Shm,
+    /// Both over TCP.
+    Tcp,
+    /// Control connection over a local socket, data plane over TCP.
+    Uds,
+}
+
+/// Each of them.
+pub const PATHS: [Path; 3] = [Path::Shm, Path::Tcp, Path::Uds];
+/// How a sender ends: by _exit(2), by SIGKILL, or by closing its session.
+pub const ENDS: [&str; 3] = ["exit", "kill", "close"];
+
+impl Path {
+    /// The transport of its data plane.
+    #[must_use]
+    pub const fn conn(self) -> ConnType {
+        match self {
+            Self::Shm => ConnType::Shm,
+            Self::Tcp | Self::Uds => ConnType::Tcp,
+        }
+    }
+
+    /// Where `session` is for a peer on this path.
+    ///
+    /// # Panics
+    /// When it does not listen there.
+    #[must_use]
+    pub fn address(self, session: &Session, dir: &TempDir) -> Address {
+        match self {
+            Self::Tcp => Address::Tcp(session.tcp_addr().expect("it listens")),
+            Self::Shm | Self::Uds => dir.address(),
+        }
+    }
+}
+
+/// A session to receive with.
+///
+/// # Panics
+/// When there can be none.
+#[must_use]
+pub fn receiver(dir: &TempDir) -> Session {
+    Session::builder(0)
+        .uds(dir.path())
+        .tcp("127.0.0.1:0")
+        .buffer(4096)
+        .redial(false)
+        .start()
+        .expect("a session")
+}
+
+/// Receives tags until the end of the link.
+///
+/// # Panics
+/// When something else comes, or nothing.
+#[must_use]
+pub fn tags_of(peer: &Peer) -> Vec<u64> {
+    let mut tags = Vec::new();
+    loop {
+        match peer.recv(Want::Any, LONG) {
+            Ok(Message::Tag(tag)) => tags.push(tag),
+            Ok(other) => panic!("nobody sent {other:?}"),
+            Err(e) => {
+                assert!(matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed), "{e}");
+                return tags;
+            }
+        }
+    }
+}
+
+/// One batch: the sender sends `BATCH` tags and ends in the way of `end`, while both ends receive and this one sends.
+fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &str) -> Vec<u64> {
+    let mut actor = Actor::session(program, "rank=1 buffer=4096 redial=0");
+    actor.ask(&format!("connect 0 {} {} 20000", address, path.conn().name()));
+    actor.ask("listen 0");
+    let peer = session.wait_peer(1, LONG).expect("it came");
+    assert_eq!(peer.conn(), Some(path.conn()));
+    let over = AtomicBool::new(false);
+    // The other end has seldom read everything when it goes: over TCP its kernel resets the connection then.
+    let tags = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) && peer.send_tag(7).is_ok() {
+                std::thread::yield_now();
+            }
+        });
+        actor.tell(&format!("tags 0 0 {BATCH} {end}"));
+        let tags = tags_of(&peer);
+        over.store(true, Ordering::Relaxed);
+        tags
+    });
+    drop(actor);
+    // The next one takes the same rank.
+    until("the link is over", LONG, || (!session.check_conn(1)).then_some(()));
+    tags
+}
+
+/// Batches of tags whose sender ends at once, in each way, over each path.
+///
+/// # Panics
+/// When a sender cannot be started.
+pub fn lost(context: &mut Context) -> Outcome {
+    let mut kinds: Vec<_> = PATHS.iter().flat_map(|path| ENDS.map(|end| (*path, end, 0))).collect();
+    let ends: Vec<(TempDir, Session)> = (0..PATHS.len())
+        .map(|_| TempDir::new())
+        .map(|dir| {
+            let session = receiver(&dir);
+            (dir, session)
+        })
+        .collect();
+    let (mut at, count) = (0, kinds.len());
+    while context.again(18) {
+        let (path, end, lost) = &mut kinds[at % count];
+        let (dir, session) = &ends[at % count / ENDS.len()];
+        at += 1;
+        let address = path.address(session, dir);
+        let tags = batch(&context.actor, session, &address, *path, end);
+        if !tags.iter().copied().eq(0..tags.len() as u64) {
+            return context.broken(format!("{path:?} {end}: out of order: {tags:?}"));
+        }
+        *lost += BATCH - tags.len() as u64;
+    }
+    let lost: Vec<_> = kinds.iter().filter(|(_, _, lost)| *lost > 0).collect();
+    match lost.is_empty() {
+        true => context.held(format!("each of {BATCH} tags a sender was received, in order")),
+        false => context.broken(format!("tags were lost: {lost:?}")),
+    }
+}
