@@ -18,6 +18,7 @@ pub mod reaped;
 pub mod reopen;
 pub mod tags;
 pub mod unfenced;
+pub mod wakers;
 
 /// A promise, and how it is attacked.
 #[derive(Clone, Copy, Debug)]
