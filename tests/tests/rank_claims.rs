@@ -2,70 +2,24 @@
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::Incarnation;
-use hmc_core::wire::hello::{Hello, HostId};
+use hmc_core::wire::hello::HostId;
 use hmc_core::wire::message::Message;
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, Session};
-use hmc_tests::raw::{PATIENCE, dial, hello_with, read_frame, read_reject, say};
-use hmc_tests::scene::{TempDir, bound, until};
+use hmc_tests::attack::Context;
+use hmc_tests::attack::ranks::{self, KEPT, OTHER_HOST, claim, claims};
+use hmc_tests::raw::{PATIENCE, dial, read_frame, read_reject, say};
+use hmc_tests::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(60);
-/// A rank is kept for so long.
-const KEPT: Duration = Duration::from_secs(10);
-const OTHER_HOST: HostId = HostId([9; 16]);
-
-/// The HELLO of `rank` to rank 1.
-fn claim(rank: u32, incarnation: u64, host: HostId, proves: bool) -> Vec<u8> {
-    let words =
-        |h: Hello<'static>| Hello { incarnation: Incarnation(incarnation), host, proves, ..h };
-    hello_with(rank, 0, 1, words)
-}
-
-/// Claims a rank, and gives the host of whoever accepted it.
-fn claims(mut to: impl Read + Write, rank: u32, incarnation: u64, host: HostId) -> HostId {
-    assert!(say(&mut to, &claim(rank, incarnation, host, false)));
-    let (header, payload) = read_frame(&mut to).expect("an answer");
-    match Message::parse(header, &payload).unwrap() {
-        Message::Welcome(w) => w.hello.host,
-        other => panic!("not welcome: {other:?}"),
-    }
-}
 
 /// One process of the same user claims ranks by a local socket, in the highest life, under another host's name and under
 /// this one's, and is gone. The kernel has proved whose process it is; what it said binds nobody for longer than 10 s.
 #[test]
 fn a_short_claim_by_a_local_socket_does_not_keep_a_rank() {
-    let dir = TempDir::new();
-    let server = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
-    let path = dir.path().join("hmc_ctrl_rank_1.sock");
-    let raw = || UnixStream::connect(&path).unwrap();
-    let host = claims(raw(), 2, u64::MAX, OTHER_HOST);
-    claims(raw(), 3, u64::MAX, host);
-    until("its ends are known", LONG, || server.arriving().is_empty().then_some(()));
-    let began = Instant::now();
-    std::thread::scope(|s| {
-        for rank in [2, 3] {
-            let address = dir.address();
-            s.spawn(move || {
-                let honest = Session::builder(rank).buffer(4096).start().unwrap();
-                let at_once = honest.connect_with(1, &address, ConnType::Auto, KEPT / 10);
-                let e = at_once.expect_err("the rank is kept for who held it");
-                let truth = e.to_string();
-                assert!(!truth.contains("live process"), "rank {rank}: {e}");
-                let peer = honest.connect_with(1, &address, ConnType::Auto, LONG);
-                let peer = peer.unwrap_or_else(|e| panic!("rank {rank} is locked: {e}"));
-                peer.put(0, 0, 8).expect("a put");
-                let took = began.elapsed();
-                assert!(took >= KEPT - KEPT / 10, "rank {rank} was free after {took:?}");
-                assert!(took < bound(KEPT + Duration::from_secs(3)), "rank {rank}: {took:?}");
-            });
-        }
-    });
+    ranks::short_claims(&mut Context::rounds(env!("CARGO_BIN_EXE_actor"), 1)).expect_held();
 }
 
 /// On loopback nothing but a proof binds: who claims and goes, or promises a proof and goes, leaves the rank as free as it was.

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::kinds::{ConnType, Incarnation};
 use hmc_core::wire::advert::ENDPOINT_TCP;
 use hmc_core::wire::hello::{Asked, Features, Hello, HostId};
 use hmc_core::wire::message::Message;
@@ -20,6 +20,7 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::address::Address;
 use hmc_std::{ErrorKind, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::attack::{Context, ranks};
 use hmc_tests::raw::{
     dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, say,
 };
@@ -161,36 +162,7 @@ fn who_knows_another_secret_is_refused_and_the_file_is_named() {
 /// Somebody listens where a peer is expected, and says that it is that peer.
 #[test]
 fn a_listener_that_proves_nothing_is_not_believed() {
-    let dir = scratch("listener");
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = door.local_addr().unwrap();
-    let words = |h: &Hello<'_>| Hello { rank: Rank(1), expected: None, ..h.detached() };
-    let liar = std::thread::spawn(move || {
-        for nth in 0..2 {
-            let (mut s, _) = door.accept().unwrap();
-            let (header, payload) = read_frame(&mut s).unwrap();
-            let Message::Hello(h) = Message::parse(header, &payload).unwrap() else { panic!() };
-            assert!(h.proves, "a dialer of a loopback address promises a proof");
-            let hello = words(&h);
-            let token = hmc_core::wire::hello::LinkToken([1; 16]);
-            let welcome = Message::Welcome(hmc_core::wire::hello::Welcome { hello, token });
-            let challenge = Challenge { rank: Rank(1), nonce: [1; 16], proof: Proof([1; 32]) };
-            let answer = if nth == 0 { welcome } else { Message::Challenge(challenge) };
-            assert!(say(&mut s, &frame(&answer)));
-            assert!(is_closed_after(&mut s), "it got a proof, or a link");
-        }
-    });
-    let s = Session::builder(2).secret_file(dir.join("secret")).start().unwrap();
-    let once = |kind| {
-        let e = s
-            .connect_with(1, &Address::Tcp(at), ConnType::Auto, Duration::from_secs(5))
-            .expect_err("a liar");
-        assert_eq!(e.kind(), kind, "{e}");
-    };
-    once(ErrorKind::Protocol);
-    once(ErrorKind::NoCredentials);
-    liar.join().unwrap();
-    std::fs::remove_dir_all(dir).unwrap();
+    ranks::by_a_listener(&mut Context::rounds(ACTOR, 2)).expect_held();
 }
 
 /// Passes connections to `door` on to `at`, both ways, until one cannot be.
@@ -317,28 +289,7 @@ fn a_dialer_is_not_made_to_answer_its_own_challenge() {
 /// Two jobs of one user, both with rank 1 and one folder of sockets, which the first one has.
 #[test]
 fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_one_asked_for() {
-    let dir = scratch("jobs");
-    let uds = dir.join("uds");
-    let secret = dir.join("secret");
-    let of = |tcp: &str| Session::builder(1).tcp(tcp).secret_file(&secret).buffer(4096);
-    let first = of("127.0.0.1:0").uds(&uds).start().unwrap();
-    let second = of("127.0.0.1:0").start().unwrap();
-    let meant = second.tcp_addr().unwrap();
-    let client = Session::builder(2).secret_file(&secret).buffer(4096).start().unwrap();
-    let local = |endpoint| Address::Local { dir: uds.clone(), endpoint };
-    let e = client.connect(1, &local(meant)).expect_err("the first job's");
-    assert!(e.to_string().contains("does not listen at the address"), "{e}");
-    assert!(first.peers().is_empty());
-    client.connect(1, &Address::Tcp(meant)).expect("the one that is meant");
-    // The dialer may know of the link before the session that it dialed lists it.
-    let met = || (second.peers().len() == 1).then_some(());
-    until("the one that is meant lists the peer", Duration::from_secs(10), met);
-    assert!(first.peers().is_empty());
-    // The right one answers by the local socket, too, by each of its addresses.
-    let other = Session::builder(3).secret_file(&secret).buffer(4096).start().unwrap();
-    let peer = other.connect(1, &local(first.tcp_addr().unwrap())).expect("it is the one");
-    assert_eq!(peer.conn(), Some(ConnType::Shm));
-    std::fs::remove_dir_all(dir).unwrap();
+    ranks::two_jobs(&mut Context::rounds(ACTOR, 1)).expect_held();
 }
 
 /// Who dials a local socket and moves bytes over TCP knows the peer's port, and not its address: at the same port of another

@@ -14,6 +14,7 @@ pub mod bystanders;
 pub mod forks;
 pub mod names;
 pub mod planted;
+pub mod ranks;
 pub mod reaped;
 pub mod reopen;
 pub mod tags;
