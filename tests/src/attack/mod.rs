@@ -11,6 +11,7 @@ use hmc_sim::rng::Rng;
 use crate::scene::skipped;
 
 pub mod bystanders;
+pub mod exposure;
 pub mod forks;
 pub mod names;
 pub mod planted;

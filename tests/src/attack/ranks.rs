@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::wire::advert::ENDPOINT_TCP;
 use hmc_core::wire::hello::{Hello, HostId, LinkToken, Welcome};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::proof::{Challenge, Proof};
@@ -15,7 +16,7 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 
 use super::{Context, Outcome};
-use crate::raw::{dial, frame, hello_with, is_closed_after, read_frame, say};
+use crate::raw::{dial, frame, hello, hello_with, is_closed_after, read_frame, say};
 use crate::scene::{TempDir, bound, until};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -226,4 +227,99 @@ pub fn short_claims(context: &mut Context) -> Outcome {
         }
     }
     context.held("two claimed ranks were free again 10 s after the claim")
+}
+
+/// Claims the rank of a process that lives, by both kinds of listeners, as a later life and under its host's name.
+///
+/// # Panics
+/// When two cannot be connected.
+pub fn of_the_living(context: &mut Context) -> Outcome {
+    let dir = TempDir::new();
+    let builder = |rank| Session::builder(rank).insecure_loopback().buffer(4096);
+    let server = builder(1).tcp("127.0.0.1:0").uds(dir.path()).start().expect("a session");
+    let at = server.tcp_addr().expect("it listens");
+    let holder = builder(2).start().expect("a session");
+    let peer = holder.connect(1, &dir.address()).expect("a free rank");
+    let host = claims(dial(at), 7, 1, OTHER_HOST);
+    let path = dir.path().join("hmc_ctrl_rank_1.sock");
+    while context.again(40) {
+        let named = if context.rng.below(2) == 0 { host } else { OTHER_HOST };
+        let words = claim(2, context.rng.next_u64().max(1), named, false);
+        let answer = if context.rng.below(2) == 0 {
+            let mut s = dial(at);
+            assert!(say(&mut s, &words));
+            answer(&mut s)
+        } else {
+            let mut s = UnixStream::connect(&path).expect("it listens");
+            assert!(say(&mut s, &words));
+            answer(&mut s)
+        };
+        // An earlier life of the holder is told that it is one.
+        if !["Duplicate", "Stale"].iter().any(|why| answer.starts_with(why)) {
+            return context.broken(format!("a claim of a live rank was answered {answer}"));
+        }
+        if let Err(e) = peer.put(0, 0, 8) {
+            return context.broken(format!("the holder lost its link: {e}"));
+        }
+    }
+    context.held("each was refused, and the holder's link went on")
+}
+
+/// Shows the token of a link again, and tokens that nobody was told.
+///
+/// # Panics
+/// When nobody listens.
+pub fn tokens(context: &mut Context) -> Outcome {
+    let server = Session::builder(0).tcp("127.0.0.1:0").insecure_loopback().buffer(4096).start();
+    let server = server.expect("a session");
+    let at = server.tcp_addr().expect("it listens");
+    let attach = |rank, token| {
+        let mut s = dial(at);
+        let words = Message::Attach { rank: Rank(rank), token, channel: ENDPOINT_TCP };
+        assert!(say(&mut s, &frame(&words)));
+        let said = answer(&mut s);
+        (s, said)
+    };
+    let mut rank = 0;
+    while context.again(20) {
+        rank += 1;
+        let mut control = dial(at);
+        assert!(say(&mut control, &hello(rank, 0, 0)));
+        let (header, payload) = read_frame(&mut control).expect("an answer");
+        let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
+            panic!("no welcome");
+        };
+        let guess = LinkToken(context.rng.bytes(16).try_into().expect("16 bytes"));
+        let refused = format!("{:?}", RejectReason::BadToken);
+        let guessed = attach(rank, guess).1;
+        let (_data, first) = attach(rank, welcome.token);
+        assert_eq!(first, "AttachAck", "its own token");
+        let (_again, second) = attach(rank, welcome.token);
+        for (token, said) in [("a guessed token", guessed), ("a used token", second)] {
+            if said != refused {
+                return context.broken(format!("{token} was answered {said}"));
+            }
+        }
+    }
+    context.held("guessed and used tokens were refused")
+}
+
+/// Sends the first words of the C++ HMC's dialect to a listener that was not asked to accept them.
+///
+/// # Panics
+/// When nobody listens.
+pub fn in_the_other_dialect(context: &mut Context) -> Outcome {
+    let server = Session::builder(0).tcp("127.0.0.1:0").insecure_loopback().buffer(4096).start();
+    let server = server.expect("a session");
+    let at = server.tcp_addr().expect("it listens");
+    while context.again(20) {
+        let rank = 1 + u32::try_from(context.rng.below(4000)).expect("small");
+        let mut s = dial(at);
+        assert!(say(&mut s, &hmc_core::wire::upstream::hello_v1(Rank(rank))));
+        s.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
+        if !is_closed_after(&mut s) || server.wait_peer(rank, Duration::ZERO).is_ok() {
+            return context.broken(format!("rank {rank} was accepted in the other dialect"));
+        }
+    }
+    context.held("each was closed without a rank")
 }
