@@ -9,74 +9,32 @@
 
 use std::io::Read as _;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::attack::Context;
+use hmc_tests::attack::many::{self, connect};
 use hmc_tests::raw::{dial, hello, is_closed_after, say};
 use hmc_tests::scene::{TempDir, bound, count_of, cpu_of, files, status_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
 
-/// A server in a process of its own, so that its descriptors and its memory are not the test's.
-fn server(more: &str) -> (Actor, SocketAddr) {
-    let actor = Actor::session(ACTOR, &format!("rank=0 tcp=127.0.0.1:0 buffer=65536 {more}"));
-    let at = actor.tcp.unwrap();
-    (actor, at)
-}
-
-/// Connects as `rank`, puts, and says how long the connecting took.
-fn connect(at: &Address, rank: u32) -> hmc_std::Result<Duration> {
-    let s = Session::builder(rank).buffer(1 << 12).start()?;
-    let start = Instant::now();
-    let peer = s.connect_with(0, at, ConnType::Auto, LONG)?;
-    let took = start.elapsed();
-    peer.put(0, 0, 64)?;
-    Ok(took)
-}
-
-/// `count` threads that connect at the same moment: how long each took, or why it did not.
-fn at_once(at: &Address, count: u32) -> Vec<hmc_std::Result<Duration>> {
-    let gate = Barrier::new(usize::try_from(count).unwrap());
-    std::thread::scope(|scope| {
-        let gate = &gate;
-        let one = |n: u32| {
-            scope.spawn(move || {
-                gate.wait();
-                connect(at, n)
-            })
-        };
-        let threads: Vec<_> = (1..=count).map(one).collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
-}
-
 #[test]
 fn threads_that_connect_at_once_all_get_in() {
-    let dir = TempDir::new();
-    let (_server, at) = server(&format!("uds={}", dir.path().display()));
-    for at in [Address::Tcp(at), dir.address()] {
-        let ends = at_once(&at, 64);
-        let first = ends.iter().find_map(|r| r.as_ref().err());
-        let got_in = ends.iter().filter(|r| r.is_ok()).count();
-        assert_eq!(got_in, 64, "{at}: {first:?}");
-    }
+    many::at_once(&mut Context::rounds(ACTOR, 2)).expect_held();
 }
 
 #[test]
 fn silent_connections_keep_nobody_out() {
-    let (server, at) = server("");
-    let mut silent = Vec::new();
-    for (already, rank) in [(16, 1), (64, 2), (1500, 3)] {
-        silent.extend((silent.len()..already).map(|_| dial(at)));
-        let took = connect(&Address::Tcp(at), rank).expect("who speaks gets in");
-        assert!(took < bound(Duration::from_secs(1)), "beside {already} silent ones: {took:?}");
-    }
-    // And each of them has cost its descriptor and no memory of ours.
-    drop(server);
+    many::beside_the_silent(&mut Context::rounds(ACTOR, 3)).expect_held();
+}
+
+/// A server in a process of its own, so that its descriptors and its memory are not the test's.
+fn server(more: &str) -> (Actor, SocketAddr) {
+    many::server(ACTOR, more)
 }
 
 /// A connection that has said nothing, or half of its first words, takes a descriptor and nothing else.
