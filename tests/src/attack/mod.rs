@@ -13,6 +13,7 @@ use crate::scene::skipped;
 pub mod bystanders;
 pub mod exposure;
 pub mod forks;
+pub mod frames;
 pub mod many;
 pub mod names;
 pub mod planted;

@@ -1,0 +1,282 @@
+//! Frames of a peer that does not keep to its windows, over TCP: the target owns the memory and judges each.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use hmc_core::kinds::Access;
+use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::window::WindowFault;
+use hmc_core::wire::advert::Role;
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
+use hmc_core::wire::message::Message as Wire;
+use hmc_core::work::Failure;
+use hmc_std::{Address, Peer, Session, Window};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use super::{Context, Outcome};
+use crate::raw::read_frame;
+use crate::rogue::Rogue;
+
+const LONG: Duration = Duration::from_secs(20);
+/// A frame is answered by then.
+const ANSWERED_BY: Duration = Duration::from_secs(5);
+/// Bytes of the session's own buffer, which is every peer's window.
+const BUFFER: u64 = 1 << 16;
+/// What a hostile peer writes.
+const FOREIGN: u8 = 0xF0;
+/// What is in memory before, and again after its owner has it back.
+const OWN: u8 = 0x0F;
+
+/// A session of rank 0 that lets in who proves nothing, and a hostile peer of it.
+struct Scene {
+    session: Session,
+    rogue: Rogue,
+    /// The hostile peer, as the session sees it.
+    peer: Peer,
+    seq: u32,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let session = Session::builder(0).tcp("127.0.0.1:0").insecure_loopback().buffer(BUFFER);
+        // It beats by itself: no row of this file waits for its silence.
+        let session = session.redial(false).heartbeat(None).start().expect("a session");
+        session.buffer().fill(0, BUFFER, OWN).expect("ours");
+        let (rogue, peer) = join(&session, 1);
+        Self { session, rogue, peer, seq: 0 }
+    }
+
+    /// Another hostile peer in place of the one before.
+    fn again(&mut self, rank: u32) {
+        (self.rogue, self.peer) = join(&self.session, rank);
+        self.seq = 0;
+    }
+
+    fn frame(&mut self, kind: DataKind, at: &RemoteRegion) -> DataFrame {
+        self.seq += 1;
+        let mut f = DataFrame::new(kind, self.seq);
+        (f.window, f.epoch) = (at.window, at.epoch);
+        f
+    }
+
+    /// A put of `len` bytes at `offset` in one frame.
+    fn put(&mut self, at: &RemoteRegion, offset: u64, len: u64) -> (DataFrame, Vec<u8>) {
+        let mut f = self.frame(DataKind::Write, at);
+        (f.flags, f.offset, f.total) = (DataFlags::LAST, offset, len);
+        f.len = u32::try_from(len).expect("small");
+        (f, vec![FOREIGN; usize::try_from(len).expect("small")])
+    }
+
+    /// The same for a get.
+    fn get(&mut self, at: &RemoteRegion, offset: u64, len: u64) -> DataFrame {
+        let mut f = self.frame(DataKind::Read, at);
+        (f.offset, f.total) = (offset, len);
+        f
+    }
+
+    fn send(&mut self, f: &DataFrame, payload: &[u8]) -> bool {
+        let bytes = [&f.emit()[..], payload].concat();
+        self.rogue.data.write_all(&bytes).is_ok()
+    }
+
+    /// Sends a frame and gives the answer, in words.
+    fn ask(&mut self, f: &DataFrame, payload: &[u8]) -> String {
+        match self.send(f, payload) {
+            true => answer(&mut self.rogue.data),
+            false => "its link ended".to_owned(),
+        }
+    }
+
+    /// A window of `len` bytes for the hostile peer, and what it is told of it.
+    fn expose(&mut self, access: Access, label: u64, len: u64) -> (Window, RemoteRegion) {
+        let region = self.session.allocate(len).expect("memory");
+        let mut span = region.take_all().expect("free");
+        span.fill(OWN);
+        let window = self.peer.expose(span, access, label).map_err(|(e, _)| e).expect("exposed");
+        loop {
+            let (header, payload) = read_frame(&mut self.rogue.control).expect("its window");
+            match Wire::parse(header, &payload) {
+                Ok(Wire::Advert(a)) if a.role == Role::Named(label) => return (window, a.region),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a put that is allowed is done: the row's frames were answered by a session that works.
+    fn is_sound(&mut self) -> bool {
+        let window = self.rogue.window;
+        let (f, bytes) = self.put(&window, 0, 8);
+        self.ask(&f, &bytes) == "done"
+    }
+}
+
+/// Joins a session, and waits until that can transfer.
+fn join(session: &Session, rank: u32) -> (Rogue, Peer) {
+    let at = Address::Tcp(session.tcp_addr().expect("it listens"));
+    let rogue = Rogue::join_mute(rank, &at, &at);
+    for socket in [&rogue.data, &rogue.control] {
+        set_socket_timeout(socket, Timeout::Recv, Some(ANSWERED_BY)).expect("a socket");
+    }
+    let peer = session.wait_peer(rank, LONG).expect("it is connected");
+    (rogue, peer)
+}
+
+/// The next data frame. `None`: the stream ended, or nothing came.
+fn read_data(from: &mut File) -> Option<(DataFrame, Vec<u8>)> {
+    let mut head = [0; DATA_FRAME_BYTES];
+    from.read_exact(&mut head).ok()?;
+    let f = DataFrame::parse(&head).expect("a frame of a session");
+    let payload = if f.kind == DataKind::ReadData { f.len } else { 0 };
+    let mut bytes = vec![0; usize::try_from(payload).expect("small")];
+    from.read_exact(&mut bytes).ok()?;
+    Some((f, bytes))
+}
+
+/// `done`, why it was refused, or what else came.
+fn answer(from: &mut File) -> String {
+    match read_data(from) {
+        None => "its link ended".to_owned(),
+        Some((f, _)) if f.kind == DataKind::Ack => "done".to_owned(),
+        Some((f, _)) if f.kind == DataKind::Nack => match f.why().map(|n| n.failure()) {
+            Some(Failure::Window(WindowFault::OutOfWindow(_))) => "OutOfWindow".to_owned(),
+            Some(Failure::Window(fault)) => format!("{fault:?}"),
+            other => format!("{other:?}"),
+        },
+        Some((f, bytes)) => format!("{:?} of {} bytes", f.kind, bytes.len()),
+    }
+}
+
+/// Ranges that do not lie in the window: by one byte, by many, and around the end of 64 bits.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn outside(context: &mut Context) -> Outcome {
+    let mut scene = Scene::new();
+    let window = scene.rogue.window;
+    while context.again(300) {
+        let n = 1 + context.rng.below(64);
+        let offset = match context.rng.below(4) {
+            0 => BUFFER,
+            1 => BUFFER + 1 - n,
+            2 => u64::MAX - context.rng.below(n),
+            _ => BUFFER + 1 + context.rng.below(1 << 40),
+        };
+        let answer = if context.rng.below(3) == 0 {
+            let f = scene.get(&window, offset, n);
+            scene.ask(&f, &[])
+        } else {
+            let (f, bytes) = scene.put(&window, offset, n);
+            scene.ask(&f, &bytes)
+        };
+        if answer != "OutOfWindow" {
+            return context.broken(format!("{n} bytes at {offset} of {BUFFER}: {answer}"));
+        }
+    }
+    let mut all = vec![0; usize::try_from(BUFFER).expect("small")];
+    scene.session.buffer().read_at(0, &mut all).expect("ours");
+    if all.iter().any(|b| *b != OWN) || !scene.is_sound() {
+        return context.broken("a refused put changed memory, or the link does not go on");
+    }
+    context.held("each was refused as OutOfWindow, no byte changed")
+}
+
+/// Names of windows that were not told: another epoch, another random part.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn guessed(context: &mut Context) -> Outcome {
+    let mut scene = Scene::new();
+    let window = scene.rogue.window;
+    while context.again(300) {
+        let mut named = window;
+        if context.rng.below(2) == 0 {
+            named.epoch = Epoch(window.epoch.0.wrapping_add(1 + context.rng.index(1000) as u32));
+        } else {
+            let random = context.rng.next_u64() >> 16 << 16;
+            named.window = WindowId(window.window.0 ^ random.max(1 << 16));
+        }
+        let answer = if context.rng.below(3) == 0 {
+            let f = scene.get(&named, 0, 8);
+            scene.ask(&f, &[])
+        } else {
+            let (f, bytes) = scene.put(&named, 8, 8);
+            scene.ask(&f, &bytes)
+        };
+        if !["Unknown", "StaleEpoch"].contains(&answer.as_str()) {
+            return context.broken(format!("a name that nobody was told: {answer}"));
+        }
+    }
+    let mut bytes = [0; 8];
+    scene.session.buffer().read_at(8, &mut bytes).expect("ours");
+    if bytes != [OWN; 8] || !scene.is_sound() {
+        return context.broken("a refused put changed memory, or the link does not go on");
+    }
+    context.held("each was refused as unknown or stale, no byte changed")
+}
+
+/// Writes into a window for reading, and reads from one for writing.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn without_the_right(context: &mut Context) -> Outcome {
+    let mut scene = Scene::new();
+    let (reading, read) = scene.expose(Access::READ, 1, 4096);
+    let (writing, write) = scene.expose(Access::WRITE, 2, 4096);
+    while context.again(200) {
+        let (offset, n) = (context.rng.below(4000), 1 + context.rng.below(64));
+        let answer = if context.rng.below(2) == 0 {
+            let f = scene.get(&write, offset, n);
+            scene.ask(&f, &[])
+        } else {
+            let (f, bytes) = scene.put(&read, offset, n);
+            scene.ask(&f, &bytes)
+        };
+        if answer != "Access" {
+            return context.broken(format!("an access without the right: {answer}"));
+        }
+    }
+    for window in [reading, writing] {
+        let mut bytes = [0; 4096];
+        window.read_at(0, &mut bytes).expect("ours");
+        if bytes.iter().any(|b| *b != OWN) {
+            return context.broken("a refused put changed memory");
+        }
+    }
+    match scene.is_sound() {
+        true => context.held("each was refused as Access, no byte changed"),
+        false => context.broken("the link does not go on"),
+    }
+}
+
+/// What the owner has back, which is compared with what it wrote there.
+fn is_own(span: &hmc_std::Span) -> bool {
+    span.as_slice().iter().all(|b| *b == OWN)
+}
+
+/// Writes into windows that were taken back.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn revoked(context: &mut Context) -> Outcome {
+    let mut scene = Scene::new();
+    while context.again(100) {
+        let (window, told) = scene.expose(Access::all(), context.attempts(), 4096);
+        let (f, bytes) = scene.put(&told, 0, 64);
+        let first = scene.ask(&f, &bytes);
+        assert_eq!(first, "done", "the window is open");
+        let mut span = match window.revoke(LONG) {
+            Ok(span) => span,
+            Err(e) => return context.broken(format!("the window does not come back: {e}")),
+        };
+        span.fill(OWN);
+        let (f, bytes) = scene.put(&told, 0, 64);
+        let (put, f) = (scene.ask(&f, &bytes), scene.get(&told, 0, 64));
+        let get = scene.ask(&f, &[]);
+        let refused = |answer: &str| ["Unknown", "StaleEpoch", "Revoked"].contains(&answer);
+        if !refused(&put) || !refused(&get) || !is_own(&span) {
+            return context.broken(format!("after the revocation: a put {put}, a get {get}"));
+        }
+    }
+    context.held("each access after the revocation was refused")
+}
