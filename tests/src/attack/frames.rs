@@ -11,12 +11,13 @@ use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::Failure;
-use hmc_std::{Address, Peer, Session, Window};
+use hmc_std::{Address, Message, Peer, Session, Want, Window};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::{Context, Outcome};
 use crate::raw::read_frame;
 use crate::rogue::Rogue;
+use crate::scene::until;
 
 const LONG: Duration = Duration::from_secs(20);
 /// A frame is answered by then.
@@ -279,4 +280,179 @@ pub fn revoked(context: &mut Context) -> Outcome {
         }
     }
     context.held("each access after the revocation was refused")
+}
+
+/// Puts whose window is taken back in their middle.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn late(context: &mut Context) -> Outcome {
+    const LEN: u64 = 4096;
+    let mut scene = Scene::new();
+    while context.again(40) {
+        let (window, told) = scene.expose(Access::all(), context.attempts(), LEN);
+        let (f, bytes) = scene.put(&told, 0, LEN);
+        let (first, rest) = bytes.split_at(1 + context.rng.index(bytes.len() - 1));
+        assert!(scene.send(&f, first));
+        let mut byte = [0];
+        until("its first byte is there", LONG, || {
+            window.read_at(0, &mut byte).expect("ours");
+            (byte == [FOREIGN]).then_some(())
+        });
+        let mut span = match window.revoke(LONG) {
+            Ok(span) => span,
+            Err(e) => return context.broken(format!("the window does not come back: {e}")),
+        };
+        span.fill(OWN);
+        assert!(scene.rogue.data.write_all(rest).is_ok());
+        let answer = answer(&mut scene.rogue.data);
+        if answer != "Revoked" || !is_own(&span) {
+            let late = span.as_slice().iter().filter(|b| **b != OWN).count();
+            return context.broken(format!("{late} bytes came late, the put was {answer}"));
+        }
+    }
+    context.held("no byte came after the revocation")
+}
+
+/// Puts whose last byte does not come: neither a tag nor an answer may say that they are there.
+fn early(context: &mut Context, notify: bool) -> Outcome {
+    const SOON: Duration = Duration::from_millis(20);
+    let mut scene = Scene::new();
+    let window = scene.rogue.window;
+    while context.again(30) {
+        let tag = context.attempts();
+        let (mut f, bytes) = scene.put(&window, 0, 4096);
+        if notify {
+            f.flags |= DataFlags::NOTIFY;
+            f.tag = tag;
+        }
+        let (first, rest) = bytes.split_at(context.rng.index(bytes.len()));
+        assert!(scene.send(&f, first));
+        let told = if notify {
+            scene.peer.recv(Want::Notify, SOON).is_ok()
+        } else {
+            set_socket_timeout(&scene.rogue.data, Timeout::Recv, Some(SOON)).expect("a socket");
+            let answer = read_data(&mut scene.rogue.data).is_some();
+            let all = Some(ANSWERED_BY);
+            set_socket_timeout(&scene.rogue.data, Timeout::Recv, all).expect("a socket");
+            answer
+        };
+        if told {
+            let (came, of) = (first.len(), bytes.len());
+            let what = if notify { "its tag" } else { "its answer" };
+            return context.broken(format!("{what} came when {came} of {of} bytes had"));
+        }
+        assert!(scene.rogue.data.write_all(rest).is_ok());
+        let answer = answer(&mut scene.rogue.data);
+        let mut got = vec![0; bytes.len()];
+        scene.session.buffer().read_at(0, &mut got).expect("ours");
+        let right = got == bytes && answer == "done";
+        let right = right
+            && (!notify || scene.peer.recv(Want::Notify, LONG).ok() == Some(Message::Notify(tag)));
+        if !right {
+            return context.broken(format!("the whole put was {answer}"));
+        }
+        scene.session.buffer().fill(0, BUFFER, OWN).expect("ours");
+    }
+    context.held("nothing was told before the last byte came")
+}
+
+/// Tags of puts that are not complete.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn early_tags(context: &mut Context) -> Outcome {
+    early(context, true)
+}
+
+/// Answers to puts that are not complete.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn early_answers(context: &mut Context) -> Outcome {
+    early(context, false)
+}
+
+/// Answers to a get that are not what was asked for.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn lying_answers(context: &mut Context) -> Outcome {
+    const LEN: u64 = 256;
+    const LIES: [&str; 5] = ["early end", "gap", "other get", "no data", "too long"];
+    let mut scene = Scene::new();
+    while context.again(24) {
+        let rank = 1 + u32::try_from(context.attempts() % 4000).expect("small");
+        scene.again(rank);
+        let at = context.rng.below(BUFFER / 2);
+        let op = scene.peer.get_nb(at, 0, LEN).expect("posted");
+        let Some((asked, _)) = read_data(&mut scene.rogue.data) else {
+            return context.broken("the get was not asked for");
+        };
+        let mut f = DataFrame::new(DataKind::ReadData, asked.seq);
+        (f.flags, f.total, f.len) = (DataFlags::LAST, LEN, 256);
+        let few = 1 + u32::try_from(context.rng.below(LEN - 1)).expect("small");
+        let lie = LIES[usize::try_from(context.attempts()).expect("small") % LIES.len()];
+        match lie {
+            "early end" => f.len = few,
+            "gap" => (f.offset, f.len) = (few.into(), 256 - few),
+            "other get" => f.seq = asked.seq.wrapping_add(1),
+            "no data" => f = DataFrame::ack(asked.seq, 1),
+            _ => (f.offset, f.len, f.flags) = (0, 4096, DataFlags::empty()),
+        }
+        let payload = vec![FOREIGN; usize::try_from(f.len).expect("small")];
+        // The session may have hung up in the middle of it.
+        let _ = scene.send(&f, &payload);
+        let end = scene.peer.wait_within(op, ANSWERED_BY);
+        if !end.as_ref().is_err_and(|e| e.kind() == hmc_std::ErrorKind::PeerDead) {
+            return context.broken(format!("a get that was answered by a lie ({lie}): {end:?}"));
+        }
+        let mut all = vec![0; usize::try_from(BUFFER).expect("small")];
+        scene.session.buffer().read_at(0, &mut all).expect("ours");
+        let range = usize::try_from(at).expect("small")..usize::try_from(at + LEN).expect("small");
+        all[range].fill(OWN);
+        if all.iter().any(|b| *b != OWN) {
+            return context.broken(format!("a lie ({lie}) changed memory beside the get's"));
+        }
+        scene.session.buffer().fill(0, BUFFER, OWN).expect("ours");
+        until("the link is over", LONG, || (!scene.session.check_conn(rank)).then_some(()));
+    }
+    context.held("no get succeeded by a lie, no other byte changed")
+}
+
+/// Frames with a part of them changed at random, so that they are none, each followed by a put that is one.
+///
+/// # Panics
+/// When the hostile peer is not let in.
+pub fn malformed(context: &mut Context) -> Outcome {
+    let mut scene = Scene::new();
+    let honest =
+        Session::builder(4095).insecure_loopback().buffer(4096).start().expect("a session");
+    let at = Address::Tcp(scene.session.tcp_addr().expect("it listens"));
+    let honest = honest.connect(0, &at).map(|peer| (peer, honest)).expect("connected");
+    while context.again(40) {
+        let rank = 1 + u32::try_from(context.attempts() % 4000).expect("small");
+        scene.again(rank);
+        let window = scene.rogue.window;
+        let (f, _) = scene.put(&window, 0, 0);
+        let mut bytes = f.emit();
+        while DataFrame::parse(&bytes).is_ok() {
+            bytes[context.rng.index(DATA_FRAME_BYTES)] = context.rng.bytes(1)[0];
+        }
+        let (f, payload) = scene.put(&window, 64, 64);
+        let all = [&bytes[..], &f.emit(), &payload].concat();
+        let _ = scene.rogue.data.write_all(&all);
+        let answer = answer(&mut scene.rogue.data);
+        let mut got = [0; 64];
+        scene.session.buffer().read_at(64, &mut got).expect("ours");
+        if answer != "its link ended" || got != [OWN; 64] {
+            return context
+                .broken(format!("what followed the malformed {bytes:02x?} was {answer}"));
+        }
+        until("the link is over", LONG, || (!scene.session.check_conn(rank)).then_some(()));
+        if let Err(e) = honest.0.put(0, 4096, 64) {
+            return context.broken(format!("another peer was disturbed: {e}"));
+        }
+    }
+    context.held("each ended its link, nothing after it was executed")
 }
