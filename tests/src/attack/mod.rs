@@ -12,6 +12,7 @@ use crate::scene::skipped;
 
 pub mod bystanders;
 pub mod exposure;
+pub mod floods;
 pub mod forks;
 pub mod frames;
 pub mod many;
