@@ -21,6 +21,7 @@ pub mod planted;
 pub mod ranks;
 pub mod reaped;
 pub mod reopen;
+pub mod rows;
 pub mod silence;
 pub mod tags;
 pub mod unfenced;
