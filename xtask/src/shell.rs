@@ -3,8 +3,11 @@
 //! A program that outlives its deadline is killed together with all its descendants, so a hanging
 //! test cannot hang the run.
 
-use rustix::process::{Pid, Signal};
-use std::io::{BufRead, BufReader, Write};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -167,6 +170,51 @@ pub(crate) fn watch(
     })
 }
 
+/// Runs a program silently in a process group of its own and keeps both its outputs. When it has ended, or at its deadline, the
+/// whole group is killed.
+///
+/// # Errors
+/// Words, when it cannot be started or watched.
+pub(crate) fn within(command: &mut Command, deadline: Duration) -> Result<Outcome, String> {
+    let name = shown(command);
+    let failed = |what: &str, e: &dyn std::fmt::Display| format!("cannot {what} `{name}`: {e}");
+    let (stdin, out, err) = (Stdio::null(), Stdio::piped(), Stdio::piped());
+    let command = command.stdin(stdin).stdout(out).stderr(err).process_group(0);
+    let mut child = command.spawn().map_err(|e| failed("start", &e))?;
+    let outputs = (child.stdout.take().map(read_all), child.stderr.take().map(read_all));
+    let group = Pid::from_child(&child);
+    let watched = pidfd_open(group, PidfdFlags::empty()).and_then(|process| {
+        let mut fds = [PollFd::new(&process, PollFlags::IN)];
+        let timeout = Timespec::try_from(deadline).map_err(|_| Errno::INVAL)?;
+        poll(&mut fds, Some(&timeout))
+    });
+    // It was not waited for, so that its number names this group and no other.
+    let _ = kill_process_group(group, Signal::KILL);
+    let status = child.wait().map_err(|e| failed("wait for", &e))?;
+    let ended = watched.map_err(|e| failed("watch", &e))?;
+    let text = |reader: Option<Reader>| {
+        reader
+            .and_then(|r| r.join().ok())
+            .map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let (stdout, stderr) = (text(outputs.0), text(outputs.1));
+    let timed_out = ended == 0;
+    let success = status.success() && !timed_out;
+    Ok(Outcome { success, code: status.code(), timed_out, stdout, stderr })
+}
+
+/// A thread that reads an output to its end.
+type Reader = std::thread::JoinHandle<Vec<u8>>;
+
+fn read_all(mut from: impl Read + Send + 'static) -> Reader {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error counts.
+        let _ = from.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
 /// Kills a process and all that descend from it. Each is stopped before its children are listed:
 /// it can start no more of them, and as it lives they are not given to another parent.
 fn kill_tree(root: u32) {
@@ -203,7 +251,7 @@ fn children_of(pid: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{capture, stream, watch};
+    use super::{capture, stream, watch, within};
     use std::io::Read;
     use std::process::Command;
     use std::time::{Duration, Instant};
@@ -254,6 +302,19 @@ mod tests {
         assert!(!out.success && !out.timed_out);
         assert_eq!(out.stdout, "one\ntwo\n");
         assert!(begun.elapsed() < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn a_group_is_killed_when_its_first_process_ends_or_hangs() {
+        for (script, timed_out) in [("sleep 100 & echo one; exit 3", false), ("sleep 100", true)] {
+            let begun = Instant::now();
+            let deadline = Duration::from_millis(if timed_out { 300 } else { 50_000 });
+            let out = within(Command::new("sh").args(["-c", script]), deadline).unwrap();
+            assert_eq!((out.success, out.timed_out), (false, timed_out), "{script}");
+            assert!(timed_out || (out.code, out.stdout.as_str()) == (Some(3), "one\n"));
+            // The one that it left had its outputs.
+            assert!(begun.elapsed() < Duration::from_secs(20), "{script}");
+        }
     }
 
     #[test]
