@@ -49,6 +49,8 @@ enum Command {
     Mutants(cmd::mutants::Options),
     /// Run simulated clusters of real sessions from seeds
     Sim(cmd::sim::Options),
+    /// Attack what README.md and SECURITY.md promise, and the same with each defect planted
+    Attack(cmd::attack::Options),
     /// Measure against references in the same run
     Bench(cmd::bench::Options),
     /// Write the declarations of vendors' libraries from their headers, or compare them
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => cmd::fuzz::run(&options),
         Command::Mutants(options) => cmd::mutants::run(&options),
         Command::Sim(options) => cmd::sim::run(&options),
+        Command::Attack(options) => cmd::attack::run(&options),
         Command::Bench(options) => cmd::bench::run(&options),
         Command::Bindings(options) => cmd::bindings::run(&options),
         Command::Wheel(options) => cmd::wheel::run(&options),

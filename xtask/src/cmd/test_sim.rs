@@ -42,7 +42,7 @@ const PREEMPTIONS: &str = "3";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: msrv, the other processor, process tests, Python, clusters, loom, Miri, fuzz
+    /// Leave out the slow steps: msrv, the other processor, process tests, attacks, Python, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
     /// Write what became of each step to FILE
@@ -60,12 +60,13 @@ struct Step {
     run: fn(&Path) -> Answer,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step { name: "tidy", slow: false, run: |_| cmd::tidy::run().into() },
     Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
     Step { name: "the other processor", slow: true, run: other },
     Step { name: "workspace tests", slow: false, run: workspace },
     Step { name: "process tests (optimised)", slow: true, run: processes },
+    Step { name: "attacks, short", slow: true, run: |_| cmd::attack::step(&cmd::attack::STEP) },
     Step { name: "Python package", slow: true, run: cmd::wheel::step },
     Step {
         name: "simulated clusters",
