@@ -104,8 +104,8 @@ impl Future for OpFuture {
         };
         let r = std::task::ready!(poll_op(&self.peer, op, cx));
         self.op = None;
-        let rank = self.peer.rank();
-        Poll::Ready(r.and_then(|(o, _)| o.result.map_err(|e| Error::from(e).with_peer(rank))))
+        let peer = &self.peer;
+        Poll::Ready(r.and_then(|(o, _)| o.result.map_err(|e| peer.failed(e.into()))))
     }
 }
 
@@ -136,14 +136,13 @@ impl Op {
     }
 
     fn conclude(peer: &Peer, outcome: slots::Outcome, hold: Hold) -> SpanResult {
-        let error = |e: hmc_core::work::Failure| Error::from(e).with_peer(peer.rank());
         match (outcome.result, hold.span) {
             (Ok(n), Some(span)) => Ok((n, span)),
             (Ok(_), None) => Err(OpError {
                 error: Error::new(ErrorKind::Stale, "the operation lost its span"),
                 span: None,
             }),
-            (Err(e), span) => Err(OpError { error: error(e), span }),
+            (Err(e), span) => Err(OpError { error: peer.failed(e.into()), span }),
         }
     }
 

@@ -18,19 +18,19 @@ pub struct PeerStats {
     pub conn: Option<ConnType>,
     /// Whether it can be used now.
     pub connected: bool,
-    /// Puts and put batches begun.
+    /// Puts begun; a list is one, and so is a pipeline.
     pub puts: u64,
-    /// Gets and get batches begun.
+    /// Gets begun, counted alike.
     pub gets: u64,
-    /// Operations that failed.
+    /// Puts and gets that failed and were waited for.
     pub failures: u64,
     /// Bytes moved by this end, or handed to the transport to be moved.
     pub bytes_out: u64,
     /// Bytes that this end moved for the peer, or received.
     pub bytes_in: u64,
-    /// Control messages sent.
+    /// Tags, numbers and opaque bytes sent.
     pub messages_out: u64,
-    /// Control messages and notifications received.
+    /// Tags, numbers and opaque bytes received, and tags that followed their puts.
     pub messages_in: u64,
     /// Waits that nothing woke: their nap of 50 ms was over, and what they waited for was there. A lost wake-up, unless another
     /// thread cancelled the operation; a few on a loaded machine mean nothing, many are a defect.
@@ -90,6 +90,10 @@ impl PeerStats {
             let in_flight = data.lane().in_flight();
             (data.port().kind(), data.port().bytes_moved(), in_flight, exposed, data.counts())
         };
+        let (messages_in, inbox) = {
+            let inbox = link.inbox();
+            (inbox.received(), inbox.len())
+        };
         let c = &link.counters;
         Self {
             rank: link.peer,
@@ -101,10 +105,10 @@ impl PeerStats {
             bytes_out,
             bytes_in,
             messages_out: c.messages_out.load(Ordering::Relaxed),
-            messages_in: c.messages_in.load(Ordering::Relaxed),
+            messages_in,
             overslept: c.overslept.load(Ordering::Relaxed),
             in_flight,
-            inbox: link.inbox().len(),
+            inbox,
             exposed_bytes: exposed,
         }
     }

@@ -455,7 +455,6 @@ impl Link {
     fn follow_up_but_relay(&self, after: &mut Aftermath) {
         loop {
             if std::mem::take(&mut after.delivered) {
-                bump(&self.counters.messages_in);
                 self.baton.notify();
                 if let Some(owner) = self.owner.upgrade() {
                     owner.news(self);
@@ -493,7 +492,6 @@ impl Link {
 
     /// Puts a message into the inbox.
     pub(crate) fn deliver(&self, m: Message) {
-        bump(&self.counters.messages_in);
         self.inbox().push(m);
     }
 }

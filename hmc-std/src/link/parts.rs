@@ -79,7 +79,6 @@ pub(crate) trait Owner: Send + Sync {
 pub(crate) struct Counters {
     pub(crate) failures: AtomicU64,
     pub(crate) messages_out: AtomicU64,
-    pub(crate) messages_in: AtomicU64,
     /// Naps that ended by their time and found what they waited for.
     pub(crate) overslept: AtomicU64,
 }

@@ -78,8 +78,15 @@ impl Link {
             return Err(self.gone());
         }
         let sent = sent.map_err(|e| e.with_peer(self.peer))?;
-        bump(&self.counters.messages_out);
+        self.count_sent(m);
         Ok(sent)
+    }
+
+    /// Counts a message of the application's.
+    fn count_sent(&self, m: &Wire<'_>) {
+        if matches!(m, Wire::Tag(_) | Wire::Int32(_) | Wire::Struct(_)) {
+            bump(&self.counters.messages_out);
+        }
     }
 
     fn send_to_self(&self, m: &Wire<'_>) -> Result<()> {
@@ -114,6 +121,7 @@ impl Link {
             .with_peer(self.peer));
         }
         self.deliver(message);
+        self.count_sent(m);
         self.baton.notify();
         if let Some(owner) = self.owner.upgrade() {
             owner.news(self);

@@ -63,6 +63,8 @@ pub(crate) struct Inbox {
     max_messages: usize,
     max_bytes: usize,
     dropped: usize,
+    /// All that came.
+    received: u64,
     /// A connection stopped reading until there is room.
     awaited: bool,
 }
@@ -70,7 +72,8 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
         let queue = VecDeque::with_capacity(8);
-        Self { queue, bytes: 0, max_messages, max_bytes, dropped: 0, awaited: false }
+        let (dropped, received, awaited) = (0, 0, false);
+        Self { queue, bytes: 0, max_messages, max_bytes, dropped, received, awaited }
     }
 
     /// Whether so many more messages, with `bytes` of payload in all, fit. One fits into an empty inbox however long it is:
@@ -104,6 +107,7 @@ impl Inbox {
     }
 
     pub(crate) fn push(&mut self, m: Message) {
+        self.received = self.received.saturating_add(1);
         #[cfg(hmc_mutants)]
         {
             if mutant::is(Mutant::DropWhenFull) && self.queue.len() >= self.max_messages {
@@ -127,6 +131,11 @@ impl Inbox {
         let m = self.queue.remove(at)?;
         self.bytes = self.bytes.saturating_sub(Self::weight(&m));
         Some(m)
+    }
+
+    /// How many came.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
     }
 
     pub(crate) fn len(&self) -> usize {

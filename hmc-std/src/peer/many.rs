@@ -166,6 +166,7 @@ impl Peer {
         let mut pipe = Pipeline::new(&whole, chunk, max_inflight, until.at)
             .map_err(|e| Error::new(ErrorKind::Length, e.to_string()))?;
         self.link.check_open()?;
+        self.link.data().count(code);
         let mut step = |link: &Link| {
             let mut after = Aftermath::default();
             let advance = {

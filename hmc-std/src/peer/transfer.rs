@@ -86,7 +86,8 @@ impl Peer {
         self.transfer(code, local_offset, remote_offset, len, self.shared.config.deadline)
     }
 
-    pub(super) fn failed(&self, e: Error) -> Error {
+    /// Counts an operation that failed by `e`, which is about this peer.
+    pub(crate) fn failed(&self, e: Error) -> Error {
         bump(&self.link.counters.failures);
         if e.kind() == ErrorKind::PeerDead {
             // Its data plane may end before the link is known to be over.

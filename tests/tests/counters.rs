@@ -1,0 +1,182 @@
+//! The values of `Stats` and `PeerStats`, at both ends, after a script whose numbers are known.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use hmc_std::future::WaitError;
+use hmc_std::metrics::PeerStats;
+use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, Message, Rank, Session, Want};
+use hmc_tests::pair::{ALL, Pair, both};
+use hmc_tests::scene::until;
+
+const LONG: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+const BUFFER: u64 = 8 * MIB;
+
+/// The only peer of a session.
+fn of(session: &Session) -> PeerStats {
+    let peers = session.stats().peers;
+    assert_eq!(peers.len(), 1, "{peers:?}");
+    peers[0].clone()
+}
+
+/// The result of a future that makes progress in the background.
+fn result_of<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    until("it is done", LONG, || match future.as_mut().poll(&mut cx) {
+        Poll::Ready(r) => Some(r),
+        Poll::Pending => None,
+    })
+}
+
+const fn copy(len: u64) -> Copy {
+    Copy { local_offset: 0, remote_offset: BUFFER / 2, len }
+}
+
+/// What each end has counted.
+struct Seen {
+    puts: u64,
+    gets: u64,
+    put_bytes: u64,
+    got_bytes: u64,
+}
+
+/// Transfers of each form.
+fn transfers(p: &Pair) -> Seen {
+    let (a, far) = (&p.a, BUFFER / 2);
+    // At once, and in pieces.
+    a.put(0, far, 100).unwrap();
+    a.put(0, far, 3 * MIB).unwrap();
+    a.put(0, far, 0).unwrap();
+    assert_eq!(a.wait(a.put_nb(0, far, 1000).unwrap()).unwrap(), 1000);
+    let lists = [copy(10), copy(20), copy(30)];
+    assert_eq!(a.wait(a.put_batch(&lists).unwrap()).unwrap(), 60);
+    a.run_batch(&a.prepare(Direction::Put, &[copy(5), copy(6)]).unwrap()).unwrap();
+    a.put_notify(0, far, 64, 7).unwrap();
+    assert_eq!(result_of(a.put_async(0, far, 9).unwrap()).unwrap(), 9);
+    a.put_pipeline(copy(MIB), 65_536, 4).unwrap();
+    let span = p.sender().allocate(33).unwrap().take_all().unwrap();
+    a.put_span(span, &a.remote_buffer().unwrap(), far).unwrap().wait(LONG).unwrap();
+    a.get(0, far, 200).unwrap();
+    a.get(0, far, 2 * MIB).unwrap();
+    assert_eq!(a.wait(a.get_nb(0, far, 300).unwrap()).unwrap(), 300);
+    assert_eq!(a.wait(a.get_batch(&[copy(7), copy(8)]).unwrap()).unwrap(), 15);
+    a.get_pipeline(copy(MIB), 65_536, 4).unwrap();
+    assert_eq!(result_of(a.get_async(0, far, 11).unwrap()).unwrap(), 11);
+    Seen {
+        puts: 10,
+        gets: 6,
+        put_bytes: 100 + 3 * MIB + 1000 + 60 + 11 + 64 + 9 + MIB + 33,
+        got_bytes: 200 + 2 * MIB + 300 + 15 + MIB + 11,
+    }
+}
+
+#[test]
+fn transfers_are_counted_once_at_the_end_that_began_them() {
+    for conn in ALL {
+        let p = Pair::new(conn, BUFFER);
+        let seen = transfers(&p);
+        let (here, there) = (of(p.sender()), of(p.receiver()));
+        let moved = seen.put_bytes + seen.got_bytes;
+        let (out_in, in_out) = match conn {
+            // The initiator copies in both directions.
+            ConnType::Shm => ((moved, 0), (0, 0)),
+            ConnType::Tcp => ((seen.put_bytes, seen.got_bytes), (seen.got_bytes, seen.put_bytes)),
+            _ => ((moved, moved), (moved, moved)),
+        };
+        assert_eq!((here.puts, here.gets), (seen.puts, seen.gets), "{conn:?}");
+        assert_eq!((here.bytes_out, here.bytes_in), out_in, "{conn:?}");
+        assert_eq!((there.bytes_out, there.bytes_in), in_out, "{conn:?}");
+        assert_eq!((here.failures, here.in_flight), (0, 0), "{conn:?}");
+        assert_eq!((here.conn, here.connected), (Some(conn), true), "{conn:?}");
+        if conn != ConnType::Loopback {
+            assert_eq!((here.rank, there.rank), (Rank(1), Rank(0)));
+            assert_eq!((there.puts, there.gets, there.failures), (0, 0, 0), "{conn:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_are_counted_once_at_each_end() {
+    for conn in ALL {
+        let p = Pair::new(conn, BUFFER);
+        let at_start = of(p.sender());
+        assert_eq!((at_start.messages_out, at_start.messages_in), (0, 0), "{conn:?}");
+        p.a.send_tag(1).unwrap();
+        p.a.send_int(2).unwrap();
+        p.a.send_struct(b"three").unwrap();
+        // As many tags of puts as may come at once.
+        let ops: Vec<_> =
+            (0..20).map(|tag| p.a.put_notify_nb(0, BUFFER / 2, 8, tag).unwrap()).collect();
+        for op in ops {
+            p.a.wait(op).unwrap();
+        }
+        let all = || (of(p.receiver()).inbox == 23).then_some(());
+        until("all of them are there", LONG, all);
+        // None of these is a message of the application's.
+        let region = p.receiver().allocate(4096).unwrap();
+        let window = p.b.expose(region.take_all().unwrap(), Access::all(), 1);
+        let window = window.map_err(|(e, _)| e).unwrap();
+        p.a.remote_window(1, LONG).unwrap();
+        window.revoke(LONG).unwrap();
+        let mut got = vec![0; 5 << 20];
+        let sent = vec![1; 5 << 20];
+        let (s, r) = both(true, || p.a.send_data(&sent), || p.b.recv_data(&mut got));
+        assert_eq!((s.unwrap(), r.unwrap()), ((), 5 << 20));
+        let (here, there) = (of(p.sender()), of(p.receiver()));
+        assert_eq!((here.messages_out, there.messages_in), (3, 23), "{conn:?}");
+        if conn != ConnType::Loopback {
+            assert_eq!((here.messages_in, here.inbox), (0, 0), "{conn:?}");
+            assert_eq!(there.messages_out, 0, "{conn:?}");
+        }
+        // To be received changes what is there, and not what came.
+        assert_eq!(p.b.recv(Want::Tag, LONG).unwrap(), Message::Tag(1));
+        for _ in 0..22 {
+            p.b.recv(Want::Any, LONG).unwrap();
+        }
+        let there = of(p.receiver());
+        assert_eq!((there.messages_in, there.inbox), (23, 0), "{conn:?}");
+    }
+}
+
+#[test]
+fn failures_are_counted_once_however_they_are_waited_for() {
+    for conn in ALL {
+        let p = Pair::new(conn, BUFFER);
+        let buffer = p.receiver().share(p.receiver().allocate(4096).unwrap()).unwrap();
+        let _window = p.b.expose_buffer(&buffer, 0, 4096, Access::WRITE, 1).unwrap();
+        let window = p.a.remote_window(1, LONG).unwrap();
+        let here = p.sender().share(p.sender().allocate(4096).unwrap()).unwrap();
+        let route = p.a.between(&here, &window).unwrap();
+        let span = || p.sender().allocate(8).unwrap().take_all().unwrap();
+        // In the call, by name, with a span, and as futures.
+        assert_eq!(route.get(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
+        let op = route.get_nb(0, 0, 8).unwrap();
+        assert_eq!(p.a.wait(op).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
+        let op = p.a.get_span(span(), &window, 0).unwrap();
+        let Err(WaitError::Failed(e)) = op.wait(LONG) else { panic!("{conn:?}: not refused") };
+        assert_eq!((e.error.kind(), e.error.peer()), (ErrorKind::Access, Some(p.a.rank())));
+        let e = result_of(p.a.get_span(span(), &window, 0).unwrap()).unwrap_err();
+        assert_eq!(e.error.kind(), ErrorKind::Access, "{conn:?}");
+        let watched = p.a.watch(route.get_nb(0, 0, 8).unwrap()).unwrap();
+        assert_eq!(result_of(watched).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
+        let stats = of(p.sender());
+        assert_eq!((stats.failures, stats.gets, stats.puts), (5, 5, 0), "{conn:?}");
+        assert_eq!((stats.bytes_out, stats.bytes_in), (0, 0), "{conn:?}");
+        // What was never begun did not fail.
+        p.a.put(0, BUFFER, 1).unwrap_err();
+        p.a.get_nb(BUFFER, 0, 1).unwrap_err();
+        let stats = of(p.sender());
+        assert_eq!((stats.failures, stats.gets, stats.puts), (5, 5, 0), "{conn:?}");
+    }
+}
