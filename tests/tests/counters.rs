@@ -8,16 +8,22 @@
 )]
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hmc_std::future::WaitError;
 use hmc_std::metrics::PeerStats;
-use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, Message, Rank, Session, Want};
+use hmc_std::{
+    Access, Address, ConnType, Copy, Direction, ErrorKind, Message, Rank, Session, Want,
+};
+use hmc_tests::actor::Actor;
 use hmc_tests::pair::{ALL, Pair, both};
-use hmc_tests::scene::until;
+use hmc_tests::raw::{dial, hello, is_closed_after, say};
+use hmc_tests::scene::{TempDir, until};
 
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 const BUFFER: u64 = 8 * MIB;
@@ -179,4 +185,91 @@ fn failures_are_counted_once_however_they_are_waited_for() {
         let stats = of(p.sender());
         assert_eq!((stats.failures, stats.gets, stats.puts), (5, 5, 0), "{conn:?}");
     }
+}
+
+#[test]
+fn exposed_bytes_are_those_of_the_windows_that_stand() {
+    for conn in ALL {
+        let p = Pair::new(conn, BUFFER);
+        let exposed = || of(p.receiver()).exposed_bytes;
+        assert_eq!(exposed(), BUFFER, "{conn:?}: the buffer");
+        let region = p.receiver().allocate(3 * 4096).unwrap();
+        let expose = |at, len, label| {
+            let span = region.take(at, len).unwrap();
+            p.b.expose(span, Access::READ, label).map_err(|(e, _)| e).unwrap()
+        };
+        let (first, second) = (expose(0, 4096, 1), expose(4096, 8000, 2));
+        assert_eq!(exposed(), BUFFER + 4096 + 8000, "{conn:?}");
+        first.revoke(LONG).unwrap();
+        assert_eq!(exposed(), BUFFER + 8000, "{conn:?}");
+        drop(second);
+        until("it is exposed no more", LONG, || (exposed() == BUFFER).then_some(()));
+    }
+}
+
+fn listening() -> (Session, TempDir, SocketAddr) {
+    let dir = TempDir::new();
+    let session = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096);
+    let session = session.start().unwrap();
+    let at = session.tcp_addr().unwrap();
+    (session, dir, at)
+}
+
+#[test]
+fn links_that_are_lost_are_counted_and_goodbyes_are_not() {
+    let (session, dir, _) = listening();
+    let address = format!("uds://{}", dir.path().display());
+    let count = || session.stats().peers_lost;
+    for (lost, via) in (0..).zip(["shm", "tcp"]) {
+        let come = |rank: u32| {
+            let mut actor = Actor::session(ACTOR, &format!("rank={rank} buffer=4096 redial=0"));
+            actor.ask(&format!("connect 0 {address} {via} 20000"));
+            (actor, session.wait_peer(rank, LONG).unwrap())
+        };
+        let (orderly, peer) = come(1);
+        assert!(orderly.dismiss().success());
+        until("it has said goodbye", LONG, || (!peer.is_connected()).then_some(()));
+        assert_eq!(count(), lost, "{via}: a goodbye is no loss");
+        let (killed, _peer) = come(2);
+        let _ = killed.kill();
+        until("it is counted", LONG, || (count() == lost + 1).then_some(()));
+        drop(killed);
+        until("its link is gone", LONG, || session.stats().peers.is_empty().then_some(()));
+        assert_eq!(count(), lost + 1, "{via}: once");
+    }
+    // The other end of a link that is lost counts it, too.
+    let other = Session::builder(3).buffer(4096).redial(false).start().unwrap();
+    let mut actor = Actor::session(ACTOR, "rank=4 tcp=127.0.0.1:0 buffer=4096");
+    other.connect(4, &actor.address()).unwrap();
+    assert_eq!(other.stats().peers_lost, 0);
+    actor.ask("echo it lives");
+    let _ = actor.kill();
+    until("it is counted", LONG, || (other.stats().peers_lost == 1).then_some(()));
+}
+
+#[test]
+fn connections_that_are_turned_away_are_counted_once() {
+    let (session, _dir, at) = listening();
+    let count = || session.stats().strangers_refused;
+    // A wrong job, another rank than ours, ours, and one beyond all ranks.
+    for words in [hello(9, 77, 0), hello(9, 0, 3), hello(0, 0, 0), hello(5000, 0, 0)] {
+        let mut stranger = dial(at);
+        assert!(say(&mut stranger, &words));
+        assert!(is_closed_after(&mut stranger));
+    }
+    until("four are counted", LONG, || (count() == 4).then_some(()));
+    // No frame, and one that hangs up without a word.
+    let mut garbage = dial(at);
+    assert!(say(&mut garbage, &[0xFF; 16]));
+    assert!(is_closed_after(&mut garbage));
+    drop(dial(at));
+    until("six are counted", LONG, || (count() == 6).then_some(()));
+    // Who gets in is not among them.
+    let friend = Session::builder(2).buffer(4096).start().unwrap();
+    friend.connect(0, &Address::Tcp(at)).unwrap().put(0, 0, 8).unwrap();
+    assert_eq!(count(), 6);
+    let (near, far) = (session.stats(), friend.stats());
+    assert_eq!((near.peers.len(), far.peers.len()), (1, 1));
+    assert_eq!((near.panics_caught, near.quarantined_bytes, near.quarantined_links), (0, 0, 0));
+    assert_eq!((near.ucx_registrations, near.peers_lost, far.strangers_refused), (0, 0, 0));
 }
