@@ -317,3 +317,159 @@ impl From<MemError> for Error {
         Self::new(kind, e.to_string()).with_source(e)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use hmc_core::kinds::{Rank, Status};
+    use hmc_core::span::{Extent, RangeError, Side};
+    use hmc_core::window::WindowFault;
+    use hmc_core::work::Failure;
+    use hmc_mem::error::{MemError, MemLimit};
+    use hmc_mem::shared::SharedError;
+    use rustix::io::Errno;
+
+    use super::{Error, ErrorKind};
+
+    fn out_of_range() -> RangeError {
+        Extent::new(8).span(Side::Remote, 4, 5).expect_err("it ends at 9")
+    }
+
+    #[test]
+    fn each_kind_has_its_status() {
+        use ErrorKind as K;
+        let kinds: [(&[K], Status); 5] = [
+            (&[K::Range, K::Length, K::InvalidConfig, K::NoCredentials], Status::InvalidConfig),
+            (&[K::NotFound, K::Stale], Status::NotFound),
+            (&[K::DeadlineExceeded], Status::Timeout),
+            (&[K::Unavailable, K::Unsupported], Status::Unsupport),
+            (
+                &[
+                    K::Interrupted,
+                    K::Cancelled,
+                    K::PeerDead,
+                    K::Closed,
+                    K::DuplicateRank,
+                    K::Refused,
+                    K::Revoked,
+                    K::StaleEpoch,
+                    K::Access,
+                    K::Busy,
+                    K::Full,
+                    K::Quarantined,
+                    K::NoSpace,
+                    K::SystemLimit,
+                    K::Protocol,
+                    K::Version,
+                    K::Io,
+                    K::Forked,
+                ],
+                Status::Error,
+            ),
+        ];
+        for (kinds, status) in kinds {
+            for kind in kinds {
+                assert_eq!(kind.status(), status, "{kind:?}");
+                assert_eq!(Error::new(*kind, "x").status(), status, "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_of_the_system_say_what_to_do() {
+        let table = [
+            (Errno::MFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
+            (Errno::NFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
+            (Errno::NOMEM, ErrorKind::NoSpace, "free memory or use less"),
+            (Errno::NOSPC, ErrorKind::NoSpace, "free memory or use less"),
+            (Errno::CONNREFUSED, ErrorKind::Unavailable, "is the peer listening there?"),
+            (Errno::NOENT, ErrorKind::Unavailable, "does the path exist?"),
+            (Errno::HOSTUNREACH, ErrorKind::Unavailable, "check the address and the route to it"),
+            (Errno::NETUNREACH, ErrorKind::Unavailable, "check the address and the route to it"),
+            (Errno::TIMEDOUT, ErrorKind::DeadlineExceeded, ""),
+            (Errno::ADDRINUSE, ErrorKind::InvalidConfig, "another process listens there"),
+            (Errno::ADDRNOTAVAIL, ErrorKind::InvalidConfig, "does not have that address"),
+            (Errno::ACCESS, ErrorKind::Io, "check the permissions"),
+            (Errno::PERM, ErrorKind::Io, "check the permissions"),
+            (Errno::PIPE, ErrorKind::PeerDead, ""),
+            (Errno::CONNRESET, ErrorKind::PeerDead, ""),
+            (Errno::IO, ErrorKind::Io, ""),
+        ];
+        for (errno, kind, remedy) in table {
+            let e = Error::io("doing it", errno);
+            assert_eq!((e.kind(), e.peer(), e.op()), (kind, None, None), "{errno:?}");
+            let (text, cause) = (e.to_string(), std::io::Error::from(errno).to_string());
+            assert!(text.starts_with(&format!("doing it: {cause}")), "{text}");
+            assert!(text.ends_with(remedy), "`{remedy}` is not at the end of: {text}");
+            let source = e.source().and_then(|s| s.downcast_ref::<std::io::Error>());
+            assert_eq!(source.and_then(std::io::Error::raw_os_error), Some(errno.raw_os_error()));
+        }
+    }
+
+    #[test]
+    fn failures_of_operations_keep_their_kind_and_their_numbers() {
+        let window = |fault| Failure::Window(fault);
+        let table = [
+            (window(WindowFault::OutOfWindow(out_of_range())), ErrorKind::Range),
+            (window(WindowFault::Unknown), ErrorKind::NotFound),
+            (window(WindowFault::StaleEpoch), ErrorKind::StaleEpoch),
+            (window(WindowFault::Revoked), ErrorKind::Revoked),
+            (window(WindowFault::Access), ErrorKind::Access),
+            (Failure::PeerDead, ErrorKind::PeerDead),
+            (Failure::DeadlineExceeded, ErrorKind::DeadlineExceeded),
+            (Failure::Cancelled, ErrorKind::Cancelled),
+            (Failure::UnknownRegion, ErrorKind::NotFound),
+            (Failure::Unsupported, ErrorKind::Unsupported),
+            (Failure::Transport(5), ErrorKind::Io),
+        ];
+        for (failure, kind) in table {
+            let e = Error::from(failure);
+            assert_eq!(e.kind(), kind, "{failure:?}");
+            assert_eq!(e.range().is_some(), kind == ErrorKind::Range, "{failure:?}");
+            assert!(!e.to_string().is_empty(), "{failure:?}");
+        }
+        assert_eq!(Error::from(out_of_range()).range(), Some(out_of_range()));
+    }
+
+    #[test]
+    fn failures_of_memory_say_what_to_do() {
+        let limit = MemLimit::Cgroup;
+        let table = [
+            (MemError::Shared(SharedError::Range(out_of_range())), ErrorKind::Range),
+            (MemError::Shared(SharedError::ReadOnly), ErrorKind::InvalidConfig),
+            (MemError::NoSpace { need: 9, have: 8, limit }, ErrorKind::NoSpace),
+            (MemError::TooLong { len: 9, limit: 8 }, ErrorKind::NoSpace),
+            (MemError::MemlockLimit { need: 9, have: 8 }, ErrorKind::SystemLimit),
+            (MemError::NoFds { limit: 8 }, ErrorKind::SystemLimit),
+            (MemError::NotExportable, ErrorKind::Io),
+            (MemError::NotSealed { have: 1, need: 3 }, ErrorKind::Io),
+        ];
+        for (failure, kind) in table {
+            let e = Error::from(failure);
+            assert_eq!(e.kind(), kind, "{failure:?}");
+            // A range speaks for itself: its numbers are the remedy.
+            let says = kind == ErrorKind::Range || e.to_string().contains(failure.remedy());
+            assert!(says, "`{}` is not in: {e}", failure.remedy());
+        }
+    }
+
+    #[test]
+    fn an_error_says_who_and_what_was_done() {
+        let e = Error::deadline("connecting").with_peer(Rank(3));
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(3))));
+        let said = "rank 3: connecting: the deadline passed; wait longer or look at the peer";
+        assert_eq!(e.to_string(), said);
+        let e = e.during("a barrier").after("no shm");
+        assert!(e.to_string().starts_with("rank 3: a barrier: connecting"), "{e}");
+        assert!(e.to_string().ends_with("; no shm"), "{e}");
+        assert_eq!(e.without_peer().peer(), None);
+        let e = Error::peer_dead(Rank(4), "it fell silent");
+        assert_eq!(e.to_string(), "rank 4: the peer is gone: it fell silent");
+        let e = Error::interrupted("waiting");
+        assert_eq!(
+            (e.kind(), e.to_string().as_str()),
+            (ErrorKind::Interrupted, "waiting: the interrupt hook ended the wait")
+        );
+    }
+}
