@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod counting;
 #[cfg(hmc_mutants)]
 pub mod elsewhere;
+pub mod errors;
 pub mod events;
 pub mod inside;
 pub mod lent;

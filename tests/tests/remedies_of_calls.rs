@@ -1,0 +1,198 @@
+//! The rarer errors of operations, memory and windows: each has the kind, the rank and the words that tell its reader what to
+//! do.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use hmc_core::limits::MAX_RELAYS;
+use hmc_std::ErrorKind::{
+    Access as NotAllowed, Busy, Cancelled, Closed, DeadlineExceeded, Full, InvalidConfig, Length,
+    NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
+};
+use hmc_std::{Access, Address, ConnType, Copy, Direction, Error, Session, SessionBuilder, Want};
+use hmc_tests::errors::Errors;
+use hmc_tests::inside::Inside;
+use hmc_tests::pair::Pair;
+use hmc_tests::scene::{TempDir, until};
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(50);
+const LEN: u64 = 4096;
+
+fn start(rank: u32, more: impl FnOnce(SessionBuilder) -> SessionBuilder) -> Session {
+    more(Session::builder(rank).buffer(LEN)).start().unwrap()
+}
+
+#[test]
+fn operations_that_cannot_be() {
+    let mut e = Errors::new();
+    let p = Pair::new(ConnType::Tcp, LEN);
+    let (a, rank) = (&p.a, Some(1));
+    let range = a.put(0, LEN - 1, 2);
+    assert!(range.as_ref().is_err_and(|e| e.range().is_some_and(|r| (r.len, r.limit) == (2, LEN))));
+    e.add("range", range, Range, None, &["4096"]);
+    let op = a.put_nb(0, 0, 8).unwrap();
+    a.wait(op).unwrap();
+    for (what, again) in
+        [("wait", a.wait(op).map(drop)), ("test", a.test(op).map(drop)), ("cancel", a.cancel(op))]
+    {
+        assert!(again.as_ref().is_err_and(|e: &Error| e.op() == Some(op)));
+        e.add(what, again, Stale, None, &["already waited for", &op.to_string()]);
+    }
+    let elsewhere = p.receiver().wait(op);
+    e.add("elsewhere", elsewhere, Stale, None, &["another session", "wait for it there"]);
+    let batch = a.prepare(Direction::Put, &[Copy { local_offset: 0, remote_offset: 0, len: 8 }]);
+    let batch = batch.unwrap();
+    e.add("batch", p.b.run_batch(&batch), Stale, Some(0), &["another peer", "prepare it anew"]);
+    let pipeline = a.put_pipeline(Copy { local_offset: 0, remote_offset: 0, len: 8 }, 0, 1);
+    e.add("pipeline", pipeline, InvalidConfig, None, &["at least 1 byte"]);
+    e.add("wait_any", p.sender().wait_any(&[], SHORT), InvalidConfig, None, &["at least one"]);
+    let nothing = a.recv(Want::Tag, SHORT);
+    e.add("recv", nothing, DeadlineExceeded, rank, &["waiting for a message", "wait longer"]);
+    let window = a.remote_window(77, SHORT);
+    e.add("window", window, DeadlineExceeded, rank, &["labelled 77", "look at the peer"]);
+    // A message of more bytes than the receiver has room for.
+    let sent = a.send_data_nb(0, 100).unwrap();
+    let got = p.b.recv_data_within(&mut [0; 10], LONG);
+    e.add("room", got, Length, Some(0), &["100 bytes", "room for 10", "nothing was written"]);
+    e.add("length", sent.wait(LONG), Length, rank, &["100 bytes", "room for 10"]);
+    let sends: Vec<_> = (0..MAX_RELAYS).map(|_| a.send_data_nb(0, 8).unwrap()).collect();
+    e.add("messages", a.send_data_nb(0, 8), Full, rank, &["64 messages", "wait for some"]);
+    sends[0].cancel();
+    let cancelled = sends.into_iter().next().unwrap().wait(LONG);
+    e.add("cancelled", cancelled, Cancelled, rank, &["cancelled"]);
+    e.judge();
+}
+
+#[test]
+fn memory_and_windows_that_cannot_be_had() {
+    let mut e = Errors::new();
+    let p = Pair::with(ConnType::Tcp, LEN, |b| b.windows(3));
+    let (owner, user) = (p.receiver(), p.sender());
+    let region = owner.allocate(LEN).unwrap();
+    let span = region.take(0, 64).unwrap();
+    e.add("taken", region.take(10, 10), Busy, None, &["10 to 20", "wait for it or revoke it"]);
+    e.add("shared", owner.share(region.clone()), Busy, None, &["must be free to be shared"]);
+    let shared = owner.allocate(LEN).unwrap();
+    let buffer = owner.share(shared.clone()).unwrap();
+    e.add("private", shared.take(0, 1), Busy, None, &["shared buffer", "use another region"]);
+    let own = |access| p.b.expose_buffer(&buffer, 0, 64, access, 1);
+    // One is the buffer's.
+    let windows = [own(Access::READ).unwrap(), own(Access::READ).unwrap()];
+    e.add("windows", own(Access::READ), Full, Some(0), &["all 3 windows", "revoke one first"]);
+    let foreign = user.share(user.allocate(LEN).unwrap()).unwrap();
+    let foreign = p.b.expose_buffer(&foreign, 0, 64, Access::READ, 1);
+    e.add("foreign", foreign, InvalidConfig, None, &["session"]);
+    let remote = p.a.remote_window(1, LONG).unwrap();
+    let source = || user.allocate(64).unwrap().take_all().unwrap();
+    let put = |span| {
+        p.a.put_span(span, &remote, 0).map_err(|e| e.error).and_then(|op| {
+            op.wait(LONG).map_err(|e| match e {
+                hmc_std::future::WaitError::Failed(e) => e.error,
+                other => panic!("{other}"),
+            })
+        })
+    };
+    e.add("access", put(source()), NotAllowed, Some(1), &["access"]);
+    for window in windows {
+        window.revoke(LONG).unwrap();
+    }
+    e.add("no window", put(source()), NotFound, Some(1), &["no such window"]);
+    let mine = p.b.put_span(span, &remote, 0);
+    e.add("another's window", mine, Stale, Some(0), &["another peer, life or session"]);
+    e.judge();
+}
+
+#[test]
+fn a_peer_that_has_no_data_plane() {
+    let mut e = Errors::new();
+    let old = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = start(0, |b| b);
+    let peer = near.connect_upstream(4, &Address::Tcp(old.local_addr().unwrap())).unwrap();
+    let region = near.allocate(LEN).unwrap();
+    let says: &[&str] = &["upstream dialect", "connect natively"];
+    e.add("send", peer.send_data(b"x"), Unsupported, Some(4), says);
+    let receive = peer.recv_data_span(region.take_all().unwrap());
+    e.add("receive", receive, Unsupported, Some(4), says);
+    let window = peer.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
+    e.add("expose", window, Unsupported, Some(4), says);
+    e.add("put", peer.put(0, 0, 8), NotFound, Some(4), &["exposes no buffer"]);
+    e.judge();
+}
+
+#[test]
+fn peers_and_sessions_that_are_gone() {
+    let mut e = Errors::new();
+    for conn in [ConnType::Shm, ConnType::Tcp] {
+        let Pair { mut sessions, a, b, dir: _dir } = Pair::new(conn, LEN);
+        let region = sessions[1].allocate(LEN).unwrap();
+        let op = a.put_nb(0, 0, 8).unwrap();
+        a.wait(op).unwrap();
+        let receiver = sessions.remove(0);
+        let name = format!("{conn:?}");
+        receiver.shutdown(LONG).unwrap();
+        until("its goodbye is heard", LONG, || (!a.is_connected()).then_some(()));
+        for (what, r) in [
+            ("put", a.put(0, 0, 8)),
+            ("send_tag", a.send_tag(1)),
+            ("send_data", a.send_data(b"x")),
+            ("recv", a.recv(Want::Any, LONG).map(drop)),
+        ] {
+            let closed = r.as_ref().is_err_and(|e| e.kind() == Closed);
+            let kind = if closed { Closed } else { PeerDead };
+            e.add(&format!("{name} {what}"), r, kind, Some(1), &["rank 1"]);
+        }
+        let expose = a.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
+        let closed = expose.as_ref().is_err_and(|e| e.kind() == Closed);
+        e.add(&name, expose, if closed { Closed } else { PeerDead }, Some(1), &["rank 1"]);
+        drop(b);
+    }
+    e.judge();
+}
+
+/// A peer inside a window that does not get out: what is held back, and that no more is lent until it is.
+#[test]
+fn memory_that_is_held_back() {
+    let mut e = Errors::new();
+    let dir = TempDir::new();
+    let session = start(0, |b| b.uds(dir.path()).max_quarantine(0));
+    let mut inside = Inside::join(1, &dir.address());
+    let peer = session.wait_peer(1, LONG).unwrap();
+    let region = session.allocate(2 * LEN).unwrap();
+    // No whole page: the old ones cannot be left to the peer.
+    let window = peer.expose(region.take(0, 64).unwrap(), Access::all(), 1);
+    let window = window.map_err(|(e, _)| e).unwrap();
+    let remote = inside.find(1);
+    inside.enter(&remote).unwrap();
+    let held = window.revoke(SHORT);
+    e.add("held", held, Quarantined, Some(1), &["64 bytes", "they return when it does or dies"]);
+    let more = peer.expose(region.take(LEN, 64).unwrap(), Access::all(), 2).map_err(|(e, _)| e);
+    let says: &[&str] = &["64 bytes are quarantined", "wait for their processes to end"];
+    e.add("more", more, Quarantined, None, says);
+    e.add("taken", region.take(0, 1), Busy, None, &["wait for it or revoke it"]);
+    inside.leave(&remote);
+    until("they are back", LONG, || region.take(0, 64).ok());
+    e.judge();
+}
+
+#[test]
+fn collectives_that_cannot_be() {
+    let mut e = Errors::new();
+    let p = Pair::new(ConnType::Tcp, LEN);
+    let session = p.sender();
+    e.add("twice", session.group(&[0, 1, 1]), InvalidConfig, None, &["rank 1", "name each once"]);
+    e.add("lacks", session.group(&[1]), InvalidConfig, None, &["own rank, 0", "add it"]);
+    let group = session.group(&[0, 1]).unwrap();
+    let root = group.broadcast(2, &mut [0; 8]);
+    e.add("root", root, InvalidConfig, None, &["root 2", "the last position of the group, 1"]);
+    let gather = group.allgather(&[0; 8], &mut [0; 8]);
+    e.add("length", gather, Length, None, &["needs 16", "2 members", "nothing was sent"]);
+    e.judge();
+}
