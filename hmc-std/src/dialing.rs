@@ -323,6 +323,8 @@ impl Dialing {
             return Ok(());
         }
         match kind {
+            // What this end lacks is said as it is.
+            ConnType::Shm if self.conn == kind && why.kind() == ErrorKind::SystemLimit => Err(why),
             ConnType::Shm => self.fall_back(shared, why.to_string()),
             ConnType::Ucx if self.conn == ConnType::Auto => {
                 self.go_on(ConnType::Ucx, why.to_string(), ConnType::Tcp);

@@ -63,7 +63,8 @@ struct Pending {
 
 #[cold]
 fn no_descriptor(e: std::io::Error) -> Error {
-    Error::new(crate::error::ErrorKind::SystemLimit, "no descriptor left").with_source(e)
+    let what = "no descriptor left; raise the limit of open files (ulimit -n)";
+    Error::new(crate::error::ErrorKind::SystemLimit, what).with_source(e)
 }
 
 #[derive(Debug)]
