@@ -1,12 +1,16 @@
 //! Messages whose sender ends right after it sent them.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hmc_core::wire::message::Message as Wire;
 use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
+use crate::raw::frame;
+use crate::rogue::Rogue;
 use crate::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -112,11 +116,39 @@ fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &
     tags
 }
 
+/// Batches of a hostile peer whose data connection ends before its tags are sent: connections are not ordered against each
+/// other. How many tags of how many were lost.
+fn lost_after_the_data(batches: u32) -> (u64, u64) {
+    let session = Session::builder(0).tcp("127.0.0.1:0").insecure_loopback().redial(false);
+    let session = session.buffer(4096).start().expect("a session");
+    let at = Address::Tcp(session.tcp_addr().expect("it listens"));
+    let mut received = 0;
+    for rank in 1..=batches {
+        let Rogue { mut control, data, .. } = Rogue::join(rank, &at, &at);
+        let peer = session.wait_peer(rank, LONG).expect("it came");
+        drop(data);
+        until("the end of the data is known", LONG, || (!peer.is_connected()).then_some(()));
+        let tags: Vec<u8> = (0..BATCH).flat_map(|tag| frame(&Wire::Tag(tag))).collect();
+        // The session may have hung up.
+        let _ = control.write_all(&tags);
+        drop(control);
+        received += tags_of(&peer).len() as u64;
+    }
+    let sent = u64::from(batches) * BATCH;
+    (sent - received, sent)
+}
+
 /// Batches of tags whose sender ends at once, in each way, over each path.
 ///
 /// # Panics
 /// When a sender cannot be started.
 pub fn lost(context: &mut Context) -> Outcome {
+    let (lost, sent) = lost_after_the_data(10);
+    if lost > 0 {
+        context.count(10);
+        return context
+            .broken(format!("{lost} of {sent} tags after the end of the data were lost"));
+    }
     let mut kinds: Vec<_> = PATHS.iter().flat_map(|path| ENDS.map(|end| (*path, end, 0))).collect();
     let ends: Vec<(TempDir, Session)> = (0..PATHS.len())
         .map(|_| TempDir::new())
@@ -137,6 +169,7 @@ pub fn lost(context: &mut Context) -> Outcome {
         }
         *lost += BATCH - tags.len() as u64;
     }
+    context.count(10);
     let lost: Vec<_> = kinds.iter().filter(|(_, _, lost)| *lost > 0).collect();
     match lost.is_empty() {
         true => context.held(format!("each of {BATCH} tags a sender was received, in order")),

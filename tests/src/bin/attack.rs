@@ -61,7 +61,6 @@ fn main() -> ExitCode {
     let outcome = (row.attack)(&mut Context::new(&actor, arguments.seed, time));
     let (word, seen) = (outcome.verdict.word(), line(&outcome.seen));
     println!("outcome\t{word}\t{}\t{seen}", outcome.attempts);
-    // Threads whose calls never end must not keep the process.
-    let flushed = std::io::stdout().flush().is_ok();
-    std::process::exit(i32::from(!flushed))
+    // Threads whose calls never end do not keep the process.
+    if std::io::stdout().flush().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
