@@ -67,6 +67,15 @@ impl Shared {
         }
     }
 
+    /// Whether its listeners accept the dialect of the C++ HMC.
+    pub(crate) fn accepts_upstream(&self) -> bool {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::UpstreamAlways) {
+            return true;
+        }
+        self.config.upstream
+    }
+
     pub(crate) fn warn_unproven(&self, source: Source) {
         let hint = self.secret_hint();
         self.warn_refused(source, "it did not prove that it is of this user", &hint);

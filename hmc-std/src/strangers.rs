@@ -343,15 +343,6 @@ impl Shared {
         }
     }
 
-    /// Whether its listeners accept the dialect of the C++ HMC.
-    fn accepts_upstream(&self) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::UpstreamAlways) {
-            return true;
-        }
-        self.config.upstream
-    }
-
     /// Turns away strangers whose time is up, and says when that of the next one is.
     pub(crate) fn tick_strangers(&self, now: Instant) -> Instant {
         #[cfg(hmc_mutants)]
