@@ -24,6 +24,8 @@ const LONG: Duration = Duration::from_secs(20);
 const ANSWERED_BY: Duration = Duration::from_secs(5);
 /// Bytes of the session's own buffer, which is every peer's window.
 const BUFFER: u64 = 1 << 16;
+/// Hostile peers of one session, each with a rank of its own.
+const RANKS: u64 = 4000;
 /// What a hostile peer writes.
 const FOREIGN: u8 = 0xF0;
 /// What is in memory before, and again after its owner has it back.
@@ -48,10 +50,17 @@ impl Scene {
         Self { session, rogue, peer, seq: 0 }
     }
 
-    /// Another hostile peer in place of the one before.
-    fn again(&mut self, rank: u32) {
+    /// Another hostile peer in place of the one before, with a rank of its own; of another session when ranks run out.
+    /// Gives the rank.
+    fn again(&mut self, attempt: u64) -> u32 {
+        let nth = attempt % RANKS;
+        if nth == 0 {
+            *self = Self::new();
+        }
+        let rank = 2 + u32::try_from(nth).expect("small");
         (self.rogue, self.peer) = join(&self.session, rank);
         self.seq = 0;
+        rank
     }
 
     fn frame(&mut self, kind: DataKind, at: &RemoteRegion) -> DataFrame {
@@ -382,8 +391,7 @@ pub fn lying_answers(context: &mut Context) -> Outcome {
     const LIES: [&str; 5] = ["early end", "gap", "other get", "no data", "too long"];
     let mut scene = Scene::new();
     while context.again(24) {
-        let rank = 1 + u32::try_from(context.attempts() % 4000).expect("small");
-        scene.again(rank);
+        let rank = scene.again(context.attempts());
         let at = context.rng.below(BUFFER / 2);
         let op = scene.peer.get_nb(at, 0, LEN).expect("posted");
         let Some((asked, _)) = read_data(&mut scene.rogue.data) else {
@@ -420,19 +428,27 @@ pub fn lying_answers(context: &mut Context) -> Outcome {
     context.held("no get succeeded by a lie, no other byte changed")
 }
 
+/// A peer of that session that keeps to the protocol.
+fn honest_peer(to: &Session) -> (Session, Peer) {
+    let honest = Session::builder(4095).insecure_loopback().buffer(4096).start();
+    let honest = honest.expect("a session");
+    let at = Address::Tcp(to.tcp_addr().expect("it listens"));
+    let peer = honest.connect(0, &at).expect("connected");
+    (honest, peer)
+}
+
 /// Frames with a part of them changed at random, so that they are none, each followed by a put that is one.
 ///
 /// # Panics
 /// When the hostile peer is not let in.
 pub fn malformed(context: &mut Context) -> Outcome {
     let mut scene = Scene::new();
-    let honest =
-        Session::builder(4095).insecure_loopback().buffer(4096).start().expect("a session");
-    let at = Address::Tcp(scene.session.tcp_addr().expect("it listens"));
-    let honest = honest.connect(0, &at).map(|peer| (peer, honest)).expect("connected");
+    let mut honest = honest_peer(&scene.session);
     while context.again(40) {
-        let rank = 1 + u32::try_from(context.attempts() % 4000).expect("small");
-        scene.again(rank);
+        let rank = scene.again(context.attempts());
+        if context.attempts().is_multiple_of(RANKS) {
+            honest = honest_peer(&scene.session);
+        }
         let window = scene.rogue.window;
         let (f, _) = scene.put(&window, 0, 0);
         let mut bytes = f.emit();
@@ -450,7 +466,7 @@ pub fn malformed(context: &mut Context) -> Outcome {
                 .broken(format!("what followed the malformed {bytes:02x?} was {answer}"));
         }
         until("the link is over", LONG, || (!scene.session.check_conn(rank)).then_some(()));
-        if let Err(e) = honest.0.put(0, 4096, 64) {
+        if let Err(e) = honest.1.put(0, 4096, 64) {
             return context.broken(format!("another peer was disturbed: {e}"));
         }
     }

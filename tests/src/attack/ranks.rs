@@ -270,19 +270,27 @@ pub fn of_the_living(context: &mut Context) -> Outcome {
 /// # Panics
 /// When nobody listens.
 pub fn tokens(context: &mut Context) -> Outcome {
-    let server = Session::builder(0).tcp("127.0.0.1:0").insecure_loopback().buffer(4096).start();
-    let server = server.expect("a session");
-    let at = server.tcp_addr().expect("it listens");
-    let attach = |rank, token| {
+    let server = || {
+        let server = Session::builder(0).tcp("127.0.0.1:0").insecure_loopback().buffer(4096);
+        let server = server.start().expect("a session");
+        let at = server.tcp_addr().expect("it listens");
+        (server, at)
+    };
+    let attach = |at, rank, token| {
         let mut s = dial(at);
         let words = Message::Attach { rank: Rank(rank), token, channel: ENDPOINT_TCP };
         assert!(say(&mut s, &frame(&words)));
         let said = answer(&mut s);
         (s, said)
     };
-    let mut rank = 0;
+    let (mut of_now, mut at) = server();
     while context.again(20) {
-        rank += 1;
+        let rank = 1 + u32::try_from(context.attempts() % 4000).expect("small");
+        if rank == 1 {
+            // Its ranks are used up.
+            drop(of_now);
+            (of_now, at) = server();
+        }
         let mut control = dial(at);
         assert!(say(&mut control, &hello(rank, 0, 0)));
         let (header, payload) = read_frame(&mut control).expect("an answer");
@@ -291,10 +299,10 @@ pub fn tokens(context: &mut Context) -> Outcome {
         };
         let guess = LinkToken(context.rng.bytes(16).try_into().expect("16 bytes"));
         let refused = format!("{:?}", RejectReason::BadToken);
-        let guessed = attach(rank, guess).1;
-        let (_data, first) = attach(rank, welcome.token);
+        let guessed = attach(at, rank, guess).1;
+        let (_data, first) = attach(at, rank, welcome.token);
         assert_eq!(first, "AttachAck", "its own token");
-        let (_again, second) = attach(rank, welcome.token);
+        let (_again, second) = attach(at, rank, welcome.token);
         for (token, said) in [("a guessed token", guessed), ("a used token", second)] {
             if said != refused {
                 return context.broken(format!("{token} was answered {said}"));

@@ -185,6 +185,8 @@ pub fn refused(context: &mut Context) -> Outcome {
                 _ => {}
             }
         };
+        // Its pages: what is never read fills the socket.
+        drop(frame_with_fd(&rogue.data));
         let at = u64::from(index) * 8;
         if at_word.is_some_and(|before| before != at) {
             return Outcome::skipped("the place was not used again");
