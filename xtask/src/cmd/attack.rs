@@ -194,7 +194,7 @@ fn all(
 fn once(row: &Row, program: &Path, mutant: Option<&str>, options: &Options, scratch: &Path) -> Run {
     let mut command = Command::new(program);
     command.args(["--row", &row.name, "--seed", &options.seed.to_string()]);
-    command.env("TMPDIR", scratch).env_remove(MUTANT);
+    command.env("TMPDIR", scratch).env_remove(MUTANT).env("RUST_BACKTRACE", "0");
     let mut deadline = SHORT;
     if let Some(secs) = options.secs {
         command.arg("--secs").arg(secs.to_string());

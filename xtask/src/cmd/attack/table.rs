@@ -50,14 +50,17 @@ pub(super) fn row(line: &str) -> Option<Row> {
 
 /// What a process came to.
 pub(super) fn read(out: &shell::Outcome) -> (End, u64, String) {
-    let last = |text: &str| text.lines().rev().find(|l| !l.trim().is_empty()).map(str::to_owned);
     if let Some((end, attempts, seen)) = out.stdout.lines().rev().find_map(outcome)
         && out.success
     {
         return (end, attempts, seen);
     }
-    let said = out.stderr.lines().find(|l| l.contains("panicked at")).map(str::to_owned);
-    let said = said.into_iter().chain(last(&out.stderr)).collect::<Vec<_>>().join(" ");
+    // Where it panicked, and with which words; else its last words.
+    let lines: Vec<&str> = out.stderr.lines().filter(|l| !l.trim().is_empty()).collect();
+    let at = lines.iter().rposition(|l| l.contains(" panicked at "));
+    let at = at.unwrap_or(lines.len().saturating_sub(1));
+    let said: Vec<&str> = lines.iter().skip(at).take(2).copied().collect();
+    let said = said.join(" ");
     match (out.timed_out, out.code) {
         (true, _) | (false, None) => (End::Broken, 0, format!("{} {said}", out.why())),
         (false, Some(_)) => (End::Unmade, 0, format!("{} {said}", out.why())),
@@ -220,6 +223,16 @@ mod tests {
         // What it said before it crashed does not count.
         assert_eq!(ended(None, false, "outcome\theld\t2\ta b\n"), End::Broken);
         assert_eq!(outcome("outcome\tfine\t2\ta"), None);
+    }
+
+    #[test]
+    fn the_words_of_a_panic_are_shown() {
+        let stderr =
+            "thread 'main' (1) panicked at a.rs:1:1:\nno room\nnote: run with\n".to_owned();
+        let stdout = String::new();
+        let out = Outcome { success: false, code: Some(101), timed_out: false, stdout, stderr };
+        let said = read(&out).2;
+        assert!(said.contains("a.rs:1:1") && said.ends_with("no room"), "{said}");
     }
 
     #[test]
