@@ -74,6 +74,11 @@ pub(crate) mod virtual_time {
         NOW.get()
     }
 
+    /// Whether this thread's clock is a simulated one.
+    pub(crate) fn is_on() -> bool {
+        get().is_some()
+    }
+
     /// The wall clock of the process: `wall` is its zero.
     pub(super) fn wall_nanos() -> Option<u64> {
         NOW.get().map(|now| WALL.get().saturating_add(now.as_nanos()))

@@ -145,6 +145,11 @@ impl Link {
             if let Some(r) = look(self) {
                 return Ok(r);
             }
+            #[cfg(feature = "testing")]
+            if clock::virtual_time::is_on() {
+                // The thread of a driven session never waits: it drives the others, too.
+                return Err(Stop::Deadline);
+            }
             if let Some(lead) = self.baton.try_lead() {
                 let ucx = self.ucx();
                 self.attend(watch, true);

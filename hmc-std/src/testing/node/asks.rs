@@ -177,6 +177,11 @@ impl Node {
         match begun {
             Ok(Some(bytes)) => self.answer(ticket, Ok(bytes)),
             Ok(None) => {}
+            // Posting would have to wait for room.
+            Err(e) if e.kind() == ErrorKind::DeadlineExceeded => {
+                let full = Error::new(ErrorKind::Full, "there is no room for it now");
+                self.answer(ticket, Err(full.with_source(e)));
+            }
             Err(e) => self.answer(ticket, Err(e)),
         }
     }
