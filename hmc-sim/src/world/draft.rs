@@ -58,7 +58,11 @@ impl Plan {
         // Long pieces need long strips, and long buffers time.
         rates.big &= ranks <= 4;
         rates.overlap |= rates.big;
-        let weather = swarm::weather(&mut rng, clean);
+        let mut weather = swarm::weather(&mut rng, clean);
+        if rates.big {
+            // Else a long piece outlasts the script: what has begun holds its memory until it is sent.
+            weather.window = weather.window.max(1 << 20);
+        }
         let skew_ns = if rng.below(2) == 0 { 0 } else { 1 + rng.below(2_000 * MS) };
         let starts_ns: Vec<u64> = (0..ranks).map(|_| rng.below(skew_ns)).collect();
         let buffer_len = match (rates.big, rates.wide) {
