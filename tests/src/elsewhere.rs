@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use hmc_core::mutant::Mutant;
 
+use crate::attack::planted::VARIABLE;
+
 /// A test of the workspace, run with cargo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
@@ -55,7 +57,7 @@ impl Test {
         command.arg("--target-dir").arg(root.join(self.folder));
         command.args(["--", "--exact", self.name]).env("RUSTFLAGS", self.flags);
         if let Some(mutant) = mutant {
-            command.env("HMC_MUTANT", format!("{mutant:?}"));
+            command.env(VARIABLE, format!("{mutant:?}"));
         }
         command.output().map_err(|e| format!("cargo does not run: {e}"))
     }
@@ -84,7 +86,7 @@ impl Test {
     #[must_use]
     pub fn command(self, mutant: Mutant) -> String {
         format!(
-            "HMC_MUTANT={mutant:?} RUSTFLAGS=\"{}\" cargo test {} --target-dir {} -- --exact {}",
+            "{VARIABLE}={mutant:?} RUSTFLAGS=\"{}\" cargo test {} --target-dir {} -- --exact {}",
             self.flags,
             self.arguments.join(" "),
             self.folder,

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_core::mutant::{ALL, Mutant, activate, named};
+use hmc_core::mutant::{ALL, Mutant, activate};
 use hmc_sim::world::finding::{Finding, Kind};
 use hmc_sim::world::run::run_plan;
 use hmc_sim::world::script::Plan;
@@ -144,18 +144,6 @@ fn report(mutant: Mutant, class: &str, hunt: &Hunt) {
             let n = hunt.seeds;
             println!("{name:<25} {class:<34} NOT FOUND in {n} seeds, {s:.2} s");
         }
-    }
-}
-
-/// Switches on the planted bug that `HMC_MUTANT` names, if it names one: for tests that are run for one bug.
-///
-/// # Panics
-/// When there is none of that name.
-pub fn plant() {
-    if let Some(name) = std::env::var_os("HMC_MUTANT") {
-        let mutant = name.to_str().and_then(named);
-        assert!(mutant.is_some(), "HMC_MUTANT={name:?}: no such planted bug");
-        activate(mutant);
     }
 }
 

@@ -17,6 +17,7 @@ use hmc_sim::rng::Rng;
 use hmc_std::memory::StableBytes;
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::attack::planted;
 use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -146,8 +147,7 @@ fn play(rank: u32, rng: &mut Rng) {
 /// Rounds of random operations and ends; `HMC_TEST_SEED` repeats one run.
 #[test]
 fn memory_under_operations_outlives_a_session_that_ends() {
-    #[cfg(hmc_mutants)]
-    hmc_tests::mutants::plant();
+    planted::activate();
     let seed = number("HMC_TEST_SEED", u64::from(std::process::id()));
     println!("seed = {seed}");
     let mut rng = Rng::new(seed);
