@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::limits::MAX_PENDING;
 use hmc_mem::os::life::LifePage;
+use rustix::process::{Resource, getrlimit};
 
 use crate::clock;
 use crate::communicator::Communicator;
@@ -21,8 +23,13 @@ use crate::proof::{SecretPlace, is_loopback};
 use crate::session::{Session, SessionBuilder, host_id};
 use crate::shared::{Parts, Shared};
 use crate::starting::Starting;
-use crate::strangers::places;
 use crate::ucx::Plane;
+
+/// How many connections may be unproven at a time: they take a quarter of the descriptors that this process may open at most.
+fn places() -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(files >> 2).map_or(MAX_PENDING, |n| n.clamp(1, MAX_PENDING))
+}
 
 /// A session to be, whose buffer is there already.
 ///

@@ -13,7 +13,7 @@ use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::ctrl::output::{Event, Output, Violation};
 use hmc_core::kinds::Rank;
 use hmc_core::limits::{
-    FRAME_HEADER_BYTES, HELLO_DEADLINE_NS, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES, MAX_PENDING,
+    FRAME_HEADER_BYTES, HELLO_DEADLINE_NS, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES,
 };
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -24,7 +24,6 @@ use hmc_core::wire::hello::LinkToken;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use crate::claim::Claim;
 use crate::clock;
@@ -191,12 +190,6 @@ pub(crate) enum First {
         token: LinkToken,
         channel: u8,
     },
-}
-
-/// How many strangers may wait at a time: they take a quarter of the descriptors that this process may open at most.
-pub(crate) fn places() -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(files >> 2).map_or(MAX_PENDING, |n| n.clamp(1, MAX_PENDING))
 }
 
 /// Looks at what came, and leaves it where it is.
