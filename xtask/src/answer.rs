@@ -112,16 +112,46 @@ pub(crate) fn tests(command: &mut Command, limit: Duration) -> Answer {
     match shell::stream(command, limit) {
         Ok(out) => {
             let counts = count(&out.stdout);
-            let verdict = if !out.success {
-                Verdict::Failed(out.why())
-            } else if counts == Counts::default() {
-                Verdict::failed("no test was run")
-            } else {
-                Verdict::Passed
-            };
+            let verdict = if out.success { ran(&out.stdout) } else { Verdict::Failed(out.why()) };
             Answer { verdict, counts }
         }
         Err(why) => Verdict::Failed(why).into(),
+    }
+}
+
+/// What the output of a `cargo test` shows that ended with status 0: a run in which no test passed is no pass.
+fn ran(text: &str) -> Verdict {
+    let counts = count(text);
+    match counts.passed {
+        0 if text.contains(SKIPPED) => {
+            Verdict::skipped("no test could run here", "see the lines `SKIPPED: ..` above")
+        }
+        0 => Verdict::failed(format!("no test was run; {} are ignored", counts.skipped)),
+        _ => Verdict::Passed,
+    }
+}
+
+/// As [`tests`], of a command that runs several programs of tests: in each of the `programs` a test passed.
+pub(crate) fn tests_of_each(command: &mut Command, programs: usize, limit: Duration) -> Verdict {
+    match shell::stream(command, limit) {
+        Ok(out) if out.success => each_ran(&out.stdout, programs),
+        Ok(out) => Verdict::failed(out.why()),
+        Err(why) => Verdict::Failed(why),
+    }
+}
+
+fn each_ran(text: &str, programs: usize) -> Verdict {
+    let results: Vec<Counts> =
+        text.lines().filter(|line| line.contains(RESULT)).map(count).collect();
+    let empty = results.iter().filter(|counts| counts.passed == 0).count();
+    match ran(text) {
+        Verdict::Passed if results.len() != programs => {
+            Verdict::failed(format!("{} programs of tests were run, not {programs}", results.len()))
+        }
+        Verdict::Passed if empty > 0 => {
+            Verdict::failed(format!("no test was run in {empty} of {programs} programs of tests"))
+        }
+        other => other,
     }
 }
 
@@ -160,6 +190,9 @@ fn count_pytest(text: &str) -> Counts {
 /// How a test says that it was not run here, and why. Its harness takes it for passed.
 const SKIPPED: &str = "SKIPPED: ";
 
+/// How a program of tests begins its last line.
+const RESULT: &str = "test result: ";
+
 /// Adds up lines such as `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ..`.
 fn count(text: &str) -> Counts {
     let mut total = Counts::default();
@@ -169,7 +202,7 @@ fn count(text: &str) -> Counts {
             unrun = unrun.saturating_add(1);
         }
         // A test that prints without a line end may stand before it.
-        let Some((_, result)) = line.split_once("test result: ") else {
+        let Some((_, result)) = line.split_once(RESULT) else {
             continue;
         };
         let number = |word: &str| {
@@ -187,7 +220,7 @@ fn count(text: &str) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Counts, count, count_pytest, sum};
+    use super::{Answer, Counts, count, count_pytest, each_ran, ran, sum};
     use crate::verdict::Verdict;
 
     #[test]
@@ -196,6 +229,28 @@ mod tests {
             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(count(text), Counts { passed: 13, failed: 2, skipped: 1 });
         assert_eq!(count("nothing"), Counts::default());
+    }
+
+    #[test]
+    fn a_run_in_which_no_test_passed_is_no_pass() {
+        let result = |passed, ignored| {
+            format!("test result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured\n")
+        };
+        assert_eq!(ran(&result(1, 3)), Verdict::Passed);
+        assert!(matches!(ran("Finished\n"), Verdict::Failed(_)));
+        assert!(matches!(ran(&result(0, 0)), Verdict::Failed(_)));
+        assert!(matches!(ran(&result(0, 3)), Verdict::Failed(_)), "all are ignored");
+        let skipped = format!("SKIPPED: no right to\n{}", result(1, 0));
+        assert!(matches!(ran(&skipped), Verdict::Skipped { .. }));
+    }
+
+    #[test]
+    fn every_program_of_tests_has_to_run_one() {
+        let result = |passed| format!("test result: ok. {passed} passed; 0 failed; 0 ignored\n");
+        assert_eq!(each_ran(&(result(1) + &result(2)), 2), Verdict::Passed);
+        for text in [result(1), result(1) + &result(0), result(0) + &result(0), String::new()] {
+            assert!(matches!(each_ran(&text, 2), Verdict::Failed(_)), "{text}");
+        }
     }
 
     #[test]
