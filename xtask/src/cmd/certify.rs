@@ -177,8 +177,8 @@ fn no_panic(ground: &Ground<'_>) -> Answer {
     })
 }
 
-fn core_only(_: &Ground<'_>) -> Answer {
-    Answer::with_figure(cmd::nostd::run(), || {
+fn core_only(ground: &Ground<'_>) -> Answer {
+    Answer::with_figure(cmd::nostd::embedding(ground.root), || {
         "a static program without std, libc and allocator links and runs".to_owned()
     })
 }

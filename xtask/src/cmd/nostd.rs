@@ -1,10 +1,10 @@
 //! `cargo xtask nostd`: hmc-core needs neither an operating system nor an allocator.
 //!
-//! Three parts: its dependency tree holds only crates that are known to be `core`-only; it builds
-//! for a bare-metal target where that is installed; and the worked embedding (`examples/embedded`)
-//! is linked into a static program without libc and without `std` (`xtask/bare`), and runs. A
-//! program with its own panic handler cannot be linked with `std` (duplicate lang item), so
-//! the last part is proof on a machine without any bare-metal target too.
+//! Three parts: its dependency tree holds only crates that are known to be `core`-only; the worked
+//! embedding (`examples/embedded`) is linked into a static program without libc and without `std`
+//! (`xtask/bare`), and runs; and both build for a bare-metal target. A program with its own panic
+//! handler cannot be linked with `std` (duplicate lang item), so the first two show the claim on
+//! any machine ([`embedding`]). Without the target the third part did not run, and the command says so.
 
 use crate::shell;
 use crate::tools;
@@ -34,19 +34,27 @@ const KNOWN: [&str; 12] = [
 
 /// Runs all parts.
 pub(crate) fn run() -> Verdict {
-    Verdict::from_result(prove(&tree::root()))
+    let root = tree::root();
+    all(embedding(&root), tools::has_target(TARGET).then(|| bare_metal(&root)))
 }
 
-fn prove(root: &Path) -> Result<(), String> {
-    dependencies(root)?;
-    if tools::has_target(TARGET) {
-        bare_metal(root)?;
-    } else {
-        println!(
-            "not installed: {TARGET} (`rustup target add {TARGET}`); the host program below is the proof"
-        );
+/// The parts that run on any machine: known dependencies only, and a program without `std` that runs.
+pub(crate) fn embedding(root: &Path) -> Verdict {
+    Verdict::from_result(dependencies(root).and_then(|()| host_program(root)))
+}
+
+/// The verdict for all parts; `bare_metal` is `None` where the target is not installed.
+fn all(embedding: Verdict, bare_metal: Option<Result<(), String>>) -> Verdict {
+    match (embedding, bare_metal) {
+        (Verdict::Passed, Some(built)) => Verdict::from_result(built),
+        (Verdict::Passed, None) => Verdict::skipped(
+            format!(
+                "the build for {TARGET} did not run, the target is not installed (the other parts passed)"
+            ),
+            format!("`rustup target add {TARGET}`"),
+        ),
+        (other, _) => other,
     }
-    host_program(root)
 }
 
 fn dependencies(root: &Path) -> Result<(), String> {
@@ -142,7 +150,18 @@ fn host_program(root: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::strangers;
+    use super::{all, strangers};
+    use crate::verdict::Verdict;
+
+    #[test]
+    fn without_the_target_it_is_no_pass() {
+        assert_eq!(all(Verdict::Passed, Some(Ok(()))), Verdict::Passed);
+        assert!(matches!(all(Verdict::Passed, None), Verdict::Skipped { .. }));
+        let broken = |built| all(Verdict::failed("x"), built);
+        assert!(matches!(broken(None), Verdict::Failed(_)));
+        assert!(matches!(broken(Some(Ok(()))), Verdict::Failed(_)));
+        assert!(matches!(all(Verdict::Passed, Some(Err("y".into()))), Verdict::Failed(_)));
+    }
 
     #[test]
     fn an_unknown_crate_is_a_stranger() {
