@@ -10,6 +10,7 @@
 pub mod actor;
 pub mod attack;
 pub mod bystander;
+pub mod campaign;
 pub mod child;
 pub mod cluster;
 pub mod counting;

@@ -14,6 +14,7 @@ use hmc_sim::world::run::run_plan;
 use hmc_sim::world::script::Plan;
 use hmc_sim::world::swarm::Shape;
 
+use crate::campaign;
 use crate::cluster::Sessions;
 use crate::elsewhere::{self, Test};
 
@@ -163,9 +164,25 @@ fn is_shown(test: Test, mutant: Mutant, class: &str) -> bool {
     shown.is_ok()
 }
 
-/// Looks for each planted bug, and for none. Whether all of them were found and nothing else.
-#[must_use]
-pub fn run(options: &Options) -> bool {
+/// The planted bugs that are asked for.
+fn wanted(options: &Options) -> Vec<(Mutant, &'static str)> {
+    let is_wanted = |mutant: &Mutant| {
+        options.only.as_ref().is_none_or(|only| format!("{mutant:?}").contains(only))
+    };
+    ALL.iter().filter(|(mutant, _)| is_wanted(mutant)).copied().collect()
+}
+
+/// Looks for each planted bug, and for none.
+///
+/// # Errors
+/// Words, when not all of them were found, when seeds fail without any, or when no bug is asked for.
+pub fn run(options: &Options) -> Result<(), String> {
+    let wanted = wanted(options);
+    if wanted.is_empty() {
+        let names: Vec<String> = ALL.iter().map(|(mutant, _)| format!("{mutant:?}")).collect();
+        let only = options.only.as_deref().unwrap_or_default();
+        return Err(format!("no planted bug has `{only}` in its name: {}", names.join(", ")));
+    }
     // A panic is a finding with its text, not a page on the screen.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
@@ -185,18 +202,14 @@ pub fn run(options: &Options) -> bool {
         "planted bug", "class of fault", "noticed by", "finding", "seed", "time"
     );
     let (mut all, mut found, mut most) = (0u32, 0u32, 0u64);
-    for (mutant, class) in ALL {
-        let wanted = options.only.as_ref().is_none_or(|only| format!("{mutant:?}").contains(only));
-        if !wanted {
-            continue;
-        }
-        if let Some(test) = elsewhere::test_of(*mutant) {
+    for (mutant, class) in wanted {
+        if let Some(test) = elsewhere::test_of(mutant) {
             all += 1;
-            found += u32::from(is_shown(test, *mutant, class));
+            found += u32::from(is_shown(test, mutant, class));
             continue;
         }
-        let hunt = hunt(options, *mutant);
-        report(*mutant, class, &hunt);
+        let hunt = hunt(options, mutant);
+        report(mutant, class, &hunt);
         all += 1;
         if let Some((seed, _)) = &hunt.found {
             found += 1;
@@ -205,5 +218,6 @@ pub fn run(options: &Options) -> bool {
     }
     let s = begun.elapsed().as_secs_f64();
     println!("{found} of {all} planted bugs found, each within {most} seeds; {s:.0} s in all");
-    found == all && sound.found.is_none()
+    let failed = usize::from(sound.found.is_some());
+    campaign::bugs(campaign::seeds(options.green, sound.seeds, sound.asks, failed), found, all)
 }

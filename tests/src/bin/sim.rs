@@ -11,6 +11,7 @@ use clap::Parser;
 use hmc_sim::world::run::{Options, run};
 use hmc_sim::world::swarm::Shape;
 use hmc_sim::world::trace::Print;
+use hmc_tests::campaign;
 use hmc_tests::cluster::Sessions;
 use hmc_tests::metered::Metered;
 
@@ -23,7 +24,7 @@ static METERED: Metered = Metered;
 #[command(name = "cargo xtask sim", version)]
 struct Arguments {
     /// How many seeds; 1 with --seed, else 500
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// The first seed
     #[arg(long)]
@@ -47,13 +48,13 @@ struct Arguments {
     #[arg(long)]
     mutants: bool,
     /// With --mutants: time for each bug
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     secs: u64,
     /// With --mutants: only bugs whose name contains this
     #[arg(long)]
     only: Option<String>,
     /// With --mutants: seeds that must pass without any bug
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..))]
     green: u64,
     /// Go on after failures, up to this many
     #[arg(long, default_value_t = 1)]
@@ -98,7 +99,7 @@ fn mutants(arguments: &Arguments) -> ExitCode {
         only: arguments.only.clone(),
         threads: arguments.threads,
     });
-    if found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    code(found)
 }
 
 #[cfg(not(hmc_mutants))]
@@ -106,6 +107,17 @@ fn mutants(arguments: &Arguments) -> ExitCode {
     let _ = (arguments.secs, &arguments.only, arguments.green);
     eprintln!("no bug is planted in this build; `cargo xtask sim --mutants` makes one");
     ExitCode::from(2)
+}
+
+/// The exit status, and on the standard error why it is none of success.
+fn code(verdict: Result<(), String>) -> ExitCode {
+    match verdict {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("sim: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -131,5 +143,22 @@ fn main() -> ExitCode {
         println!("{failure}");
     }
     println!("{summary}");
-    if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    code(campaign::seeds(options.seeds, summary.seeds, summary.stats.asks, summary.failures.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::Parser as _;
+
+    #[test]
+    fn a_run_of_nothing_is_a_wrong_argument() {
+        let is_taken = |words: &[&str]| {
+            Arguments::try_parse_from(std::iter::once(&"sim").chain(words)).is_ok()
+        };
+        assert!(is_taken(&["--seeds", "1"]) && is_taken(&["--mutants", "--green", "1"]));
+        for words in [["--seeds", "0"], ["--green", "0"], ["--secs", "0"]] {
+            assert!(!is_taken(&words), "{words:?}");
+        }
+    }
 }
