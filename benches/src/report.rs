@@ -142,6 +142,19 @@ impl Line {
         }
     }
 
+    /// A figure that was to be compared with a stored one, and why that could not be.
+    pub(crate) fn not_compared(
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        within: f64,
+        why: impl std::fmt::Display,
+    ) -> Self {
+        let target = Some(Target::Within(within));
+        let note = format!("not compared: {why}");
+        Self { target, note, ..Self::value(name, value, unit, None) }
+    }
+
     /// A ratio of two figures that were taken one after the other.
     pub(crate) fn ratio(
         name: impl Into<String>,
@@ -188,18 +201,21 @@ impl Line {
         self.ratio
     }
 
-    /// Whether the target was reached; `None` where there is none, or nothing was measured.
+    /// Whether the target was reached; `None` where there is none, or no number to compare.
     pub(crate) fn met(&self) -> Option<bool> {
+        let ratio = || self.ratio.filter(|ratio| ratio.is_finite());
         Some(match self.target? {
-            Target::RatioAtLeast(b) => self.ratio? >= b,
-            Target::RatioAtMost(b) => self.ratio? <= b,
-            Target::ValueAtMost(b) => self.value? <= b,
-            Target::Within(b) => (self.ratio? - 1.0).abs() <= b,
+            Target::RatioAtLeast(b) => ratio()? >= b,
+            Target::RatioAtMost(b) => ratio()? <= b,
+            Target::ValueAtMost(b) => self.value.filter(|value| value.is_finite())? <= b,
+            Target::Within(b) => (ratio()? - 1.0).abs() <= b,
         })
     }
 
+    /// Whether it has its number, and what its target is about.
     fn was_measured(&self) -> bool {
-        self.value.is_some()
+        let has_number = self.value.is_some_and(f64::is_finite);
+        has_number && (self.target.is_none() || self.met().is_some())
     }
 
     /// As the report has it.
@@ -237,6 +253,16 @@ fn short(v: Option<f64>) -> String {
     }
 }
 
+/// The lines of a row. One that failed, or has none, is a line that says why.
+fn lines_of(row: &dyn Row, measured: Res<Vec<Line>>) -> Vec<Line> {
+    let why = match measured {
+        Ok(lines) if !lines.is_empty() => return lines,
+        Ok(_) => "it gave no line".to_owned(),
+        Err(why) => why,
+    };
+    vec![Line::missing(row.name(), row.unit(), why)]
+}
+
 /// All lines of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -252,11 +278,9 @@ impl Report {
         Self { lines: Vec::new() }
     }
 
-    /// Runs a row and prints its lines. A row that fails is a line that says why.
+    /// Runs a row and prints its lines.
     pub(crate) fn row(&mut self, row: &dyn Row, context: &Context) {
-        let lines =
-            row.run(context).unwrap_or_else(|why| vec![Line::missing(row.name(), row.unit(), why)]);
-        for line in lines {
+        for line in lines_of(row, row.run(context)) {
             let met = match line.met() {
                 Some(true) => "yes",
                 Some(false) => "NO",
@@ -292,13 +316,14 @@ impl Report {
         Ok(())
     }
 
-    /// Says how many targets were met.
+    /// Says how many targets were met. A strict run fails by a miss, by a line without its number, and where nothing had a
+    /// target.
     pub(crate) fn conclude(&self, strict: bool) -> ExitCode {
         let judged: Vec<bool> = self.lines.iter().filter_map(|(_, l)| l.met()).collect();
         let met = judged.iter().filter(|m| **m).count();
         let missing = self.lines.iter().filter(|(_, l)| !l.was_measured()).count();
         println!("{met} of {} targets met, {missing} rows not measured", judged.len());
-        if strict && (met < judged.len() || missing > 0) {
+        if strict && (met < judged.len() || missing > 0 || judged.is_empty()) {
             return ExitCode::FAILURE;
         }
         ExitCode::SUCCESS
@@ -307,7 +332,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Report, Target, short};
+    use super::{Line, Report, Target, lines_of, short};
     use std::process::ExitCode;
 
     #[test]
@@ -336,6 +361,36 @@ mod tests {
         assert_eq!((strict, lax), (ExitCode::FAILURE, ExitCode::SUCCESS));
         let (strict, _) = code(vec![good, Line::missing("z", "ns", "why")]);
         assert_eq!(strict, ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn strict_fails_without_a_number_to_compare() {
+        let code = |lines: Vec<Line>| {
+            Report { lines: lines.into_iter().map(|l| ("row", l)).collect() }.conclude(true)
+        };
+        let good = Line::value("x", 1.0, "ns", Some(2.0));
+        assert_eq!(code(vec![good.clone()]), ExitCode::SUCCESS);
+        let at_least = Some(Target::RatioAtLeast(0.9));
+        for bad in [
+            Line::not_compared("y", 422.0, "", 0.02, "instructions.txt: no such file"),
+            Line::value("y", f64::NAN, "ns", None),
+            Line::value("y", f64::NEG_INFINITY, "ns", Some(2.0)),
+            // A reference of nothing: the ratio is beyond every bound.
+            Line::ratio("y", 1.0, 0.0, "us", at_least),
+        ] {
+            assert_eq!(code(vec![good.clone(), bad.clone()]), ExitCode::FAILURE, "{bad:?}");
+        }
+        let untold = Line::value("x", 1.0, "ns", None);
+        assert_eq!(code(vec![untold]), ExitCode::FAILURE, "nothing had a target");
+        assert_eq!(code(Vec::new()), ExitCode::FAILURE, "no row");
+    }
+
+    #[test]
+    fn a_row_without_lines_is_not_measured() {
+        let rows = crate::rows::all();
+        let lines = lines_of(rows[0].as_ref(), Ok(Vec::new()));
+        assert_eq!(lines.len(), 1);
+        assert!(!lines[0].was_measured());
     }
 
     #[test]

@@ -106,9 +106,7 @@ impl Row for SimOps {
         let name = "simulated NIC: instructions for one";
         lines.push(match (instructions::measure(), instructions::stored()) {
             (Ok(count), Ok(stored)) => Line::stored(name, count, "", stored, WITHIN),
-            (Ok(count), Err(why)) => {
-                Line::value(name, count, "", None).noted(format!("not compared: {why}"))
-            }
+            (Ok(count), Err(why)) => Line::not_compared(name, count, "", WITHIN, why),
             (Err(why), _) => Line::missing(name, "", why),
         });
         Ok(lines)

@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long)]
     micro: bool,
     /// Store the present count of instructions as the one to compare with
-    #[arg(long)]
+    #[arg(long, conflicts_with = "strict")]
     store_instructions: bool,
     /// Compare with COMMIT instead: both are built, and take samples in turns; fails when a line is lost
     #[arg(long, value_name = "COMMIT", conflicts_with_all = ["micro", "store_instructions", "ucx", "python", "strict"])]
