@@ -12,18 +12,19 @@ use hmc_sim::conformance::transport::Report;
 use hmc_sim::device::fake::{Config, FakeDevice};
 use hmc_sim::fault::Rate;
 
+/// What the plain host device cannot be asked: it has one stream, may not be filled, and is never lost.
+const LACKING: [&str; 4] =
+    ["streams_run_side_by_side", "memory_comes_back", "memory_runs_out", "loss_is_for_ever"];
+
 #[test]
 fn the_plain_host_device_passes() {
     let report = run(HostSubject::default);
-    report.assert_all_passed();
-    assert_eq!(report.skipped().count(), 4, "{report}");
+    report.assert_passed_but("the plain host device", &LACKING);
 }
 
 #[test]
 fn the_fake_device_passes_in_fair_weather() {
-    let report = run(|| FakeSubject::new(Config::FAIR, |fake| fake));
-    report.assert_all_passed();
-    assert_eq!(report.skipped().count(), 0);
+    run(|| FakeSubject::new(Config::FAIR, |fake| fake)).assert_all_passed();
 }
 
 #[test]

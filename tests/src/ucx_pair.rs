@@ -32,6 +32,10 @@ const TURNS: u32 = 100_000;
 /// Time within which two ends have surely met, or parted.
 const LONG: Duration = Duration::from_secs(20);
 
+/// Cases of the conformance suite that UCX cannot be asked: tags go over the session's control connection.
+pub const WITHOUT_TAGS: [&str; 3] =
+    ["notify_follows_its_bytes", "every_tag_once", "refused_notify_is_silent"];
+
 /// Counts how often it is rung.
 #[derive(Clone, Debug, Default)]
 pub struct Rings(Arc<AtomicU64>);

@@ -3,7 +3,7 @@
 
 use hmc_hw::ucx::library::{Library, Search};
 use hmc_sim::conformance::transport::run;
-use hmc_tests::ucx_pair::{Over, Pair};
+use hmc_tests::ucx_pair::{Over, Pair, WITHOUT_TAGS};
 
 /// `mapped`: the target's memory comes from UCX.
 fn suite(tls: &str, mapped: bool) {
@@ -14,7 +14,7 @@ fn suite(tls: &str, mapped: bool) {
     println!("UCX {} at {}", library.version(), library.path().display());
     let report = run(|| Pair::new(Over::lanes(library, tls, mapped)));
     println!("{tls}:\n{report}");
-    assert_eq!(report.failed().count(), 0, "{report}");
+    report.assert_passed_but(tls, &WITHOUT_TAGS);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use hmc_sim::conformance::transport::run;
 use hmc_tests::standin::StandIn;
-use hmc_tests::ucx_pair::{Over, Pair};
+use hmc_tests::ucx_pair::{Over, Pair, WITHOUT_TAGS};
 
 /// A lane that reaches memory, one that reaches what it maps, and one that only sends messages.
 const LANES: [&str; 3] = ["rc_mlx5/mlx5_0:1", "posix/memory", "tcp/eth0"];
@@ -38,7 +38,7 @@ fn the_suite_passes_over_every_kind_of_ucx() {
         }
         let report = run(|| Pair::new(Over::stand_in(stand_in.library())));
         println!("{name}, {lane}:\n{report}");
-        assert_eq!(report.failed().count(), 0, "{name}, {lane}: {report}");
+        report.assert_passed_but(&format!("{name}, {lane}"), &WITHOUT_TAGS);
         assert!(stand_in.count("flushes_max") <= 4, "{name}");
         // Each of the two paths was taken.
         let mapped = weather.contains(&("maps", 1));

@@ -190,16 +190,24 @@ fn count_pytest(text: &str) -> Counts {
 /// How a test says that it was not run here, and why. Its harness takes it for passed.
 const SKIPPED: &str = "SKIPPED: ";
 
+/// How a test that ran says how many cases of it could not be asked, `SKIPPED CASES: 3 of ..`.
+const CASES: &str = "SKIPPED CASES: ";
+
 /// How a program of tests begins its last line.
 const RESULT: &str = "test result: ";
 
 /// Adds up lines such as `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ..`.
-fn count(text: &str) -> Counts {
+pub(crate) fn count(text: &str) -> Counts {
     let mut total = Counts::default();
     let mut unrun: u64 = 0;
     for line in text.lines() {
         if line.contains(SKIPPED) {
             unrun = unrun.saturating_add(1);
+        }
+        if let Some((_, cases)) = line.split_once(CASES) {
+            // The test is a pass, and each of its cases that was skipped is a skip.
+            let n = cases.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+            total.skipped = total.skipped.saturating_add(n);
         }
         // A test that prints without a line end may stand before it.
         let Some((_, result)) = line.split_once(RESULT) else {
@@ -279,6 +287,14 @@ mod tests {
         assert_eq!(of(&missing, &Verdict::Passed), missing);
         assert_eq!(of(&Verdict::Passed, &missing), missing);
         assert_eq!(of(&Verdict::Passed, &Verdict::Passed), Verdict::Passed);
+    }
+
+    #[test]
+    fn cases_that_a_test_skipped_are_added_and_the_test_is_a_pass() {
+        let text = "SKIPPED CASES: 2 of Loopback: a (x), b (y)\ntest a ... ok\n\
+            SKIPPED CASES: 1 of tcp: c (z)\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(count(text), Counts { passed: 2, failed: 0, skipped: 4 });
     }
 
     #[test]
