@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use hmc_core::kinds::ConnType;
 use hmc_core::limits::PEER_DEAD_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -137,6 +138,23 @@ impl Link {
         self.drop_foreign(regions);
     }
 
+    /// Logs what the link has moved, and by which transport.
+    fn log_end(&self) {
+        let mut data = self.data();
+        let port = data.port();
+        let (bytes_out, bytes_in) = port.bytes_moved();
+        tracing::debug!(
+            target: "hmc_std::link",
+            peer = self.peer.0,
+            conn = port.kind().map_or("none", ConnType::name),
+            bytes_out,
+            bytes_in,
+            bytes_by_ucx = port.bytes_by_ucx(),
+            why = self.reason(),
+            "a link is over"
+        );
+    }
+
     /// Ends the link: every operation ends, every waiter wakes. Once.
     pub(crate) fn die(&self, eof: bool, why: &str) {
         if self.over.swap(true, Ordering::AcqRel) {
@@ -146,6 +164,7 @@ impl Link {
         self.advance(Life::Dead);
         self.ctrl().close();
         self.ctrl_socket.shutdown();
+        self.log_end();
         self.end_data(eof);
         // Pairs with the one in `at_relay`: we find a message that begins, or its turn finds the link dead.
         fence(Ordering::SeqCst);

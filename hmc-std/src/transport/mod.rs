@@ -179,6 +179,11 @@ impl Port {
         }
     }
 
+    /// Of these, what UCX moved for operations of this end: nothing that went beside it, by a stream.
+    pub(crate) fn bytes_by_ucx(&self) -> u64 {
+        if let Self::Ucx(p) = self { p.bytes_by_ucx() } else { 0 }
+    }
+
     /// Exposes a range of `region` to the peer.
     pub(crate) fn expose(
         &mut self,

@@ -134,8 +134,11 @@ impl UcxPort {
     }
 
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {
-        let ours = self.ucx.as_ref().map_or(0, UcxTransport::bytes_moved);
-        (ours.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
+        (self.bytes_by_ucx().saturating_add(self.stream.bytes_out), self.stream.bytes_in)
+    }
+
+    pub(crate) fn bytes_by_ucx(&self) -> u64 {
+        self.ucx.as_ref().map_or(0, UcxTransport::bytes_moved)
     }
 
     /// The peer's card: what it takes to come to its worker.
