@@ -20,6 +20,7 @@ pub mod errors;
 pub mod events;
 pub mod inside;
 pub mod lent;
+pub mod links;
 pub mod many;
 pub mod members;
 pub mod metered;

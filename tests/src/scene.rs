@@ -31,6 +31,18 @@ impl Via {
         }
     }
 
+    /// This one, or the one that `HMC_TEST_VIA` names: for tests that are written for one transport and hold for each.
+    ///
+    /// # Panics
+    /// As [`Via::all`].
+    #[must_use]
+    pub fn unless_asked(self) -> Self {
+        match Self::all().as_slice() {
+            [one] => *one,
+            _ => self,
+        }
+    }
+
     /// As `connect_with` wants it.
     #[must_use]
     pub const fn conn(self) -> hmc_std::ConnType {
@@ -47,12 +59,13 @@ impl Via {
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes one.
+    /// Makes one. A test with sessions begins with it, and so does the record of its links ([`crate::links`]).
     ///
     /// # Panics
     /// When the system refuses.
     #[must_use]
     pub fn new() -> Self {
+        crate::links::record();
         Self::within(&std::env::temp_dir())
     }
 

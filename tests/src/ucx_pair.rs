@@ -83,6 +83,12 @@ pub struct Built {
 #[derive(Debug)]
 pub struct Near(pub UcxTransport);
 
+impl Drop for Near {
+    fn drop(&mut self) {
+        crate::links::moved("ucx", self.0.bytes_moved());
+    }
+}
+
 impl Transport for Near {
     type Error = ErrorKind;
 

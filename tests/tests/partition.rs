@@ -46,6 +46,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(net: &'a Net, via: Via) -> Self {
+        hmc_tests::links::record();
         let (a, b) = (Host::A.ip(), Host::B.ip());
         let mut here = Session::builder(0).tcp(&format!("{a}:0")).insecure().buffer(2 * PUT);
         let mut there = format!("rank=1 tcp={b}:0 insecure buffer={}", 2 * PUT);

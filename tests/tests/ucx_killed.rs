@@ -96,6 +96,7 @@ fn victim(hub: &Session, address: &str, rank: u32, from: From, nth: u32) -> Resu
 #[test]
 #[ignore = "needs UCX and strace: cargo xtask test-hw"]
 fn who_is_killed_in_the_middle_of_a_message_takes_nobody_along() {
+    hmc_tests::links::record();
     let hub = Session::builder(0).tcp("127.0.0.1:0").ucx().ucx_key("TLS", LANES).buffer(KIB);
     let hub = hub.start().unwrap();
     let address = format!("tcp://{}", hub.tcp_addr().unwrap());

@@ -480,6 +480,7 @@ fn main() {
     if args.next().as_deref() == Some(bystander::NAME) {
         return bystander::run(args.next().and_then(|len| len.parse().ok()).unwrap_or(0));
     }
+    hmc_tests::links::record();
     let mut actor = Actor::default();
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };

@@ -21,7 +21,7 @@ struct Arguments {
     #[arg(long)]
     lanes: Option<String>,
     /// How long
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Of all choices
     #[arg(long, default_value_t = 1)]
@@ -45,6 +45,7 @@ fn via(name: &str) -> Result<Via, String> {
 }
 
 fn main() -> ExitCode {
+    hmc_tests::links::record();
     let a = Arguments::parse();
     let settings = Settings {
         via: a.via,
