@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hmc_std::{ConnType, Peer, Session, SessionBuilder};
 
-use crate::scene::TempDir;
+use crate::scene::{TempDir, Via};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -75,6 +75,18 @@ impl Pair {
 
 /// Every transport.
 pub const ALL: [ConnType; 3] = [ConnType::Loopback, ConnType::Shm, ConnType::Tcp];
+
+/// Every transport, or the one that `HMC_TEST_VIA` names.
+///
+/// # Panics
+/// As [`Via::all`].
+#[must_use]
+pub fn transports() -> Vec<ConnType> {
+    match Via::all().as_slice() {
+        [one] => vec![one.conn()],
+        _ => ALL.to_vec(),
+    }
+}
 
 /// Bytes that tell a shift, a swap and a repetition.
 #[must_use]

@@ -224,6 +224,7 @@ fn the_target_survives_the_death_of_an_initiator() {
             s.actor.ask(&format!("connect 0 uds://{path} {name} 20000"));
             s.peer = s.session.wait_peer(1, LONG).expect("it came back");
             assert_eq!(s.session.buffer().crc32c(0, 64 * MIB).unwrap(), crc);
+            s.peer.put(0, 0, 4096).expect("its next life is served");
             s.actor.ask("fill 0 67108864 170");
         }
     }
@@ -261,6 +262,10 @@ fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
         s.actor.ask(&format!("start {}", s.settings));
         let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
         assert_eq!(peer.conn(), Some(via.conn()));
+        s.session.buffer().fill(0, 4096, 9).unwrap();
+        peer.put(0, 0, 4096).expect("a put over the new link");
+        let crc = s.session.buffer().crc32c(0, 4096).unwrap();
+        assert_eq!(s.actor.ask("crc 0 4096"), crc.to_string());
     }
 }
 
@@ -338,11 +343,13 @@ fn peers_that_were_stopped_together_go_on_together() {
         let e = a.try_ask("recv 1 1000").expect_err("nobody sends");
         assert!(e.starts_with("DeadlineExceeded"), "{via:?}: {e}");
         b.resume();
+        a.ask("put 1 0 0 4096");
         b.ask("send 0 7");
         assert_eq!(a.ask("recv 1 20000"), "7", "{via:?}: over the same link");
         // Whoever goes on being silent is dead all the same.
         b.stop();
         let e = a.try_ask("recv 1 20000").expect_err("nobody sends");
         assert!(e.starts_with("PeerDead"), "{via:?}: {e}");
+        assert!(a.dismiss().success());
     }
 }

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use hmc_core::limits::{MAX_RELAYS, RELAY_HALF_BYTES};
 use hmc_std::memory::SharedBytes;
-use hmc_std::{ConnType, Delivery, ErrorKind, OpError};
-use hmc_tests::pair::{ALL, Pair, both, pattern};
-use hmc_tests::scene::until;
+use hmc_std::{Delivery, ErrorKind, OpError};
+use hmc_tests::pair::{Pair, both, pattern, transports};
+use hmc_tests::scene::{Via, until};
 
 const LONG: Duration = Duration::from_secs(30);
 const HALF: u64 = RELAY_HALF_BYTES;
@@ -28,7 +28,7 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn bytes_that_others_write_meanwhile_are_sent_and_received() {
-    for conn in ALL {
+    for conn in transports() {
         let p = Pair::new(conn, 64);
         let (mut from, mut to) = (vec![1u8; 3_000_001], vec![0u8; 3_000_001]);
         let (src, dst) = (SharedBytes::of_mut(&mut from), SharedBytes::of_mut(&mut to));
@@ -64,7 +64,7 @@ fn bytes_that_others_write_meanwhile_are_sent_and_received() {
 
 #[test]
 fn every_length_arrives_from_slices_to_slices() {
-    for conn in ALL {
+    for conn in transports() {
         let p = Pair::new(conn, 4096);
         let lengths = [0, 1, HALF - 1, HALF, HALF + 1, 3 * HALF + HALF / 2, 64 * MIB];
         for (i, len) in lengths.into_iter().enumerate() {
@@ -84,7 +84,7 @@ fn every_length_arrives_from_slices_to_slices() {
 
 #[test]
 fn every_length_arrives_between_buffers_and_spans() {
-    for conn in ALL {
+    for conn in transports() {
         let p = Pair::new(conn, 64 * MIB + 4096);
         let lengths = [0, 1, HALF - 1, HALF, HALF + 1, 3 * HALF + HALF / 2, 32 * MIB];
         let source = p.sender().allocate(64 * MIB).unwrap();
@@ -128,7 +128,7 @@ fn every_length_arrives_between_buffers_and_spans() {
 
 #[test]
 fn eight_at_once_are_matched_in_their_order() {
-    for conn in ALL {
+    for conn in transports() {
         let p = Pair::new(conn, 64 * MIB);
         let lens: Vec<u64> =
             (0..8).map(|i| if i % 2 == 0 { 3 * HALF + i } else { 1000 * i }).collect();
@@ -157,7 +157,7 @@ fn eight_at_once_are_matched_in_their_order() {
 
 #[test]
 fn both_directions_at_once() {
-    for conn in [ConnType::Shm, ConnType::Tcp] {
+    for conn in Via::all().into_iter().map(Via::conn) {
         let p = Pair::new(conn, 4096);
         let (x, y) = (pattern(9 * HALF + 5, 1), pattern(7 * HALF + 9, 2));
         let (mut to_a, mut to_b) = (vec![0; y.len()], vec![0; x.len()]);
@@ -173,7 +173,7 @@ fn both_directions_at_once() {
 
 #[test]
 fn a_receiver_with_less_room_refuses_on_both_ends_and_nothing_is_written() {
-    for conn in ALL {
+    for conn in transports() {
         let p = Pair::new(conn, 8 * MIB);
         for len in [100, 4 * HALF] {
             let bytes = pattern(len, 3);
@@ -212,7 +212,7 @@ impl Wake for Flag {
 
 #[test]
 fn a_delivery_is_a_future_that_is_woken() {
-    for conn in ALL {
+    for conn in transports() {
         let p = Pair::new(conn, 16 * MIB);
         p.sender().buffer().write_at(0, &pattern(5 * HALF, 6)).unwrap();
         let flag = Arc::new(Flag(AtomicBool::new(false)));
@@ -235,7 +235,7 @@ fn a_delivery_is_a_future_that_is_woken() {
 
 #[test]
 fn no_more_than_the_limit_are_under_way() {
-    let p = Pair::new(ConnType::Tcp, 4096);
+    let p = Pair::new(Via::Tcp.unless_asked().conn(), 4096);
     let sends: Vec<_> = (0..MAX_RELAYS).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
     let e = p.a.send_data_nb(0, 8).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Full, "{e}");
@@ -251,7 +251,7 @@ fn no_more_than_the_limit_are_under_way() {
 /// Half-buffers are as long as what is to be received, and those of a crowd do not stay exposed for ever.
 #[test]
 fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
-    for conn in [ConnType::Shm, ConnType::Tcp] {
+    for conn in Via::all().into_iter().map(Via::conn) {
         let p = Pair::new(conn, 4096);
         let exposed = || p.receiver().stats().peers[0].exposed_bytes;
         let before = exposed();
@@ -286,7 +286,7 @@ fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
 
 #[test]
 fn two_pairs_at_once() {
-    let pairs = [Pair::new(ConnType::Shm, 4096), Pair::new(ConnType::Tcp, 4096)];
+    let pairs = [Via::Shm, Via::Tcp].map(|via| Pair::new(via.unless_asked().conn(), 4096));
     std::thread::scope(|s| {
         for (i, p) in pairs.iter().enumerate() {
             s.spawn(move || {
@@ -309,7 +309,7 @@ fn two_pairs_at_once() {
 
 #[test]
 fn by_rank_too() {
-    let p = Pair::new(ConnType::Tcp, 4096);
+    let p = Pair::new(Via::Tcp.unless_asked().conn(), 4096);
     let (sent, got) = both(
         true,
         || p.sender().send_data(1, b"by rank"),

@@ -147,6 +147,12 @@ fn no_late_byte_over_shm_into_adopted_memory() {
     no_late_byte(Via::Shm, true);
 }
 
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn no_late_byte_over_ucx() {
+    no_late_byte(Via::Ucx, false);
+}
+
 /// Gets from a window that is taken back end too, and their memory comes back.
 #[test]
 fn gets_from_a_revoked_window_end() {
@@ -169,15 +175,17 @@ fn gets_from_a_revoked_window_end() {
                             Ok(op) => op,
                             Err(e) => return e.error.kind(),
                         };
-                        done.store(true, Ordering::Release);
                         match op.wait(LONG) {
                             Ok((_, span)) => assert!(span.as_slice().iter().all(|b| *b == 7)),
                             Err(WaitError::Failed(e)) => return e.error.kind(),
                             Err(_) => panic!("a get never ended"),
                         }
+                        done.store(true, Ordering::Release);
                     }
                 });
-                until("a get begins", LONG, || done.load(Ordering::Acquire).then_some(()));
+                until("a get is done, and the next begins", LONG, || {
+                    done.load(Ordering::Acquire).then_some(())
+                });
                 window.revoke(LONG).expect("a live peer gets out").fill(9);
                 let end = reader.join().expect("the reader");
                 assert!(is_gone(end), "{via:?}: a get ended as {end:?}");
@@ -204,6 +212,11 @@ fn a_window_for_reading_cannot_be_written() {
             panic!("a window for reading was written")
         };
         assert_eq!(err.error.kind(), ErrorKind::Access, "{err}");
+        // What is allowed goes over the same link.
+        let mut into = e.source.allocate(4096).unwrap().take_all().unwrap();
+        into.fill(1);
+        let (n, into) = e.to_target.get_span(into, &remote, 0).unwrap().wait(LONG).unwrap();
+        assert!(n == 4096 && into.as_slice().iter().all(|b| *b == 0));
         let span = window.revoke(LONG).unwrap();
         assert!(span.as_slice().iter().all(|b| *b == 0));
         assert!(e.to_target.is_connected());

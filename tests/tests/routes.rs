@@ -20,20 +20,12 @@ use hmc_std::{
     Access, ConnBuffer, ConnType, Copy, Direction, ErrorKind, Message, RemoteWindow, Route,
     Session, SharedWindow, Want,
 };
-use hmc_tests::pair::{ALL, Pair, pattern};
+use hmc_tests::pair::{ALL, Pair, pattern, transports};
 use hmc_tests::scene::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(30);
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 5 * MIB;
-
-/// Every transport that is asked for: `cargo xtask test-hw` asks for UCX.
-fn transports() -> Vec<ConnType> {
-    match Via::all().as_slice() {
-        [Via::Ucx] => vec![ConnType::Ucx],
-        _ => ALL.to_vec(),
-    }
-}
 
 /// A buffer of `len` bytes: pages that peers can map, or memory that the application keeps.
 fn shared(session: &Session, adopted: bool, len: u64) -> ConnBuffer {
@@ -321,6 +313,10 @@ fn memory_and_windows_of_others_are_refused() {
         let me = t.pair.sender().loopback().unwrap();
         let e = me.between(&t.near, &t.remote).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Stale, "{e}");
+        // The link that refused all this is as good as before.
+        t.near.write_at(0, b"ours").unwrap();
+        t.route.put(0, LEN - 4, 4).unwrap();
+        assert_eq!(bytes_of(&t.far, LEN - 4, 4), b"ours");
     }
 }
 

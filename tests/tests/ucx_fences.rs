@@ -46,6 +46,7 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
             let window = window.map_err(|(e, _)| e).unwrap();
             actor.ask("find 1 3 20000");
             assert_eq!(peer.conn(), Some(ConnType::Ucx));
+            peer.put(0, 0, 8).expect("the link moves bytes");
             actor.stop();
             until("its silence is noticed", LONG, || (!peer.is_connected()).then_some(()));
             drop(window);
@@ -71,6 +72,7 @@ fn lending(lanes: &str, by_tcp: bool) -> (Session, Peer, Actor) {
     let mut actor = Actor::session(ACTOR, &format!("rank=0 redial=0 ucx tls={lanes} buffer=4096"));
     actor.ask(&format!("connect 1 {} ucx 20000", address_of(&session, &dir, by_tcp)));
     let peer = session.wait_peer(0, LONG).unwrap();
+    peer.put(0, 0, 8).expect("the link moves bytes");
     (session, peer, actor)
 }
 
@@ -132,8 +134,8 @@ fn the_buffer_outlives_its_session() {
         let mut actor = Actor::session(ACTOR, &settings);
         let address = address_of(&session, &dir, round > 3);
         actor.ask(&format!("connect 1 {address} ucx 20000"));
+        session.wait_peer(0, LONG).unwrap().put(0, 0, 8).expect("the link moves bytes");
         actor.ask(&format!("fill 0 {len} {THEIRS}"));
-        session.wait_peer(0, LONG).unwrap();
         actor.tell(&format!("put 1 0 0 {len}"));
         let mut first = [0];
         until("the copy begins", LONG, || {
@@ -166,6 +168,7 @@ fn memory_that_is_read_outlives_its_session() {
     for round in 0..8 {
         let lanes = LANES[round % 2];
         let mut pair = Pair::with(ConnType::Ucx, 4096, |part| part.ucx_key("TLS", lanes));
+        pair.a.put(0, 0, 8).expect("the link moves bytes");
         let (owner, lent) = Owner::new(THEIRS);
         let span = pair.receiver().register(lent).unwrap().take_all().unwrap();
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();

@@ -109,6 +109,18 @@ fn tcp_put_notify() {
     run(Via::Tcp, true, PAIRS / 4);
 }
 
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn ucx_put_then_tag() {
+    run(Via::Ucx, false, PAIRS / 4);
+}
+
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn ucx_put_notify() {
+    run(Via::Ucx, true, PAIRS / 4);
+}
+
 /// The tags of a loopback link, in one thread.
 #[test]
 fn loopback() {
