@@ -1,18 +1,22 @@
 //! `cargo xtask test-hw`: the suites over the real libraries and devices of this machine.
 //!
 //! What is missing is skipped with the reason and what to do about it, and the run then ends with status 77, never 0.
-//! The tests are those that `cargo test` shows as ignored: they need more than a machine.
+//! A test is counted as passed only if UCX moved bytes for it, and nothing else did in its place ([`single`]).
 
-use crate::answer::{Answer, Counts, Line, summary, tests};
+mod single;
+
+use crate::answer::{Answer, Counts, Line, summary};
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
+use single::{Run, Which};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Time for the build and all tests of one library.
-const LIMIT: Duration = Duration::from_secs(1200);
+/// Time for one test, without that of a soak.
+const LIMIT: Duration = Duration::from_secs(600);
 /// Time to install something.
 const INSTALL: Duration = Duration::from_secs(600);
 
@@ -24,9 +28,65 @@ const WHEEL: &str = "libucx-cu12==1.22.0";
 /// Tests with real processes that run over UCX as they do over our own transports.
 const PROCESS_TESTS: [&str; 7] =
     ["death", "relay", "relay_ends", "revoke", "routes", "sessions", "visibility"];
+
+/// Those of them that are about another transport by name, or about none: `test-sim` has them.
+const ELSEWHERE: [&str; 30] = [
+    "death::a_peer_that_dialed_first_is_dialed_again",
+    "death::a_stopped_peer_is_dead_by_its_silence_on_shm",
+    "death::a_stopped_peer_is_dead_by_its_silence_on_tcp",
+    "death::shm_the_dialer_is_killed_before_it_copies",
+    "death::shm_the_dialer_is_killed_under_a_copy",
+    "death::shm_the_listener_is_killed_before_it_copies",
+    "death::shm_the_listener_is_killed_under_a_copy",
+    "death::tcp_the_dialer_is_killed_with_its_buffers_full",
+    "death::tcp_the_listener_is_killed_with_its_buffers_full",
+    "revoke::no_late_byte_over_shm",
+    "revoke::no_late_byte_over_shm_into_adopted_memory",
+    "revoke::no_late_byte_over_tcp",
+    "revoke::pages_that_a_stopped_peer_may_touch_are_quarantined_until_its_death",
+    "revoke::shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death",
+    "revoke::whole_pages_come_back_from_a_stopped_peer_at_once",
+    "revoke::windows_over_one_region_share_a_mapping",
+    "routes::memory_stays_until_what_uses_it_is_over",
+    "routes::the_address_is_that_of_the_bytes",
+    "routes::what_can_be_done_at_once_is_done_and_nothing_else",
+    "sessions::a_goodbye_without_an_answer_is_said",
+    "sessions::a_named_transport_is_not_replaced_by_another",
+    "sessions::a_thousand_peers_need_no_threads",
+    "sessions::explain_tells_of_a_slower_path",
+    "sessions::manual_progress_moves_bytes_only_when_asked",
+    "sessions::two_sessions_in_one_process_are_strangers",
+    "visibility::loopback",
+    "visibility::shm_put_notify",
+    "visibility::shm_put_then_tag",
+    "visibility::tcp_put_notify",
+    "visibility::tcp_put_then_tag",
+];
+
+/// Tests that are ignored elsewhere since they need UCX.
+const UCX_TESTS: [&str; 8] = [
+    "ucx_lanes",
+    "ucx_sessions",
+    "ucx_fences",
+    "ucx_quiet",
+    "ucx_killed",
+    "ucx_exits",
+    "ucx_failed_sends",
+    "partition",
+];
+
+/// Those of them that look at what UCX says or refuses, and move nothing over it.
+const WITHOUT_BYTES: [&str; 5] = [
+    "ucx_exits::a_forked_child_of_a_process_that_uses_ucx_is_told_so",
+    "ucx_sessions::a_number_of_channels_that_makes_no_sense_is_refused",
+    "ucx_sessions::an_explanation_names_lanes_and_who_is_trusted",
+    "ucx_sessions::auto_prefers_what_checks_by_itself",
+    "ucx_sessions::ucx_speaks_to_who_asks",
+];
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The suites over UCX (the only ones so far)
+    /// The suites over UCX (the only ones so far); with the library that `HMC_UCX_LIB` names, if it is set
     #[arg(long)]
     ucx: bool,
     /// Only with the library that the loader finds, not with the wheel's
@@ -36,7 +96,7 @@ pub(crate) struct Options {
     #[arg(long)]
     install: bool,
     /// Only the soaks, each for so many seconds (20 in a run of everything)
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     soak: Option<u64>,
     /// The seed of the soaks
     #[arg(long, default_value_t = 1)]
@@ -46,8 +106,6 @@ pub(crate) struct Options {
     no_kills: bool,
 }
 
-/// Lane sets over which UCX is soaked; see `tests/tests/soak.rs`.
-const SOAKS: u64 = 3;
 /// Seconds of each in a run of everything.
 const SOAK_SECS: u64 = 20;
 
@@ -58,6 +116,9 @@ struct Ucx {
     library: Option<PathBuf>,
 }
 
+/// The soname of UCX's library.
+const LIBRARY: &str = "libucp.so.0";
+
 /// Finds a UCX, installing it when that was asked for.
 type Find = fn(&Path, bool) -> Result<Ucx, Verdict>;
 
@@ -67,9 +128,12 @@ pub(crate) fn run(options: &Options) -> Verdict {
     let _ = options.ucx;
     let root = tree::root();
     let mut table = Vec::new();
-    let places: [(&str, Find); 2] = [("the system's", system), ("the wheel's", wheel)];
-    let wanted = if options.system { 1 } else { 2 };
-    for (name, find) in places.into_iter().take(wanted) {
+    let places: &[(&str, Find)] = match (named_by_user(), options.system) {
+        (Some(_), _) => &[("HMC_UCX_LIB's", named)],
+        (None, true) => &[("the system's", system)],
+        (None, false) => &[("the system's", system), ("the wheel's", wheel)],
+    };
+    for (name, find) in places {
         table.push(Line::of(format!("UCX, {name}"), || match find(&root, options.install) {
             Ok(ucx) if options.soak.is_some() => soaks(&root, &ucx, options),
             Ok(ucx) => suites(&root, &ucx).and(soaks(&root, &ucx, options)),
@@ -92,14 +156,41 @@ fn verdict(total: Counts, missing: bool) -> Verdict {
             "see the reasons above, or `--install`",
         );
     }
+    if total.passed == 0 {
+        return Verdict::failed("no test was run");
+    }
     Verdict::Passed
+}
+
+/// What `HMC_UCX_LIB` says, if anything.
+fn named_by_user() -> Option<OsString> {
+    std::env::var_os("HMC_UCX_LIB").filter(|name| !name.is_empty())
+}
+
+/// The UCX that `HMC_UCX_LIB` names. One that is not there is a failure: it was asked for by name.
+fn named(_: &Path, _: bool) -> Result<Ucx, Verdict> {
+    let library = PathBuf::from(named_by_user().unwrap_or_default());
+    match is_library(&library) {
+        Ok(()) => Ok(Ucx { name: "HMC_UCX_LIB's", library: Some(library) }),
+        Err(why) => Err(Verdict::Failed(why)),
+    }
+}
+
+/// Whether a path is that of a library, or of a folder with UCX's. What it holds is for the tests to find.
+fn is_library(path: &Path) -> Result<(), String> {
+    let file = if path.is_dir() { path.join(LIBRARY) } else { path.to_path_buf() };
+    match std::fs::metadata(&file) {
+        Ok(meta) if meta.is_file() => Ok(()),
+        Ok(_) => Err(format!("HMC_UCX_LIB={}: no library", path.display())),
+        Err(e) => Err(format!("HMC_UCX_LIB={}: {}: {e}", path.display(), file.display())),
+    }
 }
 
 /// The UCX that the loader finds.
 fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
     let is_there = || {
         let listed = shell::capture(Command::new("ldconfig").arg("-p"));
-        listed.is_ok_and(|out| out.stdout.contains("libucp.so.0"))
+        listed.is_ok_and(|out| out.stdout.contains(LIBRARY))
     };
     let can_kill = || shell::capture(Command::new("strace").arg("-V")).is_ok();
     if install && !(is_there() && can_kill()) {
@@ -159,71 +250,76 @@ fn wheel(root: &Path, install: bool) -> Result<Ucx, Verdict> {
 fn library_in(home: &Path) -> Option<PathBuf> {
     let versions = std::fs::read_dir(home.join("lib")).ok()?.flatten();
     let folders = versions.map(|v| v.path().join("site-packages/libucx/lib"));
-    folders.into_iter().find(|folder| folder.join("libucp.so.0").exists())
+    folders.into_iter().find(|folder| folder.join(LIBRARY).exists())
 }
 
 /// The conformance suite over single lanes, the partitions, the death in the middle of a message, ends under puts and sends that fail, then
 /// the process tests over all lanes of this machine and over TCP alone.
 fn suites(root: &Path, ucx: &Ucx) -> Answer {
     println!("with {} library", ucx.name);
-    let lanes = [
-        "ucx_lanes",
-        "ucx_sessions",
-        "ucx_fences",
-        "ucx_quiet",
-        "ucx_killed",
-        "ucx_exits",
-        "ucx_failed_sends",
-        "partition",
-    ];
-    let mut lanes = test(root, ucx, &lanes);
-    let mut all = test(root, ucx, &PROCESS_TESTS);
-    let mut tcp = test(root, ucx, &PROCESS_TESTS);
-    lanes.args(["--ignored", "--nocapture"]);
-    for processes in [&mut all, &mut tcp] {
-        processes.env("HMC_UCX", "1").env("HMC_TEST_VIA", "ucx");
-    }
-    tcp.env("UCX_TLS", "tcp");
-    let mut total = Answer::from(Verdict::Passed);
-    for command in [&mut lanes, &mut all, &mut tcp] {
-        total = total.and(tests(command, LIMIT));
-    }
-    total
+    let lanes = Run {
+        root,
+        programs: &UCX_TESTS,
+        which: Which::Ignored,
+        environment: environment(ucx, &[]),
+        elsewhere: &[],
+        without_bytes: &WITHOUT_BYTES,
+        limit: LIMIT,
+    };
+    let processes = |lanes: Option<&str>| {
+        let asked = [("HMC_UCX", Some("1")), ("HMC_TEST_VIA", Some("ucx")), ("UCX_TLS", lanes)];
+        Run {
+            root,
+            programs: &PROCESS_TESTS,
+            which: Which::All,
+            environment: environment(ucx, &asked),
+            elsewhere: &ELSEWHERE,
+            without_bytes: &[],
+            limit: LIMIT,
+        }
+    };
+    let over = |name: &str, run: &Run<'_>| {
+        println!("\n{name}:");
+        run.tests()
+    };
+    over("UCX's own tests", &lanes)
+        .and(over("process tests over all lanes", &processes(None)))
+        .and(over("process tests over TCP lanes", &processes(Some("tcp"))))
 }
 
 /// The soak over each kind of lane.
 fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> Answer {
     let seconds = options.soak.unwrap_or(SOAK_SECS);
-    let mut command = test(root, ucx, &["soak"]);
-    command.args(["--ignored", "--nocapture"]);
-    command.env("HMC_SOAK_SECS", seconds.to_string());
-    command.env("HMC_TEST_SEED", options.seed.to_string());
+    let (secs, seed) = (seconds.to_string(), options.seed.to_string());
+    let mut said = vec![("HMC_SOAK_SECS", Some(&*secs)), ("HMC_TEST_SEED", Some(&*seed))];
     if options.no_kills {
-        command.env("HMC_SOAK_KILLS", "0");
+        said.push(("HMC_SOAK_KILLS", Some("0")));
     }
-    let all = Duration::from_secs(seconds.saturating_mul(SOAKS));
-    tests(&mut command, LIMIT.saturating_add(all))
+    let run = Run {
+        root,
+        programs: &["soak"],
+        which: Which::Ignored,
+        environment: environment(ucx, &said),
+        elsewhere: &[],
+        without_bytes: &[],
+        limit: LIMIT.saturating_add(Duration::from_secs(seconds)),
+    };
+    run.tests()
 }
 
-/// `cargo test` of process tests with that library.
-fn test(root: &Path, ucx: &Ucx, names: &[&str]) -> Command {
-    let mut command = shell::cargo();
-    command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
-    for name in names {
-        command.args(["--test", name]);
-    }
-    match &ucx.library {
-        Some(library) => command.env("HMC_UCX_LIB", library),
-        None => command.env_remove("HMC_UCX_LIB"),
-    };
-    // One test at a time: each has processes or workers of its own, and deadlines.
-    command.args(["--", "--test-threads=1"]).current_dir(root);
-    command
+/// The variables of tests with that library, and those that are given.
+fn environment(
+    ucx: &Ucx,
+    more: &[(&'static str, Option<&str>)],
+) -> Vec<(&'static str, Option<OsString>)> {
+    let library = ucx.library.as_ref().map(|library| library.clone().into_os_string());
+    let more = more.iter().map(|(name, value)| (*name, value.map(OsString::from)));
+    std::iter::once(("HMC_UCX_LIB", library)).chain(more).collect()
 }
 
 #[cfg(test)]
 mod tests_of_verdicts {
-    use super::verdict;
+    use super::{is_library, verdict};
     use crate::answer::Counts;
     use crate::verdict::Verdict;
 
@@ -233,5 +329,20 @@ mod tests_of_verdicts {
         assert_eq!(verdict(counts(0), false), Verdict::Passed);
         assert!(matches!(verdict(counts(0), true), Verdict::Skipped { .. }));
         assert!(matches!(verdict(counts(1), true), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn a_run_without_a_pass_is_none() {
+        assert!(matches!(verdict(Counts::default(), false), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn a_library_that_is_named_and_not_there_is_a_failure() {
+        use std::path::Path;
+        let why = is_library(Path::new("/nonexistent")).unwrap_err();
+        assert!(why.contains("HMC_UCX_LIB=/nonexistent"), "{why}");
+        let why = is_library(&crate::tree::root()).unwrap_err();
+        assert!(why.contains("libucp.so.0"), "{why}");
+        assert_eq!(is_library(&crate::tree::root().join("Cargo.toml")), Ok(()));
     }
 }

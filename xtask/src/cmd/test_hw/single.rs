@@ -1,0 +1,340 @@
+//! Tests one by one, each in a process of its own, and what each moved over UCX.
+//!
+//! A test writes the transport and the bytes of each of its links to a file (`hmc_tests::links`). It counts as passed only
+//! if UCX moved bytes for it and no link used another transport in place of UCX. What has no such bytes is a failure,
+//! unless it is listed as one that needs none; that one is counted apart, not as a pass.
+
+use crate::answer::{Answer, Counts, count};
+use crate::shell::{self, Outcome};
+use crate::verdict::Verdict;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Names the file that a test records its links in.
+const LINKS: &str = "HMC_TEST_LINKS";
+
+/// Which tests of a program run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Those that `cargo test` shows as ignored.
+    Ignored,
+    /// All of them.
+    All,
+}
+
+/// Programs of tests that run with one environment.
+pub(super) struct Run<'a> {
+    /// The root of the project.
+    pub(super) root: &'a Path,
+    /// Names of the programs.
+    pub(super) programs: &'a [&'a str],
+    /// Which of their tests.
+    pub(super) which: Which,
+    /// Variables that are set, or unset, for them.
+    pub(super) environment: Vec<(&'static str, Option<std::ffi::OsString>)>,
+    /// Tests `program::name` that are about other transports: they do not run here.
+    pub(super) elsewhere: &'a [&'a str],
+    /// Tests that need UCX and move nothing over it: they run, and are no pass.
+    pub(super) without_bytes: &'a [&'a str],
+    /// Time for one test.
+    pub(super) limit: Duration,
+}
+
+/// What became of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    /// UCX moved so many bytes, and so many cases of it were skipped.
+    OverUcx { bytes: u64, cases: u64 },
+    /// As its listing says, none.
+    WithoutBytes,
+    /// It said that it could not run.
+    Skipped,
+    /// Why it is no pass.
+    Failed(String),
+}
+
+impl Run<'_> {
+    /// Builds the programs and runs their tests.
+    pub(super) fn tests(&self) -> Answer {
+        match self.all() {
+            Ok(seen) => summed(&seen, self.elsewhere.len()),
+            Err(why) => Verdict::Failed(why).into(),
+        }
+    }
+
+    fn all(&self) -> Result<BTreeMap<String, Seen>, String> {
+        let mut names = Vec::new();
+        for (program, path) in build(self.root, self.programs)? {
+            for name in self.listed(&path)? {
+                names.push((format!("{program}::{name}"), path.clone(), name));
+            }
+        }
+        let known: Vec<&str> = names.iter().map(|(full, ..)| full.as_str()).collect();
+        stale(&known, self.elsewhere)?;
+        stale(&known, self.without_bytes)?;
+        let mut seen = BTreeMap::new();
+        for (full, path, name) in &names {
+            if !self.elsewhere.contains(&full.as_str()) {
+                let one = self.one(path, name, self.without_bytes.contains(&full.as_str()))?;
+                println!("--- {full}: {}", words(&one));
+                seen.insert(full.clone(), one);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The tests of a program.
+    fn listed(&self, program: &Path) -> Result<Vec<String>, String> {
+        let mut command = Command::new(program);
+        command.args(["--list", "--format", "terse"]);
+        if self.which == Which::Ignored {
+            command.arg("--ignored");
+        }
+        let out = shell::capture(&mut command)?;
+        if !out.success {
+            return Err(format!("`{}`: {}", shell::shown(&command), out.why()));
+        }
+        Ok(out.stdout.lines().filter_map(|l| l.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+
+    fn one(&self, program: &Path, name: &str, without_bytes: bool) -> Result<Seen, String> {
+        let links = self.root.join("target/test-hw").join(format!("links-{}", std::process::id()));
+        let text = |e: std::io::Error| format!("{}: {e}", links.display());
+        std::fs::create_dir_all(links.parent().unwrap_or(self.root)).map_err(text)?;
+        // There, and empty: a test without links is one whose file is empty.
+        std::fs::write(&links, "").map_err(text)?;
+        let mut command = Command::new(program);
+        command.args([name, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
+        command.current_dir(self.root.join("tests")).env(LINKS, &links);
+        for (variable, value) in &self.environment {
+            match value {
+                Some(value) => command.env(variable, value),
+                None => command.env_remove(variable),
+            };
+        }
+        let out = shell::stream(&mut command, self.limit)?;
+        let record = std::fs::read_to_string(&links).map_err(text)?;
+        std::fs::remove_file(&links).map_err(text)?;
+        Ok(judge(&out, &record, without_bytes))
+    }
+}
+
+/// Whether a list names tests that there are.
+fn stale(known: &[&str], list: &[&str]) -> Result<(), String> {
+    let gone: Vec<&str> = list.iter().copied().filter(|name| !known.contains(name)).collect();
+    if gone.is_empty() { Ok(()) } else { Err(format!("no such test: {}", gone.join(", "))) }
+}
+
+/// Judges one test by its end, and by the lines `CONN BYTES` of its links.
+fn judge(out: &Outcome, record: &str, without_bytes: bool) -> Seen {
+    let ran = count(&out.stdout);
+    if !out.success {
+        return Seen::Failed(out.why());
+    }
+    // Cases that it skipped leave it a test that passed.
+    if ran.passed == 0 && ran.skipped > 0 {
+        return Seen::Skipped;
+    }
+    if ran.passed != 1 {
+        return Seen::Failed("it was not run".to_owned());
+    }
+    let mut bytes = 0_u64;
+    let mut others = Vec::new();
+    for (conn, moved) in record.lines().filter_map(|line| line.split_once(' ')) {
+        match conn {
+            "ucx" => bytes = bytes.saturating_add(moved.parse().unwrap_or(0)),
+            // A link of a session with itself, and one that ended before it had a transport.
+            "loopback" | "none" => {}
+            other if others.contains(&other) => {}
+            other => others.push(other),
+        }
+    }
+    match (without_bytes, bytes) {
+        (true, 0) => Seen::WithoutBytes,
+        (true, _) => Seen::Failed(format!(
+            "it is listed as one without bytes over UCX, and {bytes} were moved"
+        )),
+        (false, _) if !others.is_empty() => {
+            let others = others.join(", ");
+            Seen::Failed(format!("a session that was asked for UCX used {others}"))
+        }
+        (false, 0) => Seen::Failed("UCX moved no byte for it".to_owned()),
+        (false, _) => Seen::OverUcx { bytes, cases: ran.skipped },
+    }
+}
+
+fn words(seen: &Seen) -> String {
+    match seen {
+        Seen::OverUcx { bytes, .. } => format!("passed, {bytes} bytes over UCX"),
+        Seen::WithoutBytes => "as it should, without bytes over UCX; not counted".to_owned(),
+        Seen::Skipped => "skipped, see above".to_owned(),
+        Seen::Failed(why) => format!("FAILED: {why}"),
+    }
+}
+
+/// The sum of all; `elsewhere` did not run.
+fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> Answer {
+    let mut counts = Counts::default();
+    let (mut bytes, mut without) = (0_u64, 0_u64);
+    let mut broken = Vec::new();
+    for (name, one) in seen {
+        let number = match one {
+            Seen::OverUcx { bytes: moved, cases } => {
+                bytes = bytes.saturating_add(*moved);
+                counts.skipped = counts.skipped.saturating_add(*cases);
+                &mut counts.passed
+            }
+            Seen::WithoutBytes => &mut without,
+            Seen::Skipped => &mut counts.skipped,
+            Seen::Failed(why) => {
+                broken.push(format!("{name}: {why}"));
+                &mut counts.failed
+            }
+        };
+        *number = number.saturating_add(1);
+    }
+    println!(
+        "{} tests moved {bytes} bytes over UCX; not counted: {without} that need UCX and move nothing, {elsewhere} about other \
+         transports",
+        counts.passed
+    );
+    let verdict = if broken.is_empty() && counts.passed == 0 {
+        Verdict::failed("no test moved a byte over UCX")
+    } else if broken.is_empty() {
+        Verdict::Passed
+    } else {
+        Verdict::failed(broken.join("; "))
+    };
+    Answer { verdict, counts }
+}
+
+/// Builds programs of tests. Their names, and where they are.
+fn build(root: &Path, programs: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
+    let mut command = shell::cargo();
+    command.current_dir(root);
+    command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics");
+    command.args(programs.iter().flat_map(|name| ["--test", name]));
+    println!("$ {}", shell::shown(&command));
+    let out = shell::capture(&mut command)?;
+    if !out.success {
+        return Err(format!("the tests do not build:\n{}", out.stderr));
+    }
+    let built = executables(&out.stdout);
+    match programs.iter().find(|name| !built.iter().any(|(built, _)| built == *name)) {
+        Some(name) => Err(format!("cargo built no program of tests {name}")),
+        None => Ok(built),
+    }
+}
+
+/// The programs of tests in what cargo says of a build.
+fn executables(messages: &str) -> Vec<(String, PathBuf)> {
+    let of = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let target = message.get("target")?;
+        let is_test = target.get("kind")?.as_array()?.iter().any(|kind| kind == "test");
+        let path = message.get("executable")?.as_str()?;
+        is_test.then(|| Some((target.get("name")?.as_str()?.to_owned(), path.into())))?
+    };
+    messages.lines().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests_of_the_count {
+    use super::{Seen, executables, judge, stale, summed};
+    use crate::answer::Counts;
+    use crate::shell::Outcome;
+    use crate::verdict::Verdict;
+    use std::collections::BTreeMap;
+
+    fn ended(code: i32, stdout: &str) -> Outcome {
+        let (stdout, stderr) = (stdout.to_owned(), String::new());
+        Outcome { success: code == 0, code: Some(code), timed_out: false, stdout, stderr }
+    }
+
+    const PASSED: &str = "test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored\n";
+
+    fn seen(record: &str, without_bytes: bool) -> Seen {
+        judge(&ended(0, PASSED), record, without_bytes)
+    }
+
+    #[test]
+    fn only_bytes_that_ucx_moved_are_a_pass() {
+        assert_eq!(
+            seen("ucx 5\nloopback 9\nucx 0\nnone 0\n", false),
+            Seen::OverUcx { bytes: 5, cases: 0 }
+        );
+        for (record, why) in [
+            ("", "no byte"),
+            ("ucx 0\n", "no byte"),
+            ("loopback 9\n", "no byte"),
+            ("tcp 9\n", "used tcp"),
+            ("ucx 5\nshm 9\nshm 1\n", "used shm"),
+            ("ucx 5\ntcp 0\n", "used tcp"),
+            ("ucx many\n", "no byte"),
+        ] {
+            match seen(record, false) {
+                Seen::Failed(said) => assert!(said.contains(why), "{record}: {said}"),
+                other => panic!("{record}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_test_without_bytes_is_listed_and_no_pass() {
+        assert_eq!(seen("", true), Seen::WithoutBytes);
+        assert!(matches!(seen("ucx 1\n", true), Seen::Failed(_)), "the list is wrong");
+        let all = BTreeMap::from([("a::a".to_owned(), Seen::WithoutBytes)]);
+        let answer = summed(&all, 3);
+        assert!(matches!(answer.verdict, Verdict::Failed(_)), "nothing was moved");
+        assert_eq!(answer.counts, Counts::default());
+    }
+
+    #[test]
+    fn a_test_that_failed_or_did_not_run_is_no_pass() {
+        let of = |code, text: &str| judge(&ended(code, text), "ucx 5\n", false);
+        assert_eq!(of(101, PASSED), Seen::Failed("exit status 101".into()));
+        let none = "test result: ok. 0 passed; 0 failed; 0 ignored\n";
+        assert_eq!(of(0, none), Seen::Failed("it was not run".into()));
+        assert_eq!(of(0, ""), Seen::Failed("it was not run".into()));
+        assert_eq!(of(0, &format!("SKIPPED: no strace\n{PASSED}")), Seen::Skipped);
+        let cases = of(0, &format!("SKIPPED CASES: 2 of tcp: a (x), b (y)\n{PASSED}"));
+        assert_eq!(cases, Seen::OverUcx { bytes: 5, cases: 2 });
+    }
+
+    #[test]
+    fn the_sum_counts_each_kind_apart() {
+        let one = |name: &str, seen| (name.to_owned(), seen);
+        let fine = [
+            one("a", Seen::OverUcx { bytes: 5, cases: 2 }),
+            one("b", Seen::WithoutBytes),
+            one("c", Seen::Skipped),
+        ];
+        let answer = summed(&BTreeMap::from(fine.clone()), 0);
+        assert_eq!(answer.verdict, Verdict::Passed);
+        assert_eq!(answer.counts, Counts { passed: 1, failed: 0, skipped: 3 });
+        let mut all = BTreeMap::from(fine);
+        all.insert("d".to_owned(), Seen::Failed("why".into()));
+        assert_eq!(summed(&all, 0).verdict, Verdict::failed("d: why"));
+    }
+
+    #[test]
+    fn a_listed_test_that_is_gone_is_said() {
+        assert_eq!(stale(&["a::b", "a::c"], &["a::c"]), Ok(()));
+        assert!(stale(&["a::b"], &["a::c"]).unwrap_err().contains("a::c"));
+    }
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let line = |kind: &str, path: &str| {
+            format!(
+                "{{\"target\":{{\"kind\":[\"{kind}\"],\"name\":\"x\"}},\"executable\":{path}}}\n"
+            )
+        };
+        let text =
+            line("test", "\"/t/x\"") + &line("bin", "\"/t/y\"") + &line("test", "null") + "word";
+        assert_eq!(executables(&text), [("x".to_owned(), "/t/x".into())]);
+    }
+}
