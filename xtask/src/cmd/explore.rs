@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The programs of tests; the long plans are their ignored tests.
-const PROGRAMS: [&str; 2] = ["explore_handshake", "explore_windows"];
+pub(crate) const PROGRAMS: [&str; 2] = ["explore_handshake", "explore_windows"];
 
 /// Runs the explorations one after the other; they print states, edges and depth.
 pub(crate) fn run() -> Verdict {

@@ -106,6 +106,11 @@ pub(crate) struct Options {
     no_kills: bool,
 }
 
+/// Whether the ignored tests of a program of hmc-tests are among those that this command runs.
+pub(crate) fn runs(program: &str) -> bool {
+    UCX_TESTS.iter().chain(&PROCESS_TESTS).chain(&["soak"]).any(|name| *name == program)
+}
+
 /// Seconds of each in a run of everything.
 const SOAK_SECS: u64 = 20;
 

@@ -6,9 +6,11 @@
 mod arrows;
 mod borrows;
 mod documents;
+mod items;
 mod length;
 mod offsets;
 mod paths;
+mod programs;
 mod rooms;
 mod roots;
 mod state;

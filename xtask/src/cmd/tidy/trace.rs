@@ -2,10 +2,9 @@
 //! says is kept out names the tests that show it, and each named test exists, runs, and is where it is said to be.
 //!
 //! A test is written `file::name`, where `file` is the end of its path without `.rs`. What a test
-//! shows is for a reader to judge; that it is there is judged here.
+//! shows is for a reader to judge; that it is compiled, is run by a command, and can fail is judged here ([`programs`]).
 
-use super::Finding;
-use crate::source::{Source, Token};
+use super::{Finding, programs};
 use crate::tree::{File, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,26 +167,12 @@ fn processes(
     }
 }
 
-/// All tests of the project: the path of their file, and their names. Ignored ones are none.
-struct Tests(Vec<(String, BTreeSet<String>)>);
+/// All tests of the project that are compiled, and what keeps one from showing anything.
+struct Tests(programs::Tests);
 
 impl Tests {
     fn of(tree: &Tree) -> Self {
-        let all = tree.rust().filter_map(|f| {
-            let names = tests_in(&Source::split(&f.text).tokens());
-            let path = f.path.strip_suffix(".rs")?.to_owned();
-            (!names.is_empty()).then_some((path, names))
-        });
-        let python = tree.ending(".py").filter_map(|f| {
-            let path = f.path.strip_suffix(".py")?.to_owned();
-            let names =
-                f.text.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next());
-            Some((
-                path,
-                names.filter(|name| name.starts_with("test_")).map(str::to_owned).collect(),
-            ))
-        });
-        Self(all.chain(python).collect())
+        Self(programs::tests(tree))
     }
 
     /// How many of the tests in `text` exist; the others are findings.
@@ -206,16 +191,24 @@ impl Tests {
                 continue;
             };
             let end = format!("/{file}");
-            let homes = self.0.iter().filter(|(path, names)| {
-                (path == file || path.ends_with(&end)) && names.contains(name)
+            let mut homes = self.0.iter().filter_map(|(path, names)| {
+                let is_home = path == file || path.ends_with(&end);
+                names.get(name).filter(|_| is_home)
             });
-            match homes.count() {
-                1 => {
+            match (homes.next(), homes.next()) {
+                (Some(None), None) => {
                     named.insert(citation.to_owned());
                     found = found.saturating_add(1);
                 }
-                0 => out.push(Finding::new(&page.path, line, format!("no test `{citation}`"))),
-                _ => {
+                (Some(Some(flaw)), None) => {
+                    let what = format!("`{citation}` {}", flaw.words());
+                    out.push(Finding::new(&page.path, line, what));
+                }
+                (None, _) => {
+                    let what = format!("no test `{citation}` in any program of tests");
+                    out.push(Finding::new(&page.path, line, what));
+                }
+                (Some(_), Some(_)) => {
                     let what = format!("`{citation}` is in several files: write more of the path");
                     out.push(Finding::new(&page.path, line, what));
                 }
@@ -223,28 +216,6 @@ impl Tests {
         }
         found
     }
-}
-
-/// The names of functions with `#[test]` and without `#[ignore]`.
-fn tests_in(tokens: &[Token]) -> BTreeSet<String> {
-    let word = |i: usize| tokens.get(i).map_or("", |t| t.text.as_str());
-    let mut out = BTreeSet::new();
-    for i in 0..tokens.len() {
-        let at = |k: usize| word(i.saturating_add(k));
-        if (at(0), at(1), at(2), at(3)) != ("#", "[", "test", "]") {
-            continue;
-        }
-        let mut k = i.saturating_add(4);
-        let mut ignored = false;
-        while k < tokens.len() && !matches!(word(k), "fn" | "{" | "}") {
-            ignored |= word(k) == "ignore" && word(k.saturating_sub(1)) == "[";
-            k = k.saturating_add(1);
-        }
-        if word(k) == "fn" && !ignored {
-            out.insert(word(k.saturating_add(1)).to_owned());
-        }
-    }
-    out
 }
 
 /// The sentences of a page, with the line on which each begins. A row of a table is one sentence.
@@ -314,16 +285,23 @@ mod tests {
     use super::{FAULT_ROWS, Traced, trace};
     use crate::tree::Tree;
 
-    const CODE: &str = "//! x\n#[test]\nfn seen() {}\n#[test]\n#[ignore = \"by hand\"]\nfn kept() {}\nfn helper() {}\nproptest! { #[test]\n #[cfg(unix)] fn random(a: u8) {} }\n";
+    const CODE: &str = "//! x\n#[test]\nfn seen() { assert!(a()); }\n#[test]\n#[ignore = \"by hand\"]\nfn kept() { assert!(a()); }\n#[test]\nfn hollow() {}\nfn helper() {}\nproptest! { #[test]\n #[cfg(unix)] fn random(a: u8) { assert!(a()); } }\n";
+    const ROOT: (&str, &str) = ("Cargo.toml", "[workspace]\nmembers = [\"a\", \"b\"]\n");
+    const A: (&str, &str) = ("a/Cargo.toml", "[package]\nname = \"a\"\n");
+    const B: (&str, &str) = ("b/Cargo.toml", "[package]\nname = \"b\"\n");
 
     fn judge(wire: &str, faults: &str) -> (Traced, Vec<String>) {
         let tree = Tree::planted(&[
             ("docs/WIRE.md", wire),
             ("docs/FAULTS.md", faults),
             ("SECURITY.md", SECURITY),
-            ("hmc-py/tests/test_two.py", "def test_seen(pair):\n    pass\n"),
+            ("hmc-py/tests/test_two.py", "def test_seen(pair):\n    assert pair\n"),
+            ROOT,
+            A,
+            B,
             ("a/tests/one.rs", CODE),
-            ("b/tests/one.rs", "//! x\n#[test]\nfn seen() {}\n"),
+            ("a/tests/deep/lost.rs", CODE),
+            ("b/tests/one.rs", "//! x\n#[test]\nfn seen() { assert!(a()); }\n"),
         ]);
         let (traced, findings) = trace(&tree);
         (traced, findings.into_iter().map(|f| f.what).collect())
@@ -341,7 +319,14 @@ mod tests {
     fn a_process_needs_a_test() {
         let judge = |page: &str| {
             let pages = [("docs/WIRE.md", WIRE), ("docs/FAULTS.md", &rows("comes with UCX"))];
-            let code = [("a/tests/one.rs", CODE), ("b/tests/one.rs", CODE), ("SECURITY.md", page)];
+            let code = [
+                ROOT,
+                A,
+                B,
+                ("a/tests/one.rs", CODE),
+                ("b/tests/one.rs", CODE),
+                ("SECURITY.md", page),
+            ];
             trace(&Tree::planted(&[&pages[..], &code].concat())).1.len()
         };
         let whole = "| who | shown by |\n| --- | --- |\n| any | `a/tests/one::seen` |\n";
@@ -373,7 +358,9 @@ mod tests {
         };
         one(&WIRE.replace("hold [W1]", "hold"), "no rule is marked W1");
         one(&WIRE.replace("too [W2]", "too. [W2] More"), "without a mark");
-        one(&WIRE.replace("one::random", "one::kept"), "no test `one::kept`");
+        one(&WIRE.replace("one::random", "one::kept"), "`one::kept` is ignored, and no command");
+        one(&WIRE.replace("one::random", "one::hollow"), "`one::hollow` asserts nothing");
+        one(&WIRE.replace("one::random", "lost::random"), "no test `lost::random` in any program");
         one(&WIRE.replace("one::random", "one::helper"), "no test `one::helper`");
         one(&WIRE.replace("a/tests/one::seen", "one::seen"), "several files");
         one(&WIRE.replace("`a/tests/one::seen`", "later"), "names no test");
