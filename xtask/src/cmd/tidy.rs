@@ -11,6 +11,7 @@ mod length;
 mod offsets;
 mod paths;
 mod programs;
+mod promises;
 mod rooms;
 mod roots;
 mod state;
@@ -47,7 +48,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 13] = [
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -59,6 +60,7 @@ const RULES: [(&str, Rule); 12] = [
     ("who adds offsets", offsets::check),
     ("who borrows bytes of Python", borrows::check),
     ("requirements and their tests", trace::check),
+    ("promises and their tests", promises::check),
     ("variables of the environment", variables::check),
 ];
 

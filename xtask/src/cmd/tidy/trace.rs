@@ -168,15 +168,15 @@ fn processes(
 }
 
 /// All tests of the project that are compiled, and what keeps one from showing anything.
-struct Tests(programs::Tests);
+pub(super) struct Tests(programs::Tests);
 
 impl Tests {
-    fn of(tree: &Tree) -> Self {
+    pub(super) fn of(tree: &Tree) -> Self {
         Self(programs::tests(tree))
     }
 
     /// How many of the tests in `text` exist; the others are findings.
-    fn cited(
+    pub(super) fn cited(
         &self,
         page: &File,
         line: usize,
@@ -272,7 +272,7 @@ fn without_code(sentence: &str) -> String {
 }
 
 /// The cells of a row of a table; none of another line.
-fn cells(row: &str) -> Vec<&str> {
+pub(super) fn cells(row: &str) -> Vec<&str> {
     let row = row.trim();
     match row.strip_prefix('|').and_then(|r| r.strip_suffix('|')) {
         Some(inner) => inner.split('|').map(str::trim).collect(),
