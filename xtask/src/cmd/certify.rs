@@ -161,6 +161,8 @@ fn sum(answers: &[Answer]) -> (String, Verdict) {
         Verdict::failed(format!("{failed} claims do not hold"))
     } else if answers.is_empty() {
         Verdict::failed("no claim has that name")
+    } else if count("proved") == 0 && lacking.is_none() {
+        Verdict::skipped("every claim of that name was left out", "`cargo xtask certify --full`")
     } else {
         lacking.unwrap_or(Verdict::Passed)
     };
@@ -228,5 +230,6 @@ mod tests {
         assert!(matches!(verdict, Verdict::Failed(_)));
         assert_eq!(sum(&[proved, Answer::LeftOut]).1, Verdict::Passed);
         assert!(matches!(sum(&[]).1, Verdict::Failed(_)));
+        assert!(matches!(sum(&[Answer::LeftOut]).1, Verdict::Skipped { .. }));
     }
 }

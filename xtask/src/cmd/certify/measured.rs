@@ -5,7 +5,8 @@
 
 use super::source::without_tests;
 use super::{Answer, Ground};
-use crate::shell;
+use crate::answer::count;
+use crate::shell::{self, Outcome};
 use crate::tools;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,11 +86,15 @@ pub(super) fn coverage(ground: &Ground<'_>) -> Answer {
         .current_dir(ground.root)
         .args(["llvm-cov", "--package", "hmc-core", "--lib", "--tests", "--lcov", "--output-path"])
         .arg(&report);
-    let made = std::fs::create_dir_all(ground.root.join("target/certify"))
-        .map_err(|e| format!("target/certify: {e}"))
+    let made = without_earlier(&report)
+        .and_then(|()| {
+            let folder = ground.root.join("target/certify");
+            std::fs::create_dir_all(folder).map_err(|e| format!("target/certify: {e}"))
+        })
         .and_then(|()| shell::stream(&mut command, Duration::from_secs(1800)));
     match made {
-        Ok(out) if out.success => {}
+        Ok(out) if out.success && count(&out.stdout).passed > 0 => {}
+        Ok(out) if out.success => return Answer::Failed("no test was run".to_owned()),
         Ok(out) => return Answer::Failed(format!("cargo llvm-cov: {}", out.why())),
         Err(why) => return Answer::Failed(why),
     }
@@ -97,6 +102,17 @@ pub(super) fn coverage(ground: &Ground<'_>) -> Answer {
         Ok(text) => judge_lines(&text, ground, UNREACHABLE),
         Err(e) => Answer::Failed(format!("{}: {e}", report.display())),
     }
+}
+
+/// Takes away what an earlier run left, file or folder: what is there afterwards is of this run.
+fn without_earlier(path: &Path) -> Result<(), String> {
+    let gone = match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+    };
+    gone.map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn judge_lines(lcov: &str, ground: &Ground<'_>, excused: &str) -> Answer {
@@ -183,25 +199,69 @@ pub(super) fn mutants(root: &Path) -> Answer {
         }
         // Debug information only takes time to link.
         command.env("CARGO_PROFILE_TEST_DEBUG", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
-        if let Err(why) = shell::stream(&mut command, Duration::from_secs(3 * 3600)) {
-            return Answer::Failed(why);
-        }
-        // It ends with another status than 0 when a mutant survived; the lists say which.
-        let list = |name: &str| std::fs::read_to_string(place.join("mutants.out").join(name));
-        match (list("caught.txt"), list("timeout.txt"), list("missed.txt")) {
-            (Ok(killed), Ok(late), Ok(alive)) => {
-                let ended = killed.lines().chain(late.lines()).count();
-                caught = caught.saturating_add(ended);
-                missed.push_str(&alive);
+        let lists = place.join("mutants.out");
+        let tried = without_earlier(&lists)
+            .and_then(|()| shell::stream(&mut command, Duration::from_secs(3 * 3600)))
+            .and_then(|out| Lists::read(&lists, &out));
+        match tried {
+            Ok(lists) => {
+                caught = caught.saturating_add(lists.caught);
+                missed.push_str(&lists.missed);
             }
-            (Err(e), _, _) | (_, Err(e), _) | (_, _, Err(e)) => {
-                return Answer::Failed(format!("cargo mutants left no lists: {e}"));
-            }
+            Err(why) => return Answer::Failed(format!("{}: {why}", part.name)),
         }
     }
     judge_mutants(caught, &missed, EQUIVALENT, |path| {
         std::fs::read_to_string(root.join(path)).unwrap_or_default()
     })
+}
+
+/// What cargo-mutants found of a part.
+#[derive(Debug, PartialEq, Eq)]
+struct Lists {
+    /// How many mutants the tests noticed, be it by the time that they took.
+    caught: usize,
+    /// Those that they did not notice.
+    missed: String,
+}
+
+impl Lists {
+    /// Reads what a run left in its folder.
+    fn read(folder: &Path, out: &Outcome) -> Result<Self, String> {
+        let text = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))
+        };
+        ended(out)?;
+        let all: Vec<serde_json::Value> = serde_json::from_str(&text("mutants.json")?)
+            .map_err(|e| format!("mutants.json: {e}"))?;
+        let lists = [text("caught.txt")?, text("timeout.txt")?, text("unviable.txt")?];
+        Self::judge(all.len(), &lists, text("missed.txt")?)
+    }
+
+    /// Judges the lists of caught, late and unviable mutants beside the number of all: each was tried.
+    fn judge(all: usize, lists: &[String; 3], missed: String) -> Result<Self, String> {
+        let [caught, late, unviable] = lists.each_ref().map(|list| list.lines().count());
+        let caught = caught.saturating_add(late);
+        let judged = caught.saturating_add(missed.lines().count());
+        let tried = judged.saturating_add(unviable);
+        if tried != all {
+            return Err(format!("{tried} of {all} mutants were tried"));
+        }
+        if judged == 0 {
+            return Err("no mutant was tried that compiles".to_owned());
+        }
+        Ok(Self { caught, missed })
+    }
+}
+
+/// Whether cargo-mutants came to its end: 0 for all caught, 2 for some missed, 3 for some that took too long.
+fn ended(out: &Outcome) -> Result<(), String> {
+    match (out.timed_out, out.code) {
+        (false, Some(0 | 2 | 3)) => Ok(()),
+        (false, Some(4)) => Err("the tests fail without any mutant".to_owned()),
+        _ => Err(format!("cargo mutants: {}", out.why())),
+    }
 }
 
 /// The lines, from 1, of code that only a build with `--cfg hmc_mutants` has: bugs planted for the simulator.
@@ -288,8 +348,9 @@ pub(crate) fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{judge_lines, judge_mutants, planted_lines};
+    use super::{Lists, ended, judge_lines, judge_mutants, planted_lines, without_earlier};
     use crate::cmd::certify::{Answer, Ground};
+    use crate::shell::Outcome;
     use crate::tree::Tree;
     use std::path::Path;
 
@@ -321,6 +382,58 @@ mod tests {
         let strict = row.replace("lane.rs", "slots/list.rs");
         assert!(matches!(judge(99, &strict, ""), Answer::Failed(_)));
         assert!(matches!(judge(0, "", ""), Answer::Failed(_)), "nothing was tried");
+    }
+
+    fn outcome(code: Option<i32>, timed_out: bool) -> Outcome {
+        let (stdout, stderr) = (String::new(), String::new());
+        Outcome { success: code == Some(0), code, timed_out, stdout, stderr }
+    }
+
+    #[test]
+    fn a_run_whose_baseline_fails_proves_nothing() {
+        for code in [0, 2, 3] {
+            assert_eq!(ended(&outcome(Some(code), false)), Ok(()));
+        }
+        let why = |code, late| ended(&outcome(code, late)).unwrap_err();
+        assert_eq!(why(Some(4), false), "the tests fail without any mutant");
+        assert_eq!(why(Some(1), false), "cargo mutants: exit status 1");
+        assert!(why(None, false).contains("signal"));
+        assert!(why(Some(0), true).contains("deadline"));
+        // Lists that lie there are not looked at.
+        let lists = Path::new("/no/such/folder");
+        let why = Lists::read(lists, &outcome(Some(4), false)).unwrap_err();
+        assert_eq!(why, "the tests fail without any mutant");
+        assert!(Lists::read(lists, &outcome(Some(0), false)).unwrap_err().contains("mutants.json"));
+    }
+
+    #[test]
+    fn every_mutant_of_a_part_is_tried() {
+        let judge = |all, caught: &str, late: &str, unviable: &str, missed: &str| {
+            let lists = [caught, late, unviable].map(str::to_owned);
+            Lists::judge(all, &lists, missed.to_owned())
+        };
+        let lists = Lists { caught: 3, missed: "d\n".to_owned() };
+        assert_eq!(judge(5, "a\nb\n", "c\n", "e\n", "d\n"), Ok(lists));
+        assert_eq!(
+            judge(6, "a\nb\n", "c\n", "e\n", "d\n"),
+            Err("5 of 6 mutants were tried".into())
+        );
+        let none = Err("no mutant was tried that compiles".into());
+        assert_eq!(judge(0, "", "", "", ""), none);
+        assert_eq!(judge(1, "", "", "e\n", ""), none);
+    }
+
+    #[test]
+    fn what_an_earlier_run_left_goes() {
+        let name = format!("hmc-xtask-{}-lists", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(folder.join("deep")).unwrap();
+        std::fs::write(folder.join("deep/caught.txt"), "a\n").unwrap();
+        without_earlier(&folder.join("deep/caught.txt")).unwrap();
+        assert!(!folder.join("deep/caught.txt").exists());
+        without_earlier(&folder).unwrap();
+        assert!(!folder.exists());
+        assert_eq!(without_earlier(&folder), Ok(()));
     }
 
     #[test]
