@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// How long an answer may take.
@@ -141,13 +141,29 @@ impl Actor {
     /// When none comes.
     pub fn answer_in(&mut self, limit: Duration) -> Result<String, String> {
         match self.lines.recv_timeout(limit) {
-            Ok(line) => match line.split_once(' ') {
-                Some(("ok", rest)) => Ok(rest.to_owned()),
-                Some(("err", rest)) => Err(rest.to_owned()),
-                _ => panic!("the actor said `{line}`"),
-            },
+            Ok(line) => Self::said(&line),
             Err(RecvTimeoutError::Timeout) => panic!("the actor said nothing for {limit:?}"),
             Err(RecvTimeoutError::Disconnected) => panic!("the actor is gone"),
+        }
+    }
+
+    /// Its next answer, if that is there.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn answer_now(&mut self) -> Option<Result<String, String>> {
+        match self.lines.try_recv() {
+            Ok(line) => Some(Self::said(&line)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => panic!("the actor is gone"),
+        }
+    }
+
+    fn said(line: &str) -> Result<String, String> {
+        match line.split_once(' ') {
+            Some(("ok", rest)) => Ok(rest.to_owned()),
+            Some(("err", rest)) => Err(rest.to_owned()),
+            _ => panic!("the actor said `{line}`"),
         }
     }
 

@@ -208,6 +208,9 @@ fn the_target_survives_the_death_of_an_initiator() {
             // Its first bytes are here: it is in the middle of its puts.
             let mut seen = [0; 1];
             until("bytes arrive", LONG, || {
+                if let Some(Err(e)) = s.actor.answer_now() {
+                    panic!("{via:?} round {round}: it could not begin its puts: {e}");
+                }
                 s.session.buffer().read_at(0, &mut seen).unwrap();
                 (seen[0] == 170).then_some(())
             });
