@@ -21,7 +21,8 @@ def test_regions_move_without_a_staging_copy(pair):
     a.buffer.write(src)
     back.get(b.register(dst), remote_offset=0)
     assert (dst == src).all()
-    assert a.stats()["peers"][1]["bytes_out"] > 0 or peer.conn == "shm"
+    # Over shared memory the peer has moved the bytes of its get; over TCP they were sent.
+    assert a.stats()["peers"][1]["bytes_out"] == src.nbytes * (1 if peer.conn == "shm" else 2)
 
 
 def test_arrays_are_used_where_they_lie(pair):
@@ -290,7 +291,8 @@ def test_no_call_writes_what_is_read_only(pair):
 def test_rights_of_windows(pair):
     _, b, peer, back = pair
     region = b.register(bytearray(64))
-    for label, (access, reads, writes) in enumerate((("r", True, False), ("w", False, True), ("rw", True, True))):
+    for label, (access, reads, writes) in enumerate((("r", True, False), ("w", False, True), ("rw", True, True),
+                                                     ("read", True, False), ("write", False, True))):
         with back.expose(region, label, access=access):
             window = peer.window(label)
             for allowed, call in ((reads, lambda: peer.get(bytearray(64), window=window)),
@@ -395,33 +397,3 @@ def test_ranks_that_nobody_can_have():
                 broken()
         with pytest.raises(TypeError, match="positional"):
             t.connect(0, s.address, hmc.ConnType.TCP, 5)
-
-
-def test_a_window_that_could_not_be_revoked_stays_so(run):
-    """A peer that is stopped in the middle of a copy: a second call promises no more than the first."""
-    with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=64, heartbeat=None) as s:
-        process = run("""
-            import sys, hmc
-            s = hmc.Session(rank=1, buffer_size=64, heartbeat=None)
-            peer = s.connect(0, sys.argv[1])
-            window, data = peer.window(3), b"1" * (64 << 20)
-            print("ready", flush=True)
-            while True:
-                peer.put(data, window=window)
-        """, [a for a in s.addresses if a.startswith("uds")][0])
-        peer = s.peer(1)
-        memory = s.allocate((64 << 20) + 4096)
-        window = peer.expose(memory, 3, offset=1, nbytes=64 << 20)  # not whole pages: they cannot be replaced
-        process.expect("ready")
-        answers = []
-        # The stop may fall between two copies: then the window is taken back, twice.
-        until("a put has ended", lambda: memory.read(1, 64 << 20) == b"1")
-        process.signal(signal.SIGSTOP)
-        for _ in range(2):
-            try:
-                window.revoke(timeout=0.2)
-                answers.append(None)
-            except hmc.Busy as e:
-                answers.append(e.kind)
-        assert answers in ([None] * 2, ["quarantined"] * 2), answers
-        process.signal(signal.SIGKILL)

@@ -1,0 +1,127 @@
+"""Which class, kind and fields an error has."""
+
+import resource
+import socket
+import struct
+
+import pytest
+
+import hmc
+from conftest import LIMIT, free_port
+
+OK = hmc.status_t
+
+
+@pytest.fixture
+def alone():
+    """A session without peers."""
+    with hmc.Session(rank=0, buffer_size=64, listen="tcp://127.0.0.1:0") as s:
+        yield s
+
+
+def _closed():
+    s = hmc.Session(rank=0, buffer_size=0)
+    s.close()
+    s.stats()
+
+
+def _rank_of_another(s):
+    with hmc.Session(rank=1, buffer_size=0) as first, hmc.Session(rank=1, buffer_size=0) as second:
+        first.connect(0, s.address)
+        second.connect(0, s.address)
+
+
+def _refused(s, code):
+    """By a listener that answers with a REJECT (docs/WIRE.md)."""
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def serve():
+            with listener.accept()[0] as near:
+                near.settimeout(LIMIT)
+                near.recv(1)
+                near.sendall(struct.pack("<HHIBHQ", 2, 0xC000, 11, 3, code, 1))
+                near.recv(4096)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            s.connect(7, f"tcp://127.0.0.1:{listener.getsockname()[1]}", timeout=10)
+        finally:
+            thread.join(LIMIT)
+
+
+def _more_windows():
+    """Than one, which is that of the buffer."""
+    with hmc.Session(rank=0, buffer_size=64, windows=1) as s:
+        s.loopback().expose(s.allocate(64), 1)
+
+
+def _cancelled(s):
+    op = s.loopback().irecv_data(bytearray(8))
+    op.cancel()
+    op.wait(timeout=5)
+
+
+def _wrong_access(s):
+    peer = s.loopback()
+    with peer.expose(s.register(bytearray(8)), 3, access="r"):
+        peer.put(b"x", window=peer.window(3))
+
+
+def _no_descriptor(s):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        hmc.Session(rank=1, buffer_size=4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+#: What fails, by kind: how, and the class and status of its error.
+FAILURES = {
+    "range": (lambda s: s.buffer.read(65), hmc.OutOfRange, OK.INVALID_CONFIG),
+    "length": (lambda s: s.buffer.write(b"four", nbytes=5), hmc.InvalidArgument, OK.INVALID_CONFIG),
+    "invalid_config": (lambda s: s.connect(1, "nonsense"), hmc.InvalidArgument, OK.INVALID_CONFIG),
+    "not_found": (lambda s: s.wait(1 << 60), hmc.NotFound, OK.NOT_FOUND),
+    "deadline_exceeded": (lambda s: s.peer(1, timeout=0), hmc.DeadlineExceeded, OK.TIMEOUT),
+    "cancelled": (_cancelled, hmc.Cancelled, OK.ERROR),
+    "closed": (lambda s: _closed(), hmc.Closed, OK.ERROR),
+    "duplicate_rank": (_rank_of_another, hmc.Refused, OK.ERROR),
+    "version": (lambda s: _refused(s, 1), hmc.Refused, OK.ERROR),
+    "access": (_wrong_access, hmc.Revoked, OK.ERROR),
+    "full": (lambda s: _more_windows(), hmc.Busy, OK.ERROR),
+    "no_space": (lambda s: s.allocate(1 << 50), hmc.OutOfMemory, OK.ERROR),
+    "system_limit": (_no_descriptor, hmc.SystemLimit, OK.ERROR),
+    "unavailable": (lambda s: s.connect(1, f"tcp://127.0.0.1:{free_port()}", timeout=10), hmc.Unavailable, OK.UNSUPPORT),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_kinds_have_their_class_and_status(alone, kind):
+    fail, family, status = FAILURES[kind]
+    with pytest.raises(hmc.HMCStatusError) as e:
+        fail(alone)
+    assert (e.value.kind, type(e.value), e.value.status) == (kind, family, status)
+    assert e.value.msg and str(e.value) == f"{e.value.msg} (status={int(status)})"
+
+
+def test_fields_of_an_error(pair):
+    a, b, peer, _ = pair
+    size = b.buf.size
+    with pytest.raises(hmc.OutOfRange) as e:
+        peer.put(b"12345678", size - 3)
+    assert (e.value.side, e.value.offset, e.value.length, e.value.limit) == ("remote", size - 3, 8, size)
+    with pytest.raises(hmc.OutOfRange) as e:
+        peer.put(b"12345678", local_offset=5, nbytes=4)
+    assert (e.value.side, e.value.offset, e.value.length, e.value.limit) == ("local", 5, 4, 8)
+    with pytest.raises(hmc.DeadlineExceeded) as e:
+        peer.recv_tag(timeout=0)
+    assert (e.value.peer, e.value.op, e.value.side, e.value.limit) == (1, None, None, None)
+    op = peer.irecv_data(bytearray(1))
+    with pytest.raises(hmc.DeadlineExceeded) as e:
+        op.wait(timeout=0)
+    assert e.value.peer == 1
+    with pytest.raises(hmc.OutOfRange) as e:
+        a.buffer.write(b"x", offset=a.buf.size)
+    assert e.value.peer is None
