@@ -35,6 +35,7 @@ def members(world, work, rendezvous):
     for failure in failures:
         if failure is not None:
             raise failure
+    assert not any(t.is_alive() for t in threads), "a member still waits"
     return results
 
 
@@ -207,12 +208,27 @@ def test_what_cannot_be_is_refused_before_anything_moves(meet):
             (lambda: group.broadcast(np.zeros(3), root=2), "root"),
             (lambda: group.allreduce(np.zeros((4, 4)).T), "contiguous"),
             (lambda: group.alltoall(x := np.zeros(4), x[::1]), "share memory"),
+            (lambda: group.alltoall((x := np.zeros(8))[:4], x[3:7]), "share memory"),
+            (lambda: group.alltoall((x := np.zeros(8))[3:7], x[:4]), "share memory"),
+            (lambda: group.allgather((x := np.zeros(4))[2:], x), "share memory"),
         ):
             with pytest.raises(hmc.InvalidArgument, match=what):
                 broken()
         return group.allreduce(np.ones(1))
 
     assert all(g == 2 for g in members(2, work, meet))
+
+
+def test_adjacent_arrays_are_accepted(meet):
+    def work(group):
+        both = np.arange(8.0) + 10 * group.rank
+        group.alltoall(both[:4], both[4:])
+        group.alltoall(both[4:], both[:4])
+        return both
+
+    a, b = members(2, work, meet)
+    assert list(a) == [0, 1, 2, 3, 0, 1, 10, 11]
+    assert list(b) == [10, 11, 12, 13, 2, 3, 12, 13]
 
 
 def test_the_own_block_can_be_left_alone(meet):

@@ -94,6 +94,48 @@ def test_peers_are_called_as_the_program_likes(name, sessions, tmp_path):
     assert client.ctrl_recv(name) == 5
 
 
+def test_a_name_refers_to_the_last_peer_connected_by_it(sessions, tmp_path):
+    """Also if it is the rank of that peer."""
+    servers, client = [sessions(), sessions()], sessions()
+    for rank, server in zip((3, 5), servers):
+        (folder := tmp_path / str(rank)).mkdir()
+        dial(client, serve(server, folder, self_id=rank), peer_id=5, data_port=2020 + rank)
+        client.ctrl_send(5, rank)
+        assert server.ctrl_recv(1, timeout=10) == rank
+
+
+def test_a_name_refers_to_its_peer_after_a_restart():
+    """If the peer has the same rank again."""
+    port = free_port()
+    begin = lambda: hmc.Session(rank=0, listen=f"tcp://{IP}:{port}", buffer_size=64)
+    with hmc.Session(rank=1, listen=f"tcp://{IP}:0", buffer_size=64) as client:
+        with begin() as server:
+            dial(client, port, peer_id=9)
+            client.ctrl_send(9, 1)
+            assert server.ctrl_recv(1, timeout=10) == 1
+        until("it has left", lambda: not client.peers)
+        with begin() as server:
+            server.connect(1, client.address, TCP).send_tag(2)
+            until("it is back", lambda: client.peers)
+            assert client.ctrl_recv(9, timeout=10) == 2
+            client.ctrl_send(9, 3)
+            assert server.ctrl_recv(1, timeout=10) == 3
+
+
+def test_peers_over_a_local_socket_are_at_this_process_s_addresses(sessions, tmp_path):
+    server = sessions()
+    serve(server, tmp_path)
+    at = lambda ip, conn=SHM: server.check_conn(ip, 1, conn)
+    with hmc.Session(rank=1, buffer_size=64) as client:
+        client.connect(0, f"uds://{tmp_path}", SHM)
+        until("it is here", lambda: server.peers)
+        assert at("127.0.0.5") and not at("10.1.2.3")
+        server.set_local_ip("10.1.2.3")
+        assert at("127.0.0.5") and at("10.1.2.3") and not at("10.1.2.4")
+        # Over what moves its bytes, and no other.
+        assert not at("10.1.2.3", TCP)
+
+
 def test_a_name_ends_alone(sessions, tmp_path):
     """The other names and the tags go on; the link goes with the last name. What was begun by a name ends with it."""
     server, client = sessions(), sessions()
