@@ -147,11 +147,29 @@ def test_whatever_waits_ends_in_time_and_lets_others_run(run, monkeypatch):
         while any(t.is_alive() for t in threads):
             time.sleep(0.005)
             gap, last = max(gap, time.monotonic() - last), time.monotonic()
+        assert set(ended) == set(calls)
         late = {name: end for name, end in ended.items() if end[0] is not hmc.DeadlineExceeded or not 0.95 < end[1] < 2.5}
         assert not late
         # With the interpreter in one's hand for the whole of a wait it is longer.
         assert gap < 0.9
         process.signal(signal.SIGCONT)
+
+
+def test_closing_has_a_second_unless_it_is_given_more_or_less(run):
+    """A peer that is stopped and whose socket is full takes no goodbye."""
+    for given, least, most in ((None, 0.9, 5), (0.2, 0.15, 0.9)):
+        process = run(VICTIM)
+        s = hmc.Session(rank=0, buffer_size=64, heartbeat=None, redial=False)
+        peer = s.connect(1, process.line(), hmc.ConnType.TCP)
+        process.stop()
+        with pytest.raises(hmc.DeadlineExceeded):
+            while True:
+                peer.send(bytes(1 << 20), timeout=0.05)
+        begun = time.monotonic()
+        with pytest.raises(hmc.DeadlineExceeded, match="goodbye"):
+            s.close(timeout=given)
+        assert least < time.monotonic() - begun < most
+        process.kill()
 
 
 def test_peers_hear_goodbye_when_the_interpreter_ends(run):

@@ -1,5 +1,6 @@
 """The life of sessions: exits, children, busy interpreters, servers that close and open, and what is left behind."""
 
+import logging
 import multiprocessing
 import os
 import socket
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import hmc
+from conftest import LIMIT, free_port, until
 
 
 def test_threads_that_use_a_session_while_others_close_it(run):
@@ -51,17 +53,25 @@ def test_the_interpreter_ends_with_a_live_session(run):
     assert out == "end\n"
 
 
-def test_an_exit_in_the_middle_of_everything(run):
-    for how in ("sys.exit(0)", "raise SystemExit(0)", "os._exit(0)"):
-        run(f"""
-        import hmc, os, sys, threading
-        a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
-        b = hmc.Session(rank=1, buffer_size=1 << 20)
-        peer = b.connect(0, a.address)
-        threading.Thread(target=lambda: peer.recv_tag(timeout=30), daemon=True).start()
-        threading.Thread(target=lambda: [peer.put(bytes(1 << 20)) for _ in range(10 ** 9)], daemon=True).start()
-        {how}
-        """).end()
+@pytest.mark.parametrize("how", ["sys.exit(0)", "raise SystemExit(0)", "os._exit(0)"])
+def test_an_exit_in_the_middle_of_everything(run, how):
+    """One thread waits and another puts."""
+    out = run(f"""
+    import hmc, os, sys, threading, time
+    a = hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=1 << 20)
+    b = hmc.Session(rank=1, buffer_size=1 << 20)
+    peer = b.connect(0, a.address)
+    waits = threading.Thread(target=lambda: peer.recv_tag(timeout=30), daemon=True)
+    waits.start()
+    threading.Thread(target=lambda: [peer.put(bytes(1 << 20)) for _ in range(10 ** 9)], daemon=True).start()
+    puts = lambda: b.stats()["peers"][0]["puts"]
+    while puts() < 3:
+        time.sleep(0.001)
+    assert waits.is_alive()
+    print("exits", flush=True)
+    {how}
+    """).end()
+    assert out == "exits\n"
 
 
 def _child(address):
@@ -145,6 +155,36 @@ def test_warnings_are_warnings(run):
     process.tell()
 
 
+def test_dropped_log_messages_are_counted():
+    """The queue to a slow handler holds 1,024 messages. Further ones are dropped, and the next message names their number."""
+    taken, seen = threading.Event(), []
+
+    class Slow(logging.Handler):
+        def emit(self, record):
+            seen.append(record.getMessage())
+            taken.wait(LIMIT)
+
+    def warn():
+        hmc.Session(rank=0, buffer_size=0, accept_upstream=True).close()
+
+    handler = Slow(logging.WARNING)
+    logging.getLogger("hmc").addHandler(handler)
+    try:
+        warn()
+        until("the first is there", lambda: seen)
+        for _ in range(1024 + 50):
+            warn()
+        taken.set()
+        until("those that waited are there", lambda: len(seen) == 1 + 1024)
+        assert not any("dropped" in text for text in seen)
+        warn()
+        until("the last is there", lambda: len(seen) == 1 + 1024 + 1)
+        assert "messages dropped before: 50" in seen[-1]
+    finally:
+        taken.set()
+        logging.getLogger("hmc").removeHandler(handler)
+
+
 def test_nothing_is_left_behind():
     def once():
         with hmc.Session(rank=0, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=1 << 20) as a, \
@@ -163,17 +203,11 @@ def test_sessions_over_one_buffer_are_one(tmp_path):
     tmp_path.chmod(0o700)
     buf = hmc.IOBuffer.create(buffer_size=4096)
     with hmc.Session(buf) as s:
-        s.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=_port(), self_id=0, ctrl_uds_dir=tmp_path)
+        s.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=free_port(), self_id=0, ctrl_uds_dir=tmp_path)
         other = hmc.Session(buf)
         assert other.rank == 0 and other.addresses == s.addresses
         with pytest.raises(hmc.HMCError):
             hmc.Session(buf, rank=1)
-
-
-def _port():
-    from conftest import free_port
-
-    return free_port()
 
 
 def test_importing_takes_nothing_along(run):
@@ -186,7 +220,7 @@ def test_importing_takes_nothing_along(run):
 
 
 def test_a_server_is_closed_and_opened_again(run):
-    port = _port()
+    port = free_port()
     s = hmc.create_session(buffer_size=4096)
     serve = lambda: s.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=port, self_id=0)
     serve()
@@ -210,7 +244,7 @@ def test_a_busy_port_is_told_by_the_call():
         with pytest.raises(hmc.InvalidArgument, match="another process listens"):
             other.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=port, self_id=1)
         # It can be tried again.
-        other.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=_port(), self_id=1)
+        other.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=free_port(), self_id=1)
         other.close()
 
 
