@@ -17,7 +17,7 @@ SERVER = """
     s.init_server(bind_ip="127.0.0.1", ucx_port=None, rdma_port=None, ctrl_tcp_port=port, self_id=0, ctrl_uds_dir=folder)
     print("up", flush=True)
     sys.stdin.readline()
-    print(bytes(s.buf.buffer_copy_out(0, 4) if hasattr(s.buf, "buffer_copy_out") else memoryview(s.buffer)[:4]).hex())
+    print(bytes(s.buf.buffer_get_cpu(nbytes=4)).hex())
     s.close()
 """
 
