@@ -28,9 +28,8 @@ const DOOR_PAUSE_MS: u64 = 100;
 /// What the thread works with.
 pub(crate) struct Engine {
     events: Events,
+    /// It wakes for that if there are peers.
     next_tick: Instant,
-    /// Whether it wakes for that: without peers it does not.
-    keeps_time: bool,
     /// Doors that are shut for lack of descriptors.
     shut: Vec<u32>,
     links: Vec<Arc<Link>>,
@@ -46,7 +45,6 @@ impl Engine {
         Self {
             events: Events::new(),
             next_tick: clock::now(),
-            keeps_time: false,
             shut: Vec::new(),
             links: Vec::with_capacity(64),
             queued: VecDeque::with_capacity(64),
@@ -85,14 +83,13 @@ impl Engine {
         }
     }
 
-    fn timeout(&mut self, s: &Shared) -> Duration {
+    fn timeout(&self, s: &Shared) -> Duration {
         let now = clock::now();
-        self.keeps_time = s.has_peers();
         if now < self.spin_until {
             return Duration::ZERO;
         }
         let mut wake = self.open_at.min(s.redial_at());
-        if self.keeps_time {
+        if s.has_peers() {
             wake = wake.min(self.next_tick);
         }
         if s.is_restless() {
@@ -152,8 +149,9 @@ impl Engine {
     fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
         let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
         let late = now.since(self.next_tick);
-        // A busy machine is a little late now and then, which the limits bear.
-        let counts = self.keeps_time && late.as_nanos() > tick.as_nanos() >> 2;
+        // A busy machine is a little late now and then, which the limits bear. Without peers no tick is due: a link counts
+        // lateness from its beginning only.
+        let counts = late.as_nanos() > tick.as_nanos() >> 2;
         let late = if counts { late } else { Duration::ZERO };
         self.next_tick = s.keep_time(now, late, &mut self.links);
     }

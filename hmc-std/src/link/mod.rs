@@ -343,6 +343,7 @@ impl Link {
             return;
         }
         let (late, spread) = if self.near { (late, spread) } else { (Duration::ZERO, 1) };
+        let late = late.min(now.since(self.born));
         let late_ns = self.late_ns.fetch_add(late.as_nanos(), Ordering::Relaxed);
         let patience = FRAME_DEADLINE_NS.saturating_add(late_ns).saturating_add(late.as_nanos());
         let by = self.born.after(Duration::from_nanos(patience));
