@@ -343,7 +343,8 @@ fn peers_that_were_stopped_together_go_on_together() {
         let (_nobody, silence) = channel::<()>();
         silence.recv_timeout(DEAD_AFTER).expect_err("nobody sends");
         a.resume();
-        let e = a.try_ask("recv 1 1000").expect_err("nobody sends");
+        // Of the peer's silence up to 0.9 s count before that: its period, with what an answer may take, and a tick of ours.
+        let e = a.try_ask("recv 1 300").expect_err("nobody sends");
         assert!(e.starts_with("DeadlineExceeded"), "{via:?}: {e}");
         b.resume();
         a.ask("put 1 0 0 4096");
