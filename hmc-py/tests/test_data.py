@@ -110,8 +110,8 @@ class Capsule:
 
 @pytest.mark.parametrize("taken", [True, False])
 @pytest.mark.parametrize("version", [None, (1, 0)])
-def test_memory_that_goes_out_by_dlpack_is_held_as_long(version, taken):
-    """By whoever took the capsule, or by the capsule while nobody did."""
+def test_exported_memory_lives_as_long_as_its_tensor(version, taken):
+    """Or as long as the capsule, if no consumer takes it."""
     with hmc.Session(rank=0, buffer_size=0) as s:
         array = np.full(1000, 7, np.uint8)
         gone, region = weakref.ref(array), s.register(array)

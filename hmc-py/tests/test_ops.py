@@ -45,7 +45,7 @@ def test_operations_that_nobody_waits_for_leave_their_slots(pair):
 
 
 def test_dropped_operations_take_no_place_for_ever():
-    """65,536 may have ended that nobody waited for, and 128 may run: of those that were dropped there may be more."""
+    """At most 65,536 operations may have ended without a wait, and 128 may run; dropped operations do not count."""
     with hmc.Session(rank=0, buffer_size=64) as s:
         peer = s.loopback()
         for _ in range(66_000):
@@ -165,7 +165,7 @@ def test_threads_share_an_operation(pair):
 
 
 def test_a_second_waiter_has_a_time_of_its_own(pair):
-    """While the thread that came first waits for the same operation, and for longer."""
+    """The first thread waits for the same operation with a longer timeout."""
     _, _, peer, back = pair
     op, got = back.irecv_data(bytearray(5)), []
     first = threading.Thread(target=lambda: got.append(op.wait(timeout=LIMIT)))
@@ -185,7 +185,7 @@ def test_a_second_waiter_has_a_time_of_its_own(pair):
 
 @pytest.mark.parametrize("how", ["cancel", "task"])
 @pytest.mark.parametrize("way", ["get_nb", "batch", "irecv_data"])
-def test_whatever_is_under_way_can_be_withdrawn(run, how, way):
+def test_running_operations_can_be_cancelled(run, how, way):
     """By ``cancel`` or with the task that awaits it. The peer is stopped: nothing ends by itself."""
     target = run("""
         import hmc, sys
@@ -217,8 +217,8 @@ def test_whatever_is_under_way_can_be_withdrawn(run, how, way):
         target.tell()
 
 
-def test_a_bell_is_readable_until_its_keys_are_taken(pair):
-    """Else an event loop would wake all the time."""
+def test_a_descriptor_is_readable_until_its_keys_are_taken(pair):
+    """Otherwise an event loop would never sleep again."""
     _, _, peer, back = pair
     bell = _hmc.Bell()
     readable = lambda timeout=0: select.select([bell.fileno()], [], [], timeout)[0] != []

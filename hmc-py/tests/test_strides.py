@@ -1,4 +1,4 @@
-"""Arrays by their strides: one without gaps is used where it lies, whatever strides it has; one with gaps is packed or refused."""
+"""Strides: arrays without gaps are used in place, whatever their strides are; arrays with gaps are packed or refused."""
 
 import math
 
@@ -9,10 +9,10 @@ import hmc
 from conftest import Tensor
 from hmc import _hmc
 
-#: Where in a block of 64 bytes the arrays have their first element, of 2 bytes.
+#: The offset of the first element, of 2 bytes, in a block of 64 bytes.
 FIRST = 30
 
-#: Shapes and strides in bytes of arrays without gaps. A dimension of length 1 may have any stride: nobody ever takes that step.
+#: Shapes and strides in bytes of arrays without gaps. A dimension of length 1 may have any stride: no element follows by it.
 GAPLESS = [((1, 6), (-998, 2)), ((1, 6), (0, 2)), ((1, 6), (2, 2)), ((6, 1), (2, -40)), ((6, 1), (2, 0)), ((2, 1, 3), (6, -4, 2)),
            ((1, 2, 3), (2, 6, 2)), ((1,), (40,)), ((1, 1), (6, -10)), ((), ()), ((6,), (2,))]
 
@@ -74,7 +74,7 @@ def test_sources_are_read_in_c_order(pair, made, shape, strides):
 
 
 @pytest.mark.parametrize("shape, strides", GAPLESS)
-def test_what_has_no_gaps_is_used_where_it_lies(pair, made, shape, strides):
+def test_arrays_without_gaps_are_used_in_place(pair, made, shape, strides):
     a, b, peer, back = pair
     block, n = np.zeros(64, np.uint8), 2 * math.prod(shape)
     array = lambda: made(block, shape, strides)
@@ -88,7 +88,7 @@ def test_what_has_no_gaps_is_used_where_it_lies(pair, made, shape, strides):
     b.buffer.write(data)
 
     def received(begin):
-        """What receives a message, which is sent from the other end meanwhile."""
+        """Runs a receive beside a send of the other end."""
         sent = back.isend_data(data)
         begin()
         sent.wait()
@@ -105,7 +105,7 @@ def test_what_has_no_gaps_is_used_where_it_lies(pair, made, shape, strides):
 
 
 @pytest.mark.parametrize("shape, strides", GAPPED)
-def test_what_has_gaps_is_no_destination(pair, made, shape, strides):
+def test_arrays_with_gaps_are_refused_as_destinations(pair, made, shape, strides):
     a, _, peer, _ = pair
     block = np.zeros(64, np.uint8)
     a.buffer.write(bytes(range(1, 65)))
@@ -117,13 +117,13 @@ def test_what_has_gaps_is_no_destination(pair, made, shape, strides):
 
 
 @pytest.mark.parametrize("shape, strides", [((0,), (6,)), ((0, 6), (-8, 4)), ((6, 0), (4, 2)), ((2, 0, 3), (0, 2, 8))])
-def test_what_has_no_elements_has_no_gaps(buf, made, shape, strides):
+def test_empty_arrays_are_contiguous(buf, made, shape, strides):
     block = np.zeros(64, np.uint8)
     assert buf.put(made(block, shape, strides)) == buf.get_into(made(block, shape, strides)) == 0
 
 
-def test_slices_of_a_buffer_are_used_where_they_lie(buf):
-    """A slice of one element keeps the stride by which it was cut out."""
+def test_slices_of_one_element_are_used_in_place(buf):
+    """Such a slice keeps the stride by which it was made."""
     block = bytearray(range(64))
     one = memoryview(block).cast("h")[15::20]
     assert (one.shape, one.strides) == ((1,), (40,))
@@ -138,7 +138,7 @@ def test_slices_of_a_buffer_are_used_where_they_lie(buf):
 
 
 def test_buffers_are_taken_by_their_own_strides(buf):
-    """As other exporters than NumPy have them, which tells no odd strides of an array without gaps."""
+    """NumPy normalises the strides of contiguous arrays; other exporters do not."""
     exporter = pytest.importorskip("_testbuffer", reason="this Python has no exporter of odd buffers: python3-test")
     numbers = list(range(12))
     for shape, strides, want in (((1, 6), (12, 1), range(6)), ((6, 1), (1, 9), range(6)), ((1, 4), (9, 3), (0, 3, 6, 9)),

@@ -229,7 +229,7 @@ def begun(run):
 
 
 def test_a_list_of_transfers_has_one_time(begun):
-    """The time is that of the call. With one for each number this would take 20 s."""
+    """The timeout is that of the call. With one for each number the call would take 20 s."""
     s, target, numbers = begun
     for given in (numbers, iter(numbers), numbers[::-1]):
         assert 0.45 < _late(lambda: s.wait(given, timeout=0.5)) < 5
@@ -241,7 +241,7 @@ def test_a_list_of_transfers_has_one_time(begun):
             s.wait(number)
 
 
-def test_what_is_over_needs_no_time(begun):
+def test_ended_transfers_are_taken_with_a_timeout_of_zero(begun):
     s, target, numbers = begun
     target.signal(signal.SIGCONT)
     s.wait(numbers[:20], timeout=LIMIT)
@@ -250,7 +250,7 @@ def test_what_is_over_needs_no_time(begun):
 
 
 def test_the_transfers_of_a_name_end_within_one_time(begun):
-    """Those that have not ended by themselves are cancelled, and say so to whoever waits for them later."""
+    """Transfers that have not ended are cancelled, and a later wait for them raises that."""
     s, _, numbers = begun
     assert 0.45 < _late(lambda: s.disconnect("127.0.0.1", 2025, hmc.ConnType.TCP, timeout=0.5)) < 5
     for number in numbers:
