@@ -174,22 +174,27 @@ fn messages_against_the_rules_end_the_link() {
     let bare = DataFrame { len: 0, ..frame };
     let short = [0; DATA_FRAME_BYTES - 1];
     let nonsense = [0xFF; DATA_FRAME_BYTES];
+    let empty = DataFrame { total: 0, ..kind(DataKind::Read) };
+    let of_streams = "a frame that only streams have";
     let lies: [(&str, DataFrame, &[u8]); 9] = [
-        ("more than it brings", frame, &[LIE; 63]),
-        ("half a frame behind", bare, &short),
-        ("nonsense behind", bare, &nonsense),
-        ("bytes with a question", kind(DataKind::Read), &[LIE; 64]),
-        ("a question for nothing", DataFrame { total: 0, ..kind(DataKind::Read) }, &[]),
-        ("a word of the stream's", kind(DataKind::WriteRef), &[LIE; 64]),
-        ("another", kind(DataKind::ReadRef), &[LIE; 64]),
-        ("a third", kind(DataKind::Region), &[LIE; 64]),
-        ("half an answer", DataFrame::ack(3, 1), &short),
+        ("a put without all of its bytes", frame, &[LIE; 63]),
+        ("a part of a frame behind a put", bare, &short),
+        ("no put behind a put", bare, &nonsense),
+        ("bytes behind a request", kind(DataKind::Read), &[LIE; 64]),
+        ("a request for nothing", empty, &[]),
+        (of_streams, kind(DataKind::WriteRef), &[LIE; 64]),
+        (of_streams, kind(DataKind::ReadRef), &[LIE; 64]),
+        (of_streams, kind(DataKind::Region), &[LIE; 64]),
+        ("a part of a frame behind an answer", DataFrame::ack(3, 1), &short),
     ];
-    for (what, lie, data) in lies {
+    for (why, lie, data) in lies {
         let mut scene = Scene::new(&stand_in, Access::all());
+        assert_eq!(scene.pair.door.violation(), None);
         scene.say(&lie, data);
-        scene.assert_untouched(what);
-        assert!(scene.given_up(), "{what}");
+        scene.assert_untouched(why);
+        assert!(scene.given_up(), "{why}");
+        let violation = scene.pair.door.violation().expect("the link ends for a reason");
+        assert_eq!(violation.to_string(), why);
     }
 }
 

@@ -25,6 +25,7 @@
 mod answers;
 mod door;
 mod hall;
+mod violation;
 
 use hmc_core::span::Span;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
@@ -33,6 +34,7 @@ use hmc_mem::shared::SharedBytes;
 pub use door::Door;
 pub(super) use door::{Landing, Way, view};
 pub(super) use hall::Hall;
+pub use violation::Violation;
 
 use super::result::{Answer, Status};
 use super::sys;

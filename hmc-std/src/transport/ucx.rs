@@ -23,6 +23,7 @@ use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::soft::Door;
 use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
@@ -266,6 +267,11 @@ impl UcxPort {
         }
     }
 
+    /// Why its endpoint is of no use any more: what the peer did, or that status.
+    fn why(&self, status: Status) -> Down {
+        self.door.violation().map_or(Down::Ucx(status), Down::Message)
+    }
+
     pub(crate) fn bring_down(&mut self, why: Down) {
         if self.near && self.ucx.is_none() {
             // It may have our card already.
@@ -359,7 +365,7 @@ impl UcxPort {
                 self.wired = Some(clock::now());
             }
             if let Some(status) = ucx.failure() {
-                self.bring_down(Down::Ucx(status));
+                self.bring_down(self.why(status));
             }
         }
         if let Some(why) = self.stream.down() {
@@ -439,7 +445,7 @@ impl Transport for UcxPort {
             }
             // Whoever hears of an operation's end by a failed endpoint finds the link over.
             if let Some(status) = ucx.failure().filter(|_| !self.down) {
-                self.bring_down(Down::Ucx(status));
+                self.bring_down(self.why(status));
             }
         }
         while let Some(work) = self.late.front().copied() {

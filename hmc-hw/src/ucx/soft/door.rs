@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
@@ -19,6 +19,7 @@ use hmc_core::work::Failure;
 use hmc_mem::shared::SharedBytes;
 
 use super::answers::{Answers, Reading};
+use super::violation::Violation;
 use crate::ucx::board::{Bell, Board};
 use crate::ucx::context::Failed;
 use crate::ucx::memory::Memory;
@@ -86,6 +87,8 @@ pub struct Door {
     pub(in crate::ucx) board: Arc<Board>,
     pub(super) replies: Arc<Board>,
     pub(super) inner: Mutex<Inner>,
+    /// The first one of the peer's.
+    violation: OnceLock<Violation>,
 }
 
 impl fmt::Debug for Door {
@@ -146,23 +149,24 @@ impl Inner {
         bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
     }
 
-    /// A piece of a put. `false`: the peer does not keep to the rules.
-    fn take_write(&mut self, frame: &DataFrame, data: &[u8]) -> bool {
+    /// A piece of a put.
+    fn take_write(&mut self, frame: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         if frame.total == 0 {
             // Whoever waits for the way to be open looks again.
             self.greeted = true;
             self.peer_is_soft = true;
-            return self.answers.say(DataFrame::ack(frame.seq, 1));
+            return self.say(DataFrame::ack(frame.seq, 1));
         }
         let written = self.write(frame, data);
-        let Some(arrival) = self.arrivals.get_mut(place_of(frame.seq)) else { return false };
+        // A byte names a place, so that there is one.
+        let Some(arrival) = self.arrivals.get_mut(place_of(frame.seq)) else { return Ok(()) };
         if arrival.seq != frame.seq {
             *arrival = Arrival { seq: frame.seq, ..Arrival::default() };
         }
         arrival.failure = arrival.failure.or(written.err());
         arrival.bytes = arrival.bytes.saturating_add(u64::from(frame.len));
         if arrival.bytes < frame.total {
-            return true;
+            return Ok(());
         }
         let answer = match arrival.failure {
             None => DataFrame::ack(frame.seq, 1),
@@ -170,34 +174,38 @@ impl Inner {
         };
         // No operation has this number.
         *arrival = Arrival { seq: u32::MAX, ..Arrival::default() };
-        self.answers.say(answer)
+        self.say(answer)
+    }
+
+    /// Queues an acknowledgement or a refusal.
+    fn say(&mut self, answer: DataFrame) -> Result<(), Violation> {
+        let room = self.answers.say(answer);
+        room.then_some(()).ok_or(Violation("more requests than can be answered"))
     }
 
     /// Pieces of puts, one behind the other.
-    fn take_writes(&mut self, first: &DataFrame, data: &[u8]) -> bool {
+    fn take_writes(&mut self, first: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         let (mut frame, mut rest) = (*first, data);
         loop {
             let len = usize::try_from(frame.len).unwrap_or(usize::MAX);
-            let Some((payload, more)) = rest.split_at_checked(len) else { return false };
-            if frame.kind != DataKind::Write || !self.take_write(&frame, payload) {
-                return false;
-            }
+            let split = rest.split_at_checked(len);
+            let (payload, more) = split.ok_or(Violation("a put without all of its bytes"))?;
+            self.take_write(&frame, payload)?;
             if more.is_empty() {
-                return true;
+                return Ok(());
             }
-            let Some((next, after)) = more.split_first_chunk::<DATA_FRAME_BYTES>() else {
-                return false;
-            };
-            let Ok(next) = DataFrame::parse(next) else { return false };
-            (frame, rest) = (next, after);
+            let next = more.split_first_chunk::<DATA_FRAME_BYTES>();
+            let (next, after) = next.ok_or(Violation("a part of a frame behind a put"))?;
+            let next = DataFrame::parse(next).ok().filter(|f| f.kind == DataKind::Write);
+            (frame, rest) = (next.ok_or(Violation("no put behind a put"))?, after);
         }
     }
 
-    fn take_read(&mut self, frame: &DataFrame) -> bool {
+    fn take_read(&mut self, frame: &DataFrame) -> Result<(), Violation> {
         match self.judge(frame, frame.total, Access::READ) {
-            Err(why) => self.answers.say(DataFrame::nack(frame.seq, why)),
+            Err(why) => self.say(DataFrame::nack(frame.seq, why)),
             Ok((opening, _)) if opening.memory.kind() != MemoryKind::Cpu => {
-                self.answers.say(DataFrame::nack(frame.seq, Failure::Unsupported))
+                self.say(DataFrame::nack(frame.seq, Failure::Unsupported))
             }
             Ok((opening, span)) => {
                 let rest = opening.place.take(span.offset()).1.take(span.len()).0;
@@ -209,69 +217,67 @@ impl Inner {
                     rest,
                     total: frame.total,
                 };
-                self.answers.read(reading)
+                let room = self.answers.read(reading);
+                room.then_some(()).ok_or(Violation("more gets than were agreed"))
             }
         }
     }
 
     /// A piece of a get of ours.
-    fn take_data(&mut self, frame: &DataFrame, data: &[u8]) -> bool {
-        let Some(place) = self.landings.get_mut(place_of(frame.seq)) else { return false };
+    fn take_data(&mut self, frame: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         // What comes after its operation was given up has no place to go.
-        let Some(landing) = place.as_mut().filter(|l| l.seq == frame.seq) else { return true };
-        let (whole, len) = (landing.span, u64::from(frame.len));
-        if frame.total != whole.len() {
-            return false;
-        }
-        let Ok(span) = Extent::new(whole.len()).span(Side::Local, frame.offset, len) else {
-            return false;
+        let place = self.landings.get_mut(place_of(frame.seq));
+        let Some(place) = place.filter(|p| p.as_ref().is_some_and(|l| l.seq == frame.seq)) else {
+            return Ok(());
         };
+        let Some(landing) = place else { return Ok(()) };
+        let (whole, len) = (landing.span, u64::from(frame.len));
+        let of_it = (frame.total == whole.len()).then(|| Extent::new(whole.len()));
+        let span = of_it.and_then(|all| all.span(Side::Local, frame.offset, len).ok());
         let bytes = view(&landing.memory, whole);
-        if bytes.is_none_or(|b| b.write_at(span, data).is_err()) {
-            return false;
-        }
+        let written = span.zip(bytes).and_then(|(span, bytes)| bytes.write_at(span, data).ok());
+        written.ok_or(Violation("an answer that does not fit its request"))?;
         landing.come = landing.come.saturating_add(len);
         if landing.come >= whole.len() {
             *place = None;
             self.mail.push_back((frame.seq, Ok(())));
         }
-        true
+        Ok(())
     }
 
-    fn take_answers(&mut self, first: &DataFrame, more: &[u8]) -> bool {
+    fn take_answers(&mut self, first: &DataFrame, more: &[u8]) -> Result<(), Violation> {
         let mut frame = Some(*first);
         let mut rest = more;
         while let Some(answer) = frame {
             let result = match answer.kind {
                 DataKind::Ack => Ok(()),
                 DataKind::Nack => Err(answer.why().map_or(Failure::Unsupported, |w| w.failure())),
-                _ => return false,
+                _ => return Err(Violation("no answer behind an answer")),
             };
             if let Some(place) = self.landings.get_mut(place_of(answer.seq))
                 && place.as_ref().is_some_and(|l| l.seq == answer.seq)
             {
                 if result.is_ok() {
                     // A get is answered by its bytes, or refused.
-                    return false;
+                    return Err(Violation("an acknowledgement of a get"));
                 }
                 *place = None;
             }
             if self.mail.len() >= MOST {
-                return false;
+                return Err(Violation("more answers than there can be requests"));
             }
             self.mail.push_back((answer.seq, result));
             frame = match rest.split_first_chunk::<DATA_FRAME_BYTES>() {
                 Some((next, after)) => {
                     rest = after;
-                    match DataFrame::parse(next) {
-                        Ok(next) => Some(next),
-                        Err(_) => return false,
-                    }
+                    let malformed = Violation("a malformed frame behind an answer");
+                    Some(DataFrame::parse(next).map_err(|_| malformed)?)
                 }
                 None => None,
             };
         }
-        rest.is_empty()
+        let whole = rest.is_empty();
+        whole.then_some(()).ok_or(Violation("a part of a frame behind an answer"))
     }
 }
 
@@ -307,8 +313,8 @@ impl Door {
             greeted: false,
         };
         let place = board.place;
-        let door =
-            Arc::new(Self { number: hall.number(place), board, replies, inner: Mutex::new(inner) });
+        let (number, inner) = (hall.number(place), Mutex::new(inner));
+        let door = Arc::new(Self { number, board, replies, inner, violation: OnceLock::new() });
         hall.hang(place, &door);
         Ok(door)
     }
@@ -347,6 +353,12 @@ impl Door {
     #[must_use]
     pub fn peer_is_soft(&self) -> bool {
         lock(&self.inner).peer_is_soft
+    }
+
+    /// The rule that the peer has broken, if it has: the endpoint counts as failed then.
+    #[must_use]
+    pub fn violation(&self) -> Option<Violation> {
+        self.violation.get().copied()
     }
 
     /// The peer can be answered from now on.
@@ -396,21 +408,30 @@ impl Door {
     /// A message came.
     pub(super) fn take(&self, frame: &DataFrame, data: &[u8]) {
         let mut inner = lock(&self.inner);
-        let fits = |frame: &DataFrame| usize::try_from(frame.len) == Ok(data.len());
-        let honest = match frame.kind {
+        let fits = usize::try_from(frame.len) == Ok(data.len());
+        let judged = match frame.kind {
             DataKind::Write => inner.take_writes(frame, data),
-            DataKind::Read => data.is_empty() && frame.total != 0 && inner.take_read(frame),
-            DataKind::ReadData => fits(frame) && inner.take_data(frame, data),
+            DataKind::Read if !data.is_empty() => Err(Violation("bytes behind a request")),
+            DataKind::Read if frame.total == 0 => Err(Violation("a request for nothing")),
+            DataKind::Read => inner.take_read(frame),
+            DataKind::ReadData if !fits => {
+                Err(Violation("an answer of another length than its bytes"))
+            }
+            DataKind::ReadData => inner.take_data(frame, data),
             DataKind::Ack | DataKind::Nack => inner.take_answers(frame, data),
-            DataKind::WriteRef | DataKind::ReadRef | DataKind::Region => false,
+            DataKind::WriteRef | DataKind::ReadRef | DataKind::Region => {
+                Err(Violation("a frame that only streams have"))
+            }
         };
         let mail = !inner.mail.is_empty() || std::mem::take(&mut inner.greeted);
         let answers = inner.answers.is_wanted();
         drop(inner);
-        if !honest {
+        if let Err(violation) = judged {
+            // Whoever sees the failure finds the reason.
+            let _ = self.violation.set(violation);
             self.board.fail(Status::INVALID_PARAM);
         }
-        if mail || !honest {
+        if mail || judged.is_err() {
             self.board.mail.store(true, Ordering::Release);
             self.board.mark();
         }

@@ -28,8 +28,10 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::wire::cursor::WireError;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::result::Status;
+use hmc_hw::ucx::soft::Violation;
 use rustix::io::Errno;
 
 use crate::driver::Wanted;
@@ -49,6 +51,10 @@ pub(crate) enum Down {
     Io(Errno),
     /// The peer broke the protocol.
     Protocol(&'static str),
+    /// The peer sent a data frame that is none.
+    Malformed(WireError),
+    /// The peer broke the rules of the messages over UCX.
+    Message(Violation),
     /// UCX gave the peer up.
     Ucx(Status),
 }
@@ -60,6 +66,8 @@ impl std::fmt::Display for Down {
             Self::Silent => f.write_str("the link ended"),
             Self::Io(e) => write!(f, "{}", std::io::Error::from(*e)),
             Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
+            Self::Malformed(e) => write!(f, "it broke the protocol: a malformed data frame: {e}"),
+            Self::Message(what) => write!(f, "it broke the protocol: {what}"),
             Self::Ucx(status) => write!(f, "UCX gave it up: {status}"),
         }
     }

@@ -246,7 +246,7 @@ impl StreamPort {
                 self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
                 continue;
             }
-            let frame = parsed.map_err(|_| Down::Protocol("a malformed data frame"))?;
+            let frame = parsed.map_err(Down::Malformed)?;
             if frame.flags.contains(DataFlags::NOTIFY)
                 && frame.flags.contains(DataFlags::LAST)
                 && !self.inbox_has_room()

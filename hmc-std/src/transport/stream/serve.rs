@@ -212,7 +212,7 @@ impl StreamPort {
     /// A frame of a put. Gives the place of its payload, or `None` when it is to be discarded.
     pub(super) fn accept_write(&mut self, f: &DataFrame) -> Result<Option<(Region, Range)>, Down> {
         if !self.serve.has_room() {
-            return Err(Down::Protocol("more requests than were agreed"));
+            return Err(Down::Protocol("more puts than were agreed"));
         }
         let len = u64::from(f.len);
         let writing = match self.serve.writing {
@@ -295,7 +295,7 @@ impl StreamPort {
 
     pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), Down> {
         if self.serve.replies.len() >= MAX_REQUESTS || !self.serve.has_room() {
-            return Err(Down::Protocol("more requests than were agreed"));
+            return Err(Down::Protocol("more gets than were agreed"));
         }
         let offset = f.offset;
         #[cfg(hmc_mutants)]
@@ -315,7 +315,7 @@ impl StreamPort {
 
     pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), Down> {
         if self.serve.jobs.len() >= MAX_REQUESTS || !self.serve.has_room() {
-            return Err(Down::Protocol("more requests than were agreed"));
+            return Err(Down::Protocol("more copies than were agreed"));
         }
         let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };
         let checked = match self.serve.cma_pid {
