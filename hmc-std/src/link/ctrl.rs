@@ -115,9 +115,10 @@ impl CtrlState {
         })
     }
 
-    /// The data plane has ended: what the peer sent is received up to its end, until `at` at the latest.
+    /// The data plane has ended: what the peer sent is received up to its end, until `at` at the latest, or an earlier time
+    /// that was set.
     pub(crate) fn close_at(&mut self, at: Instant) {
-        self.close_at.get_or_insert(at);
+        self.close_at = Some(self.close_at.map_or(at, |set| set.min(at)));
     }
 
     /// Whether that time has come. Messages that wait for room in the inbox have all the time they need.
