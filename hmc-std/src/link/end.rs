@@ -56,6 +56,18 @@ impl Link {
         self.close_now();
     }
 
+    /// Says why it ends. Its data plane, and operations with it, may end before the link is known to be over. The caller
+    /// holds no lock of the link.
+    pub(crate) fn why(&self) -> String {
+        match self.reason.get() {
+            Some(why) => why.clone(),
+            None => {
+                let down = self.data_in_turn().port().down();
+                down.map_or_else(|| self.reason().to_owned(), |down| down.to_string())
+            }
+        }
+    }
+
     /// Whether it is ready and its peer's process has not left the mark of its end; if it has, the link ends. For those who
     /// are about to give the link to somebody: its sockets may tell of the end later than a transfer does. The caller holds
     /// no lock of the link.

@@ -86,12 +86,11 @@ impl Peer {
         self.transfer(code, local_offset, remote_offset, len, self.shared.config.deadline)
     }
 
-    /// Counts an operation that failed by `e`, which is about this peer.
+    /// The error of an operation that has failed, which is counted.
     pub(crate) fn failed(&self, e: Error) -> Error {
         bump(&self.link.counters.failures);
         if e.kind() == ErrorKind::PeerDead {
-            // Its data plane may end before the link is known to be over.
-            return Error::peer_dead(self.rank(), self.link.reason());
+            return Error::peer_dead(self.rank(), self.link.why());
         }
         e.with_peer(self.rank())
     }
@@ -193,7 +192,7 @@ impl Peer {
                 format!("{local} local bytes against {remote} remote ones"),
             ),
             LaneError::Transport(PostError::Disconnected) => {
-                Error::peer_dead(self.rank(), self.link.reason())
+                Error::peer_dead(self.rank(), self.link.why())
             }
             LaneError::Transport(PostError::Unsupported) => Error::new(
                 ErrorKind::Unsupported,
