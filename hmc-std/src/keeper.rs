@@ -182,14 +182,22 @@ impl Keeper {
                 }
                 (state.entries.clone(), state.bell.clone())
             };
-            sleep(&entries, bell.as_deref());
-            let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
-            for entry in entries {
-                if entry.what.is_fenced() {
-                    self.let_go(entry);
-                }
+            // Before the fences are asked for: what ends between the two looks is found by the second.
+            let ticks = bell.is_none() || entries.iter().any(|e| e.needs_ticks());
+            let held = self.let_go_of_fenced(entries);
+            if !held.is_empty() {
+                sleep(&held, bell.as_deref(), ticks);
             }
         }
+    }
+
+    /// Lets go of what nobody uses any more. Returns the others.
+    fn let_go_of_fenced(&self, entries: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
+        let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fenced = |entry: &Arc<Entry>| entry.what.is_fenced();
+        let (fenced, held): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_fenced);
+        fenced.into_iter().for_each(|entry| self.let_go(entry));
+        held
     }
 
     fn let_go(&self, entry: Arc<Entry>) {
@@ -210,9 +218,8 @@ extern "C" fn rest() {
     }
 }
 
-/// Sleeps until something may have passed its fence, or more is held.
-fn sleep(entries: &[Arc<Entry>], bell: Option<&OwnedFd>) {
-    let ticks = bell.is_none() || entries.iter().any(|e| e.needs_ticks());
+/// Sleeps until something may have passed its fence, or more is held; with `ticks` for a moment at the most.
+fn sleep(entries: &[Arc<Entry>], bell: Option<&OwnedFd>, ticks: bool) {
     let timeout = if ticks { TICK } else { Duration::MAX };
     let watched = || entries.iter().filter(|e| !e.told.load(Ordering::Relaxed));
     let mut fds: Vec<PollFd<'_>> = Vec::new();
