@@ -33,14 +33,20 @@ impl Unfenced for Kept {
     }
 
     fn is_fenced(&self) -> bool {
+        // Messages wait for their puts, which end once the peer is out of the data plane's memory.
+        let mut after = Aftermath::default();
+        {
+            let mut data = self.link.data();
+            if data.is_out_of_reach() {
+                data.fenced(&mut after);
+            }
+        }
+        self.link.follow_up(&mut after);
         self.link.is_out_of_reach()
     }
 
     fn release(&self) {
         self.tally.links.fetch_sub(1, Ordering::AcqRel);
-        let mut after = Aftermath::default();
-        self.link.data().fenced(&mut after);
-        self.link.follow_up(&mut after);
     }
 
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
