@@ -180,7 +180,8 @@ impl Shared {
             (ENDPOINT_SHM, Source::Uds { .. }) => ConnType::Shm,
             (ENDPOINT_TCP, Source::Tcp(_)) => ConnType::Tcp,
             (ENDPOINT_UCX, _) if self.ucx_begun().is_some() => ConnType::Ucx,
-            _ => return Err(RejectReason::NotAuthorised),
+            // Not over this kind of connection.
+            _ => return Err(RejectReason::WrongEndpoint),
         };
         let pid = match p.source {
             Source::Uds { pid } => Some(pid),
