@@ -1,8 +1,8 @@
 //! A native peer made of raw sockets: it gets in by the book, and then does what it likes.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use hmc_core::kinds::{Access, MemoryKind, Rank};
@@ -10,20 +10,26 @@ use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::Duration;
 use hmc_core::wire::advert::{
-    Backing, ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, EndpointBlob, RegionAdvert, Role,
+    Backing, ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, Endpoint, EndpointBlob, RegionAdvert, Role,
+    UcxKey,
 };
-use hmc_core::wire::data::{DataFrame, DataKind};
-use hmc_core::wire::hello::Hello;
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+use hmc_core::wire::hello::{Features, Hello, LinkToken};
 use hmc_core::wire::message::Message;
+use hmc_core::wire::reject::RejectReason;
 use hmc_core::wire::upstream::hello_v1;
 use hmc_hw::ucx::bare::Bare;
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::settings::Settings;
+use hmc_mem::os::io::Moved;
+use hmc_mem::os::memfd::Mapping;
+use hmc_mem::os::pass::send_fd;
 use hmc_std::Address;
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketType};
 
-use crate::raw::{frame, hello, hello_with, read_frame};
+use crate::raw::{PATIENCE, frame, hello, hello_with, read_frame};
 
 /// A peer of rank 0 with both connections of its link.
 #[derive(Debug)]
@@ -52,6 +58,11 @@ pub struct Soft {
 /// The number of a greeting at its sender: the answer to it says that the way is open (`GREETING` in
 /// `hmc-hw/src/ucx/transport/trips.rs`).
 const GREETING: u32 = u32::MAX;
+/// Bytes of the window that a rogue says it has, and of one that takes more than any socket does.
+const OWN_BYTES: u64 = 4096;
+const WIDE_BYTES: u64 = 64 << 20;
+/// Bytes of a page of window words.
+const PAGE_BYTES: u64 = 4096;
 
 impl Soft {
     /// Sends a data frame with what follows it. `None`: it cannot.
@@ -103,6 +114,9 @@ pub fn connect(to: &Address) -> File {
             UnixStream::connect(dir.join("hmc_ctrl_rank_0.sock")).expect("a listener").into()
         }
     };
+    for way in [Timeout::Recv, Timeout::Send] {
+        sockopt::set_socket_timeout(&fd, way, Some(PATIENCE)).expect("a socket");
+    }
     fd.into()
 }
 
@@ -111,11 +125,56 @@ const fn channel_of(data: &Address) -> u8 {
     if matches!(data, Address::Tcp(_)) { ENDPOINT_TCP } else { ENDPOINT_SHM }
 }
 
-const fn own_window() -> RemoteRegion {
+/// Says HELLO to rank 0: the control connection, and the token of its link.
+///
+/// # Panics
+/// When there is no welcome.
+#[must_use]
+pub fn greet(to: &Address, hello: &[u8]) -> (File, LinkToken) {
+    let mut control = connect(to);
+    control.write_all(hello).expect("room");
+    let (header, payload) = read_frame(&mut control).expect("an answer");
+    match Message::parse(header, &payload) {
+        Ok(Message::Welcome(welcome)) => (control, welcome.token),
+        other => panic!("no welcome: {other:?}"),
+    }
+}
+
+/// Shows rank 0 a token on a connection of its own, for a transport of that number.
+///
+/// # Errors
+/// The refusal.
+///
+/// # Panics
+/// When the answer is none.
+pub fn attach(
+    to: &Address,
+    rank: u32,
+    token: LinkToken,
+    channel: u8,
+) -> Result<File, RejectReason> {
+    let mut data = connect(to);
+    let attach = Message::Attach { rank: Rank(rank), token, channel };
+    data.write_all(&frame(&attach)).expect("room");
+    let (header, payload) = read_frame(&mut data).expect("an answer");
+    match Message::parse(header, &payload) {
+        Ok(Message::AttachAck) => Ok(data),
+        Ok(Message::Reject(why)) => Err(why),
+        other => panic!("neither taken nor refused: {other:?}"),
+    }
+}
+
+/// The window that a rogue says it has which [`Rogue::join_open`] makes. There is no memory behind it.
+#[must_use]
+pub const fn wide_window() -> RemoteRegion {
+    own_window(WIDE_BYTES)
+}
+
+const fn own_window(bytes: u64) -> RemoteRegion {
     RemoteRegion {
         window: WindowId::new(0, 0x5EED << 16),
         epoch: Epoch(1),
-        extent: Extent::new(4096),
+        extent: Extent::new(bytes),
         access: Access::all(),
         kind: MemoryKind::Cpu,
     }
@@ -137,7 +196,7 @@ impl Rogue {
     /// When it is not let in.
     #[must_use]
     pub fn join_as(rank: u32, control: &Address, data: &Address, channel: u8) -> Self {
-        Self::join_by(rank, &hello(rank, 0, 0), [control, data], channel)
+        Self::join_by(rank, &hello(rank, 0, 0), [control, data], channel, OWN_BYTES)
     }
 
     /// As [`Rogue::join`], and wants no heartbeats.
@@ -147,21 +206,89 @@ impl Rogue {
     #[must_use]
     pub fn join_mute(rank: u32, control: &Address, data: &Address) -> Self {
         let hello = hello_with(rank, 0, 0, |h| Hello { heartbeat: Duration::ZERO, ..h });
-        Self::join_by(rank, &hello, [control, data], channel_of(data))
+        Self::join_by(rank, &hello, [control, data], channel_of(data), OWN_BYTES)
     }
 
-    fn join_by(rank: u32, hello: &[u8], doors: [&Address; 2], channel: u8) -> Self {
-        let [mut control, mut data] = doors.map(connect);
-        control.write_all(hello).expect("room");
-        let (header, payload) = read_frame(&mut control).expect("an answer");
-        let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
-            panic!("no welcome: {payload:02x?}");
-        };
-        let attach = Message::Attach { rank: Rank(rank), token: welcome.token, channel };
-        data.write_all(&frame(&attach)).expect("room");
-        let (header, payload) = read_frame(&mut data).expect("an answer");
-        let attached = Message::parse(header, &payload);
-        assert!(matches!(attached, Ok(Message::AttachAck)), "{attached:?}");
+    /// Joins rank 0 as `rank` with both connections at `at`, so that the link opens: beside shared memory it shows a page of
+    /// window words. It wants no heartbeats, and knows those `features`.
+    ///
+    /// # Panics
+    /// When it is not let in.
+    #[must_use]
+    pub fn join_open(rank: u32, at: &Address, channel: u8, features: Features) -> Self {
+        let hello = hello_with(rank, 0, 0, |h| Hello { heartbeat: Duration::ZERO, features, ..h });
+        let this = Self::join_by(rank, &hello, [at, at], channel, WIDE_BYTES);
+        if channel == ENDPOINT_SHM {
+            let page = Mapping::builder().huge(false).create(PAGE_BYTES).expect("a page");
+            let mut frame = DataFrame::new(DataKind::Region, 0);
+            (frame.window, frame.total) = (WindowId(u64::MAX), PAGE_BYTES);
+            this.pass(&frame, page.fd().expect("a descriptor"));
+        }
+        this
+    }
+
+    /// Sends a data frame with a descriptor beside it.
+    ///
+    /// # Panics
+    /// When there is no room for it.
+    pub fn pass(&self, frame: &DataFrame, fd: impl AsFd) {
+        let frame = frame.emit();
+        let sent = send_fd(&self.data, fd, &frame).expect("a local socket");
+        assert!(matches!(sent, Moved::Bytes(n) if n == frame.len()), "{sent:?}");
+    }
+
+    /// Sends a data frame with what follows it. `false`: the other end takes no more.
+    pub fn say(&mut self, frame: &DataFrame, payload: &[u8]) -> bool {
+        self.send_bytes(&[&frame.emit()[..], payload].concat())
+    }
+
+    /// Sends bytes on the data stream. `false`: the other end takes no more.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
+        self.data.write_all(bytes).is_ok()
+    }
+
+    /// The head of the next data frame of rank 0. Those that pass descriptors are passed over.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub fn read_head(&mut self) -> DataFrame {
+        loop {
+            let mut head = [0; DATA_FRAME_BYTES];
+            self.data.read_exact(&mut head).expect("a frame");
+            let frame = DataFrame::parse(&head).expect("a frame of a session");
+            if frame.kind != DataKind::Region {
+                return frame;
+            }
+        }
+    }
+
+    /// The next data frame of rank 0 with what follows it.
+    ///
+    /// # Panics
+    /// As [`Rogue::read_head`].
+    pub fn read_data(&mut self) -> (DataFrame, Vec<u8>) {
+        let frame = self.read_head();
+        let mut payload = vec![0; usize::try_from(frame.len).expect("small")];
+        self.data.read_exact(&mut payload).expect("the rest of a frame");
+        (frame, payload)
+    }
+
+    /// The next window that rank 0 tells it.
+    ///
+    /// # Panics
+    /// When it tells none.
+    pub fn read_window(&mut self) -> RemoteRegion {
+        loop {
+            let (header, payload) = read_frame(&mut self.control).expect("a window");
+            if let Ok(Message::Advert(advert)) = Message::parse(header, &payload) {
+                return advert.region;
+            }
+        }
+    }
+
+    fn join_by(rank: u32, hello: &[u8], doors: [&Address; 2], channel: u8, bytes: u64) -> Self {
+        let (mut control, token) = greet(doors[0], hello);
+        let data = attach(doors[1], rank, token, channel).expect("attached");
         let mut card = Vec::new();
         let window = loop {
             let (header, payload) = read_frame(&mut control).expect("its window");
@@ -174,8 +301,11 @@ impl Rogue {
             }
         };
         // Its own: without it the link does not open, and ends in 5 s.
-        let advert =
-            RegionAdvert { region: own_window(), backing: Backing::Process, role: Role::Default };
+        let advert = RegionAdvert {
+            region: own_window(bytes),
+            backing: Backing::Process,
+            role: Role::Default,
+        };
         control.write_all(&frame(&Message::Advert(advert))).expect("room");
         Self { control, data, window, card, soft: None }
     }
@@ -189,7 +319,7 @@ impl Rogue {
         let mut control = connect(control);
         control.write_all(&hello_v1(Rank(rank))).expect("room");
         let data = control.try_clone().expect("a descriptor");
-        Self { control, data, window: own_window(), card: Vec::new(), soft: None }
+        Self { control, data, window: own_window(OWN_BYTES), card: Vec::new(), soft: None }
     }
 
     /// Goes to rank 0's worker by messages over TCP lanes of UCX.
@@ -214,6 +344,22 @@ impl Rogue {
         soft.say(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
         soft.say(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
         self.soft = Some(soft);
+    }
+
+    /// Tells rank 0 a key to its window, which has none of the memory that the key is for.
+    ///
+    /// # Panics
+    /// When it is not at rank 0's worker.
+    pub fn tell_key(&mut self) {
+        let card = self.soft.as_ref().expect("it is there").deaf.card().expect("a card");
+        // The key is the end of a card; its length and the address that it is for stand at the begin.
+        let key_bytes = usize::from(u16::from_le_bytes([card[2], card[3]]));
+        let base = u64::from_le_bytes(card[12..20].try_into().expect("8 bytes"));
+        let mut storage = [0; 4096];
+        let key = &card[card.len() - key_bytes..];
+        let key = UcxKey::compose(&wide_window(), base, key, &mut storage);
+        let blob = Endpoint::UcxKey(key.expect("room"));
+        self.control.write_all(&frame(&Message::Endpoint(blob.blob()))).expect("room");
     }
 
     /// Whether the other end has hung up.
