@@ -36,3 +36,4 @@ pub mod soak;
 pub mod standin;
 pub mod strace;
 pub mod ucx_pair;
+pub mod wrong;

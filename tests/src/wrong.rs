@@ -1,0 +1,5 @@
+//! Peers that send data frames against the protocol to a session that serves others: what they send, by the check that
+//! finds it.
+
+pub mod losses;
+pub mod target;
