@@ -2,4 +2,5 @@
 //! finds it.
 
 pub mod losses;
+pub mod rig;
 pub mod target;
