@@ -1,0 +1,19 @@
+//! Data frames against the protocol, sent to a session that serves others, over TCP and over the local socket beside shared
+//! memory: each ends its link for its reason and changes no byte that the protocol does not give it; an honest peer goes on.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use hmc_tests::wrong::{Group, puts, requests};
+
+static PUTS: Group = Group::new(puts::CASES);
+static REQUESTS: Group = Group::new(requests::CASES);
+
+#[test]
+fn puts_that_break_their_announcement_end_the_link() {
+    assert_eq!(PUTS.reached().len(), 3);
+}
+
+#[test]
+fn more_requests_than_agreed_end_the_link() {
+    assert_eq!(REQUESTS.reached().len(), 3);
+}
