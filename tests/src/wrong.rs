@@ -1,6 +1,8 @@
 //! Peers that send data frames against the protocol to a session that serves others: what they send, by the check that
 //! finds it. [`target`] has the session, [`rig`] one such peer, [`checks`] the list of all checks.
 
+pub mod acks;
+pub mod answers;
 mod ending;
 pub mod losses;
 pub mod puts;
