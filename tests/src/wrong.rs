@@ -3,6 +3,7 @@
 
 pub mod acks;
 pub mod answers;
+pub mod checks;
 mod ending;
 pub mod losses;
 pub mod malformed;

@@ -1,0 +1,61 @@
+//! The checks that there are, as the sources have them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The words of all checks of the data streams of hmc-std.
+///
+/// # Panics
+/// When two have the same words, or one has none.
+#[must_use]
+pub fn of_streams() -> BTreeSet<String> {
+    words("hmc-std/src", "Down::Protocol(")
+}
+
+/// The words of all checks of the messages over UCX.
+///
+/// # Panics
+/// As [`of_streams`].
+#[must_use]
+pub fn of_messages() -> BTreeSet<String> {
+    words("hmc-hw/src/ucx", "Violation(")
+}
+
+/// The texts that follow `maker` in the Rust files of a folder of the project.
+fn words(folder: &str, maker: &str) -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the project's folder");
+    let mut files = Vec::new();
+    find(&root.join(folder), &mut files);
+    let mut all = BTreeSet::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a source file");
+        for (at, _) in text.match_indices(maker) {
+            let rest = text[at + maker.len()..].trim_start();
+            let literal = rest.strip_prefix('"').and_then(|rest| rest.split_once('"'));
+            let Some((words, _)) = literal else {
+                // A pattern, or the definition of the type.
+                let named = ["_)", "what)", "pub(super) &'static str)"];
+                assert!(
+                    named.iter().any(|n| rest.starts_with(n)),
+                    "{}: {rest:.40}",
+                    file.display()
+                );
+                continue;
+            };
+            assert!(all.insert(words.to_owned()), "two checks say {words:?}: {}", file.display());
+        }
+    }
+    assert!(!all.is_empty(), "no check in {folder}");
+    all
+}
+
+fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of the project") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            find(&path, files);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+}
