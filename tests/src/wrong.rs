@@ -7,6 +7,7 @@ pub mod checks;
 mod ending;
 pub mod losses;
 pub mod malformed;
+pub mod messages;
 pub mod puts;
 pub mod regions;
 pub mod requests;
@@ -35,6 +36,8 @@ pub struct Case {
 
 /// TCP, and the local socket beside shared memory.
 pub const BOTH: &[Via] = &[Via::Tcp, Via::Shm];
+/// Messages over UCX.
+pub const MESSAGES: &[Via] = &[Via::Ucx];
 /// The local socket beside shared memory, which passes descriptors.
 pub const LOCAL: &[Via] = &[Via::Shm];
 
