@@ -89,6 +89,11 @@ fn what_is_no_readable_file_is_refused_before_anything_is_sent() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     put(pipe.as_os_str()).badly(&["pipe", "not a regular file"]);
+    // A link that the user names is followed: that it is one is not what is wrong with it.
+    let circle = s.path("circle");
+    std::os::unix::fs::symlink(&circle, &circle).unwrap();
+    let ran = put(circle.as_os_str()).badly(&["circle", "cannot open it for reading"]);
+    assert!(!ran.stderr.contains("not followed"), "{}", ran.stderr);
 }
 
 #[test]

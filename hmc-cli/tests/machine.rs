@@ -94,6 +94,13 @@ fn perf_measures_both_transports_and_draws() {
         }
         let csv = run(args.into_iter().chain(["--csv", "--op", "get"])).well().stdout;
         assert_eq!(csv.lines().count(), 4, "{csv}");
+        let columns = csv.lines().next().unwrap().split(',').count();
+        for (line, size) in csv.lines().skip(1).zip(["8", "65536", "3145728"]) {
+            let row: Vec<&str> = line.split(',').collect();
+            assert_eq!(row.len(), columns, "{csv}");
+            assert_eq!((row[0], row[1], row[columns - 1]), ("get", size, via), "{csv}");
+            assert!(row[2..columns - 1].iter().all(|n| n.parse::<f64>().unwrap() > 0.0), "{csv}");
+        }
         for name in ["a.svg", "a.png"] {
             let path = s.path(name);
             let plot = ["--plot", path.to_str().unwrap()];
