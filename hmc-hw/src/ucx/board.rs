@@ -275,3 +275,34 @@ impl Rung {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Rung;
+
+    fn taken(rung: &Rung) -> Vec<u32> {
+        let mut places = Vec::new();
+        rung.take(|place| places.push(place));
+        places
+    }
+
+    #[test]
+    fn one_mark_is_taken_and_the_others_stay() {
+        let rung = Rung::new();
+        for place in [3, 5, 70] {
+            rung.mark(place);
+        }
+        rung.unmark(5);
+        assert!(rung.is_marked());
+        assert_eq!(taken(&rung), [3, 70]);
+        assert!(!rung.is_marked() && taken(&rung).is_empty());
+        // The last of its word, and one that is not marked.
+        rung.mark(70);
+        rung.unmark(70);
+        assert!(!rung.is_marked());
+        rung.mark(3);
+        rung.unmark(70);
+        rung.unmark(4);
+        assert_eq!(taken(&rung), [3]);
+    }
+}
