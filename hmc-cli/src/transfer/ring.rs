@@ -162,6 +162,11 @@ mod tests {
         let large = Layout::for_file(MAX_RING, 1 << 30);
         assert_eq!(large.bytes(), MAX_RING);
         assert_eq!(large.slot_bytes, USUAL_SLOT);
+        // A slot holds no more than its bytes without the head.
+        let full = Layout::for_file(MAX_RING, 100 * (USUAL_SLOT - HEAD));
+        assert_eq!((full.slots, full.slot_bytes), (100, USUAL_SLOT));
+        let more = Layout::for_file(MAX_RING, 100 * (USUAL_SLOT - HEAD) + 1);
+        assert_eq!(more.slots, 101);
     }
 
     #[test]
