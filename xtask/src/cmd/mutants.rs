@@ -2,7 +2,7 @@
 //! notices each.
 //!
 //! A build for each mutant takes more than a minute, so the sample is compiled in together: in a copy of the workspace, under
-//! `target/mutants/tree`, each mutant stands behind a switch that the variable `HMC_MUTANT` sets. The switches also note which
+//! `target/mutants/tree`, each mutant stands behind a switch that the variable `HMC_MUTATION` sets. The switches also note which
 //! suites reach them, and only those run. The tree itself holds no hook. What cannot stand behind a switch has a build of its own.
 //!
 //! The sample is drawn by a seed: the same tree and seed give the same sample. A mutant that does not compile is replaced by the next.

@@ -107,9 +107,9 @@ fn passing(suite: Suite, runner: &Runner) -> Result<Option<Baseline>, String> {
         runner.clear()?;
         let path = runner.notes()?;
         let mut command = suite.command(None);
-        command.env("HMC_MUTANT", "0");
+        command.env("HMC_MUTATION", "0");
         if notes {
-            command.env("HMC_MUTANT_NOTES", &path);
+            command.env("HMC_MUTATION_NOTES", &path);
         }
         runner.environment(&mut command);
         let begun = Instant::now();
@@ -184,7 +184,7 @@ fn failing(
         .saturating_add(runner.slack);
     let run = |only: Option<&str>| {
         let mut command = suite.command(only);
-        command.env("HMC_MUTANT", number.to_string());
+        command.env("HMC_MUTATION", number.to_string());
         runner.environment(&mut command);
         let mut failed = None;
         let out = shell::watch(&mut command, limit, |line| {
