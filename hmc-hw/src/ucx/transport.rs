@@ -233,7 +233,10 @@ impl UcxTransport {
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
         let old = self.state.known.remotes.get(at).and_then(Option::as_ref);
-        if old.is_some_and(|r| self.state.uses(r.region.window)) {
+        // Messages name the window and use no key. Their target fences a window at once, and may expose another at its index
+        // before it has answered those that are under way.
+        let uses_keys = self.state.trips.is_none();
+        if uses_keys && old.is_some_and(|r| self.state.uses(r.region.window)) {
             return Err(Failed {
                 call: "reading a memory key",
                 status: Status::BUSY,
