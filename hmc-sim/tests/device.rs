@@ -40,7 +40,12 @@ fn the_fake_device_passes_in_any_legal_weather() {
             ..Config::FAIR
         };
         println!("{config:?}");
-        run(|| FakeSubject::new(config, |fake| fake)).assert_all_passed();
+        let skipped: &[&str] = match config.streams {
+            1 => &["streams_run_side_by_side"],
+            _ => &[],
+        };
+        let report = run(|| FakeSubject::new(config, |fake| fake));
+        report.assert_passed_but(&format!("the fake device, streams: {}", config.streams), skipped);
     }
 }
 
