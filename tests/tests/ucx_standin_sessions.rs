@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use hmc_std::future::WaitError;
 use hmc_std::{Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, Want};
 use hmc_tests::many;
 use hmc_tests::pair::pattern;
@@ -376,4 +377,33 @@ fn routes_move_bytes_over_ucx() {
         two.put_and_compare(4);
         two.end(&stand_in);
     }
+}
+
+/// The target of messages fences a window at once, and may expose another at its index while messages to the first are under way.
+#[test]
+fn a_window_is_exposed_again_under_messages_to_the_old_one() {
+    let stand_in = StandIn::take();
+    stand_in.lane("tcp/eth0");
+    let two = Two::new(true);
+    let region = two.target.register_vec(vec![0; 4096]).unwrap();
+    let from = two.target.wait_peer(0, LONG).unwrap();
+    let expose = |span, label| from.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap();
+    let window = expose(region.take_all().unwrap(), 1);
+    let old = two.peer.remote_window(1, LONG).unwrap();
+    let source = two.source.register_vec(vec![7; 4096]).unwrap();
+    stand_in.rule("ucp_am_send_nbx", 1, Fate::Held);
+    let op = two.peer.put_span(source.take_all().unwrap(), &old, 0).unwrap();
+    until("it is under way", LONG, || (stand_in.count("held") == 1).then_some(()));
+    let span = window.revoke(LONG).unwrap();
+    let window = expose(span, 2);
+    let new = two.peer.remote_window(2, LONG).unwrap();
+    assert_eq!(stand_in.release(), 1);
+    let Err(WaitError::Failed(e)) = op.wait(LONG) else { panic!("a put into a revoked window") };
+    assert_eq!(e.error.kind(), ErrorKind::NotFound, "{e}");
+    let op = two.peer.put_span(e.span.unwrap(), &new, 0).unwrap();
+    assert_eq!(op.wait(LONG).unwrap().0, 4096);
+    assert!(two.peer.is_connected());
+    let span = window.revoke(LONG).unwrap();
+    drop((span, from, region, source, old, new));
+    two.end(&stand_in);
 }
