@@ -118,6 +118,14 @@ fn cancellation_is_told_to_the_other_end() {
             }
         }
         println!("{conn:?}: {cut} of 5 were cut");
+        // A whole message passes afterwards.
+        let receive = p.b.recv_data_nb(0, 48 * MIB).unwrap();
+        let (sent, got) = both(true, || p.a.send_data(&lent), || receive.wait(LONG));
+        sent.unwrap();
+        assert_eq!(got.unwrap().0, 48 * MIB, "{conn:?}");
+        let mut bytes = vec![0; lent.len()];
+        p.receiver().buffer().read_at(0, &mut bytes).unwrap();
+        assert!(bytes == lent, "{conn:?}: the bytes differ");
     }
 }
 
