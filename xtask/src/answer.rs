@@ -1,6 +1,7 @@
 //! What a step of a test run answers: a verdict, and how many tests passed, failed and were skipped.
 
-use crate::shell;
+use crate::failures;
+use crate::shell::{self, Outcome};
 use crate::verdict::Verdict;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -112,11 +113,16 @@ pub(crate) fn tests(command: &mut Command, limit: Duration) -> Answer {
     match shell::stream(command, limit) {
         Ok(out) => {
             let counts = count(&out.stdout);
-            let verdict = if out.success { ran(&out.stdout) } else { Verdict::Failed(out.why()) };
+            let verdict = if out.success { ran(&out.stdout) } else { failed(&out) };
             Answer { verdict, counts }
         }
         Err(why) => Verdict::Failed(why).into(),
     }
+}
+
+/// A run of tests that failed: how it ended, and the failed tests with what they said.
+fn failed(out: &Outcome) -> Verdict {
+    Verdict::Failed(out.why() + &failures::of(&out.stdout))
 }
 
 /// What the output of a `cargo test` shows that ended with status 0: a run in which no test passed is no pass.
@@ -135,7 +141,7 @@ fn ran(text: &str) -> Verdict {
 pub(crate) fn tests_of_each(command: &mut Command, programs: usize, limit: Duration) -> Verdict {
     match shell::stream(command, limit) {
         Ok(out) if out.success => each_ran(&out.stdout, programs),
-        Ok(out) => Verdict::failed(out.why()),
+        Ok(out) => failed(&out),
         Err(why) => Verdict::Failed(why),
     }
 }
@@ -161,7 +167,7 @@ pub(crate) fn pytest(command: &mut Command, limit: Duration) -> Answer {
         Ok(out) => {
             let counts = count_pytest(&out.stdout);
             let verdict = match (out.success, counts.passed) {
-                (false, _) => Verdict::Failed(out.why()),
+                (false, _) => failed(&out),
                 (true, 0) => Verdict::failed("no test was run"),
                 (true, _) => Verdict::Passed,
             };

@@ -7,6 +7,7 @@
 
 mod answer;
 mod cmd;
+mod failures;
 mod manifest;
 mod record;
 mod shell;
