@@ -126,6 +126,34 @@ fn every_length_arrives_between_buffers_and_spans() {
     }
 }
 
+/// One end lends a slice, the other gives its buffer: the sender copies into the receiver's memory, or the receiver out of halves.
+#[test]
+fn every_length_arrives_between_slices_and_buffers() {
+    for conn in transports() {
+        let p = Pair::new(conn, 32 * MIB);
+        for (i, len) in [1, HALF, HALF + 1, 9 * HALF + 7, 32 * MIB].into_iter().enumerate() {
+            let bytes = pattern(len, 70 + i as u64);
+            let mut out = vec![0; len as usize];
+            for first in [true, false] {
+                let (sent, got) =
+                    both(first, || p.a.send_data(&bytes), || p.b.recv_data_at(0, len));
+                sent.unwrap();
+                assert_eq!(got.unwrap(), len, "{conn:?}");
+                out.fill(0);
+                p.receiver().buffer().read_at(0, &mut out).unwrap();
+                assert!(out == bytes, "{conn:?}: {len} bytes differ in the buffer");
+                p.sender().buffer().write_at(0, &bytes).unwrap();
+                out.fill(0);
+                let (sent, got) =
+                    both(first, || p.a.send_data_at(0, len), || p.b.recv_data(&mut out));
+                sent.unwrap();
+                assert_eq!(got.unwrap(), len, "{conn:?}");
+                assert!(out == bytes, "{conn:?}: {len} bytes differ in the slice");
+            }
+        }
+    }
+}
+
 #[test]
 fn eight_at_once_are_matched_in_their_order() {
     for conn in transports() {

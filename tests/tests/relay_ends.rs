@@ -121,7 +121,7 @@ fn cancellation_is_told_to_the_other_end() {
         // A whole message passes afterwards.
         let receive = p.b.recv_data_nb(0, 48 * MIB).unwrap();
         let (sent, got) = both(true, || p.a.send_data(&lent), || receive.wait(LONG));
-        sent.unwrap();
+        sent.unwrap_or_else(|e| panic!("{conn:?}: {e}"));
         assert_eq!(got.unwrap().0, 48 * MIB, "{conn:?}");
         let mut bytes = vec![0; lent.len()];
         p.receiver().buffer().read_at(0, &mut bytes).unwrap();

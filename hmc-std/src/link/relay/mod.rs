@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
+use hmc_core::kinds::ConnType;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::relay::{Ending, Note, Why};
 use hmc_core::wire::held;
@@ -165,7 +166,9 @@ impl Link {
         if after.news || after.lends {
             self.bells.ring();
         }
-        if after.news {
+        // On a link to oneself the lender of more than its bounce buffers hold waits for news, and for no socket.
+        let lends = after.lends && self.conn() == Some(ConnType::Loopback);
+        if after.news || lends {
             self.baton.notify();
             if let Some(owner) = self.owner.upgrade() {
                 owner.news(self);
