@@ -13,54 +13,10 @@ mod common;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use common::raw::{DONE, EMPTIED, FULL, LEN, VALUE, ask_for, empty, heard, layout, ring, tag};
 use common::{PATIENCE, Process, Scratch, Server, hmc};
-use hmc_std::{Access, Address, Message, Peer, Session, Want, Window};
-use serde_json::{Value, json};
-
-/// Tags of the protocol.
-const FULL: u64 = 1 << 56;
-const EMPTIED: u64 = 2 << 56;
-const END: u64 = 3 << 56;
-const DONE: u64 = 4 << 56;
-const VALUE: u64 = (1 << 56) - 1;
-
-/// Two slots, each with a page before its bytes.
-const SLOT: u64 = 8192;
-/// Bytes of a file that fill the ring more than once.
-const LEN: usize = 10 * 4096;
-
-fn tag(peer: &Peer) -> u64 {
-    match peer.recv(Want::Tag, PATIENCE).unwrap() {
-        Message::Tag(tag) => tag,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn ring(session: &Session, peer: &Peer, label: u64) -> Window {
-    let span = session.allocate(2 * SLOT).unwrap().take_all().unwrap();
-    peer.expose(span, Access::WRITE, label).unwrap()
-}
-
-fn layout() -> Value {
-    json!({"slots": 2, "slot_bytes": SLOT})
-}
-
-/// Empties slots as an honest receiver does, up to the sender's last word: the sum that it claims.
-fn empty(peer: &Peer) -> u64 {
-    let mut emptied = 0;
-    loop {
-        match tag(peer) {
-            full if full & !VALUE == FULL => {
-                emptied += 1;
-                peer.send_tag(EMPTIED | emptied).unwrap();
-            }
-            end => {
-                assert_eq!(end & !VALUE, END, "{end:#x}");
-                return end & VALUE;
-            }
-        }
-    }
-}
+use hmc_std::{Address, Peer, Session};
+use serde_json::json;
 
 /// `hmc put` of a file to a receiver that does `act` with it.
 fn put(s: &Scratch, file: &Path, act: impl FnOnce(&Peer)) -> common::Ran {
@@ -70,8 +26,7 @@ fn put(s: &Scratch, file: &Path, act: impl FnOnce(&Peer)) -> common::Ran {
     command.arg("put").arg(file).arg("--uds").arg(&uds).args(["--rank", "9", "--json"]);
     let client = Process::start(&mut command);
     let peer = session.wait_peer(9, PATIENCE).unwrap();
-    let Message::Struct(request) = peer.recv(Want::Struct, PATIENCE).unwrap() else { panic!() };
-    let request: Value = serde_json::from_slice(&request).unwrap();
+    let request = heard(&peer);
     assert_eq!(request["ask"]["put"]["size"], LEN);
     let _window = ring(&session, &peer, 5);
     let reply = json!({"ready": {"label": 5, "layout": layout()}});
@@ -130,11 +85,8 @@ fn a_server_takes_no_other_sum_for_success() {
     let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
     for (label, lie) in [(1, 0), (2, 1)] {
         let _window = ring(&session, &peer, label);
-        let ask = json!({"get": {"label": label, "layout": layout()}});
-        let request = json!({"hmc_file": 1, "name": b"a", "ask": ask});
-        peer.send_struct(request.to_string().as_bytes()).unwrap();
-        let reply = peer.recv(Want::Struct, PATIENCE).unwrap();
-        assert!(matches!(reply, Message::Struct(b) if b.starts_with(b"{\"sending\"")));
+        ask_for(&peer, "a", label);
+        assert!(heard(&peer)["sending"].is_object());
         peer.send_tag(DONE | empty(&peer) ^ lie).unwrap();
         let event = server.event();
         if lie == 0 {

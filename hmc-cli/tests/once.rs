@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
 use std::time::Duration;
 
+use common::raw::END;
 use common::{PATIENCE, Process, Ran, Scratch, hmc, names, until_under_way};
 use hmc_std::{Address, Message, Peer, Session, Want};
 use rustix::process::Signal;
@@ -22,8 +23,6 @@ use serde_json::Value;
 
 /// Bytes whose transfer through the smallest ring takes seconds.
 const LONG: usize = 256 << 20;
-/// Tag of the protocol: the sender's last word.
-const END: u64 = 3 << 56;
 
 /// A running `hmc serve --once`.
 struct Once {

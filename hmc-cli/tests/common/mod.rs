@@ -1,6 +1,8 @@
 //! What the process tests share: folders that go away, servers that are ended, runs that are bounded.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod raw;
+
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
