@@ -446,6 +446,28 @@ fn small_puts_over_messages_share_the_next_one() {
     end(&stand_in, pair);
 }
 
+/// What is small: a put of one byte more goes at once and alone.
+#[test]
+fn puts_of_a_kibibyte_share_a_message_and_longer_ones_do_not() {
+    let stand_in = StandIn::take();
+    stand_in.lane("tcp/eth0");
+    let mut pair = built(&stand_in);
+    for (len, at_once, most) in [(1024, 1, 4), (1025, 5, 10)] {
+        let before = stand_in.calls("ucp_am_send_nbx");
+        let sent = || stand_in.calls("ucp_am_send_nbx") - before;
+        for index in 0..5 {
+            let at = u64::from(index) * 2048;
+            pair.near.post(&pair.request(index, Opcode::Put, at, at, len)).unwrap();
+        }
+        assert_eq!(sent(), at_once, "puts of {len} bytes");
+        let all = outcomes(&pair.wait(5));
+        assert!(all.len() == 5 && all.values().all(|r| *r == Ok(len)), "{all:?}");
+        // With the target's answers, of which each may serve several.
+        assert!(sent() <= most, "{} messages for five puts of {len} bytes", sent());
+    }
+    end(&stand_in, pair);
+}
+
 /// One flush serves all puts that were posted before it, and no more than four are under way.
 #[test]
 fn one_flush_serves_many_puts() {

@@ -379,6 +379,27 @@ fn routes_move_bytes_over_ucx() {
     }
 }
 
+/// Who judges what the peer does is told: by messages it is the target, by lanes that reach memory it is not.
+#[test]
+fn explanations_tell_whether_the_target_checks() {
+    let stand_in = StandIn::take();
+    for (lane, checks, words) in
+        [(Some("tcp/eth0"), true, "of every message"), (None, false, "check memory keys")]
+    {
+        if let Some(lane) = lane {
+            stand_in.lane(lane);
+        }
+        let two = Two::new(true);
+        two.put_and_compare(1);
+        for explanation in [two.peer.explain(), two.target.peer(0).unwrap().explain()] {
+            assert_eq!(explanation.target_checks, checks, "{lane:?}");
+            assert!(explanation.trust.contains(words), "{lane:?}: {}", explanation.trust);
+        }
+        two.end(&stand_in);
+        stand_in.restart();
+    }
+}
+
 /// The target of messages fences a window at once, and may expose another at its index while messages to the first are under way.
 #[test]
 fn a_window_is_exposed_again_under_messages_to_the_old_one() {

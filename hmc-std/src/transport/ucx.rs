@@ -354,18 +354,11 @@ impl UcxPort {
             // Otherwise the next poll makes progress, and takes what it finds.
             busy |= self.seat.crank();
         }
-        if let Some(ucx) = &mut self.ucx
-            && !self.down
-        {
+        // The poll that follows each service makes progress while the two ends meet, and finds an endpoint that has failed.
+        if let Some(ucx) = &mut self.ucx {
             busy |= ucx.take_stirred();
-            if !ucx.is_wired() {
-                ucx.advance();
-            }
             if ucx.is_wired() && self.wired.is_none() {
                 self.wired = Some(clock::now());
-            }
-            if let Some(status) = ucx.failure() {
-                self.bring_down(self.why(status));
             }
         }
         if let Some(why) = self.stream.down() {
