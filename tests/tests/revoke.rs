@@ -125,6 +125,15 @@ fn no_late_byte(via: Via, adopted: bool) {
             }
         }
     });
+    // A window that nobody takes back gets all of a put.
+    let window = e.to_source.expose(region.take_all().unwrap(), Access::all(), ROUNDS + 1);
+    let window = window.map_err(|(e, _)| e).unwrap();
+    let remote = e.to_target.remote_window(ROUNDS + 1, LONG).unwrap();
+    let mut span = source_region.take_all().unwrap();
+    span.fill(FOREIGN);
+    assert_eq!(e.to_target.put_span(span, &remote, 0).unwrap().wait(LONG).unwrap().0, LEN);
+    let span = window.revoke(LONG).unwrap();
+    assert!(span.as_slice().iter().all(|b| *b == FOREIGN), "{via:?}: bytes are missing");
     println!("revoke_slowest_{via:?}_adopted_{adopted} {} us", slowest.as_micros());
     println!("revoke_in_the_middle_{via:?}_adopted_{adopted} {cut} of {ROUNDS}");
     assert!(cut > 0 || adopted, "no revocation ever met a transfer half-way");
