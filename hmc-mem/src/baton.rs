@@ -242,6 +242,21 @@ mod tests {
         drop(follow);
     }
 
+    /// A wait may return early for no reason, but not each time.
+    #[test]
+    fn a_follower_sleeps_while_somebody_leads() {
+        const TIMEOUT: Duration = Duration::from_millis(5);
+        let baton = Baton::new();
+        let _lead = baton.try_lead().unwrap();
+        let follow = baton.follow();
+        let sleeps = || {
+            let begun = std::time::Instant::now();
+            follow.wait_for(follow.ticket(), Some(TIMEOUT));
+            begun.elapsed() >= TIMEOUT
+        };
+        assert!((0..20).any(|_| sleeps()), "no wait lasted");
+    }
+
     /// Each thread waits for its own slots; the leader finishes whatever is pending, its own last.
     #[test]
     fn every_waiter_ends_and_leaders_exclude_each_other() {

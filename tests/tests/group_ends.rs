@@ -311,6 +311,26 @@ fn a_member_that_never_comes_is_waited_for_until_the_deadline() {
     }
 }
 
+/// Nothing of a message that nobody offered is left, so there is nothing to wait for once the time is over. One of the rounds
+/// is quick on any machine.
+#[test]
+fn nobody_stays_for_a_message_that_was_not_offered() {
+    for via in Via::all() {
+        let members = Members::new(via, 2);
+        let receive = || {
+            let group = members.sessions[1].group(&[0, 1]).unwrap();
+            let begun = Instant::now();
+            let group = group.with_deadline(Duration::from_millis(20));
+            let e = group.broadcast(0, &mut [0; 8]).expect_err("the root never comes");
+            assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{via:?}: {e}");
+            begun.elapsed()
+        };
+        let fastest = (0..5).map(|_| receive()).min().unwrap();
+        // A second is how long partners that owe an answer are waited for.
+        assert!(fastest < Duration::from_millis(900), "{via:?}: {fastest:?}");
+    }
+}
+
 #[test]
 fn one_collective_at_a_time() {
     let members = Members::new(Via::Shm, 2);

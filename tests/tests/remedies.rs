@@ -50,6 +50,13 @@ fn settings_that_make_no_sense() {
     e.add("no slots", start(&|b| b.slots(0)), InvalidConfig, None, &["choose 1 to 1024"]);
     e.add("slots", start(&|b| b.slots(1025)), InvalidConfig, None, &["1025", "choose 1 to 1024"]);
     e.add("windows", start(&|b| b.windows(257)), InvalidConfig, None, &["257", "choose 1 to 256"]);
+    for (name, n) in [("no channels", 0), ("channels", 17), ("more channels", u32::MAX)] {
+        let words = [&n.to_string(), "choose 1 to 16"];
+        e.add(name, start(&|b| b.num_channels(n)), InvalidConfig, None, &words);
+    }
+    for n in [1, 16] {
+        start(&|b| b.num_channels(n)).unwrap();
+    }
     e.add("address", start(&|b| b.tcp("nowhere")), InvalidConfig, None, &["write IP:PORT"]);
     e.add(
         "exposed",

@@ -229,3 +229,30 @@ impl Drop for Several<'_> {
         self.awake();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Bell, Several};
+    use crate::address::Address;
+    use crate::session::Session;
+
+    #[test]
+    fn whoever_waits_for_a_link_leads_it_until_the_wait_is_over() {
+        let target = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().expect("a target");
+        let source = Session::builder(0).buffer(4096).start().expect("a source");
+        let address = Address::Tcp(target.tcp_addr().expect("it listens"));
+        let peer = source.connect(1, &address).expect("connected");
+        let bell = Bell::new().expect("a bell");
+        let (mut first, mut second) = (Several::new(&bell), Several::new(&bell));
+        first.add(&peer.link);
+        second.add(&peer.link);
+        first.turn();
+        assert!(peer.link.baton.is_led());
+        // Another one does not wait for the lead.
+        second.turn();
+        drop(second);
+        assert!(peer.link.baton.is_led(), "the first has it still");
+        drop(first);
+        assert!(!peer.link.baton.is_led());
+    }
+}

@@ -12,10 +12,9 @@ use crate::memory::RegionTable;
 use crate::node::inbox::{Inbox, Want};
 use crate::transport::stream::{StreamPort, StreamSetup};
 
-/// An end whose other end is in that process.
-fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
+fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup {
     socket.set_nonblocking(true).expect("a socket");
-    StreamPort::new(StreamSetup {
+    StreamSetup {
         socket: Arc::new(OwnedFd::from(socket).into()),
         peer: Rank(1),
         local: true,
@@ -25,7 +24,12 @@ fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPor
         batched_acks: true,
         windows: 1,
         inbox: Arc::clone(inbox),
-    })
+    }
+}
+
+/// An end whose other end is in that process.
+fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
+    StreamPort::new(setup(pid, socket, inbox))
 }
 
 fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
@@ -69,6 +73,29 @@ fn refused_copies_give_the_places_of_their_tags_back() {
     assert!(interest.work && interest.wanted.read, "{interest:?}");
     far.service();
     assert!(!far.is_paused());
+}
+
+/// The peer is asked to copy by itself on a local stream, where both ends allow it, until it says that it cannot.
+#[test]
+fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
+    let inbox = Arc::new(Mutex::new(Inbox::new(8, 1024)));
+    for (local, cma) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (socket, _other) = UnixStream::pair().expect("a pair");
+        let setup = StreamSetup { local, cma, ..setup(std::process::id(), socket, &inbox) };
+        let port = StreamPort::new(setup);
+        assert_eq!(port.may_use_refs(), local && cma, "local {local}, CMA {cma}");
+        assert_eq!(port.refused_refs().is_some(), local && !cma, "local {local}, CMA {cma}");
+    }
+    let (a, b) = UnixStream::pair().expect("a pair");
+    // The first process of the system has no memory there, or is not ours to read.
+    let (mut near, mut far) = (port(a, &inbox), port_to(1, b, &inbox));
+    post(&mut near, &mut far, 1);
+    assert!(near.may_use_refs());
+    for _ in 0..4 {
+        far.service();
+        near.service();
+    }
+    assert!(!near.may_use_refs() && near.refused_refs().is_some());
 }
 
 /// Posts so many puts, each with a tag, from `near` to a window of `far`.
