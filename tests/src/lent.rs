@@ -13,10 +13,18 @@ const PAGE: usize = 4096;
 /// What the owner writes into each page of memory that it has back: few bytes, so that it is done before a late copy.
 pub const OWN: u8 = 0x11;
 
+/// How long lent memory is, and how far apart the bytes are that its owner writes when it is back.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    len: usize,
+    step: usize,
+}
+
 /// Memory that tells when it came back to its owner, who then uses it for something else.
 #[derive(Debug)]
 pub struct Lent {
     start: NonNull<u8>,
+    shape: Shape,
     back: Arc<AtomicBool>,
 }
 
@@ -25,17 +33,17 @@ unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
-// SAFETY: the bytes were leaked, initialised, by `Owner::new`, so they stay where they are, and valid.
+// SAFETY: the bytes were leaked, initialised, by `Owner::lend`, so they stay where they are, and valid.
 unsafe impl StableBytes for Lent {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
-        (self.start.as_ptr(), LEN)
+        (self.start.as_ptr(), self.shape.len)
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        for at in (0..LEN).step_by(PAGE) {
-            // SAFETY: it lies within the `LEN` bytes.
+        for at in (0..self.shape.len).step_by(self.shape.step) {
+            // SAFETY: it lies within the bytes that were leaked.
             let byte = unsafe { self.start.as_ptr().add(at) };
             // SAFETY: the library let go of the memory, which is the owner's alone again.
             unsafe { byte.write(OWN) };
@@ -55,13 +63,19 @@ fn claim(start: NonNull<u8>) -> Option<()> {
 /// How many bytes are in pages that the owner has written.
 #[must_use]
 pub fn owned(bytes: &[u8]) -> usize {
-    bytes.iter().step_by(PAGE).filter(|b| **b == OWN).count() * PAGE
+    of_owner(bytes, PAGE)
+}
+
+/// How many bytes stand for those that the owner has written, one in each `step`.
+fn of_owner(bytes: &[u8], step: usize) -> usize {
+    bytes.iter().step_by(step).filter(|b| **b == OWN).count() * step
 }
 
 /// Who lent it.
 #[derive(Debug)]
 pub struct Owner {
     start: NonNull<u8>,
+    shape: Shape,
     back: Arc<AtomicBool>,
 }
 
@@ -69,18 +83,28 @@ impl Owner {
     /// Memory full of `fill`, which stays in use for as long as the process lives.
     #[must_use]
     pub fn new(fill: u8) -> (Self, Lent) {
-        let start = NonNull::from(vec![fill; LEN].leak()).cast();
+        Self::lend(fill, Shape { len: LEN, step: PAGE })
+    }
+
+    /// `len` bytes of it, each of which its owner writes when it is back.
+    #[must_use]
+    pub fn of(len: usize, fill: u8) -> (Self, Lent) {
+        Self::lend(fill, Shape { len, step: 1 })
+    }
+
+    fn lend(fill: u8, shape: Shape) -> (Self, Lent) {
+        let start = NonNull::from(vec![fill; shape.len].leak()).cast();
         let back = Arc::new(AtomicBool::new(false));
-        (Self { start, back: Arc::clone(&back) }, Lent { start, back })
+        (Self { start, shape, back: Arc::clone(&back) }, Lent { start, shape, back })
     }
 
     /// Memory at the place of other memory. `None` while something lies there.
     #[must_use]
     pub fn at(start: NonNull<u8>) -> Option<Self> {
         claim(start)?;
-        let back = Arc::default();
-        drop(Lent { start, back: Arc::clone(&back) });
-        Some(Self { start, back })
+        let (shape, back) = (Shape { len: LEN, step: PAGE }, Arc::default());
+        drop(Lent { start, shape, back: Arc::clone(&back) });
+        Some(Self { start, shape, back })
     }
 
     /// Whether the memory came back.
@@ -97,8 +121,8 @@ impl Owner {
     pub fn changed(&self) -> usize {
         assert!(self.is_back());
         // SAFETY: as in `Lent::drop`, which has written the bytes before `back`.
-        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), LEN) };
-        LEN - owned(bytes)
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.shape.len) };
+        self.shape.len - of_owner(bytes, self.shape.step)
     }
 
     /// Its first byte as it is now.

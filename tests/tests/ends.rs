@@ -8,78 +8,22 @@
     reason = "tests may panic"
 )]
 
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_sim::rng::Rng;
-use hmc_std::memory::StableBytes;
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::planted;
+use hmc_tests::lent::Owner;
 use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
 /// Bytes of the target's window, and of each piece of lent memory.
 const LEN: usize = 64 << 10;
-/// What lent memory holds while it is lent, what its owner writes when it is back, and what the target's window holds.
-const LENT: u8 = 0x11;
-const BACK: u8 = 0x22;
+/// What lent memory holds while it is lent, and what the target's window holds.
+const LENT: u8 = 0x22;
 const THEIRS: u8 = 0xAB;
-
-/// Memory that its owner uses again as soon as it is back.
-struct Lent {
-    start: NonNull<u8>,
-    back: Arc<AtomicBool>,
-}
-
-// SAFETY: the bytes are touched by copies of the library until `drop`, which comes once.
-unsafe impl Send for Lent {}
-// SAFETY: as above.
-unsafe impl Sync for Lent {}
-
-// SAFETY: the bytes were leaked, initialised, by `lend`, so they stay where they are, and valid.
-unsafe impl StableBytes for Lent {
-    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
-        (self.start.as_ptr(), LEN)
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        // SAFETY: the library let go of the memory, which is the owner's alone again.
-        unsafe { self.start.as_ptr().write_bytes(BACK, LEN) };
-        self.back.store(true, Ordering::SeqCst);
-    }
-}
-
-/// Who lent a piece of memory, and whether it is back.
-struct Owner {
-    start: NonNull<u8>,
-    back: Arc<AtomicBool>,
-}
-
-impl Owner {
-    fn lend() -> (Self, Lent) {
-        let start = NonNull::from(vec![LENT; LEN].leak()).cast();
-        let back = Arc::new(AtomicBool::new(false));
-        (Self { start, back: Arc::clone(&back) }, Lent { start, back })
-    }
-
-    fn is_back(&self) -> bool {
-        self.back.load(Ordering::SeqCst)
-    }
-
-    /// Bytes that are not what the owner wrote when it had them back.
-    fn changed(&self) -> usize {
-        assert!(self.is_back());
-        // SAFETY: leaked, and written by `Lent::drop` before `back`.
-        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), LEN) };
-        bytes.iter().filter(|byte| **byte != BACK).count()
-    }
-}
 
 /// One session, one target, some operations, one end.
 fn play(rank: u32, rng: &mut Rng) {
@@ -94,7 +38,7 @@ fn play(rank: u32, rng: &mut Rng) {
     let mut owners = Vec::new();
     let mut ops = Vec::new();
     for _ in 0..1 + rng.below(3) {
-        let (owner, lent) = Owner::lend();
+        let (owner, lent) = Owner::of(LEN, LENT);
         let span = session.register(lent).unwrap().take_all().unwrap();
         let op = match rng.below(2) {
             0 => peer.get_span(span, &remote, 0),
