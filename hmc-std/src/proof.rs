@@ -10,7 +10,6 @@ use std::sync::Mutex;
 use hmc_core::kinds::Rank;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
-use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::hello::{Asked, EndpointList, Hello};
 use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -253,9 +252,9 @@ pub(crate) fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// For how long a file must look the same before what is read of it is kept: inode(7) times are those of the kernel's last
-/// tick, so that a change right after another one may not show.
-const SETTLED: Duration = Duration::from_nanos(2_000_000_000);
+/// How old a file's last change must be before what is read of it is kept, in nanoseconds: inode(7) times are those of the
+/// kernel's last tick, or of a file system's last second, so that a change right after another one may not show.
+const SETTLED_NS: u64 = 2_000_000_000;
 
 /// By what a change of the secret's file shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,17 +279,20 @@ impl Look {
             changed: (stat.st_ctime, stat.st_ctime_nsec),
         })
     }
+
+    /// Whether any change from that time on would show.
+    fn is_settled(&self, wall_ns: u64) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
+        let changed = seconds.saturating_mul(1_000_000_000).saturating_add(self.changed.1);
+        wall_ns >= changed.saturating_add(SETTLED_NS)
+    }
 }
 
 /// What was read of a secret's file.
 #[derive(Clone)]
 struct Kept {
     look: Look,
-    /// When it was first seen to look like that.
-    since: Instant,
     secret: Secret,
-    /// It was read after the file had looked the same for long enough.
-    settled: bool,
 }
 
 /// The secret of a session, as long as its file stays what it was: one that is lost and made again counts at once.
@@ -298,17 +300,17 @@ struct Kept {
 pub(crate) struct KeptSecret(Mutex<Option<Kept>>);
 
 impl KeptSecret {
-    fn of(&self, place: &SecretPlace, now: Instant) -> Result<Secret> {
+    /// The secret that is there now; `wall_ns` is the time since the epoch in nanoseconds.
+    fn of(&self, place: &SecretPlace, wall_ns: u64) -> Result<Secret> {
         let look = Look::at(place.path());
-        let before = lock(&self.0).clone().filter(|kept| Some(kept.look) == look);
-        if let Some(kept) = before.as_ref().filter(|kept| kept.settled) {
-            return Ok(kept.secret.clone());
+        let kept = lock(&self.0).clone().filter(|kept| Some(kept.look) == look);
+        if let Some(kept) = kept {
+            return Ok(kept.secret);
         }
         let secret = place.secret()?;
-        let since = before.map_or(now, |kept| kept.since);
-        let settled = now >= since.after(SETTLED);
-        let same = look.filter(|look| Look::at(place.path()) == Some(*look));
-        *lock(&self.0) = same.map(|look| Kept { look, since, secret: secret.clone(), settled });
+        let is_kept =
+            |look: &Look| look.is_settled(wall_ns) && Look::at(place.path()) == Some(*look);
+        *lock(&self.0) = look.filter(is_kept).map(|look| Kept { look, secret: secret.clone() });
         Ok(secret)
     }
 }
@@ -331,7 +333,7 @@ impl Shared {
 
     /// The secret that is in the file now.
     pub(crate) fn secret(&self) -> Result<Secret> {
-        self.secret.of(&self.config.secret, clock::now())
+        self.secret.of(&self.config.secret, clock::wall_nanos())
     }
 
     /// What a dialer needs that said `hello`, if that promises a proof.
@@ -361,9 +363,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTEXT, KeptSecret, SETTLED, Secret, SecretPlace};
+    use super::{CONTEXT, KeptSecret, Look, SETTLED_NS, Secret, SecretPlace};
     use crate::error::ErrorKind;
-    use hmc_core::time::Instant;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt, chown, symlink};
 
@@ -396,21 +397,23 @@ mod tests {
         let path = dir.join("secret");
         let place = SecretPlace::Own(path.clone());
         let kept = KeptSecret::default();
-        let soon = Instant::from_nanos(1);
-        let later = soon.after(SETTLED);
-        let is_settled = || super::lock(&kept.0).as_ref().is_some_and(|kept| kept.settled);
-        let first = kept.of(&place, soon).expect("made");
-        assert_eq!(kept.of(&place, soon).expect("read").0, first.0);
-        assert!(!is_settled(), "it is too new");
+        let is_kept = || super::lock(&kept.0).is_some();
+        let first = kept.of(&place, 0).expect("made");
+        let look = Look::at(&path).expect("it is there");
+        let (seconds, ns) = look.changed;
+        let later =
+            u64::try_from(seconds).expect("after the epoch") * 1_000_000_000 + ns + SETTLED_NS;
+        assert_eq!(kept.of(&place, later - 1).expect("read").0, first.0);
+        assert!(!is_kept(), "it is too new");
         assert_eq!(kept.of(&place, later).expect("read").0, first.0);
-        assert!(is_settled());
+        assert!(is_kept());
         // The folder is looked at when the file is read only.
         let open = |mode| std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode));
         open(0o755).expect("ours");
         assert_eq!(kept.of(&place, later).expect("kept").0, first.0);
         open(0o700).expect("ours");
         std::fs::write(&path, [1; 40]).expect("in place");
-        assert_eq!(kept.of(&place, soon).expect("read").0, blake3::derive_key(CONTEXT, &[1; 40]));
+        assert_eq!(kept.of(&place, 0).expect("read").0, blake3::derive_key(CONTEXT, &[1; 40]));
         std::fs::remove_file(&path).expect("there");
         let other = kept.of(&place, later).expect("made again");
         assert_ne!(other.0, first.0);
