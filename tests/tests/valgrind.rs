@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 
 use hmc_tests::scene::{TempDir, skipped};
 
+/// What it reports wrongly.
+const SUPPRESSIONS: &str = concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/valgrind.supp");
+
 /// Two sessions of one process: connect, put, get, send a tag, shut down.
 fn script(dir: &str, conn: &str) -> String {
     format!(
@@ -36,7 +39,7 @@ fn a_program_with_sessions_runs_under_valgrind() {
     let dir = TempDir::new();
     for conn in ["shm", "tcp"] {
         let mut child = Command::new("valgrind")
-            .args(["-q", "--error-exitcode=9", env!("CARGO_BIN_EXE_actor")])
+            .args(["-q", "--error-exitcode=9", SUPPRESSIONS, env!("CARGO_BIN_EXE_actor")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
