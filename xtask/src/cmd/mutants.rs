@@ -220,15 +220,14 @@ fn more(copy: &Path, alone: Option<&Mutant>, with_python: bool) -> Result<Vec<Su
     }];
     // A wheel takes minutes: for one mutant alone only where it is the wheel's own.
     if with_python && alone.is_none_or(|mutant| mutant.package == PYTHON) {
-        let interpreter = wheel::installed(copy)?;
-        let folder = copy.join("target/py/bench");
+        let folder = wheel::installed(copy)?;
         let tests = copy.join("hmc-py/tests").display().to_string();
         let arguments = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests.as_str()];
         suites.push(Suite {
             name: "python: pytest".to_owned(),
             package: PYTHON.to_owned(),
             kind: Kind::Pytest,
-            program: interpreter,
+            program: folder.join("bin/python"),
             arguments: arguments.map(str::to_owned).to_vec(),
             folder,
         });
