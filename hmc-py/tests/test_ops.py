@@ -183,6 +183,20 @@ def test_a_second_waiter_has_a_time_of_its_own(pair):
     assert got == [5]
 
 
+def test_what_is_done_is_found_by_a_wait_of_no_time(pair):
+    """Although another thread, which waits for it, has not said yet how it ended."""
+    _, _, peer, _ = pair
+    src = np.zeros(1 << 20, np.uint8)
+    for _ in range(300):
+        op = peer.put_nb(src)
+        first = threading.Thread(target=op.wait)
+        first.start()
+        while not op.done():
+            pass
+        assert op.wait(timeout=0) == src.nbytes
+        first.join()
+
+
 @pytest.mark.parametrize("how", ["cancel", "task"])
 @pytest.mark.parametrize("way", ["get_nb", "batch", "irecv_data"])
 def test_running_operations_can_be_cancelled(run, how, way):

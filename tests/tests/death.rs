@@ -253,6 +253,21 @@ fn the_lower_rank_dials_again() {
     }
 }
 
+/// Nobody can dial a session that does not listen: it dials again by itself, although its rank is the higher one.
+#[test]
+fn who_does_not_listen_dials_again() {
+    let dir = TempDir::new();
+    let settings = format!("rank=1 uds={}", dir.path().display());
+    let actor = Actor::session(ACTOR, &settings);
+    let session = Session::builder(5).buffer(MIB).start().unwrap();
+    let peer = session.connect_with(1, &dir.address(), Via::Shm.conn(), LONG).unwrap();
+    drop(actor);
+    until("the death is known", bound(DEAD_BY), || (!peer.is_connected()).then_some(()));
+    let _actor = Actor::session(ACTOR, &settings);
+    let peer = session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
+    assert!(peer.is_connected());
+}
+
 /// Also one that stays away for a while: dials find nobody, and nothing else happens in the session. It is dialed
 /// over the transport by which it was connected, whoever chose that.
 #[test]

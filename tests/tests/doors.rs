@@ -38,7 +38,13 @@ fn a_folder_that_is_not_ours_alone_is_refused() {
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("107"), "it names the limit: {e}");
     assert!(!long.exists(), "nothing is left behind");
-    Session::builder(0).uds(&open).start().expect("ours alone");
+    let _session = Session::builder(0).uds(&open).start().expect("ours alone");
+    let lock = std::fs::metadata(open.join("hmc_ctrl_rank_0.lock")).unwrap();
+    assert_eq!(
+        lock.permissions().mode() & 0o777,
+        0o600,
+        "whoever is next may lock it, if it is us"
+    );
 }
 
 #[test]

@@ -57,6 +57,9 @@ fn settings_that_make_no_sense() {
     for n in [1, 16] {
         start(&|b| b.num_channels(n)).unwrap();
     }
+    let mut later = Session::builder(5).buffer(LEN).prepare().unwrap();
+    later.set_num_channels(17);
+    e.add("channels later", later.start(), InvalidConfig, None, &["17", "choose 1 to 16"]);
     e.add("address", start(&|b| b.tcp("nowhere")), InvalidConfig, None, &["write IP:PORT"]);
     e.add(
         "exposed",

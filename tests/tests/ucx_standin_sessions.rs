@@ -400,6 +400,25 @@ fn explanations_tell_whether_the_target_checks() {
     }
 }
 
+/// A caller that waits drives its worker; after that the session's own thread does, so that what comes is served.
+#[test]
+fn messages_are_served_after_a_wait() {
+    let stand_in = StandIn::take();
+    stand_in.lane("tcp/eth0");
+    let two = Two::new(true);
+    let back = two.target.peer(0).unwrap();
+    two.target.buffer().fill(0, 4096, 5).unwrap();
+    for n in 0..10 {
+        two.put_and_compare(n);
+        let copy = Copy { local_offset: 0, remote_offset: 2 * MIB, len: 4096 };
+        back.transfer_within(Direction::Put, copy, LONG).unwrap();
+        let crc = |s: &Session, at| s.buffer().crc32c(at, 4096).unwrap();
+        assert_eq!(crc(&two.source, 2 * MIB), crc(&two.target, 0));
+    }
+    drop(back);
+    two.end(&stand_in);
+}
+
 /// The target of messages fences a window at once, and may expose another at its index while messages to the first are under way.
 #[test]
 fn a_window_is_exposed_again_under_messages_to_the_old_one() {

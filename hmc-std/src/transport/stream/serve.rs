@@ -478,14 +478,18 @@ impl StreamPort {
 
 #[cfg(test)]
 mod tests {
-    use super::Serve;
+    use super::{Failure, Serve};
 
     fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
         let mut serve = Serve::new(None, batched_acks);
         for seq in seqs {
             serve.done(*seq);
         }
-        std::iter::from_fn(|| serve.next_answer()).map(|f| (f.seq, f.total)).collect()
+        let acks = std::iter::from_fn(|| serve.next_answer()).map(|f| (f.seq, f.total)).collect();
+        assert!(!serve.has_output());
+        serve.refuse(7, Failure::UnknownRegion);
+        assert!(serve.has_output());
+        acks
     }
 
     #[test]

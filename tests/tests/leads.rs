@@ -1,0 +1,42 @@
+//! A caller that waits, and sleeps at once, serves its link by itself: the session's own thread sleeps meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hmc_std::{Address, ConnType, Session};
+
+/// Waits of one round.
+const PUTS: u64 = 500;
+
+/// This process's thread of that name.
+fn thread(name: &str) -> PathBuf {
+    let all = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is = |path: &PathBuf| std::fs::read_to_string(path.join("comm")).unwrap().trim() == name;
+    all.into_iter().find(is).expect("the session's thread")
+}
+
+/// How often it went to sleep (`voluntary_ctxt_switches` of proc_pid_status(5)).
+fn sleeps(thread: &Path) -> u64 {
+    let text = std::fs::read_to_string(thread.join("status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_session_s_thread_sleeps_while_a_caller_waits() {
+    let target = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().unwrap();
+    let source = Session::builder(0).buffer(4096).spin(Duration::ZERO).start().unwrap();
+    let address = Address::Tcp(target.tcp_addr().unwrap());
+    let peer = source.connect_with(1, &address, ConnType::Tcp, Duration::from_secs(20)).unwrap();
+    let thread = thread("hmc-0");
+    // Now and then it is woken for reasons of its own, in one round or the other.
+    let rounds = (0..5).map(|_| {
+        let before = sleeps(&thread);
+        (0..PUTS).for_each(|_| peer.put(0, 0, 8).unwrap());
+        sleeps(&thread) - before
+    });
+    let fewest = rounds.min().unwrap();
+    assert!(fewest < PUTS / 20, "it was woken {fewest} times in {PUTS} waits");
+}
