@@ -242,7 +242,8 @@ mod tests {
         drop(follow);
     }
 
-    /// A wait may return early for no reason, but not each time.
+    /// A wait may return early for no reason, but not each time. (Without threads of the system there is no sleep.)
+    #[cfg(all(feature = "std", target_os = "linux"))]
     #[test]
     fn a_follower_sleeps_while_somebody_leads() {
         const TIMEOUT: Duration = Duration::from_millis(5);
