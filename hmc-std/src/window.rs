@@ -350,9 +350,11 @@ impl Unfenced for Quarantine {
 
     fn release(&self) {
         let held = std::mem::replace(&mut *lock(&self.held), Held::Nothing);
-        self.tally.window_bytes.fetch_sub(held.bytes(), Ordering::AcqRel);
+        let bytes = held.bytes();
         self.link.data().port().fenced(self.region.window, self.region.epoch);
         drop(held);
+        // Last: who sees that nothing is held back may take the bytes.
+        self.tally.window_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
