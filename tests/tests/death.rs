@@ -268,6 +268,25 @@ fn who_does_not_listen_dials_again() {
     assert!(peer.is_connected());
 }
 
+/// Of two that both listen the lower rank dials again, and the other one waits for that: a process that took the lower rank
+/// since, and dials nobody, is left alone.
+#[test]
+fn the_higher_rank_waits_to_be_dialed() {
+    let dir = TempDir::new();
+    let own = TempDir::new();
+    let settings = format!("rank=1 uds={}", dir.path().display());
+    let actor = Actor::session(ACTOR, &settings);
+    let session = Session::builder(5).uds(own.path()).buffer(MIB).start().unwrap();
+    let peer = session.connect_with(1, &dir.address(), Via::Shm.conn(), LONG).unwrap();
+    drop(actor);
+    until("the death is known", bound(DEAD_BY), || (!peer.is_connected()).then_some(()));
+    let _actor = Actor::session(ACTOR, &settings);
+    // The first six dials of one who dials again are due by then.
+    let e = session.wait_peer(1, Duration::from_secs(2)).expect_err("nobody dials");
+    assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+    session.connect_with(1, &dir.address(), Via::Shm.conn(), LONG).expect("it is there");
+}
+
 /// Also one that stays away for a while: dials find nobody, and nothing else happens in the session. It is dialed
 /// over the transport by which it was connected, whoever chose that.
 #[test]

@@ -30,7 +30,7 @@ const PROCESS_TESTS: [&str; 7] =
     ["death", "relay", "relay_ends", "revoke", "routes", "sessions", "visibility"];
 
 /// Those of them that are about another transport by name, or about none: `test-sim` has them.
-const ELSEWHERE: [&str; 30] = [
+const ELSEWHERE: [&str; 32] = [
     "death::a_peer_that_dialed_first_is_dialed_again",
     "death::a_stopped_peer_is_dead_by_its_silence_on_shm",
     "death::a_stopped_peer_is_dead_by_its_silence_on_tcp",
@@ -40,6 +40,8 @@ const ELSEWHERE: [&str; 30] = [
     "death::shm_the_listener_is_killed_under_a_copy",
     "death::tcp_the_dialer_is_killed_with_its_buffers_full",
     "death::tcp_the_listener_is_killed_with_its_buffers_full",
+    "death::the_higher_rank_waits_to_be_dialed",
+    "death::who_does_not_listen_dials_again",
     "revoke::no_late_byte_over_shm",
     "revoke::no_late_byte_over_shm_into_adopted_memory",
     "revoke::no_late_byte_over_tcp",
