@@ -6,7 +6,10 @@
 use std::time::Duration;
 
 use hmc_std::future::WaitError;
-use hmc_std::{Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, Want};
+use hmc_std::{
+    Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, SessionBuilder,
+    Want,
+};
 use hmc_tests::many;
 use hmc_tests::pair::pattern;
 use hmc_tests::scene::{TempDir, until};
@@ -25,9 +28,15 @@ struct Two {
 
 impl Two {
     fn new(from_start: bool) -> Self {
+        Self::with(from_start, |builder| builder)
+    }
+
+    /// The same of sessions that are set up by `more`.
+    fn with(from_start: bool, more: impl Fn(SessionBuilder) -> SessionBuilder) -> Self {
         let dir = TempDir::new();
-        let target = Session::builder(1).uds(dir.path()).buffer(4 * MIB).ucx().start().unwrap();
-        let source = Session::builder(0).buffer(4 * MIB);
+        let target = Session::builder(1).uds(dir.path()).buffer(4 * MIB).ucx();
+        let target = more(target).start().unwrap();
+        let source = more(Session::builder(0).buffer(4 * MIB));
         let source = if from_start { source.ucx() } else { source };
         let source = source.start().unwrap();
         let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
@@ -405,7 +414,8 @@ fn explanations_tell_whether_the_target_checks() {
 fn messages_are_served_after_a_wait() {
     let stand_in = StandIn::take();
     stand_in.lane("tcp/eth0");
-    let two = Two::new(true);
+    // Nothing else wakes the thread.
+    let two = Two::with(true, |builder| builder.heartbeat(None));
     let back = two.target.peer(0).unwrap();
     two.target.buffer().fill(0, 4096, 5).unwrap();
     for n in 0..10 {

@@ -83,6 +83,7 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
         let (socket, _other) = UnixStream::pair().expect("a pair");
         let setup = StreamSetup { local, cma, ..setup(std::process::id(), socket, &inbox) };
         let port = StreamPort::new(setup);
+        assert_eq!(port.peer(), Rank(1));
         assert_eq!(port.may_use_refs(), local && cma, "local {local}, CMA {cma}");
         assert_eq!(port.refused_refs().is_some(), local && !cma, "local {local}, CMA {cma}");
     }
