@@ -3,7 +3,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hmc_std::future::WaitError;
 use hmc_std::{
@@ -12,7 +12,7 @@ use hmc_std::{
 };
 use hmc_tests::many;
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::scene::{TempDir, bound, until};
 use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn, UNSUPPORTED};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -414,17 +414,19 @@ fn explanations_tell_whether_the_target_checks() {
 fn messages_are_served_after_a_wait() {
     let stand_in = StandIn::take();
     stand_in.lane("tcp/eth0");
-    // Nothing else wakes the thread.
+    // Nothing but messages and its ticks, four in a second, wakes the thread.
     let two = Two::with(true, |builder| builder.heartbeat(None));
     let back = two.target.peer(0).unwrap();
     two.target.buffer().fill(0, 4096, 5).unwrap();
-    for n in 0..10 {
+    let begun = Instant::now();
+    for n in 0..40 {
         two.put_and_compare(n);
         let copy = Copy { local_offset: 0, remote_offset: 2 * MIB, len: 4096 };
         back.transfer_within(Direction::Put, copy, LONG).unwrap();
         let crc = |s: &Session, at| s.buffer().crc32c(at, 4096).unwrap();
         assert_eq!(crc(&two.source, 2 * MIB), crc(&two.target, 0));
     }
+    assert!(begun.elapsed() < bound(Duration::from_secs(3)), "only ticks woke the thread");
     drop(back);
     two.end(&stand_in);
 }
