@@ -54,26 +54,34 @@ impl Cpu {
 
     #[cold]
     fn ask() -> Self {
-        let mut bits = KNOWN;
-        let max = cpuid(0, 0).eax;
-        if max >= 1 {
-            let leaf = cpuid(1, 0);
-            // Intel SDM vol. 2A, CPUID: leaf 1 ECX bit 20 SSE4.2, bit 27 OSXSAVE, bit 28 AVX.
-            if leaf.ecx >> 20 & 1 == 1 {
-                bits |= SSE42;
-            }
-            if leaf.ecx >> 27 & 3 == 3 && system_saves_avx() {
-                bits |= AVX;
-            }
-        }
-        // Leaf 7 EBX bit 9: enhanced REP MOVSB/STOSB.
-        if max >= 7 && cpuid(7, 0).ebx >> 9 & 1 == 1 {
-            bits |= ERMS;
-        }
-        bits |= (super::stream_from(last_level_cache(max)) >> 10) << BOUND_SHIFT;
+        let bits = features(&cpuid, system_saves_avx);
         CACHE.store(bits, Ordering::Relaxed);
         Self(bits)
     }
+}
+
+/// What a processor says under a leaf and a sub-leaf.
+type Cpuid<'a> = &'a dyn Fn(u32, u32) -> CpuidResult;
+
+/// The features of a processor, and the bound; `saves_avx` is asked only if CPUID says OSXSAVE.
+fn features(cpuid: Cpuid<'_>, saves_avx: fn() -> bool) -> u64 {
+    let mut bits = KNOWN;
+    let max = cpuid(0, 0).eax;
+    if max >= 1 {
+        let leaf = cpuid(1, 0);
+        // Intel SDM vol. 2A, CPUID: leaf 1 ECX bit 20 SSE4.2, bit 27 OSXSAVE, bit 28 AVX.
+        if leaf.ecx >> 20 & 1 == 1 {
+            bits |= SSE42;
+        }
+        if leaf.ecx >> 27 & 3 == 3 && saves_avx() {
+            bits |= AVX;
+        }
+    }
+    // Leaf 7 EBX bit 9: enhanced REP MOVSB/STOSB.
+    if max >= 7 && cpuid(7, 0).ebx >> 9 & 1 == 1 {
+        bits |= ERMS;
+    }
+    bits | (super::stream_from(last_level_cache(cpuid, max)) >> 10) << BOUND_SHIFT
 }
 
 /// What the processor says under `leaf` and `sub`. Every x86-64 processor has the instruction; a leaf that it
@@ -102,7 +110,7 @@ unsafe fn xcr0() -> u64 {
 }
 
 /// The size of the largest cache that `cpuid` tells of, in bytes; 0 when it tells of none.
-fn last_level_cache(max: u32) -> u64 {
+fn last_level_cache(cpuid: Cpuid<'_>, max: u32) -> u64 {
     // Intel: leaf 4. AMD: leaf 0x8000001D in the same format, which is empty or absent elsewhere.
     let ext = cpuid(0x8000_0000, 0).eax;
     let leaf = if max >= 4 && cpuid(4, 0).eax & 31 != 0 {
@@ -125,4 +133,90 @@ fn last_level_cache(max: u32) -> u64 {
         largest = largest.max(ways.wrapping_mul(parts).wrapping_mul(line).wrapping_mul(sets));
     }
     largest
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
+mod tests {
+    use super::{Cpu, CpuidResult, features};
+    use std::vec::Vec;
+
+    const ZERO: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
+    const MIB: usize = 1 << 20;
+
+    /// A processor that says so much under these leaves, and nothing under others.
+    fn processor(says: &[((u32, u32), CpuidResult)], saves_avx: fn() -> bool) -> Cpu {
+        let says: Vec<_> = says.to_vec();
+        let cpuid = move |leaf, sub| {
+            says.iter().find(|(at, _)| *at == (leaf, sub)).map_or(ZERO, |(_, words)| *words)
+        };
+        Cpu(features(&cpuid, saves_avx))
+    }
+
+    fn max(eax: u32) -> ((u32, u32), CpuidResult) {
+        ((0, 0), CpuidResult { eax, ..ZERO })
+    }
+
+    /// A cache of `ways` times `parts` times `line` times `sets` bytes; each stands there less one.
+    fn cache(ways: u32, parts: u32, line: u32, sets: u32) -> CpuidResult {
+        let ebx = (ways - 1) << 22 | (parts - 1) << 12 | (line - 1);
+        CpuidResult { eax: 3, ebx, ecx: sets - 1, edx: 0 }
+    }
+
+    /// What the processor can do: AVX, fast `rep movsb`, SSE4.2.
+    fn can(cpu: Cpu) -> [bool; 3] {
+        [cpu.has_avx(), cpu.has_erms(), cpu.has_sse42()]
+    }
+
+    #[test]
+    fn a_processor_has_what_its_bits_say() {
+        let all = CpuidResult { eax: !0, ebx: !0, ecx: !0, edx: !0 };
+        let leaf_1 = |ecx| ((1, 0), CpuidResult { ecx, ..ZERO });
+        let yes = || true;
+        // Leaves beyond the last one answer with those of others.
+        assert_eq!(can(processor(&[max(0), ((1, 0), all), ((7, 0), all)], yes)), [false; 3]);
+        assert_eq!(can(processor(&[max(6), ((7, 0), all)], yes)), [false; 3]);
+        assert_eq!(can(processor(&[max(7), ((7, 0), all)], yes)), [false, true, false]);
+        let without = CpuidResult { ebx: !(1 << 9), ..ZERO };
+        assert_eq!(can(processor(&[max(7), ((7, 0), without)], yes)), [false; 3]);
+        assert_eq!(can(processor(&[max(1), leaf_1(1 << 20)], yes)), [false, false, true]);
+        assert_eq!(can(processor(&[max(1), leaf_1(!(1 << 20))], yes)), [true, false, false]);
+        assert_eq!(can(processor(&[max(1), leaf_1(1 << 27 | 1 << 28)], yes)), [true, false, false]);
+        assert_eq!(can(processor(&[max(1), leaf_1(1 << 27 | 1 << 28)], || false)), [false; 3]);
+        // Without OSXSAVE the system is not asked: XGETBV would be an illegal instruction.
+        let unasked = || panic!("asked");
+        assert_eq!(can(processor(&[max(1), leaf_1(1 << 28)], unasked)), [false; 3]);
+        assert_eq!(can(processor(&[max(1), leaf_1(1 << 27)], unasked)), [false; 3]);
+    }
+
+    #[test]
+    fn the_bound_is_three_eighths_of_the_largest_cache() {
+        let from = |says: &[_]| processor(says, || true).non_temporal_from();
+        let large = cache(16, 2, 64, 32768);
+        assert_eq!(16 * 2 * 64 * 32768, 64 * MIB);
+        let small = cache(8, 1, 64, 64);
+        let intel = [max(4), ((4, 0), small), ((4, 1), large), ((4, 2), small)];
+        assert_eq!(from(&intel), 24 * MIB);
+        // Every factor counts.
+        let [less, more] = [cache(15, 2, 64, 32768), cache(16, 3, 64, 32768)];
+        assert_eq!(from(&[max(4), ((4, 0), less)]), 45 * MIB / 2);
+        assert_eq!(from(&[max(4), ((4, 0), more)]), 36 * MIB);
+        let [short, wide] = [cache(16, 2, 32, 32768), cache(16, 2, 64, 65536)];
+        assert_eq!(from(&[max(4), ((4, 0), short)]), 12 * MIB);
+        assert_eq!(from(&[max(4), ((4, 0), wide)]), 48 * MIB);
+        // What comes after the end of the list is none, nor is what comes as the ninth.
+        let none = ((4, 1), CpuidResult { eax: 1 << 5, ..large });
+        assert_eq!(from(&[max(4), ((4, 0), small), none, ((4, 2), large)]), 4 * MIB);
+        let mut nine: Vec<_> = (0..8).map(|n| ((4, n), small)).collect();
+        nine.push(((4, 8), large));
+        nine.push(max(4));
+        assert_eq!(from(&nine), 4 * MIB);
+        // AMD's leaf, where Intel's is empty or not there.
+        let amd = ((0x8000_001d, 0), large);
+        let last = |eax| ((0x8000_0000, 0), CpuidResult { eax, ..ZERO });
+        assert_eq!(from(&[max(4), last(0x8000_001d), amd]), 24 * MIB);
+        assert_eq!(from(&[max(3), ((4, 0), small), last(0x8000_001d), amd]), 24 * MIB);
+        assert_eq!(from(&[max(3), last(0x8000_001c), amd]), 4 * MIB);
+        assert_eq!(from(&[max(4), ((4, 0), small), last(0x8000_001d), amd]), 4 * MIB);
+    }
 }
