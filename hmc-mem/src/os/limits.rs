@@ -341,3 +341,17 @@ impl HostLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::shmem_huge_granted;
+
+    #[test]
+    fn huge_pages_are_granted_as_the_kernel_says() {
+        let path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let granting = ["[advise]", "[always]", "[within_size]", "[force]"];
+        let granted = text.split_whitespace().any(|word| granting.contains(&word));
+        assert_eq!(shmem_huge_granted(), granted, "{text}");
+    }
+}
