@@ -69,12 +69,6 @@ impl<'a> WindowWord<'a> {
         Self { word }
     }
 
-    /// The word's value when a window of `epoch` is closed and empty: what a fresh page should hold.
-    #[must_use]
-    pub fn closed_value(epoch: u32) -> u64 {
-        CLOSED | (u64::from(epoch) & EPOCH)
-    }
-
     /// Initiator: goes in, if the window is open under `epoch`. Pair it with [`Self::leave`].
     ///
     /// # Errors
@@ -181,9 +175,10 @@ mod tests {
 
     #[test]
     fn only_the_right_epoch_of_an_open_window_lets_in() {
-        let word = Word64::new(WindowWord::closed_value(3));
+        let word = Word64::new(0);
         let w = WindowWord::new(&word);
-        assert_eq!(w.enter(3), Err(Refused::Closed));
+        w.close();
+        assert_eq!(w.enter(0), Err(Refused::Closed));
         w.open(4).unwrap();
         assert_eq!(w.enter(3), Err(Refused::Epoch { now: 4 }));
         assert_eq!(w.inside(), 0);

@@ -445,7 +445,8 @@ fn window_drain_is_a_fence() {
 #[test]
 fn window_reopens_under_a_new_epoch() {
     check(|| {
-        let shared = Arc::new((Word64::new(WindowWord::closed_value(0)), Cell::new()));
+        let shared = Arc::new((Word64::new(0), Cell::new()));
+        WindowWord::new(&shared.0).close();
         let fresh = Arc::clone(&shared);
         let a = thread::spawn(move || {
             let w = WindowWord::new(&fresh.0);

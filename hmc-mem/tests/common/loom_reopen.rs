@@ -61,7 +61,8 @@ fn window_place_is_used_again_under_one_that_retries() {
 #[should_panic]
 fn control_window_place_with_its_count_set() {
     check(|| {
-        let word = Arc::new(Word64::new(WindowWord::closed_value(0)));
+        let word = Arc::new(Word64::new(0));
+        WindowWord::new(&word).close();
         let stale = Arc::clone(&word);
         let t = thread::spawn(move || assert!(WindowWord::new(&stale).enter(0).is_err()));
         assert_eq!(WindowWord::new(&word).wait_drained(LONG), Drain::Drained);
