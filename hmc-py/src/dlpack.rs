@@ -224,7 +224,7 @@ fn array_of(py: Python<'_>, raw: &Raw, writable: bool, tensor: Tensor) -> PyResu
     let strides: Result<Vec<isize>, _> =
         read(raw.strides).into_iter().map(isize::try_from).collect();
     let strides = strides.map_err(|_| odd("a stride beyond all memory"))?;
-    let strides = (!raw.strides.is_null() && ndim > 0)
+    let strides = (!strides.is_empty())
         .then(|| strides.into_iter().map(|s| s.saturating_mul(scale)).collect());
     let offset =
         usize::try_from(raw.byte_offset).map_err(|_| odd("an offset beyond all memory"))?;

@@ -91,11 +91,6 @@ impl Link {
 
     fn send_to_self(&self, m: &Wire<'_>) -> Result<()> {
         let message = match m {
-            Wire::Relay(note) => {
-                self.relay_hear(*note);
-                self.run_relay();
-                return Ok(());
-            }
             Wire::Tag(tag) => Message::Tag(*tag),
             Wire::Int32(n) => Message::Int(*n),
             Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
