@@ -120,12 +120,8 @@ impl Doors {
 
     /// Whether a connection to `addr` that begins at `from` leads to a door.
     pub(crate) fn leads_here(&self, addr: SocketAddr, from: Option<IpAddr>) -> bool {
-        let ip = addr.ip();
-        let near = ip.is_loopback() || ip.is_unspecified() || from == Some(ip);
-        lock(&self.inner).open.iter().filter_map(|(_, door)| door.addr()).any(|door| {
-            let leads = door.ip() == ip || door.ip().is_unspecified() && near;
-            leads && door.port() == addr.port()
-        })
+        let inner = lock(&self.inner);
+        inner.open.iter().filter_map(|(_, door)| door.addr()).any(|door| leads(door, addr, from))
     }
 
     /// Tells of one door of each kind: of the one by which the peer came, else of the oldest. A port goes without its address:
@@ -203,5 +199,38 @@ impl Communicator {
     /// From now on, as [`SessionBuilder::insecure`](crate::session::SessionBuilder::insecure).
     pub fn allow_insecure(&self) {
         self.shared.insecure.store(true, Ordering::Release);
+    }
+}
+
+/// Whether a connection to `addr` that begins at `from` leads to a listener at `door`.
+fn leads(door: SocketAddr, addr: SocketAddr, from: Option<IpAddr>) -> bool {
+    let ip = addr.ip();
+    let near = ip.is_loopback() || ip.is_unspecified() || from == Some(ip);
+    let leads = door.ip() == ip || door.ip().is_unspecified() && near;
+    leads && door.port() == addr.port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leads;
+
+    #[test]
+    fn an_address_leads_here_if_a_listener_is_reached_by_it() {
+        let leads = |door: &str, addr: &str, from: Option<&str>| {
+            let ip = |text: &str| text.parse().expect("an address");
+            leads(door.parse().expect("an address"), addr.parse().expect("one"), from.map(ip))
+        };
+        assert!(leads("127.0.0.1:7", "127.0.0.1:7", None));
+        assert!(!leads("127.0.0.1:7", "127.0.0.1:8", None));
+        assert!(!leads("127.0.0.1:7", "127.0.0.2:7", None));
+        assert!(!leads("10.0.0.1:7", "127.0.0.1:7", Some("127.0.0.1")));
+        // At all addresses of this host: those that are known to be its own.
+        for own in ["127.0.0.1:7", "127.9.9.9:7", "0.0.0.0:7", "[::1]:7"] {
+            assert!(leads("0.0.0.0:7", own, None), "{own}");
+            assert!(!leads("0.0.0.0:8", own, None), "{own}");
+        }
+        assert!(leads("0.0.0.0:7", "10.0.0.1:7", Some("10.0.0.1")), "it begins where it leads");
+        assert!(!leads("0.0.0.0:7", "10.0.0.2:7", Some("10.0.0.1")), "another host's");
+        assert!(!leads("0.0.0.0:7", "10.0.0.2:7", None));
     }
 }
