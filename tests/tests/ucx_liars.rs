@@ -10,12 +10,12 @@
 
 use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Completion, Opcode};
 use hmc_hw::ucx::bare::Bare;
 use hmc_hw::ucx::settings::Settings;
 use hmc_tests::scene::seed;
-use hmc_tests::standin::StandIn;
+use hmc_tests::standin::{Fate, NO_MEMORY, StandIn};
 use hmc_tests::ucx_pair::Built;
 
 const WINDOW: u64 = 4096;
@@ -224,6 +224,34 @@ fn a_get_is_not_answered_by_a_word() {
     assert!(pair.near.0.failure().is_some(), "{ended:?}");
     assert!(ended.iter().all(|c| c.result.is_err()), "{ended:?}");
     assert_eq!(pair.read_local(0, 64), [0; 64], "the target has not answered");
+}
+
+/// A get that failed as its request was sent is over: what somebody sends as its bytes would be written into memory that its
+/// owner has back.
+#[test]
+fn a_get_that_was_not_sent_takes_no_bytes() {
+    use hmc_core::transport::Transport as _;
+    let stand_in = StandIn::take();
+    let mut pair = Scene::new(&stand_in, Access::all()).pair;
+    let card = pair.near.0.worker().card(&pair.home).unwrap();
+    let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+    liar.connect(&card).unwrap();
+    stand_in.rule("ucp_am_send_nbx", 1, Fate::Refused(NO_MEMORY));
+    let work = pair.request(9, Opcode::Get, 0, 0, 64);
+    pair.near.post(&work).unwrap();
+    let done = pair.wait(1);
+    assert!(done[0].result.is_err(), "{done:?}");
+    // The first use of the first record.
+    let mut frame = DataFrame::new(DataKind::ReadData, 0x100);
+    (frame.window, frame.epoch) = (pair.window.window, pair.window.epoch);
+    (frame.len, frame.total, frame.flags) = (64, 64, DataFlags::LAST);
+    let header = [&card[4..12], &frame.emit()].concat();
+    liar.calls().unwrap().message(&header, &[LIE; 64]).unwrap();
+    for _ in 0..TURNS {
+        liar.calls().unwrap().progress();
+        pair.near.0.worker().crank().progress();
+    }
+    assert_eq!(pair.read_local(0, 64), [0; 64]);
 }
 
 /// Heads that are none, and doors that are not there, are nobody's: they harm neither the link nor memory.
