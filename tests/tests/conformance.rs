@@ -4,8 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::Access;
+use hmc_core::kinds::{Access, Caps};
 use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::transport::Transport as _;
 use hmc_sim::conformance::transport::{Patience, Subject, Support, run};
 use hmc_std::Region;
 use hmc_std::testing::{self, End, Wire};
@@ -207,4 +208,23 @@ fn shm_into_adopted_memory_passes() {
 #[test]
 fn shm_into_adopted_memory_without_cma_passes() {
     passes(Wire::Shm { cma: false }, true, &[]);
+}
+
+/// What a transport says that it can do, and nothing else.
+#[test]
+fn each_transport_names_its_capabilities() {
+    let stream = Caps::all();
+    let shm = stream - Caps::TARGET_CHECKED;
+    let cases = [
+        (Wire::Loopback, stream),
+        (Wire::Tcp, stream),
+        (Wire::TcpOverUds, stream),
+        (Wire::Shm { cma: true }, shm),
+        (Wire::Shm { cma: false }, shm),
+    ];
+    for (wire, caps) in cases {
+        let (near, far) = testing::pair(wire).expect("a pair");
+        assert_eq!(near.caps(), caps, "{wire:?}");
+        assert!(far.is_none_or(|far| far.caps() == caps), "{wire:?}");
+    }
 }

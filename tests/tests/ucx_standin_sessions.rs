@@ -402,6 +402,8 @@ fn explanations_tell_whether_the_target_checks() {
         two.put_and_compare(1);
         for explanation in [two.peer.explain(), two.target.peer(0).unwrap().explain()] {
             assert_eq!(explanation.target_checks, checks, "{lane:?}");
+            let chosen = explanation.choices.iter().find(|c| c.chosen).unwrap();
+            assert!(chosen.why.contains("; lanes: "), "{}", chosen.why);
             assert!(explanation.trust.contains(words), "{lane:?}: {}", explanation.trust);
         }
         two.end(&stand_in);
