@@ -110,6 +110,9 @@ pub(crate) struct Options {
     /// How many mutants run at a time; the suites wait more than they work
     #[arg(long, value_name = "J", default_value_t = 2)]
     jobs: usize,
+    /// Run no more suites with a mutant after so many seconds; it counts as missed then
+    #[arg(long, value_name = "SECONDS")]
+    patience: Option<u64>,
     /// Write the report to FILE as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -168,6 +171,7 @@ fn report(options: &Options) -> Result<Verdict, Verdict> {
         jobs: options.jobs,
         seed: options.seed,
         slack: SLACK,
+        patience: options.patience.map_or(Duration::MAX, Duration::from_secs),
         equivalent: EQUIVALENT,
     };
     let mut report = engine::run(&plan, &all, candidates)?;

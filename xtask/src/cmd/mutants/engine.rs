@@ -34,6 +34,8 @@ pub(super) struct Plan<'p> {
     pub(super) seed: u64,
     /// Time that a suite may take with a mutant beyond four times what it takes without.
     pub(super) slack: Duration,
+    /// Time after which no more suites run with a mutant.
+    pub(super) patience: Duration,
     /// The stored list of equivalent mutants.
     pub(super) equivalent: &'p str,
 }
@@ -130,10 +132,11 @@ fn judge_all(
     println!("=== building the tests with {} mutants in them ===", drawn.joint.len());
     let built = built(plan, copy, order, &drawn.joint, Way::Together, None)?;
     println!("=== {} suites without a mutant ===", built.len());
-    let runner = Runner::new(plan.slack).map_err(Verdict::Failed)?;
+    let runner = Runner::new(plan.slack, plan.patience).map_err(Verdict::Failed)?;
     let times = baselines(built, &runner).map_err(Verdict::Failed)?;
     println!("=== mutants ===");
-    let judge = Judge { table: plan.table, slack: plan.slack, order, equivalents };
+    let judge =
+        Judge { table: plan.table, limits: (plan.slack, plan.patience), order, equivalents };
     rows.extend(judge.several(plan.jobs, &drawn.joint, &times).map_err(Verdict::Failed)?);
     for number in &drawn.alone {
         let one = BTreeSet::from([*number]);
@@ -147,7 +150,8 @@ fn judge_all(
 /// What the runs with mutants need.
 struct Judge<'j> {
     table: &'j [(&'j str, &'j [&'j str])],
-    slack: Duration,
+    /// A runner's slack and patience.
+    limits: (Duration, Duration),
     order: &'j [Mutant],
     equivalents: &'j Equivalents,
 }
@@ -181,7 +185,7 @@ impl Judge<'_> {
         let queue = Mutex::new(numbers.iter());
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let work = || {
-            let runner = Runner::new(self.slack)?;
+            let runner = Runner::new(self.limits.0, self.limits.1)?;
             let mut rows = Vec::new();
             while let Some(number) = next() {
                 rows.push(self.one(*number, baselines, &runner, false)?);

@@ -27,11 +27,12 @@ pub(super) enum Fate {
     Missed(String),
 }
 
-/// Where suites keep files while they run, and how much longer than without a mutant they may take.
+/// Where suites keep files while they run, how much longer than without a mutant they may take, and when no more of them run.
 #[derive(Debug)]
 pub(super) struct Runner {
     folder: PathBuf,
     slack: Duration,
+    patience: Duration,
 }
 
 impl Runner {
@@ -39,11 +40,11 @@ impl Runner {
     ///
     /// # Errors
     /// Words.
-    pub(super) fn new(slack: Duration) -> Result<Self, String> {
+    pub(super) fn new(slack: Duration, patience: Duration) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
             format!("hmc-mutants-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let runner = Self { folder: std::env::temp_dir().join(name), slack };
+        let runner = Self { folder: std::env::temp_dir().join(name), slack, patience };
         runner.clear()?;
         Ok(runner)
     }
@@ -154,7 +155,12 @@ pub(super) fn judge(
 ) -> Result<Fate, String> {
     let mut unsure = Vec::new();
     let reaching = relevant(baselines, number, mutant, table);
-    for baseline in &reaching {
+    let begun = Instant::now();
+    for (passed, baseline) in reaching.iter().enumerate() {
+        if passed > 0 && begun.elapsed() >= runner.patience {
+            let why = format!("{passed} of {} suites execute it and pass", reaching.len());
+            return Ok(Fate::Missed(format!("{why}; no more were run")));
+        }
         runner.clear()?;
         if let Some(how) = failing(baseline, number, runner, &mut unsure)? {
             return Ok(Fate::Caught(how));

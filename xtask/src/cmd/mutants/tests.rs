@@ -149,6 +149,7 @@ impl Fixture {
             jobs: 2,
             seed: seed.unwrap(),
             slack: Duration::from_secs(2),
+            patience: Duration::MAX,
             equivalent,
         };
         run(&plan, mutants, mutants.to_vec())
