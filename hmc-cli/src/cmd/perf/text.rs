@@ -115,3 +115,89 @@ impl<'a> DrawingBackend for Lettered<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{DOT, Lettered};
+    use plotters_backend::text_anchor::{HPos, Pos, VPos};
+    use plotters_backend::{BackendColor, BackendTextStyle, DrawingBackend, FontFamily};
+
+    const SIZE: (u32, u32) = (80, 60);
+
+    /// White, anchored somewhere.
+    struct Style(Pos);
+
+    impl BackendTextStyle for Style {
+        type FontError = std::io::Error;
+
+        fn color(&self) -> BackendColor {
+            BackendColor { alpha: 1.0, rgb: (255, 255, 255) }
+        }
+
+        fn anchor(&self) -> Pos {
+            Pos::new(self.0.h_pos, self.0.v_pos)
+        }
+
+        fn family(&self) -> FontFamily<'_> {
+            FontFamily::Monospace
+        }
+
+        fn layout_box(&self, _text: &str) -> Result<((i32, i32), (i32, i32)), Self::FontError> {
+            Ok(((0, 0), (0, 0)))
+        }
+
+        fn draw<E, F: FnMut(i32, i32, BackendColor) -> Result<(), E>>(
+            &self,
+            _text: &str,
+            _pos: (i32, i32),
+            _draw: F,
+        ) -> Result<Result<(), E>, Self::FontError> {
+            Ok(Ok(()))
+        }
+    }
+
+    /// Draws at a point, and says which dots of the grid that begins at `origin` are lit; no other pixel may be.
+    fn drawn(at: (i32, i32), anchor: Pos, origin: (i32, i32)) -> Vec<String> {
+        let mut pixels = vec![0; 80 * 60 * 3];
+        Lettered::over(&mut pixels, SIZE).draw_text("1!", &Style(anchor), at).unwrap();
+        let lit = |x: i32, y: i32| {
+            let inside = (0..80).contains(&x) && (0..60).contains(&y);
+            inside && pixels[usize::try_from((y * 80 + x) * 3).unwrap()] == 255
+        };
+        let corner = |column: i32, row: i32| (origin.0 + column * DOT, origin.1 + row * DOT);
+        let mut count = 0;
+        let mut dot = |column: i32, row: i32| {
+            let (x, y) = corner(column, row);
+            let whole = [(0, 0), (1, 0), (0, 1), (1, 1)].iter().all(|(dx, dy)| lit(x + dx, y + dy));
+            count += usize::from(whole);
+            if whole { '#' } else { '.' }
+        };
+        let art = (0..8).map(|row| (0..11).map(|column| dot(column, row)).collect()).collect();
+        assert_eq!(pixels.iter().filter(|p| **p != 0).count(), count * 4 * 3, "at {at:?}");
+        art
+    }
+
+    #[test]
+    fn letters_stand_where_their_anchor_says() {
+        let art = [
+            "..#.....#..",
+            ".##.....#..",
+            "..#.....#..",
+            "..#.....#..",
+            "..#.....#..",
+            "..#........",
+            ".###....#..",
+            "...........",
+        ];
+        let at = |h_pos, v_pos, origin| drawn((40, 30), Pos::new(h_pos, v_pos), origin);
+        assert_eq!(at(HPos::Left, VPos::Top, (40, 30)), art);
+        assert_eq!(at(HPos::Center, VPos::Center, (28, 22)), art);
+        assert_eq!(at(HPos::Right, VPos::Bottom, (16, 14)), art);
+        // What lies beyond an edge is left out.
+        let cut = drawn((-4, -2), Pos::new(HPos::Left, VPos::Top), (-4, -2));
+        assert_eq!(cut[1], "..#.....#..");
+        assert_eq!(cut[0], "...........");
+        let end = drawn((76, 58), Pos::new(HPos::Left, VPos::Top), (76, 58));
+        assert_eq!(end.concat().trim_matches('.'), "");
+    }
+}
