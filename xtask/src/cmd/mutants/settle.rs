@@ -9,9 +9,14 @@ use super::splice::{COMPILED, Spliced, behind_switches, in_place};
 use crate::shell;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A batch that does not settle after so many checks is a flaw of this program.
 const CHECKS: usize = 60;
+/// What the compiler calls a constant whose evaluation may never end. It would warn, and go on.
+const ENDLESS: &str = "long_running_const_eval";
+/// Time for one check.
+const PATIENCE: Duration = Duration::from_secs(1200);
 
 /// What became of mutants, by number.
 #[derive(Debug, Default)]
@@ -184,7 +189,7 @@ fn check(copy: &Copy, packages: &[&str]) -> Result<Said, String> {
         command.args(["--package", package]);
     }
     println!("$ {}", shell::shown(&command));
-    let out = shell::capture(&mut command)?;
+    let out = shell::watch(&mut command, PATIENCE, |line| !line.contains(ENDLESS))?;
     let mut said = read(&out.stdout);
     said.success = out.success;
     if !out.success && said.errors.is_empty() {
@@ -200,7 +205,8 @@ fn read(messages: &str) -> Said {
         let Ok(json) = serde_json::from_str::<Value>(line) else { continue };
         let Some(message) = json.get("message").filter(|m| m.is_object()) else { continue };
         let text = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
-        if text("level") == "error" {
+        let code = message.get("code").and_then(|code| code.get("code")).and_then(Value::as_str);
+        if text("level") == "error" || code == Some(ENDLESS) {
             let mut places = Vec::new();
             for span in message.get("spans").and_then(Value::as_array).into_iter().flatten() {
                 if span.get("is_primary").and_then(Value::as_bool) == Some(true) {

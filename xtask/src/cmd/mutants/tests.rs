@@ -61,6 +61,14 @@ pub fn ended() -> bool {
     true
 }
 
+pub const COUNTED: u32 = {
+    let mut left = 9;
+    while left > 0 {
+        left -= 1;
+    }
+    left
+};
+
 pub fn flaky() -> u32 {
     5
 }
@@ -175,8 +183,10 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     let flaky = of("pub fn flaky", "5", "6");
     let unviable = of("pub fn odd", "Odd(3)", "Default::default()");
     let absent = of("pub fn elsewhere", "7", "8");
-    let mutants = [&caught, &both, &unnoticed, &never, &alone, &hangs, &unviable, &absent, &flaky]
-        .map(Clone::clone);
+    let endless = Mutant { function: None, ..of("pub const COUNTED", "-=", "*=") };
+    let mutants =
+        [&caught, &both, &unnoticed, &never, &alone, &hangs, &unviable, &endless, &absent, &flaky]
+            .map(Clone::clone);
     let report = fixture.run(&mutants, mutants.len(), "").unwrap();
     let fates: BTreeMap<&str, (&Outcome, bool)> = report
         .rows
@@ -190,6 +200,7 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     assert_eq!(fate(&both), (&by_adds, false));
     assert_eq!(fate(&alone), (&by_adds, true), "no switch stands in a const fn");
     assert_eq!(fate(&unviable), (&Outcome::Unviable, false));
+    assert_eq!(fate(&endless), (&Outcome::Unviable, false), "the compiler would not end");
     assert_eq!(fate(&absent), (&Outcome::Absent, false));
     let missed = |mutant: &Mutant| match fate(mutant).0 {
         Outcome::Missed(why) => why.clone(),
