@@ -119,6 +119,17 @@ fn compiling(
                 continue;
             }
         }
+        if guilty.is_empty() && way == Way::Alone {
+            // A changed constant may be wrong where it is used.
+            guilty = in_crates_of(&said.errors, all, &wanted);
+            let half = guilty.len().div_ceil(2);
+            if guilty.len() > 1 {
+                let mut others: BTreeSet<u32> = guilty.into_iter().skip(half).collect();
+                wanted.retain(|number| !others.contains(number));
+                batch.left.append(&mut others);
+                continue;
+            }
+        }
         if guilty.is_empty() {
             return Err(format!(
                 "the copy does not compile:\n{}",
@@ -251,6 +262,17 @@ fn in_files_of(errors: &[Error], files: &BTreeMap<String, Spliced>) -> BTreeSet<
     let of = |file: &str| named.is_empty() || named.contains(file);
     let mutants = files.iter().filter(|(file, _)| of(file)).flat_map(|(_, s)| &s.regions);
     mutants.flat_map(|region| &region.numbers).copied().collect()
+}
+
+/// All of those mutants that stand in the folders of crates that errors are in.
+fn in_crates_of(errors: &[Error], all: &[Mutant], wanted: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let folder = |file: &str| file.split_once('/').map(|(folder, _)| folder.to_owned());
+    let named: BTreeSet<_> =
+        errors.iter().flat_map(|e| &e.places).map(|(file, _)| folder(file)).collect();
+    let is_there = |m: &Mutant| named.contains(&folder(&m.file));
+    let mut out = wanted.clone();
+    out.retain(|number| by_number(all, *number).is_some_and(is_there));
+    out
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub fn ended() -> bool {
     true
 }
 
+pub const HIGH: u32 = {
+    3 * 3
+};
+
 pub const COUNTED: u32 = {
     let mut left = 9;
     while left > 0 {
@@ -104,7 +108,16 @@ mod tests {
 "#;
 
 /// Another file of it.
-const MORE: &str = "//! More.\n\npub fn more() -> u32 {\n    6\n}\n";
+const MORE: &str = "//! More.
+
+pub fn more() -> u32 {
+    6
+}
+
+pub fn is_low(n: u32) -> bool {
+    matches!(n, 2..=super::HIGH)
+}
+";
 
 /// A test that fails with a mutant the first time only.
 const FLAKY: &str = r#"#[test]
@@ -184,9 +197,12 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     let unviable = of("pub fn odd", "Odd(3)", "Default::default()");
     let absent = of("pub fn elsewhere", "7", "8");
     let endless = Mutant { function: None, ..of("pub const COUNTED", "-=", "*=") };
-    let mutants =
-        [&caught, &both, &unnoticed, &never, &alone, &hangs, &unviable, &endless, &absent, &flaky]
-            .map(Clone::clone);
+    let afar = Mutant { function: None, ..of("pub const HIGH", "*", "-") };
+    let mutants = [
+        &caught, &both, &unnoticed, &never, &alone, &hangs, &unviable, &endless, &afar, &absent,
+        &flaky,
+    ]
+    .map(Clone::clone);
     let report = fixture.run(&mutants, mutants.len(), "").unwrap();
     let fates: BTreeMap<&str, (&Outcome, bool)> = report
         .rows
@@ -201,6 +217,7 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     assert_eq!(fate(&alone), (&by_adds, true), "no switch stands in a const fn");
     assert_eq!(fate(&unviable), (&Outcome::Unviable, false));
     assert_eq!(fate(&endless), (&Outcome::Unviable, false), "the compiler would not end");
+    assert_eq!(fate(&afar), (&Outcome::Unviable, false), "wrong in another file");
     assert_eq!(fate(&absent), (&Outcome::Absent, false));
     let missed = |mutant: &Mutant| match fate(mutant).0 {
         Outcome::Missed(why) => why.clone(),
