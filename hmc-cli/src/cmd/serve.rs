@@ -398,3 +398,50 @@ impl Server<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Event;
+
+    #[test]
+    fn events_are_told_in_words() {
+        let listening = |tcp: Option<&str>, uds: Option<&str>| {
+            let (tcp, uds) = (tcp.map(str::to_owned), uds.map(str::to_owned));
+            Event::Listening { pid: 7, rank: 1, tcp, uds }.text()
+        };
+        let begin = "rank 1 (process 7) listens at";
+        let both = listening(Some("127.0.0.1:9"), Some("/d"));
+        assert_eq!(both, format!("{begin} uds:///d and tcp://127.0.0.1:9"));
+        assert_eq!(listening(None, Some("/d")), format!("{begin} uds:///d"));
+        let name = || "a".to_owned();
+        let received = Event::Received {
+            name: name(),
+            path: "/in/a".to_owned(),
+            bytes: 10,
+            seconds: 0.25,
+            gb_per_s: 1.5,
+            transport: "shm",
+            crc32c: "01234567".to_owned(),
+            from: 2,
+        };
+        assert_eq!(
+            received.text(),
+            "received /in/a from rank 2: 10 bytes in 0.250 s, 1.50 GB/s over shm, crc32c 01234567"
+        );
+        let sent = Event::Sent {
+            name: name(),
+            bytes: 10,
+            seconds: 0.25,
+            gb_per_s: 1.5,
+            transport: "tcp",
+            crc32c: "01234567".to_owned(),
+            to: 3,
+        };
+        assert_eq!(
+            sent.text(),
+            "sent a to rank 3: 10 bytes in 0.250 s, 1.50 GB/s over tcp, crc32c 01234567"
+        );
+        let failed = Event::Failed { name: name(), peer: 4, why: "no file".to_owned() };
+        assert_eq!(failed.text(), "a (rank 4): no file");
+    }
+}

@@ -189,7 +189,7 @@ fn label(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Picture, SIZE};
+    use super::{Picture, SIZE, label};
     use crate::cmd::perf::Row;
 
     fn rows() -> Vec<Row> {
@@ -204,6 +204,12 @@ mod tests {
             gb_per_s: f64::from(n) * 0.9,
         };
         (0..11).map(|n| row("put", n)).chain((0..11).map(|n| row("get", n))).collect()
+    }
+
+    #[test]
+    fn three_digits_stand_on_an_axis() {
+        let labels = [1234.0, 100.0, 99.9, 1.0, 0.99, 0.5].map(label);
+        assert_eq!(labels, ["1234", "100", "99.9", "1.0", "0.99", "0.50"]);
     }
 
     #[test]
