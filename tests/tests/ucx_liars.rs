@@ -198,20 +198,27 @@ fn messages_against_the_rules_end_the_link() {
     }
 }
 
+/// An honest pair, somebody else who reaches the initiator's worker, and the number of the initiator's door.
+fn beside_an_initiator(stand_in: &StandIn) -> (Built, Bare, [u8; 8]) {
+    let pair = Scene::new(stand_in, Access::all()).pair;
+    let card = pair.near.0.worker().card(&pair.home).unwrap();
+    let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+    liar.connect(&card).unwrap();
+    // Two lengths, then the number: `Worker::card`.
+    (pair, liar, card[4..12].try_into().unwrap())
+}
+
 /// A get is over when its bytes are there. To say so before is against the rules: what came later would be written into
 /// memory that its owner has back.
 #[test]
 fn a_get_is_not_answered_by_a_word() {
     use hmc_core::transport::Transport as _;
     let stand_in = StandIn::take();
-    let mut pair = Scene::new(&stand_in, Access::all()).pair;
-    let card = pair.near.0.worker().card(&pair.home).unwrap();
-    let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
-    liar.connect(&card).unwrap();
+    let (mut pair, liar, number) = beside_an_initiator(&stand_in);
     let work = pair.request(9, Opcode::Get, 0, 0, 64);
     pair.near.post(&work).unwrap();
     // The first use of the first record.
-    let header = [&card[4..12], &DataFrame::ack(0x100, 1).emit()].concat();
+    let header = [&number[..], &DataFrame::ack(0x100, 1).emit()].concat();
     liar.calls().unwrap().message(&header, &[]).unwrap();
     let mut done = vec![Completion { op: work.op, result: Ok(0) }; 4];
     let mut ended = Vec::new();
@@ -232,10 +239,7 @@ fn a_get_is_not_answered_by_a_word() {
 fn a_get_that_was_not_sent_takes_no_bytes() {
     use hmc_core::transport::Transport as _;
     let stand_in = StandIn::take();
-    let mut pair = Scene::new(&stand_in, Access::all()).pair;
-    let card = pair.near.0.worker().card(&pair.home).unwrap();
-    let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
-    liar.connect(&card).unwrap();
+    let (mut pair, liar, number) = beside_an_initiator(&stand_in);
     stand_in.rule("ucp_am_send_nbx", 1, Fate::Refused(NO_MEMORY));
     let work = pair.request(9, Opcode::Get, 0, 0, 64);
     pair.near.post(&work).unwrap();
@@ -245,7 +249,7 @@ fn a_get_that_was_not_sent_takes_no_bytes() {
     let mut frame = DataFrame::new(DataKind::ReadData, 0x100);
     (frame.window, frame.epoch) = (pair.window.window, pair.window.epoch);
     (frame.len, frame.total, frame.flags) = (64, 64, DataFlags::LAST);
-    let header = [&card[4..12], &frame.emit()].concat();
+    let header = [&number[..], &frame.emit()].concat();
     liar.calls().unwrap().message(&header, &[LIE; 64]).unwrap();
     for _ in 0..TURNS {
         liar.calls().unwrap().progress();

@@ -158,7 +158,7 @@ impl Memory {
 
     /// Bytes.
     #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "UCX allocates and registers no empty memory")]
+    #[allow(clippy::len_without_is_empty, reason = "no caller asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
