@@ -93,11 +93,27 @@ impl<'a> WindowWord<'a> {
     /// Initiator: goes out after a chunk. The last one out of a closed window wakes the owner.
     #[inline]
     pub fn leave(&self) {
+        self.go_out();
+    }
+
+    /// As [`Self::leave`]. Returns whether the window was open under `epoch` until then. If not, its owner may have put
+    /// other pages under it while the caller was inside: what was written into the old ones is nobody's.
+    #[inline]
+    #[must_use]
+    pub fn leave_open(&self, epoch: u32) -> bool {
+        // The low half of an open window is its epoch.
+        low(self.go_out()) == epoch
+    }
+
+    /// Takes one off the count and gives the word as it was.
+    #[inline]
+    fn go_out(&self) -> u64 {
         // Release: the chunk's bytes are visible to an owner that sees the count without this one.
         let before = self.word.atomic().fetch_sub(INSIDE, Ordering::AcqRel);
         if before & CLOSED != 0 && high(before) == 1 {
             self.word.wake_high(Wakes::All, Scope::Host);
         }
+        before
     }
 
     /// Whether the window is open under `epoch` at this moment: the recheck within a long copy.
@@ -196,6 +212,25 @@ mod tests {
         w.close();
         w.leave();
         assert!(w.is_drained());
+    }
+
+    #[test]
+    fn who_leaves_knows_whether_the_window_was_open_until_then() {
+        let word = Word64::new(0);
+        let w = WindowWord::new(&word);
+        w.close();
+        w.open(5).unwrap();
+        w.enter(5).unwrap();
+        w.enter(5).unwrap();
+        assert!(w.leave_open(5), "with another one inside");
+        w.close();
+        assert!(!w.leave_open(5), "it was closed meanwhile");
+        w.open(6).unwrap();
+        w.enter(6).unwrap();
+        w.close();
+        w.open(7).unwrap();
+        assert!(!w.leave_open(6), "it was opened again, over other pages");
+        assert_eq!((w.inside(), w.is_open(7)), (0, true));
     }
 
     #[test]

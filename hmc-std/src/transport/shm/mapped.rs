@@ -185,9 +185,10 @@ fn inside(
         .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
     let word = pages.words.get(remote.window.index());
     let word = WindowWord::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
-    word.enter(word_epoch(remote.epoch)).map_err(|_| Failure::Window(WindowFault::Revoked))?;
+    let revoked = Failure::Window(WindowFault::Revoked);
+    word.enter(word_epoch(remote.epoch)).map_err(|_| revoked)?;
     let copied = copy(there);
-    word.leave();
+    let stayed_open = word.leave_open(word_epoch(remote.epoch));
     // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
     let ended = pages.life.is_some_and(PeerLife::has_ended);
     #[cfg(hmc_mutants)]
@@ -195,19 +196,26 @@ fn inside(
     if ended {
         return Err(Failure::PeerDead);
     }
+    // An owner that gave up waiting has put fresh pages under its window: bytes in the old ones are no success either.
+    if !stayed_open && needed.contains(Access::WRITE) {
+        return Err(revoked);
+    }
     copied.map_err(|_| Failure::UnknownRegion)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{File, Mapped, ShmFence};
+    use super::{File, Mapped, PeerPages, ShmFence, inside};
     use crate::clock;
     use crate::until::{Stop, Until};
     use hmc_core::kinds::Access;
-    use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::region::{Epoch, RemoteSlice, WindowId};
     use hmc_core::span::Extent;
     use hmc_core::time::{Duration, Instant};
+    use hmc_core::window::WindowFault;
+    use hmc_core::work::Failure;
     use hmc_mem::os::memfd::Mapping;
+    use hmc_mem::os::words::PeerWords;
     use hmc_mem::word::WindowWord;
     use std::sync::Arc;
 
@@ -228,6 +236,47 @@ mod tests {
         assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
         word.leave();
         assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
+    }
+
+    /// An owner that waits no longer puts fresh pages under its window while a copy is inside: the bytes of a put are in
+    /// the old pages, which nobody reads.
+    #[test]
+    fn a_put_into_a_window_that_was_closed_meanwhile_is_no_success() {
+        let pages = Mapping::create(4096).expect("memory");
+        let fd = pages.fd().expect("a memfd").try_clone_to_owned().expect("a descriptor");
+        let words = PeerWords::new(Mapping::create(4096).expect("memory")).expect("room for all");
+        let word = WindowWord::new(words.get(0).expect("the first"));
+        let mapped = Mapped {
+            id: WindowId(0),
+            epoch: Epoch(1),
+            file: File::of(&fd).expect("a file"),
+            map: Arc::new(Mapping::map_peer(fd, 4096, 0, Access::all()).expect("mapped")),
+            range: Extent::new(4096).whole(),
+            access: Access::all(),
+        };
+        let there =
+            RemoteSlice { window: mapped.id, epoch: mapped.epoch, span: Extent::new(8).whole() };
+        let copy = |needed, meanwhile: &dyn Fn()| {
+            let at = PeerPages { words: &words, life: None };
+            inside(&mapped, at, needed, there, |_| {
+                meanwhile();
+                Ok(())
+            })
+        };
+        let open = || {
+            word.close();
+            word.open(1).expect("an epoch");
+        };
+        let revoked = Err(Failure::Window(WindowFault::Revoked));
+        open();
+        assert_eq!(copy(Access::WRITE, &|| ()), Ok(()));
+        assert_eq!(copy(Access::WRITE, &|| word.close()), revoked);
+        open();
+        assert_eq!(copy(Access::READ, &|| word.close()), Ok(()), "bytes of before");
+        open();
+        let reopen = || word.open(2).expect("an epoch");
+        assert_eq!(copy(Access::WRITE, &reopen), revoked, "it is another window");
+        assert_eq!(word.inside(), 0);
     }
 
     /// Pages that were mapped for a window that may only be read serve no other one that may be written, although the
