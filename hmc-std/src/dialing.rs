@@ -203,16 +203,18 @@ impl Dialing {
                     let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
                         return Err(other_question());
                     };
-                    if self.conn == ConnType::Ucx {
-                        if !met.ucx {
-                            return Err(no_ucx(
-                                "the peer takes no part in UCX: start its session with `ucx()`",
-                            ));
-                        }
-                        self.stage = Stage::Data(met, talk, ConnType::Ucx);
+                    // From here on who gives up gives the rank back, too.
+                    let (by_name, takes_part) = (self.conn == ConnType::Ucx, met.ucx);
+                    let kind = if by_name { ConnType::Ucx } else { ConnType::Shm };
+                    self.stage = Stage::Data(met, talk, kind);
+                    if by_name && !takes_part {
+                        return Err(no_ucx(
+                            "the peer takes no part in UCX: start its session with `ucx()`",
+                        ));
+                    }
+                    if by_name {
                         continue;
                     }
-                    self.stage = Stage::Data(met, talk, ConnType::Shm);
                     if let Some(why) = self.no_shm(shared) {
                         self.fall_back(shared, why)?;
                     }

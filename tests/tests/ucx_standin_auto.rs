@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{Address, Choice, ConnType, Peer, Session};
+use hmc_std::{Address, Choice, ConnType, ErrorKind, Peer, Session};
 use hmc_tests::pair::pattern;
 use hmc_tests::scene::TempDir;
 use hmc_tests::standin::{Fate, NO_MEMORY, StandIn};
@@ -132,6 +132,21 @@ fn ucx_that_is_asked_for_by_name_needs_no_hardware() {
     let ucx = said(&peer, ConnType::Ucx);
     assert_eq!((peer.conn(), ucx.chosen), (Some(ConnType::Ucx), true));
     assert_eq!(ucx.why, "asked for by name");
+    drop((peer, source, target));
+    stand_in.await_clean();
+}
+
+/// A peer that takes no part in UCX refuses nothing else: the rank can be dialed again, by either end.
+#[test]
+fn a_dial_by_name_that_ended_leaves_the_rank_free() {
+    let stand_in = StandIn::take();
+    let target = session(&stand_in, 1, None);
+    let source = session(&stand_in, 0, Some(NIC));
+    let e = source.connect_with(1, &at(&target), ConnType::Ucx, LONG).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    assert!(e.to_string().contains("start its session with `ucx()`"), "{e}");
+    let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
+    assert_moves(&peer, &source, &target);
     drop((peer, source, target));
     stand_in.await_clean();
 }
