@@ -149,7 +149,14 @@ impl Shared {
             }
         };
         let incarnation = self.next_life();
-        self.decide(Input::Welcome { rank, incarnation, who: Identity::default() });
+        if !is_private(rank) {
+            // Another process may have taken the rank meanwhile, or it is kept for one that has proved itself.
+            let welcome = Input::Welcome { rank, incarnation, who: Identity::default() };
+            if let Err(why) = self.judge(welcome) {
+                self.decide(Input::DialFailed { rank });
+                return Err(self.refusal(claims, why));
+            }
+        }
         self.decide(Input::Linked { rank });
         let link = Link::new(LinkParts {
             session: self.id,

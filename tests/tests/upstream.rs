@@ -170,3 +170,25 @@ fn a_node_of_the_cpp_hmc_can_be_dialed() {
     node.write_all(INT).unwrap();
     assert_eq!(peer.recv_int().unwrap(), -2);
 }
+
+/// A node of the C++ HMC proves nothing: it does not get a rank that is kept for a process that has proved itself, and who is
+/// refused leaves the rank as it was.
+#[test]
+fn a_node_that_is_dialed_does_not_take_a_kept_rank() {
+    let dir = TempDir::new();
+    let s = Session::builder(0).uds(dir.path()).start().unwrap();
+    let native = || Session::builder(1).uds(dir.path()).start().unwrap();
+    let first = native();
+    first.connect(0, &Address::Uds(dir.path().into())).unwrap();
+    drop(first);
+    until("it is gone", LONG, || (s.peer(1).is_err()).then_some(()));
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Address::Tcp(door.local_addr().unwrap());
+    let e = s.connect_upstream(1, &at).expect_err("the rank is kept");
+    assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
+    // It can come and be dialed again.
+    let second = native();
+    s.connect(1, &Address::Uds(dir.path().into())).unwrap();
+    second.peer(0).unwrap().send_tag(5).unwrap();
+    assert_eq!(s.ctrl_recv(1).unwrap(), 5);
+}
