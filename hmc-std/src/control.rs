@@ -113,14 +113,14 @@ impl Control<'_> {
         }
     }
 
-    /// Receives a wanted message of whichever peer has one, and says whose it is.
+    /// Receives a wanted message of whichever peer has one, and says whose it is. Peers that have one take turns.
     ///
     /// # Errors
     /// `DeadlineExceeded`; `Interrupted`.
     pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
         self.shared.check_process()?;
         let found = self.shared.wait_news(self.shared.until(timeout), |s| {
-            s.links.newest().iter().find_map(|l| take_message(l, want).map(|m| (l.peer, m)))
+            s.links.find_in_turn(|l| take_message(l, want).map(|m| (l.peer, m)))
         });
         found.map_err(|stop| stop.error("waiting for a message from anyone"))
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use hmc_core::kinds::Rank;
@@ -18,6 +19,8 @@ pub(crate) struct Links {
     by_rank: Table<Rank>,
     /// The links that are not over.
     by_serial: Table<u32>,
+    /// The rank at which the next [`Links::find_in_turn`] begins.
+    turn: AtomicU32,
 }
 
 /// Publishes what `change` makes of the table. It may run several times, if others change the table too.
@@ -62,6 +65,19 @@ impl Links {
     /// The newest link of each rank: not over, or over with messages that nobody has received.
     pub(crate) fn newest(&self) -> Vec<Arc<Link>> {
         self.by_rank.load().values().cloned().collect()
+    }
+
+    /// What `take` finds at one of the newest links. The ranks behind the one that had something last come first: one that
+    /// always has something keeps nobody else waiting.
+    pub(crate) fn find_in_turn<T>(&self, take: impl Fn(&Arc<Link>) -> Option<T>) -> Option<T> {
+        let links = self.newest();
+        let first = self.turn.load(Ordering::Relaxed);
+        let (earlier, later) = links.split_at(links.partition_point(|l| l.peer.0 < first));
+        later.iter().chain(earlier).find_map(|link| {
+            let found = take(link)?;
+            self.turn.store(link.peer.0.wrapping_add(1), Ordering::Relaxed);
+            Some(found)
+        })
     }
 
     /// Whether a peer has gone, or leaves, whose link is known.

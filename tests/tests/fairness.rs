@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::collections::VecDeque;
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hmc_std::memory::Span;
-use hmc_std::{Access, ConnType, Session};
+use hmc_std::{Access, Address, ConnType, Session, Want};
+use hmc_tests::raw::{dial, say};
 use hmc_tests::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -64,4 +66,29 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
     });
     assert!(to_target.is_connected() && other.is_connected());
     assert_eq!(target.stats().peers_lost, 0);
+}
+
+/// A peer of the lowest rank that sends faster than its messages are taken leaves those of the others their turn.
+#[test]
+fn messages_of_one_peer_do_not_shut_out_those_of_another() {
+    let dir = TempDir::new();
+    let builder = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").accept_upstream();
+    let receiver = builder.start().unwrap();
+    let other = Session::builder(2).start().unwrap();
+    let from_other = other.connect(0, &Address::Uds(dir.path().into())).unwrap();
+    // A node of the C++ HMC as rank 1, and empty structs of it in one piece.
+    let mut busy = dial(receiver.tcp_addr().unwrap());
+    assert!(say(&mut busy, b"\x02\0\0\x80\x04\0\0\0\x01\0\0\0"));
+    let structs = b"\x02\0\0\0\0\0\0\0".repeat(8192);
+    let end = busy.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || while say(&mut busy, &structs) {});
+        let is_ahead = || receiver.stats().peers.iter().any(|p| p.rank.0 == 1 && p.inbox > 500);
+        until("the busy peer is ahead", LONG, || is_ahead().then_some(()));
+        from_other.send_struct(b"one").unwrap();
+        let next = || receiver.control().recv_any(Want::Struct, LONG).unwrap().0.0;
+        let heard = (0..20_000).any(|_| next() == 2);
+        end.shutdown(Shutdown::Both).unwrap();
+        assert!(heard, "20,000 messages of one peer came before the only one of another");
+    });
 }
