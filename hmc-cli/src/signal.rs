@@ -71,18 +71,20 @@ impl Stop {
         if !self.0.untidy.load(Ordering::Acquire) {
             std::process::exit(i32::from(INTERRUPTED));
         }
-        let peers =
-            std::mem::take(&mut *self.0.peers.lock().unwrap_or_else(PoisonError::into_inner));
-        for peer in peers {
-            let _ = peer.disconnect(GOODBYE);
-        }
-        // The command has this long to end by itself; a second signal ends it at once.
+        // The command has this long to end by itself, however many peers there are; a second signal ends it at once.
         let late = std::thread::Builder::new().spawn(|| {
             std::thread::park_timeout(TIDY);
             std::process::exit(i32::from(INTERRUPTED));
         });
+        let peers =
+            std::mem::take(&mut *self.0.peers.lock().unwrap_or_else(PoisonError::into_inner));
+        let goodbyes = std::thread::Builder::new().spawn(move || {
+            for peer in peers {
+                let _ = peer.disconnect(GOODBYE);
+            }
+        });
         wait(set);
-        drop(late);
+        drop((late, goodbyes));
         std::process::exit(i32::from(INTERRUPTED));
     }
 }

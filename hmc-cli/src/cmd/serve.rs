@@ -1,7 +1,8 @@
 //! `hmc serve`: receives files, offers files. One thread for each client that is being served; the
 //! main thread only hears requests.
 
-use std::collections::{HashMap, VecDeque};
+mod requests;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,7 @@ use hmc_std::config::Environment;
 use hmc_std::{ErrorKind, Message, Peer, Session, Want};
 use serde::Serialize;
 
+use self::requests::{MAX_WAITING, Next, Requests};
 use crate::connect;
 use crate::fail::{Failure, Result};
 use crate::say;
@@ -26,8 +28,6 @@ use crate::units;
 
 /// How often the main thread looks whether it should end.
 const LOOK: Duration = Duration::from_millis(200);
-/// Requests of one client that may wait while it is being served.
-const MAX_WAITING: usize = 16;
 
 /// What `hmc serve` is told.
 #[derive(clap::Args)]
@@ -139,8 +139,7 @@ struct Server<'a> {
     session: &'a Session,
     into: Option<Folder>,
     share: Option<Folder>,
-    /// Clients that are being served, and what else they asked for.
-    busy: Mutex<HashMap<u32, VecDeque<Vec<u8>>>>,
+    requests: Requests,
     labels: AtomicU64,
     /// With --once: how the transfer ended.
     outcome: Mutex<Option<Result<()>>>,
@@ -177,7 +176,7 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
         session: &session,
         into,
         share,
-        busy: Mutex::default(),
+        requests: Requests::default(),
         labels: AtomicU64::new(1),
         outcome: Mutex::default(),
     };
@@ -226,64 +225,50 @@ impl Server<'_> {
                 let peer = match self.session.peer(rank) {
                     Ok(peer) => peer,
                     // A client that is gone already wants nothing. With --once its transfer was the one.
-                    Err(e) if self.options.once && !self.busy().contains_key(&rank) => {
+                    Err(e) if self.options.once && !self.requests.has(rank) => {
                         self.end_with(self.failed("request".to_owned(), rank, e.into()));
                         continue;
                     }
                     Err(_) => continue,
                 };
-                if !self.queue(rank, &bytes) {
+                if !self.requests.begins(&peer, &bytes) {
                     continue;
                 }
                 self.stop.watch(&peer);
                 let spawned = std::thread::Builder::new()
                     .name(format!("rank {rank}"))
-                    .spawn_scoped(scope, move || self.attend(&peer, bytes));
+                    .spawn_scoped(scope, move || self.attend(peer, bytes));
                 if let Err(e) = spawned {
-                    self.busy().remove(&rank);
+                    self.requests.forget(rank);
                     say::note(&format!("cannot serve rank {rank}: no thread: {e}"));
                 }
             };
-            // Those that are being served wake, and their threads end, before the scope does.
+            // Those that are being served wake, and their threads end, before the scope does: all at a time, since each may
+            // leave the goodbye unanswered.
             for peer in self.session.peers() {
-                let _ = peer.disconnect(LOOK);
+                let goodbye = move || drop(peer.disconnect(LOOK));
+                let _ = std::thread::Builder::new().spawn_scoped(scope, goodbye);
             }
             result
         })
     }
 
-    fn busy(&self) -> std::sync::MutexGuard<'_, HashMap<u32, VecDeque<Vec<u8>>>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a thread has to be started for this request; else the client's own takes it.
-    fn queue(&self, rank: u32, bytes: &[u8]) -> bool {
-        let mut busy = self.busy();
-        match busy.get_mut(&rank) {
-            None => {
-                busy.insert(rank, VecDeque::new());
-                true
-            }
-            Some(waiting) => {
-                if waiting.len() < MAX_WAITING {
-                    waiting.push_back(bytes.to_vec());
-                }
-                false
-            }
-        }
-    }
-
-    /// Serves a client until nothing of it waits.
-    fn attend(&self, peer: &Peer, first: Vec<u8>) {
+    /// Serves a rank until nothing of it waits.
+    fn attend(&self, peer: Peer, first: Vec<u8>) {
         let rank = peer.rank().0;
-        let mut next = Some(first);
-        while let Some(bytes) = next {
-            let (name, result) = match talk::parse::<Request>(&bytes) {
-                Ok(request) => (
-                    String::from_utf8_lossy(&request.name).into_owned(),
-                    self.serve(peer, &request),
-                ),
-                Err(f) => ("request".to_owned(), Err(self.refuse(peer, f))),
+        let mut next = Some(Next::Serve(peer, first));
+        while let Some(one) = next {
+            let (name, result) = match one {
+                Next::Refuse(peer, count) => {
+                    (format!("{count} requests"), Err(self.refuse_all(&peer, count)))
+                }
+                Next::Serve(peer, bytes) => match talk::parse::<Request>(&bytes) {
+                    Ok(request) => (
+                        String::from_utf8_lossy(&request.name).into_owned(),
+                        self.serve(&peer, &request),
+                    ),
+                    Err(f) => ("request".to_owned(), Err(self.refuse(&peer, f))),
+                },
             };
             let outcome = match result {
                 Ok(event) => self.tell(&event),
@@ -292,12 +277,20 @@ impl Server<'_> {
             if self.options.once {
                 return self.end_with(outcome);
             }
-            let mut busy = self.busy();
-            next = busy.get_mut(&rank).and_then(VecDeque::pop_front);
-            if next.is_none() {
-                busy.remove(&rank);
+            next = self.requests.next(rank);
+        }
+    }
+
+    /// Tells a client no as often as it asked beyond what is kept, while it listens.
+    fn refuse_all(&self, peer: &Peer, count: u64) -> Failure {
+        let why = format!("{MAX_WAITING} requests wait already; ask again when they are answered");
+        for _ in 0..count {
+            let said = talk::send(peer, &Reply::Refused(why.clone()));
+            if said.is_err() || self.stop.is_set() {
+                break;
             }
         }
+        Failure::new(why).during("refused")
     }
 
     /// Tells of a transfer that failed.
