@@ -109,6 +109,16 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
         ("write_ref", DataFrame { addr, flags: DataFlags::all(), tag, ..base(DataKind::WriteRef) }),
         ("read_ref", DataFrame { addr, ..base(DataKind::ReadRef) }),
         ("region", DataFrame { offset: 0, ..base(DataKind::Region) }),
+        (
+            "region_of_a_life_page",
+            DataFrame {
+                window: WindowId(u64::MAX - 1),
+                epoch: Epoch(0),
+                offset: 0x40,
+                total: 0x1000,
+                ..base(DataKind::Region)
+            },
+        ),
         ("nack_unknown_window", nack(Failure::Window(WindowFault::Unknown))),
         ("nack_stale_epoch", nack(Failure::Window(WindowFault::StaleEpoch))),
         ("nack_revoked", nack(Failure::Window(WindowFault::Revoked))),
