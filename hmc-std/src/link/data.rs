@@ -14,6 +14,8 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::window::Life;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::held;
+use hmc_core::wire::message::MessageKind;
 use hmc_core::work::{Failure, Opcode};
 
 use hmc_hw::ucx::memory::Memory;
@@ -172,7 +174,7 @@ impl DataState {
             }
             Role::Named(label) => {
                 self.named.retain(|n| n.label != label);
-                if self.named.len() < hmc_core::limits::MAX_WINDOWS_PER_PEER {
+                if self.named.len() < held::of_message(MessageKind::Advert).count() {
                     self.named.push(Named { label, region: advert.region });
                 }
             }

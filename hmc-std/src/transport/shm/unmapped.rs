@@ -1,10 +1,14 @@
 //! The peer's windows whose pages could not be mapped here, by place: their bytes go through the stream.
 
 use hmc_core::kinds::Rank;
-use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, WindowId};
+use hmc_core::wire::data::DataKind;
+use hmc_core::wire::held;
 
 use crate::error::Error;
+
+/// How many places there can be.
+const PLACES: usize = held::of_data(DataKind::Region).count();
 
 /// The newest window of each place that was not mapped. There are as many places as a peer has windows, whatever it sends.
 #[derive(Debug, Default)]
@@ -27,7 +31,7 @@ impl Unmapped {
             tracing::warn!(peer = peer.0, error = %why, "a window is not mapped: its bytes go through a socket");
         }
         let index = usize::from(id.index());
-        if index >= MAX_WINDOWS_PER_PEER {
+        if index >= PLACES {
             return;
         }
         if index >= self.places.len() {
@@ -133,7 +137,7 @@ mod tests {
     fn a_window_beyond_the_last_place_ends_the_connection() {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut near, mut far) = (port(a), port(b));
-        let place = u64::try_from(MAX_WINDOWS_PER_PEER).unwrap();
+        let place = u64::try_from(PLACES).unwrap();
         send(&mut far, &mut near, bad_window(place, 1));
         assert!(matches!(near.stream().down(), Some(Down::Protocol(_))));
     }

@@ -7,7 +7,7 @@ use hmc_core::limits::MAX_CHUNK_BYTES;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
-use hmc_core::span::Span as Range;
+use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::window::{Life, Step, WindowFault};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
@@ -27,11 +27,16 @@ const _: () = assert!(BYTES_A_LOOK <= cma::PIECE);
 /// Bytes whose copy takes longer than a process that sleeps needs to wake and to ask for more: 0.1 ms.
 const BYTES_A_WAKE: u64 = 1 << 20;
 
+/// Answers that may wait to be sent.
+const MAX_ANSWERS: usize = hmc_core::wire::held::of_data(DataKind::Write).count();
+
 /// A put of several frames: it started with a checked range and must go on in order.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     seq: u32,
-    next: u64,
+    /// The first byte in the window; of those behind it so many have come.
+    start: u64,
+    done: u64,
     left: u64,
     fault: Option<Failure>,
 }
@@ -51,7 +56,7 @@ pub(super) struct Reply {
 struct Job {
     frame: DataFrame,
     ours: LocalSlice,
-    theirs: u64,
+    theirs: Range,
 }
 
 #[derive(Debug)]
@@ -76,7 +81,7 @@ impl Serve {
             jobs: VecDeque::new(),
             run: None,
             batched_acks,
-            answers: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
+            answers: VecDeque::with_capacity(MAX_ANSWERS),
             cma_pid: reached.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw),
         }
     }
@@ -174,7 +179,7 @@ impl Serve {
 
     /// How much the peer may still ask before it breaks the protocol.
     fn has_room(&self) -> bool {
-        self.answers.len() < MAX_REQUESTS.saturating_mul(2)
+        self.answers.len() < MAX_ANSWERS
     }
 }
 
@@ -217,7 +222,7 @@ impl StreamPort {
         let len = u64::from(f.len);
         let writing = match self.serve.writing {
             Some(w) if w.seq == f.seq => {
-                if f.offset != w.next || len > w.left {
+                if f.offset.checked_sub(w.start) != Some(w.done) || len > w.left {
                     return Err(Down::Protocol("a put that does not continue"));
                 }
                 w
@@ -226,13 +231,14 @@ impl StreamPort {
             // The whole range is judged before its first byte is written.
             None => Writing {
                 seq: f.seq,
-                next: f.offset,
+                start: f.offset,
+                done: 0,
                 left: f.total,
                 fault: self.check(f, f.offset, f.total, Access::WRITE).err(),
             },
         };
         let mut writing = Writing {
-            next: writing.next.saturating_add(len),
+            done: writing.done.saturating_add(len),
             left: writing.left.saturating_sub(len),
             ..writing
         };
@@ -318,12 +324,11 @@ impl StreamPort {
             return Err(Down::Protocol("more copies than were agreed"));
         }
         let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };
-        let checked = match self.serve.cma_pid {
-            Some(_) => self.check(f, f.offset, f.total, access),
-            None => Err(Failure::Unsupported),
-        };
-        match checked {
-            Ok(ours) => self.serve.push_job(Job { frame: *f, ours, theirs: f.addr }),
+        let checked = self.serve.cma_pid.ok_or(Failure::Unsupported);
+        let checked = checked.and_then(|_| self.check(f, f.offset, f.total, access));
+        let theirs = Extent::new(u64::MAX).span(Side::Remote, f.addr, f.total);
+        match checked.and_then(|ours| Ok((ours, theirs.map_err(|_| Failure::Unsupported)?))) {
+            Ok((ours, theirs)) => self.serve.push_job(Job { frame: *f, ours, theirs }),
             Err(why) => self.serve.refuse(f.seq, why),
         }
         Ok(())
@@ -416,15 +421,16 @@ impl StreamPort {
             return Err(Failure::Window(WindowFault::Revoked));
         }
         let (chunk, rest) = job.ours.span.take(BYTES_A_LOOK);
+        let (there, rest_there) = job.theirs.take(BYTES_A_LOOK);
         let region = self.regions.resolve(job.ours).ok_or(Failure::UnknownRegion)?;
         let moved = if f.kind == DataKind::WriteRef {
             // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is
             // this very process, the address came from `compose_request` of another session here:
             // memory of a registered region, held by its operation and touched by copies only.
-            unsafe { cma::read(pid, job.theirs, &region.bytes(), chunk, || true) }
+            unsafe { cma::read(pid, there.offset(), &region.bytes(), chunk, || true) }
         } else {
             // SAFETY: as above.
-            unsafe { cma::write(pid, job.theirs, &region.bytes(), chunk, || true) }
+            unsafe { cma::write(pid, there.offset(), &region.bytes(), chunk, || true) }
         };
         if let Err(e) = moved {
             tracing::debug!(peer = self.peer.0, error = %e, "process_vm copy refused");
@@ -432,14 +438,8 @@ impl StreamPort {
             return Err(Failure::Unsupported);
         }
         self.bytes_in = self.bytes_in.saturating_add(chunk.len());
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Job {
-            ours: LocalSlice { span: rest, ..job.ours },
-            theirs: job.theirs.saturating_add(chunk.len()),
-            ..job
-        }))
+        let ours = LocalSlice { span: rest, ..job.ours };
+        Ok((!rest.is_empty()).then_some(Job { ours, theirs: rest_there, ..job }))
     }
 
     /// Begins to revoke a window: from here on no byte of it is read or written by this stream.
