@@ -31,14 +31,15 @@ fn a_process_with_the_number_of_the_initiator_is_not_written() {
     other_processes(&mut Context::rounds(ACTOR, 3)).expect_held();
 }
 
-/// While the copy runs, as often as `HMC_TEST_ROUNDS` says: at most the piece that was begun goes astray.
+/// While the copy of `HMC_TEST_MIB` MiB runs, as often as `HMC_TEST_ROUNDS` says: at most the piece that was begun goes astray.
 #[test]
 fn under_a_running_copy_at_most_one_piece_goes_astray() {
     let rounds = number("HMC_TEST_ROUNDS", 2);
+    let bytes = number("HMC_TEST_MIB", 128) * MIB;
     let (mut programs, mut processes, mut reused) = (Vec::new(), Vec::new(), 0u32);
     for _ in 0..rounds {
-        programs.push(Scene::new(ACTOR, 128 * MIB).replace_program(false));
-        if let Some(written) = Scene::new(ACTOR, 128 * MIB).replace_process(false) {
+        programs.push(Scene::new(ACTOR, bytes).replace_program(false));
+        if let Some(written) = Scene::new(ACTOR, bytes).replace_process(false) {
             reused += 1;
             processes.push(written);
         }
