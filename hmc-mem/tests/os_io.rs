@@ -164,7 +164,7 @@ fn a_descriptor_is_passed_and_closes_on_exec() {
     let mut text = [0; 16];
     let (moved, fd) = pass::recv_with_fd(&b, &mut text).unwrap();
     assert_eq!((moved, &text[..6]), (Moved::Bytes(6), b"region".as_slice()));
-    let fd = fd.unwrap();
+    let fd = fd.unwrap().unwrap();
     assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     assert_eq!(read(&Mapping::map_peer(fd, 4096, 0, RW).unwrap(), 4095, 1), [4]);
     assert!(matches!(pass::send_fd(&a, m.fd().unwrap(), b""), Err(IoError::Os { .. })));
@@ -190,7 +190,7 @@ fn of_many_descriptors_only_the_first_is_kept() {
     rustix::net::sendmsg(&a, &[std::io::IoSlice::new(b"x")], &mut control, flags).unwrap();
     let (moved, fd) = pass::recv_with_fd(&b, &mut [0; 1]).unwrap();
     assert_eq!(moved, Moved::Bytes(1));
-    let kept = fd.unwrap();
+    let kept = fd.unwrap().unwrap();
     let same = rustix::fs::fstat(kept.as_fd()).unwrap().st_ino
         == rustix::fs::fstat(m.fd().unwrap()).unwrap().st_ino;
     assert!(same);

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::span::Span;
+use hmc_mem::error::MemError;
 use hmc_mem::os::io::{
     IoError, Moved, Part, Place, recv_into, recv_into_then, recv_parts, send_parts, send_with,
 };
@@ -207,8 +208,11 @@ impl Socket {
         }
     }
 
-    /// Receives bytes and the descriptor that came with them, if any.
-    pub(crate) fn recv_with_fd(&self, into: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+    /// Receives bytes and the descriptor that came with them, if any, or why it could not be taken.
+    pub(crate) fn recv_with_fd(
+        &self,
+        into: &mut [u8],
+    ) -> Result<(usize, Option<std::result::Result<OwnedFd, MemError>>)> {
         match self {
             Self::System { fd, .. } => match pass::recv_with_fd(fd, into) {
                 Ok((m, passed)) => Ok((moved(Ok(m))?, passed)),

@@ -111,7 +111,7 @@ fn receive(rogue: &Rogue, passed: &mut Vec<Passed>) {
     loop {
         match recv_with_fd(&rogue.data, &mut bytes) {
             // unix(7) passes a frame with a descriptor whole.
-            Ok((Moved::Bytes(DATA_FRAME_BYTES), Some(fd))) => {
+            Ok((Moved::Bytes(DATA_FRAME_BYTES), Some(Ok(fd)))) => {
                 let frame = DataFrame::parse(&bytes).expect("a frame");
                 assert_eq!(frame.kind, DataKind::Region, "{frame:?}");
                 passed.push(Passed { frame, fd });

@@ -18,6 +18,7 @@ pub mod counting;
 pub mod elsewhere;
 pub mod errors;
 pub mod events;
+pub mod files;
 pub mod inside;
 pub mod lent;
 pub mod links;

@@ -2,7 +2,8 @@
 //!
 //! What a peer passes is never closed by the kernel alone, which would wait where the peer has set it so: [`close`] does it.
 //! A received descriptor is close-on-exec from the start. Of several that a peer sends at once only the first
-//! is kept; the others are closed, so that no peer can fill our table.
+//! is kept; the others are closed, so that no peer can fill our table. Where the table is full the kernel delivers the
+//! bytes and drops the descriptor (MSG_CTRUNC, recvmsg(2)), which is told from bytes that came without one.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,14 +11,16 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::io::{IoError, Moved};
+use super::limits;
+use crate::error::MemError;
 
-/// unix(7): the most descriptors that one message may carry (SCM_MAX_FD). Room for all of them, so that
-/// none is left in a truncated message.
+/// unix(7): the most descriptors that one message may carry (SCM_MAX_FD). Room for all of them, so that no peer can have
+/// the kernel truncate them for lack of room here; nothing else is asked for that would take some of it.
 const MAX_FDS: usize = 253;
 
 /// SO_PASSRIGHTS (include/uapi/asm-generic/socket.h, Linux 6.16): whether the other end of a local socket may pass
@@ -70,22 +73,29 @@ pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<Moved, 
 }
 
 /// Receives into `bytes`, at least one, and the descriptor that came beside them, if any. Sockets are not among those that
-/// are kept.
+/// are kept. One call receives those of one message at most, which is the last of its bytes (unix(7)).
+///
+/// The descriptor is [`MemError::NoFds`] where the kernel dropped all that came: this process has none left, or, which
+/// looks the same, a security module refuses it. Where some of several were dropped, and a first one is kept, none is missed.
 ///
 /// # Errors
 /// [`IoError`].
 pub fn recv_with_fd(
     socket: impl AsFd,
     bytes: &mut [u8],
-) -> Result<(Moved, Option<OwnedFd>), IoError> {
-    let mut first = None;
-    let moved = recv(socket, bytes, |fd| {
+) -> Result<(Moved, Option<Result<OwnedFd, MemError>>), IoError> {
+    let (mut first, mut came) = (None, false);
+    let (moved, dropped) = recv(socket, bytes, |fd| {
+        came = true;
         if first.is_none() && !is_socket(&fd) {
-            first = Some(fd);
+            first = Some(Ok(fd));
         } else {
             close(fd);
         }
     })?;
+    if dropped && !came {
+        first = Some(Err(MemError::NoFds { limit: limits::nofile() }));
+    }
     Ok((moved, first))
 }
 
@@ -94,7 +104,7 @@ pub fn recv_with_fd(
 pub fn end(socket: impl AsFd) {
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
     // Nothing is added any more, so that this comes to an end.
-    while let Ok(Moved::Bytes(_)) = recv(&socket, &mut [0; 4096], close) {}
+    while let Ok((Moved::Bytes(_), _)) = recv(&socket, &mut [0; 4096], close) {}
 }
 
 /// Closes a descriptor that a peer has passed. The last close of a socket may wait for as long as its owner has set
@@ -111,12 +121,12 @@ fn is_socket(fd: &OwnedFd) -> bool {
     stat.is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_socket())
 }
 
-/// Receives once; each descriptor goes to `take`.
+/// Receives once; each descriptor goes to `take`. Says whether the kernel dropped some.
 fn recv(
     socket: impl AsFd,
     bytes: &mut [u8],
     mut take: impl FnMut(OwnedFd),
-) -> Result<Moved, IoError> {
+) -> Result<(Moved, bool), IoError> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -128,13 +138,14 @@ fn recv(
                         fds.for_each(&mut take);
                     }
                 }
-                return Ok(match got.bytes {
+                let moved = match got.bytes {
                     0 if !bytes.is_empty() => Moved::Closed,
                     n => Moved::Bytes(n),
-                });
+                };
+                return Ok((moved, got.flags.contains(ReturnFlags::CTRUNC)));
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Moved::WouldBlock),
+            Err(Errno::AGAIN) => return Ok((Moved::WouldBlock, false)),
             Err(e) => return Err(IoError::from_errno(e.raw_os_error())),
         }
     }

@@ -123,7 +123,7 @@ fn frame_with_fd(from: &File) -> (DataFrame, OwnedFd) {
     let mut bytes = [0; DATA_FRAME_BYTES];
     loop {
         match recv_with_fd(from, &mut bytes) {
-            Ok((Moved::Bytes(n), Some(fd))) if n == DATA_FRAME_BYTES => {
+            Ok((Moved::Bytes(n), Some(Ok(fd)))) if n == DATA_FRAME_BYTES => {
                 return (DataFrame::parse(&bytes).expect("a frame of a session"), fd);
             }
             Ok((Moved::WouldBlock, _)) => std::thread::yield_now(),

@@ -17,12 +17,13 @@ use std::time::{Duration, Instant};
 use hmc_core::kinds::Access;
 use hmc_std::future::Op;
 use hmc_std::{
-    Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, RemoteWindow,
-    Result, Session, SessionBuilder, Want, Window,
+    Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, Region,
+    RemoteWindow, Result, Session, SessionBuilder, Want, Window,
 };
 use hmc_tests::attack::planted;
 use hmc_tests::bystander;
 use hmc_tests::counting::Counting;
+use hmc_tests::files;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
@@ -37,6 +38,7 @@ struct Actor {
     windows: HashMap<u64, Window>,
     remote: HashMap<u64, RemoteWindow>,
     peers: HashMap<u32, Peer>,
+    under_way: Option<files::UnderWay>,
 }
 
 fn bad(what: &str) -> Error {
@@ -105,6 +107,14 @@ fn conn(name: Option<&&str>) -> Result<ConnType> {
 impl Actor {
     fn session(&self) -> Result<&Session> {
         self.sessions.get(&self.at).ok_or_else(|| bad("no session"))
+    }
+
+    /// Memory of its own, or `adopted`.
+    fn region(&self, len: u64, kind: Option<&&str>) -> Result<Region> {
+        if kind == Some(&"adopted") {
+            return self.session()?.register_vec(vec![0; usize::try_from(len).unwrap_or(0)]);
+        }
+        self.session()?.allocate(len)
     }
 
     /// The peer of that rank: the same life of it until `connect` or `meet` gives another.
@@ -299,13 +309,7 @@ impl Actor {
                 let peer = self.peer(rank(w.first())?)?;
                 let (label, len, value) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
                 let fill = u8::try_from(value & 0xFF).unwrap_or(0);
-                let region = if w.get(4) == Some(&"adopted") {
-                    let len = usize::try_from(len).unwrap_or(0);
-                    self.session()?.register_vec(vec![fill; len])?
-                } else {
-                    self.session()?.allocate(len)?
-                };
-                let mut span = region.take_all()?;
+                let mut span = self.region(len, w.get(4))?.take_all()?;
                 span.fill(fill);
                 let window = peer.expose(span, Access::all(), label).map_err(|(e, _)| e)?;
                 self.windows.insert(label, window);
@@ -324,11 +328,11 @@ impl Actor {
                 Ok(window.len().to_string())
             }
             "put_window" => {
-                // put_window RANK LABEL LEN VALUE [TIMES]: blocks
+                // put_window RANK LABEL LEN VALUE [TIMES [adopted]]: blocks
                 let peer = self.peer(rank(w.first())?)?;
                 let (label, len, value) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
                 let window = *self.remote.get(&label).ok_or_else(|| bad("no window"))?;
-                let mut span = self.session()?.allocate(len)?.take_all()?;
+                let mut span = self.region(len, w.get(5))?.take_all()?;
                 span.fill(u8::try_from(value & 0xFF).unwrap_or(0));
                 for _ in 0..number(w.get(4)).unwrap_or(1) {
                     let op = peer.put_span(span, &window, 0).map_err(|e| e.error)?;
@@ -403,7 +407,12 @@ impl Actor {
                 Ok(format!("{} {}", s.peers_lost, s.strangers_refused))
             }
             "files" => {
-                set_file_limit(number(w.first())?);
+                files::limit(number(w.first())?);
+                Ok(String::new())
+            }
+            // under_way 1|0: many descriptors are sent, and received by nobody; they are back
+            "under_way" => {
+                self.under_way = (number(w.first())? > 0).then(files::UnderWay::begin);
                 Ok(String::new())
             }
             "allocations" => Ok(ALLOCATOR.count().to_string()),
@@ -463,15 +472,6 @@ fn go_on_as_a_child() {
     let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { status };
     // SAFETY: _exit(2) ends the process at once: nothing of it runs any more.
     unsafe { libc::_exit(code) };
-}
-
-/// Lowers how many descriptors this process may open, or raises it to the hard limit again.
-fn set_file_limit(files: u64) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let old = getrlimit(Resource::Nofile);
-    let current = old.maximum.map_or(files, |m| m.min(files));
-    let new = Rlimit { current: Some(current), maximum: old.maximum };
-    setrlimit(Resource::Nofile, new).expect("below the hard limit");
 }
 
 fn main() {

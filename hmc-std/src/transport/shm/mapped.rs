@@ -71,6 +71,7 @@ impl ShmPort {
     /// Beats once, and says whether the peer has since the last call. `None` until both pages are
     /// there: heartbeats then travel as messages.
     pub(crate) fn beat(&mut self) -> Option<bool> {
+        self.stream.retry_offers();
         let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
         let ours = self.page.bytes();
         let ours = ours.atomic_u64(BEAT_AT).ok()?;

@@ -164,8 +164,13 @@ impl ShmPort {
         let busy = self.stream.service_while(&|| !life.is_some_and(PeerLife::has_ended));
         while let Some(arrival) = self.stream.take_arrival() {
             let (id, epoch) = (arrival.window, arrival.epoch);
-            if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && id != PAGE_ID && id != LIFE_ID {
+            let is_page = id == PAGE_ID || id == LIFE_ID;
+            if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && !is_page {
                 self.bring_down(Down::Protocol("a window beyond the last place"));
+                break;
+            }
+            if is_page && arrival.fd.is_err() {
+                self.bring_down(Down::NoDescriptor);
                 break;
             }
             if let Err(e) = self.map(arrival) {
@@ -195,12 +200,13 @@ impl ShmPort {
     }
 
     fn map(&mut self, a: Arrival) -> Result<()> {
+        let fd = a.fd?;
         if a.window == LIFE_ID {
-            self.peer_life = Some(PeerLife::map(a.fd, a.offset)?);
+            self.peer_life = Some(PeerLife::map(fd, a.offset)?);
             return Ok(());
         }
         if a.window == PAGE_ID {
-            let page = Mapping::map_peer(a.fd, PAGE_BYTES, 0, Access::all())?;
+            let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;
             self.peer_page = Some(PeerWords::new(page)?);
             return Ok(());
         }
@@ -208,11 +214,11 @@ impl ShmPort {
         // Pages that may be written are always readable to the CPU; `copy` judges the access.
         let writable = a.access.contains(Access::WRITE);
         let pages = if writable { Access::all() } else { Access::READ };
-        let file = File::of(&a.fd)?;
+        let file = File::of(&fd)?;
         let known = |m: &Mapped| m.map_of(file, a.total, writable);
         let map = match self.remote.iter().flatten().find_map(known) {
             Some(map) => map,
-            None => Arc::new(Mapping::map_peer(a.fd, a.total, 0, pages)?),
+            None => Arc::new(Mapping::map_peer(fd, a.total, 0, pages)?),
         };
         let range = Extent::new(a.total).span(Side::Remote, a.offset, a.len)?;
         if index >= self.remote.len() {

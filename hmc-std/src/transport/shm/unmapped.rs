@@ -72,13 +72,17 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
     use std::fs::File;
+    use std::io::Write as _;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex};
 
-    use hmc_core::wire::data::{DataFrame, DataKind};
+    use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+    use hmc_mem::os::io::Moved;
+    use hmc_mem::os::memfd::Mapping;
+    use hmc_mem::os::pass::send_fd;
 
-    use super::super::{Offer, ShmPort};
+    use super::super::{LIFE_ID, Offer, PAGE_ID, ShmPort};
     use super::*;
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{Down, StreamPort, StreamSetup};
@@ -131,6 +135,69 @@ mod tests {
         let of_windows = told.iter().filter(|t| t.contains("is not mapped here")).count();
         assert_eq!(of_windows, 3, "{told:?}");
         assert!(told.iter().any(|t| t.contains("process_vm_readv")), "{told:?}");
+    }
+
+    /// A window whose pages can be mapped.
+    fn good_window(place: u64, epoch: u32) -> Offer {
+        let fd = Mapping::create(4096).unwrap().fd().unwrap().try_clone_to_owned().unwrap();
+        Offer { fd, ..bad_window(place, epoch) }
+    }
+
+    /// A frame whose descriptor came here and was dropped for lack of room.
+    fn send_dropped(from: &UnixStream, to: &mut ShmPort, offer: &Offer) {
+        to.stream().lose_descriptor();
+        (&*from).write_all(&offer.frame.emit()).unwrap();
+        while to.service() {}
+    }
+
+    #[test]
+    fn a_window_without_a_descriptor_here_is_reached_through_the_stream() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut near = port(near);
+        send_dropped(&far, &mut near, &bad_window(7, 1));
+        assert_eq!(near.stream().down(), None);
+        assert!(near.is_settled(WindowId(7), Epoch(1)));
+        let mut told = Vec::new();
+        near.slower(&mut told);
+        assert!(told.iter().any(|t| t.contains("window 7") && t.contains("ulimit -n")), "{told:?}");
+        // What was dropped is its frame's alone.
+        (&far).write_all(&bad_window(8, 1).frame.emit()).unwrap();
+        while near.service() {}
+        assert!(matches!(near.stream().down(), Some(Down::Protocol(_))));
+    }
+
+    #[test]
+    fn a_link_ends_without_the_pages_that_it_needs() {
+        for id in [PAGE_ID, LIFE_ID] {
+            let (near, far) = UnixStream::pair().unwrap();
+            let mut near = port(near);
+            send_dropped(&far, &mut near, &bad_window(id.0, 0));
+            let down = near.stream().down();
+            assert_eq!(down, Some(Down::NoDescriptor));
+            assert!(down.unwrap().to_string().contains("ulimit -n"));
+        }
+    }
+
+    #[test]
+    fn of_windows_that_come_at_once_the_last_has_the_place() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let mut near = port(a);
+        // Each message fills what is received at a time, so that the next is received in the same turn.
+        let mut put = DataFrame::new(DataKind::Write, 1);
+        (put.window, put.len, put.total) = (WindowId(9), 4096 - 112, 4096 - 112);
+        put.flags = DataFlags::LAST;
+        let offers = [good_window(3, 1), bad_window(4, 1), good_window(3, 2), good_window(4, 2)];
+        for Offer { frame, fd } in offers {
+            let message = [&frame.emit()[..], &put.emit(), &[0; 4096 - 112]].concat();
+            assert!(matches!(send_fd(&b, fd, &message), Ok(Moved::Bytes(4096))));
+        }
+        assert!(near.service());
+        assert_eq!(near.stream().down(), None);
+        assert!(near.is_settled(WindowId(3), Epoch(2)));
+        assert!(near.is_settled(WindowId(4), Epoch(2)));
+        let mut told = Vec::new();
+        near.slower(&mut told);
+        assert!(!told.iter().any(|t| t.contains("is not mapped here")), "{told:?}");
     }
 
     #[test]

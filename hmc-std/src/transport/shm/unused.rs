@@ -76,7 +76,8 @@ mod tests {
         let theirs = Mapping::create(len).unwrap();
         let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
         let (offset, access) = (0, Access::all());
-        port.map(Arrival { window, epoch: EPOCH, fd, offset, len, total: len, access }).unwrap();
+        port.map(Arrival { window, epoch: EPOCH, fd: Ok(fd), offset, len, total: len, access })
+            .unwrap();
         let mapped = port.mapped(window).unwrap();
         Arc::downgrade(&mapped.map)
     }

@@ -15,13 +15,13 @@ mod serve;
 mod tx;
 
 pub(crate) use life::PeerLife;
+pub(crate) use rx::Arrival;
 pub(crate) use tx::Offer;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::kinds::{Access, Caps, Rank};
+use hmc_core::kinds::{Caps, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
@@ -57,6 +57,8 @@ pub(crate) enum Down {
     Message(Violation),
     /// UCX gave the peer up.
     Ucx(Status),
+    /// There was no descriptor left here for what the link cannot do without.
+    NoDescriptor,
 }
 
 impl std::fmt::Display for Down {
@@ -69,6 +71,9 @@ impl std::fmt::Display for Down {
             Self::Malformed(e) => write!(f, "it broke the protocol: a malformed data frame: {e}"),
             Self::Message(what) => write!(f, "it broke the protocol: {what}"),
             Self::Ucx(status) => write!(f, "UCX gave it up: {status}"),
+            Self::NoDescriptor => f.write_str(
+                "no descriptor was left here for what it passed; raise the limit of open files (ulimit -n)",
+            ),
         }
     }
 }
@@ -79,22 +84,6 @@ pub(crate) struct Interest {
     pub(crate) wanted: Wanted,
     /// Nothing: there is work to do at once.
     pub(crate) work: bool,
-}
-
-/// A descriptor that arrived in a Region frame: a window that can be mapped.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) window: WindowId,
-    pub(crate) epoch: Epoch,
-    /// Where the window starts within the memfd, in bytes.
-    pub(crate) offset: u64,
-    /// Size of the window, in bytes.
-    pub(crate) len: u64,
-    /// What may be done with it.
-    pub(crate) access: Access,
-    /// Size of the memfd, in bytes.
-    pub(crate) total: u64,
-    pub(crate) fd: OwnedFd,
 }
 
 /// How a stream came about, and its limits.
@@ -135,7 +124,7 @@ pub(crate) struct StreamPort {
     tx: tx::Tx,
     rx: rx::Rx,
     serve: serve::Serve,
-    arrivals: Vec<Arrival>,
+    arrivals: VecDeque<Arrival>,
     inbox: Arc<Mutex<Inbox>>,
     delivered: bool,
     /// The peer cannot reach our address space by itself (it said so once).
@@ -172,7 +161,7 @@ impl StreamPort {
             tx: tx::Tx::new(),
             rx: rx::Rx::new(setup.local),
             serve: serve::Serve::new(reached, setup.batched_acks),
-            arrivals: Vec::new(),
+            arrivals: VecDeque::new(),
             inbox: setup.inbox,
             delivered: false,
             by_ref_refused: false,
@@ -210,8 +199,9 @@ impl StreamPort {
         std::mem::take(&mut self.delivered)
     }
 
+    /// The oldest that waits: a later window of the same place is to be the last that takes it.
     pub(crate) fn take_arrival(&mut self) -> Option<Arrival> {
-        self.arrivals.pop()
+        self.arrivals.pop_front()
     }
 
     pub(crate) fn interest(&mut self) -> Interest {

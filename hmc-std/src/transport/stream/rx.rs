@@ -7,12 +7,13 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::Span as Range;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind, Nack};
 use hmc_core::work::{Failure, Opcode};
+use hmc_mem::error::MemError;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use super::requests::Phase;
-use super::{Arrival, Down, StreamPort};
+use super::{Down, StreamPort};
 use crate::memory::Region;
 
 const BUF_BYTES: usize = 16 * 1024;
@@ -24,6 +25,23 @@ const BUDGET_BYTES: usize = 4 << 20;
 const MAX_DESCRIPTORS: usize = 8;
 /// Mappable windows that may wait to be mapped.
 const MAX_ARRIVALS: usize = 64;
+
+/// A window that can be mapped, as its Region frame says.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) window: WindowId,
+    pub(crate) epoch: Epoch,
+    /// Where the window starts within the memfd, in bytes.
+    pub(crate) offset: u64,
+    /// Size of the window, in bytes.
+    pub(crate) len: u64,
+    /// What may be done with it.
+    pub(crate) access: Access,
+    /// Size of the memfd, in bytes.
+    pub(crate) total: u64,
+    /// The memfd, or why it could not be taken.
+    pub(crate) fd: Result<OwnedFd, MemError>,
+}
 
 /// Where payload goes.
 #[derive(Debug)]
@@ -65,7 +83,8 @@ pub(super) struct Rx {
     start: usize,
     end: usize,
     body: Option<Incoming>,
-    descriptors: VecDeque<OwnedFd>,
+    /// What came beside the bytes, in the order of its frames. One that could not be taken has its place there, too.
+    descriptors: VecDeque<Result<OwnedFd, MemError>>,
     paused: bool,
 }
 
@@ -126,6 +145,12 @@ impl Rx {
 }
 
 impl StreamPort {
+    /// As if the kernel had dropped the descriptor of the next frame that says it has one.
+    #[cfg(test)]
+    pub(crate) fn lose_descriptor(&mut self) {
+        self.rx.descriptors.push_back(Err(MemError::NoFds { limit: 8 }));
+    }
+
     /// Whether reading stopped until the application takes tags out of its inbox.
     pub(crate) fn is_paused(&self) -> bool {
         self.rx.paused
@@ -303,11 +328,12 @@ impl StreamPort {
             DataKind::Nack => self.accept_nack(frame).map(|()| nothing),
             DataKind::Region => {
                 let fd = self.rx.descriptors.pop_front();
+                // One that was sent and could not be taken is no breach.
                 let fd = fd.ok_or(Down::Protocol("a region frame without a descriptor"))?;
                 if self.arrivals.len() >= MAX_ARRIVALS {
                     return Err(Down::Protocol("too many regions at once"));
                 }
-                self.arrivals.push(Arrival {
+                self.arrivals.push_back(Arrival {
                     window: frame.window,
                     epoch: frame.epoch,
                     offset: frame.offset,

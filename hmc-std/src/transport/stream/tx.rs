@@ -47,6 +47,8 @@ pub(super) struct Tx {
     reply_turn: bool,
     /// Descriptors to send, ahead of everything else.
     pub(super) offers: VecDeque<Offer>,
+    /// The kernel takes none now, whatever room the socket has.
+    held: bool,
 }
 
 /// A descriptor to pass to the peer, with the frame that says what it is.
@@ -64,6 +66,7 @@ impl Tx {
             body: None,
             reply_turn: false,
             offers: VecDeque::new(),
+            held: false,
         }
     }
 
@@ -107,8 +110,9 @@ impl Tx {
         self.body.as_ref().is_some_and(|b| b.owner == Owner::Request(seq))
     }
 
-    /// Stops reading from a window: the rest of its frame becomes zeros, which the peer discards.
+    /// Stops reading from a window: the rest of its frame becomes zeros, which the peer discards. Its pages are offered no more.
     pub(super) fn divert_window(&mut self, window: WindowId, epoch: Epoch) {
+        self.offers.retain(|o| o.frame.window != window || o.frame.epoch != epoch);
         if let Some(b) = &mut self.body
             && b.owner == (Owner::Reply { window, epoch })
         {
@@ -120,7 +124,7 @@ impl Tx {
 impl StreamPort {
     pub(super) fn has_output(&mut self) -> bool {
         !self.tx.is_idle()
-            || !self.tx.offers.is_empty()
+            || (!self.tx.held && !self.tx.offers.is_empty())
             || self.serve.has_output()
             || self.requests.has_unsent()
     }
@@ -157,9 +161,16 @@ impl StreamPort {
         }
     }
 
+    /// Tries to send the descriptors that the kernel did not take. To be called now and then: no socket tells when it would.
+    pub(crate) fn retry_offers(&mut self) {
+        self.tx.held = false;
+    }
+
     /// Sends the descriptors that wait. Returns false when the socket is full or down.
     fn send_offers(&mut self) -> bool {
-        while let Some(offer) = self.tx.offers.front() {
+        while !self.tx.held
+            && let Some(offer) = self.tx.offers.front()
+        {
             // A frame is far smaller than a socket buffer, and nothing else is in it: unix(7)
             // streams take such a message whole or not at all.
             match self.socket.send_fd(&offer.frame.emit(), &offer.fd) {
@@ -167,6 +178,8 @@ impl StreamPort {
                     self.tx.offers.pop_front();
                 }
                 Err(Errno::AGAIN) => return false,
+                // unix(7): more descriptors of this user are on their way than this process may have open. All else goes on.
+                Err(Errno::TOOMANYREFS) => self.tx.held = true,
                 Err(e) => {
                     self.bring_down(Down::Io(e));
                     return false;

@@ -5,12 +5,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use hmc_core::kinds::{Access, MemoryKind, Rank};
+use hmc_core::region::WindowId;
 use hmc_core::slots::OpId;
+use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
 use crate::memory::RegionTable;
 use crate::node::inbox::{Inbox, Want};
-use crate::transport::stream::{StreamPort, StreamSetup};
+use crate::transport::stream::{Offer, StreamPort, StreamSetup};
 
 fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup {
     socket.set_nonblocking(true).expect("a socket");
@@ -97,6 +99,30 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
         near.service();
     }
     assert!(!near.may_use_refs() && near.refused_refs().is_some());
+}
+
+/// Pages that wait to be offered are not offered once their window is taken back.
+#[test]
+fn the_pages_of_a_revoked_window_are_not_offered() {
+    let (a, b) = UnixStream::pair().expect("a pair");
+    let inbox = Arc::new(Mutex::new(Inbox::new(1, 1024)));
+    let (mut near, mut far) = (port(a, &inbox), port(b, &inbox));
+    let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
+    near.regions().learn(&region);
+    let part = region.slice(0, 64).expect("in range");
+    let window = near.windows().expose(part, MemoryKind::Cpu, Access::WRITE, 7).expect("a place");
+    let other = WindowId(window.window.0 ^ 1);
+    for id in [window.window, other] {
+        let mut frame = DataFrame::new(DataKind::Region, 0);
+        (frame.window, frame.epoch) = (id, window.epoch);
+        let fd = region.mapping().expect("pages").fd().expect("a memfd");
+        near.offer(Offer { frame, fd: fd.try_clone_to_owned().expect("a descriptor") });
+    }
+    near.revoke(window.window, window.epoch).expect("exposed");
+    near.flush();
+    while far.service() {}
+    let arrived: Vec<_> = std::iter::from_fn(|| far.take_arrival()).map(|a| a.window).collect();
+    assert_eq!(arrived, [other]);
 }
 
 /// Posts so many puts, each with a tag, from `near` to a window of `far`.
