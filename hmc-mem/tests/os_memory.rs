@@ -231,6 +231,36 @@ fn fresh_pages_cut_a_peer_off_and_keep_the_bytes() {
     }
 }
 
+#[test]
+fn fresh_pages_that_are_too_many_are_refused_before_anything_is_taken() {
+    let page = limits::page_size();
+    let len = 64 * page;
+    let ours = Mapping::create(len).unwrap();
+    let theirs = Mapping::map_peer(dup(&ours), len, 0, RW).unwrap();
+    ours.bytes().fill(span(0, len), 1).unwrap();
+    let inode = || rustix::fs::fstat(ours.fd().unwrap()).unwrap().st_ino;
+    let before = inode();
+    let few = Budget::of(len - 1);
+    let expected = MemError::NoSpace { need: len, have: len - 1, limit: MemLimit::Caller };
+    assert_eq!(ours.fresh_over_within(span(0, len), few), Err(expected));
+    assert_eq!(inode(), before, "the descriptor can still be handed out");
+    theirs.bytes().fill(span(0, len), 2).unwrap();
+    assert!(read(&ours, 0, len).iter().all(|b| *b == 2), "the pages are those of before");
+    ours.fresh_over_within(span(page, len - page), few).unwrap();
+    assert_eq!(ours.fd().unwrap_err(), MemError::NotExportable);
+    // Without a budget of the caller's, the system's is asked, not the kernel when it is too late.
+    let vast = 1 << 44;
+    let lazy = Mapping::builder().huge(false).commit(false).create(vast).unwrap();
+    match lazy.fresh_over(span(0, vast)) {
+        Err(MemError::NoSpace {
+            need, limit: MemLimit::MemAvailable | MemLimit::Cgroup, ..
+        }) => {
+            assert_eq!(need, vast);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The kernel gives the hole that pages leave to the next mapping of the child, so the child maps much before it reads.
 #[test]
 fn a_forked_child_faults_where_the_pages_were_and_reads_no_other_memory() {

@@ -95,11 +95,8 @@ impl Builder {
         if len > MAX_LEN {
             return Err(MemError::TooLong { len, limit: MAX_LEN });
         }
-        match &self.budget {
-            _ if !self.commit => {}
-            Some(budget) => budget.check(len)?,
-            None if len <= UNASKED_BYTES => {}
-            None => Budget::check_now(len)?,
+        if self.commit {
+            afford(self.budget, len)?;
         }
         let huge = self.huge && len >= HUGE_PAGE;
         if huge && limits::free_huge_pages() >= len.div_ceil(HUGE_PAGE) {
@@ -154,6 +151,15 @@ impl Builder {
             rustix::fs::fcntl_add_seals(fd, SEALS).map_err(|e| os("fcntl(F_ADD_SEALS)", e))?;
         }
         Ok(mapping)
+    }
+}
+
+/// Whether `len` bytes may be taken: of `budget`, or else of the system.
+fn afford(budget: Option<Budget>, len: u64) -> Result<(), MemError> {
+    match budget {
+        Some(budget) => budget.check(len),
+        None if len <= UNASKED_BYTES => Ok(()),
+        None => Budget::check_now(len),
     }
 }
 
@@ -388,8 +394,20 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MemError::Unaligned`] unless the span starts and ends at pages (the end of the mapping also ends a
-    /// page); [`MemError::NoSpace`]; [`MemError::Shared`]; the mapping is as before.
+    /// page); [`MemError::NoSpace`], checked before a page is taken; [`MemError::Shared`]; the mapping is as before.
     pub fn fresh_over(&self, span: Span) -> Result<(), MemError> {
+        self.renew(span, None)
+    }
+
+    /// [`Self::fresh_over`] with a budget to use instead of the one read from the system.
+    ///
+    /// # Errors
+    /// As for [`Self::fresh_over`].
+    pub fn fresh_over_within(&self, span: Span, budget: Budget) -> Result<(), MemError> {
+        self.renew(span, Some(budget))
+    }
+
+    fn renew(&self, span: Span, budget: Option<Budget>) -> Result<(), MemError> {
         let (at, _) = self.bytes().locate(span)?;
         if !self.access.contains(Access::WRITE) {
             return Err(SharedError::ReadOnly.into());
@@ -411,6 +429,7 @@ impl Mapping {
         if len == 0 {
             return Ok(());
         }
+        afford(budget, size)?;
         let fresh = pages::anonymous(size)?;
         let len = fresh.len;
         // SAFETY: `len` bytes from `at` are mapped, as the span rounded up to whole pages lies in the mapping;
