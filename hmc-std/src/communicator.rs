@@ -483,7 +483,7 @@ impl Communicator {
         lock(&self.shared.pending).clear();
         self.shared.doors.close();
         self.shared.over.store(true, Ordering::Release);
-        result
+        self.shared.wakers.wait_for_owners(until, result)
     }
 }
 

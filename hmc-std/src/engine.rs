@@ -13,6 +13,7 @@ use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use rustix::io::Errno;
 
+use crate::aside::Collects;
 use crate::clock;
 use crate::config::Progress;
 use crate::driver::{Driver, Events, Token};
@@ -79,6 +80,7 @@ impl Engine {
             // Nothing is held while parked.
             self.events_of(driver, timeout);
             let Some(s) = shared.upgrade() else { return };
+            let _aside = Collects::to(&s.wakers);
             self.round(&s);
         }
     }

@@ -36,6 +36,7 @@ compile_error!("hmc-std needs Linux (memfd, epoll, SCM_RIGHTS); hmc-core builds 
 mod accept;
 pub mod address;
 mod any;
+mod aside;
 mod asked;
 pub mod batch;
 mod claim;

@@ -227,7 +227,7 @@ impl Plane {
         })?;
         let memory = Arc::new(Memory::allocate(&self.context, bytes)?);
         self.registrations.fetch_add(1, Ordering::Relaxed);
-        let region = table.adopt(Box::new(UcxBytes(Arc::clone(&memory))))?;
+        let region = table.adopt_own(Box::new(UcxBytes(Arc::clone(&memory))))?;
         lock(&self.memories).insert(region.key(), Arc::downgrade(&memory));
         Ok(region)
     }

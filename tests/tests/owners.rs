@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use hmc_core::limits::PEER_DEAD_NS;
 use hmc_std::memory::{HeapBytes, StableBytes};
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
 use hmc_tests::scene::{TempDir, until};
@@ -87,4 +89,67 @@ fn an_owner_that_panics_is_caught_and_counted() {
     hmc_std::Communicator::shutdown(target, LIMIT).unwrap();
     until("all came back", LIMIT, || (source.stats().panics_caught == 4).then_some(()));
     assert!(source.allocate(64).is_ok());
+}
+
+/// Longer than a peer is believed without a sign of life.
+const DETECTION: Duration = Duration::from_millis(PEER_DEAD_NS / 1_000_000 + 1_500);
+
+/// Its owner waits for somebody else, as that of a pool may do.
+#[test]
+fn an_owner_that_blocks_delays_no_peer() {
+    let dir = TempDir::new();
+    let (source, target, peer) = pair(&dir);
+    let (tell, told) = channel();
+    let (release, wait) = channel::<()>();
+    let (tell, wait) = (Mutex::new(tell), Mutex::new(wait));
+    used_once(source, &peer, move || {
+        let _ = tell.lock().unwrap().send("begins");
+        let _ = wait.lock().unwrap().recv();
+        let _ = tell.lock().unwrap().send("ends");
+    });
+    assert_eq!(told.recv_timeout(LIMIT), Ok("begins"));
+    let start = Instant::now();
+    let lost = until("peers that are silent are lost", LIMIT, || {
+        let lost = source.stats().peers_lost + target.stats().peers_lost;
+        (lost != 0 || start.elapsed() > DETECTION).then_some(lost)
+    });
+    assert_eq!(lost, 0, "after {:?}", start.elapsed());
+    peer.put(0, 0, 64).unwrap();
+    // The thread is there: the peer's messages come in while nobody calls.
+    target.wait_peer(0, LIMIT).unwrap().send_tag(3).unwrap();
+    until("a message", LIMIT, || (source.ctrl_recv(1).ok()? == 3).then_some(()));
+    assert!(told.try_recv().is_err(), "it blocks to the end");
+    drop(release);
+    assert_eq!(told.recv_timeout(LIMIT), Ok("ends"));
+}
+
+/// What a session's links let go of has come back when the session is over, unless its owner blocks: that one is not waited for
+/// beyond the deadline.
+#[test]
+fn the_end_of_a_session_waits_for_owners_within_its_deadline() {
+    let dir = TempDir::new();
+    let (source, _, peer) = pair(&dir);
+    let gone = Arc::new(AtomicUsize::new(0));
+    for _ in 0..3 {
+        let gone = Arc::clone(&gone);
+        used_once(source, &peer, move || {
+            gone.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    Communicator::shutdown(source, LIMIT).unwrap();
+    assert_eq!(gone.load(Ordering::SeqCst), 3);
+
+    let (source, _, peer) = pair(&TempDir::new());
+    let (release, wait) = channel::<()>();
+    let (tell, told) = channel();
+    let (tell, wait) = (Mutex::new(tell), Mutex::new(wait));
+    used_once(source, &peer, move || {
+        let _ = wait.lock().unwrap().recv();
+        let _ = tell.lock().unwrap().send(());
+    });
+    let start = Instant::now();
+    Communicator::shutdown(source, Duration::from_secs(1)).unwrap();
+    assert!(start.elapsed() < LIMIT && told.try_recv().is_err());
+    drop(release);
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()), "it comes back although the session is over");
 }

@@ -1,24 +1,12 @@
 //! What operations keep alive, and what a turn sets free.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use hmc_core::lane::Transfer;
 
-use super::Link;
-use super::parts::Owner;
+use crate::aside::Collects;
 use crate::memory::{Region, Span};
-use crate::wakers::{Notice, panics};
-
-impl Link {
-    /// Drops what may be the application's, whose code runs then. The caller holds no lock.
-    pub(super) fn drop_foreign<T>(&self, all: Vec<T>) {
-        for one in all {
-            if panics(|| drop(one)) {
-                self.owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default().note_panic();
-            }
-        }
-    }
-}
+use crate::wakers::{Notice, Wakers};
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]
@@ -65,21 +53,18 @@ impl Aftermath {
         }
     }
 
-    /// Wakes and drops what was kept. `owner` is asked for only if there is something.
-    pub(crate) fn release(&mut self, owner: &Weak<dyn Owner>) {
+    /// Wakes and drops what was kept.
+    pub(crate) fn release(&mut self, wakers: &Arc<Wakers>) {
         let Some(holds) = &mut self.holds else { return };
+        let _aside = Collects::to(wakers);
         for place in &mut *holds {
             // In place: their room is not worth moving.
             let mut hold = std::mem::take(place);
             let notice = hold.waker.take();
-            let wakers = || owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
-            // The owner of memory that goes may be the application's, too.
-            if panics(|| drop(hold)) {
-                wakers().note_panic();
-            }
+            drop(hold);
             match notice {
                 Some(Notice::Own(bell)) => bell.ring(),
-                Some(Notice::User(waker)) => wakers().wake(waker),
+                Some(Notice::User(waker)) => wakers.wake(waker),
                 None => {}
             }
         }

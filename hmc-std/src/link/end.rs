@@ -12,6 +12,7 @@ use super::aftermath::Aftermath;
 use super::ctrl::Ended;
 use super::heard::Heard;
 use super::{Life, Link};
+use crate::aside::Collects;
 use crate::clock;
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::Down;
@@ -32,6 +33,14 @@ impl Link {
             ctrl.ended()
         };
         self.end_ctrl(ended);
+    }
+
+    /// Answers the peer's BYE once nothing of ours is under way.
+    pub(super) fn let_go(&self) {
+        let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();
+        if left && self.is_quiet() {
+            self.bye(clock::now());
+        }
     }
 
     /// The control connection ended, if it did.
@@ -134,6 +143,7 @@ impl Link {
 
     /// Every operation ends.
     fn end_data(&self, eof: bool) {
+        let _aside = Collects::to(&self.wakers);
         let mut after = Aftermath::default();
         let (regions, unused) = {
             let mut data = self.data_in_turn();
@@ -144,10 +154,10 @@ impl Link {
             (regions, data.port().take_unused())
         };
         self.follow_up(&mut after);
-        self.room.wake(&self.owner);
+        self.room.wake(&self.wakers);
         // After those who wait have been woken, and without the lock: to free memory takes long.
         unused.unmap();
-        self.drop_foreign(regions);
+        drop(regions);
     }
 
     /// Logs what the link has moved, and by which transport.

@@ -33,12 +33,14 @@ use hmc_core::time::{Duration, Instant};
 use hmc_mem::baton::Baton;
 use hmc_mem::slot::{Poll, SlotWord};
 
+use crate::aside::Collects;
 use crate::clock;
 use crate::driver::{Channel, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::{Inbox, Message};
 use crate::socket::Socket;
 use crate::transport::SharedInbox;
+use crate::wakers::Wakers;
 use aftermath::Aftermath;
 use ctrl::CtrlState;
 use data::DataState;
@@ -73,6 +75,8 @@ pub(crate) struct Link {
     stillness: wait::Stillness,
     pub(crate) driver: Arc<Driver>,
     pub(crate) owner: Weak<dyn Owner>,
+    /// Of the session, which may be over.
+    pub(crate) wakers: Arc<Wakers>,
     pub(crate) counters: Counters,
     ctrl: Mutex<CtrlState>,
     data: Mutex<DataState>,
@@ -138,6 +142,7 @@ impl Link {
             patience: wait::Patience::default(),
             stillness: wait::Stillness::default(),
             driver: parts.driver,
+            wakers: parts.owner.upgrade().map_or_else(Wakers::closed, |owner| owner.wakers()),
             owner: parts.owner,
             counters: Counters::default(),
             ctrl_socket: Arc::clone(parts.ctrl.socket()),
@@ -272,6 +277,7 @@ impl Link {
     /// Only the leader receives while there is one: it may be about to park on the socket, and would
     /// miss what another thread took from it. Others merely move copies and batches on.
     pub(crate) fn turn_data(&self, as_leader: bool) -> bool {
+        let _aside = Collects::to(&self.wakers);
         let mut after = Aftermath::default();
         let (busy, work, down, opened, leaves) = {
             let mut data = if as_leader { self.data() } else { self.data_in_turn() };
@@ -351,6 +357,7 @@ impl Link {
             self.die(false, "it connected but did not open its data plane in time");
             return;
         }
+        let _aside = Collects::to(&self.wakers);
         self.end_if_marked();
         let beat = self.data_in_turn().beat();
         let mut came = heard::Heard::default();
@@ -371,7 +378,7 @@ impl Link {
             return;
         }
         let mut after = Aftermath::default();
-        let ((regions, memories), unused) = {
+        let (swept, unused) = {
             let mut data = self.data_in_turn();
             data.expire(now, &mut after);
             let swept = data.sweep();
@@ -379,8 +386,7 @@ impl Link {
             (swept, data.port().take_unused())
         };
         unused.unmap();
-        self.drop_foreign(regions);
-        self.drop_foreign(memories);
+        drop(swept);
         self.follow_up(&mut after);
         self.run_relay();
         self.let_go();
@@ -389,14 +395,6 @@ impl Link {
     /// When [`Link::tick`] ends it, if nothing comes before.
     pub(crate) fn ends_at(&self) -> Instant {
         if self.life() == Life::Dead { Instant::NEVER } else { self.ctrl().ends_at() }
-    }
-
-    /// Answers the peer's BYE once nothing of ours is under way.
-    fn let_go(&self) {
-        let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();
-        if left && self.is_quiet() {
-            self.bye(clock::now());
-        }
     }
 
     fn act_on(&self, heard: heard::Heard) {
@@ -463,10 +461,10 @@ impl Link {
             }
             if after.finished {
                 self.baton.notify();
-                self.room.wake(&self.owner);
+                self.room.wake(&self.wakers);
             }
             let more = after.is_full();
-            after.release(&self.owner);
+            after.release(&self.wakers);
             if !more {
                 return;
             }

@@ -1,10 +1,11 @@
 //! Futures that wait for room to begin their operation: woken when any operation of the link has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use super::{Link, Owner};
+use super::Link;
+use crate::wakers::Wakers;
 
 /// The wakers of one link.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(super) struct Room {
 
 impl Room {
     /// Wakes all, without a lock.
-    pub(super) fn wake(&self, owner: &Weak<dyn Owner>) {
+    pub(super) fn wake(&self, session: &Wakers) {
         // Who sets it looks for room afterwards, under the lock under which the operation ended before: a load is enough.
         if self.waited_for.load(Ordering::Acquire) {
             self.waited_for.store(false, Ordering::Release);
@@ -24,8 +25,7 @@ impl Room {
                 let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
                 std::mem::take(&mut *wakers)
             };
-            let wakers = owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
-            all.into_iter().for_each(|waker| wakers.wake(waker));
+            all.into_iter().for_each(|waker| session.wake(waker));
         }
     }
 }

@@ -19,6 +19,7 @@ use hmc_mem::os::memfd::Mapping;
 #[doc(hidden)]
 pub use hmc_mem::shared::SharedBytes;
 use hmc_mem::shared::SharedError;
+use owner::Keep;
 pub use owner::{HeapBytes, StableBytes};
 pub use span::Span;
 use std::ptr::NonNull;
@@ -42,15 +43,7 @@ enum Backing {
     /// Pages of a sealed memfd: peers on this host can map them.
     Memfd(Mapping),
     /// The application's own memory.
-    Adopted { start: NonNull<u8>, len: usize, _keep: Keep },
-}
-
-struct Keep(#[allow(dead_code, reason = "held for its drop")] Option<Box<dyn StableBytes>>);
-
-impl std::fmt::Debug for Keep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keep")
-    }
+    Adopted { start: NonNull<u8>, len: usize, keep: Keep },
 }
 
 /// What is taken from a region, in order of offsets.
@@ -89,8 +82,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.origin.is_child() {
             // The owner of adopted memory is the parent's, and may wait for threads that are not here.
-            if let Backing::Adopted { _keep: Keep(owner), .. } = &mut self.backing {
-                std::mem::forget(owner.take());
+            if let Backing::Adopted { keep, .. } = &mut self.backing {
+                keep.forget();
             }
             return;
         }
@@ -179,7 +172,16 @@ impl RegionTable {
 
     /// The bytes of `owner`, in place.
     pub(crate) fn adopt(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
-        let (start, len) = owner.as_bytes_ptr();
+        self.keep(Keep::foreign(owner))
+    }
+
+    /// As [`RegionTable::adopt`], of an owner of this library: it is dropped where its memory is let go of.
+    pub(crate) fn adopt_own(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
+        self.keep(Keep::own(owner))
+    }
+
+    fn keep(self: &Arc<Self>, keep: Keep) -> Result<Region> {
+        let (start, len) = keep.bytes();
         let start = match NonNull::new(start) {
             Some(start) if isize::try_from(len).is_ok() => start,
             _ if len == 0 => NonNull::dangling(),
@@ -189,7 +191,7 @@ impl RegionTable {
             }
         };
         let bytes = u64::try_from(len).unwrap_or(u64::MAX);
-        self.register(bytes, Backing::Adopted { start, len, _keep: Keep(Some(owner)) })
+        self.register(bytes, Backing::Adopted { start, len, keep })
     }
 
     /// `len` bytes at `start`, in place.
@@ -202,7 +204,7 @@ impl RegionTable {
         len: usize,
     ) -> Result<Region> {
         let bytes = u64::try_from(len).unwrap_or(u64::MAX);
-        self.register(bytes, Backing::Adopted { start, len, _keep: Keep(None) })
+        self.register(bytes, Backing::Adopted { start, len, keep: Keep::nobody() })
     }
 }
 

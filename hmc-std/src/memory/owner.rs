@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use crate::aside;
+
 /// Memory whose address does not change while the value lives, wherever the value is moved.
 ///
 /// ```
@@ -15,6 +17,10 @@ use std::ptr::NonNull;
 /// fn registers(_: impl hmc_std::memory::StableBytes) {}
 /// registers(Box::<[u8]>::new_uninit_slice(8));
 /// ```
+///
+/// The value is dropped with the last handle of its memory. When the application has let go of all and a connection is the
+/// last, that is on a thread of the session's own, which calls wakers too; the end of a session waits for that, within its
+/// deadline.
 ///
 /// # Safety
 /// [`StableBytes::as_bytes_ptr`] always gives the same pointer and the same number of bytes, at most `isize::MAX`; it may be
@@ -63,5 +69,53 @@ impl Drop for HeapBytes {
 unsafe impl StableBytes for HeapBytes {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.start.as_ptr(), self.len)
+    }
+}
+
+/// What keeps adopted memory.
+pub(super) struct Keep {
+    /// `None`: whoever registered it vouches that it lasts.
+    owner: Option<Box<dyn StableBytes>>,
+    /// The owner is the application's.
+    is_foreign: bool,
+}
+
+impl Keep {
+    /// An owner of the application.
+    pub(super) fn foreign(owner: Box<dyn StableBytes>) -> Self {
+        Self { owner: Some(owner), is_foreign: true }
+    }
+
+    /// An owner of this library, which is dropped where its memory is let go of.
+    pub(super) fn own(owner: Box<dyn StableBytes>) -> Self {
+        Self { owner: Some(owner), is_foreign: false }
+    }
+
+    /// No owner.
+    pub(super) fn nobody() -> Self {
+        Self { owner: None, is_foreign: false }
+    }
+
+    pub(super) fn bytes(&self) -> (*mut u8, usize) {
+        self.owner.as_ref().map_or((std::ptr::null_mut(), 0), |owner| owner.as_bytes_ptr())
+    }
+
+    /// The owner is never dropped: it is another process's.
+    pub(super) fn forget(&mut self) {
+        std::mem::forget(self.owner.take());
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take().filter(|_| self.is_foreign) {
+            aside::put(owner);
+        }
+    }
+}
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keep")
     }
 }

@@ -293,7 +293,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "waker-blocks",
-        promise: "one that blocks delays other wakers of its session and nothing else",
+        promise: "one that blocks delays other wakers and owners of its session and nothing else",
         document: FAULTS,
         mutant: "WakersOnThread",
         attack: wakers::blocks,

@@ -103,9 +103,7 @@ mod tests {
         // A peer that is gone, and with it the pieces.
         let mut after = Aftermath::default();
         data.die(true, &mut after);
-        let none: std::sync::Weak<dyn crate::link::Owner> =
-            std::sync::Weak::<crate::shared::Shared>::new();
-        after.release(&none);
+        after.release(&crate::wakers::Wakers::closed());
         pipe.abandon(&mut Pieces { data: &mut data, region: &region });
         assert_eq!(holders(&data), 0, "what was fenced is let go of");
     }

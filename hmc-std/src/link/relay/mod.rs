@@ -24,6 +24,7 @@ use hmc_mem::shared::SharedBytes;
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;
 use super::{Life, Link, lock};
+use crate::aside::Collects;
 use crate::error::Result;
 use crate::wakers::panics;
 use desk::{Desk, Inbound, Outbound, Want};
@@ -140,6 +141,7 @@ impl Link {
     }
 
     fn finish_relay(&self, after: After) {
+        let _aside = Collects::to(&self.wakers);
         for mut a in after.later {
             self.follow_up_but_relay(&mut a);
             if a.finished {
@@ -152,16 +154,12 @@ impl Link {
             // So that the peer forgets its mapping. The fence does not depend on it.
             let _ = self.send(&Wire::Revoke { window, epoch });
         }
-        // The owner of memory that goes may be the application's, too.
-        let panicked = panics(|| drop(after.over));
-        if panicked || !after.wakers.is_empty() {
-            let wakers = self.owner.upgrade().map(|owner| owner.wakers()).unwrap_or_default();
-            if panicked {
-                wakers.note_panic();
-            }
-            for waker in after.wakers {
-                wakers.wake(waker);
-            }
+        // The last handle of a waker may be there, which is the application's too.
+        if panics(|| drop(after.over)) {
+            self.wakers.note_panic();
+        }
+        for waker in after.wakers {
+            self.wakers.wake(waker);
         }
         if after.news || after.lends {
             self.bells.ring();

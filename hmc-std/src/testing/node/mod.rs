@@ -194,7 +194,7 @@ impl Node {
         });
         shared.news.count();
         // No thread beside the world: wakers run where they come up.
-        shared.wakers.close();
+        shared.wakers.stay();
         Ok(Self {
             shared,
             start: settings.start,

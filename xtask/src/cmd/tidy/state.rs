@@ -9,7 +9,7 @@ const LIBRARIES: [&str; 5] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/"];
 
 /// Where there is some, and what it is.
-const KNOWN: [(&str, &str, &str); 18] = [
+const KNOWN: [(&str, &str, &str); 19] = [
     ("hmc-core/src/mutant.rs", "ACTIVE", "planted bugs: in builds for tests of tests alone"),
     ("hmc-hw/src/ucx/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-hw/src/ucx/log.rs", "SINK", "the hook for UCX's messages"),
@@ -21,6 +21,7 @@ const KNOWN: [(&str, &str, &str); 18] = [
     ("hmc-py/src/errors.rs", "MODULE", "a module of the interpreter"),
     ("hmc-py/src/errors.rs", "RAISED", "a thread's own exception"),
     ("hmc-py/src/lazy.rs", "PLAIN", "what torch said last of a plain tensor"),
+    ("hmc-std/src/aside.rs", "ASIDE", "what a thread hands over at the end of its turn"),
     ("hmc-std/src/clock.rs", "", "a thread's own time, in tests alone"),
     ("hmc-std/src/identity.rs", "GENERATIONS", "the counters that names are drawn from"),
     ("hmc-std/src/identity.rs", "NEXT", "the counters that names are drawn from"),
