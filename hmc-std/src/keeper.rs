@@ -1,7 +1,8 @@
 //! Memory that a peer may still read or write although the link to it is over: the process owns it until its fence.
 //!
 //! One of the few states that all sessions of a process share. A thread runs only while something is held: it sleeps on the
-//! peers' processes and streams (poll(2)), and lets go of what has passed its fence. Nobody waits for it, neither a session
+//! peers' processes and streams (poll(2)), and lets go of what has passed its fence; owners of that memory are code of the
+//! application, which the thread for a session's wakers drops. Nobody waits for it, neither a session
 //! that ends nor the process. It belongs to the process that made it: the child of a fork has none of it, and frees nothing.
 //! A fence may be a vendor library's to tell, whose state goes when the process ends by exit(3): from then on the thread rests.
 
@@ -16,14 +17,15 @@ use hmc_mem::os::exit::at_exit;
 use hmc_mem::os::fork::ForkGuard;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use crate::aside::Collects;
 use crate::clock;
 use crate::transport::stream::PeerLife;
-use crate::wakers::panics;
+use crate::wakers::{Wakers, panics};
 
 /// How often that is looked at of which no descriptor tells.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long the end of the process waits for the thread. It is longer at it only in code of an owner of memory.
+/// How long the end of the process waits for the thread. It is longer at it only in code of others: a waker, a vendor's library.
 const REST_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// One piece of memory that is not given back yet, since a peer may still read or write it.
@@ -56,6 +58,9 @@ pub(crate) trait Unfenced: Send + Sync {
 
     /// The fence has passed: what has to be done before the memory goes.
     fn release(&self);
+
+    /// What drops owners of its memory.
+    fn wakers(&self) -> &Arc<Wakers>;
 
     /// Its pieces, by size and reason.
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str));
@@ -94,7 +99,7 @@ struct Keeper {
     /// `None` when the system refused: then no fork is noticed here.
     process: Option<ForkGuard>,
     state: Mutex<State>,
-    /// Held while the thread looks at fences and lets go; for ever, once the process ends.
+    /// Held while the thread looks at a fence and lets go, owners of memory apart; for ever, once the process ends.
     at_work: Mutex<()>,
     ends: AtomicBool,
 }
@@ -193,21 +198,26 @@ impl Keeper {
 
     /// Lets go of what nobody uses any more. Returns the others.
     fn let_go_of_fenced(&self, entries: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
-        let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fenced = |entry: &Arc<Entry>| entry.what.is_fenced();
-        let (fenced, held): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_fenced);
-        fenced.into_iter().for_each(|entry| self.let_go(entry));
-        held
+        entries.into_iter().filter_map(|entry| self.unless_fenced(entry)).collect()
     }
 
-    fn let_go(&self, entry: Arc<Entry>) {
-        // The memory's owners may run code of theirs, and so may those who wait for it.
+    fn unless_fenced(&self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let wakers = Arc::clone(entry.what.wakers());
+        // Before the lock, and so handed over after it: an owner that blocks holds up neither other memory nor the end of
+        // the process.
+        let _aside = Collects::to(&wakers);
+        let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        if !entry.what.is_fenced() {
+            return Some(entry);
+        }
+        // Those who wait for it may run code of theirs.
         let mut panicked = panics(|| entry.what.release());
         self.state().entries.retain(|e| !Arc::ptr_eq(e, &entry));
         panicked |= panics(|| drop(entry));
         if panicked {
-            tracing::error!("the owner of memory panicked when it came back");
+            tracing::error!("code that was called when memory came back panicked");
         }
+        None
     }
 }
 
@@ -262,18 +272,20 @@ pub fn held() -> Vec<Held> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PeerLife, Unfenced, keep};
+    use super::{PeerLife, Unfenced, Wakers, keep};
+    use crate::memory::{HeapBytes, Region, RegionTable, StableBytes};
     use hmc_core::kinds::Rank;
     use hmc_mem::os::exit::at_exit;
     use std::process::Command;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
     /// How often a fence was asked for; in the process that ends.
     static LOOKS: AtomicU32 = AtomicU32::new(0);
 
-    struct Never;
+    struct Never(Arc<Wakers>);
 
     impl Unfenced for Never {
         fn peer(&self) -> Rank {
@@ -290,6 +302,9 @@ mod tests {
             false
         }
         fn release(&self) {}
+        fn wakers(&self) -> &Arc<Wakers> {
+            &self.0
+        }
         fn pieces(&self, _: &mut dyn FnMut(u64, &'static str)) {}
     }
 
@@ -309,7 +324,7 @@ mod tests {
     fn a_process_that_ends() {
         // Registered before the keeper's, it runs after it.
         assert!(at_exit(look_for_a_while));
-        keep(Arc::new(Never));
+        keep(Arc::new(Never(Wakers::closed())));
         while LOOKS.load(Ordering::SeqCst) < 2 {
             std::thread::yield_now();
         }
@@ -323,5 +338,68 @@ mod tests {
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(said.contains("1 passed"), "{said}");
         assert!(out.status.success(), "it went on: {}", out.status);
+    }
+
+    /// Memory of one session, whose fence has passed.
+    struct Passed {
+        memory: Mutex<Option<Region>>,
+        wakers: Arc<Wakers>,
+    }
+
+    impl Unfenced for Passed {
+        fn peer(&self) -> Rank {
+            Rank(1)
+        }
+        fn life(&self) -> PeerLife {
+            PeerLife::default()
+        }
+        fn may_end_before(&self) -> bool {
+            true
+        }
+        fn is_fenced(&self) -> bool {
+            true
+        }
+        fn release(&self) {
+            drop(self.memory.lock().map(|mut memory| memory.take()));
+        }
+        fn wakers(&self) -> &Arc<Wakers> {
+            &self.wakers
+        }
+        fn pieces(&self, _: &mut dyn FnMut(u64, &'static str)) {}
+    }
+
+    /// Says that it goes, and waits until it may.
+    struct Owner(HeapBytes, Mutex<(Sender<()>, Receiver<()>)>);
+
+    // SAFETY: the bytes are those of `HeapBytes`, which lives as long as this.
+    unsafe impl StableBytes for Owner {
+        fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+            self.0.as_bytes_ptr()
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            let _ = self.1.lock().map(|ends| (ends.0.send(()), ends.1.recv()));
+        }
+    }
+
+    #[test]
+    fn an_owner_that_blocks_holds_no_memory_of_others() {
+        let limit = Duration::from_secs(20);
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let ((tell, told), (may, wait)) = (channel(), channel());
+            let owner = Owner(HeapBytes::from(vec![1; 64]), Mutex::new((tell, wait)));
+            let region = Arc::new(RegionTable::default()).adopt(Box::new(owner)).expect("memory");
+            let (memory, wakers) = (Mutex::new(Some(region)), Wakers::closed());
+            keep(Arc::new(Passed { memory, wakers }));
+            assert_eq!(told.recv_timeout(limit), Ok(()), "its memory goes");
+            all.push((may, told));
+        }
+        for (may, told) in all {
+            drop(may);
+            assert!(told.recv_timeout(limit).is_err(), "it is gone");
+        }
     }
 }

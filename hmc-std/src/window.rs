@@ -18,6 +18,7 @@ use crate::shared::{Shared, lock};
 use crate::transport::Fence;
 use crate::transport::stream::PeerLife;
 use crate::until::{Stop, Until};
+use crate::wakers::Wakers;
 
 /// A window of a peer, found by its label.
 #[derive(Clone, Copy, Debug)]
@@ -355,6 +356,10 @@ impl Unfenced for Quarantine {
         drop(held);
         // Last: who sees that nothing is held back may take the bytes.
         self.tally.window_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    fn wakers(&self) -> &Arc<Wakers> {
+        &self.link.wakers
     }
 
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {

@@ -11,6 +11,7 @@ use super::Link;
 use super::aftermath::Aftermath;
 use crate::keeper::{self, Tally, Unfenced};
 use crate::transport::stream::PeerLife;
+use crate::wakers::Wakers;
 
 /// A link that is over, of which operations have not passed their fence.
 struct Kept {
@@ -47,6 +48,10 @@ impl Unfenced for Kept {
 
     fn release(&self) {
         self.tally.links.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn wakers(&self) -> &Arc<Wakers> {
+        &self.link.wakers
     }
 
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
