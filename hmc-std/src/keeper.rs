@@ -6,7 +6,9 @@
 //! that ends nor the process. It belongs to the process that made it: the child of a fork has none of it, and frees nothing.
 //! A fence may be a vendor library's to tell, whose state goes when the process ends by exit(3): from then on the thread rests.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+mod sleep;
+
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
@@ -15,12 +17,12 @@ use hmc_core::kinds::Rank;
 use hmc_core::time::Duration;
 use hmc_mem::os::exit::at_exit;
 use hmc_mem::os::fork::ForkGuard;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::aside::Collects;
-use crate::clock;
 use crate::transport::stream::PeerLife;
 use crate::wakers::{Wakers, panics};
+use sleep::sleep;
 
 /// How often that is looked at of which no descriptor tells.
 const TICK: Duration = Duration::from_millis(100);
@@ -225,26 +227,6 @@ impl Keeper {
 extern "C" fn rest() {
     if let Some(keeper) = Keeper::of_this_process(KEEPER.load(Ordering::Acquire)) {
         keeper.rest();
-    }
-}
-
-/// Sleeps until something may have passed its fence, or more is held; with `ticks` for a moment at the most.
-fn sleep(entries: &[Arc<Entry>], bell: Option<&OwnedFd>, ticks: bool) {
-    let timeout = if ticks { TICK } else { Duration::MAX };
-    let watched = || entries.iter().filter(|e| !e.told.load(Ordering::Relaxed));
-    let mut fds: Vec<PollFd<'_>> = Vec::new();
-    fds.extend(bell.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN)));
-    fds.extend(watched().flat_map(|e| e.life.descriptors()));
-    // EINTR is one more reason to look.
-    let _ = poll(&mut fds, clock::timespec(timeout).as_ref());
-    drop(fds);
-    for entry in watched() {
-        // Should the fence not have passed with that: no descriptor tells when it does.
-        entry.told.store(entry.life.has_ended(), Ordering::Relaxed);
-    }
-    if let Some(bell) = bell {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(bell, &mut count);
     }
 }
 

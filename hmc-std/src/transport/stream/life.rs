@@ -31,7 +31,7 @@ pub(crate) struct PeerLife {
 
 impl PeerLife {
     /// Of the peer at the other end of `stream`, and of its process `pid` where the kernel has named it.
-    pub(super) fn of(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
+    pub(crate) fn of(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
         let mut life = Self { stream: Some(Arc::clone(stream)), ..Self::default() };
         // Only local streams have a process, whose number may be none of this namespace (0).
         let noted = stream.fd().filter(|_| pid.is_some()).map(process::pidfd);

@@ -9,7 +9,7 @@ const LIBRARIES: [&str; 5] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/"];
 
 /// Where there is some, and what it is.
-const KNOWN: [(&str, &str, &str); 19] = [
+const KNOWN: [(&str, &str, &str); 20] = [
     ("hmc-core/src/mutant.rs", "ACTIVE", "planted bugs: in builds for tests of tests alone"),
     ("hmc-hw/src/ucx/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-hw/src/ucx/log.rs", "SINK", "the hook for UCX's messages"),
@@ -27,6 +27,7 @@ const KNOWN: [(&str, &str, &str); 19] = [
     ("hmc-std/src/identity.rs", "NEXT", "the counters that names are drawn from"),
     ("hmc-std/src/keeper.rs", "KEEPER", "memory that is not fenced yet"),
     ("hmc-std/src/keeper.rs", "LOOKS", "a test's own"),
+    ("hmc-std/src/keeper/sleep.rs", "LOOKS", "a test's own"),
     ("hmc-std/src/transport/stream/tx.rs", "ZEROS", "zeros"),
     ("hmc-std/src/until.rs", "ASKED", "a test's own"),
 ];
