@@ -35,8 +35,8 @@ pub(crate) enum Need {
     Hear,
     /// The rest of the handshake on this link.
     Drive(Arc<Link>),
-    /// News of the peers, or that time.
-    News(Instant),
+    /// News of the peers, or that time. The rank was taken, or was not, when that was found: news is what differs from it.
+    News { by: Instant, taken: bool },
     /// That time.
     Pause(Instant),
 }
@@ -195,11 +195,12 @@ impl Connecting {
                                 .with_peer(self.rank),
                         });
                     }
-                    if lock(&shared.registry).is_taken(self.rank) {
-                        return Ok(Err(Need::News(*until)));
+                    let taken = lock(&shared.registry).is_taken(self.rank);
+                    if taken {
+                        return Ok(Err(Need::News { by: *until, taken }));
                     }
                     if now < *again {
-                        return Ok(Err(Need::News((*until).min(*again))));
+                        return Ok(Err(Need::News { by: (*until).min(*again), taken }));
                     }
                     if refused.is_some() {
                         // It answers.

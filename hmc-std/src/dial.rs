@@ -96,12 +96,10 @@ impl Shared {
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
-                Need::News(at) => {
-                    let taken = |s: &Self| lock(&s.registry).is_taken(rank);
-                    let before = taken(self);
-                    let news = self.wait_news(until.moved_to(at.min(until.at)), |s| {
+                Need::News { by, taken } => {
+                    let news = self.wait_news(until.moved_to(by.min(until.at)), |s| {
                         let ready = s.link(rank).is_some_and(|l| l.is_ready_now());
-                        (ready || taken(s) != before).then_some(())
+                        (ready || lock(&s.registry).is_taken(rank) != taken).then_some(())
                     });
                     if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = news {
                         if stop != Stop::Forked {

@@ -115,7 +115,7 @@ impl Node {
                 dial.seen_news = Some(news);
                 return false;
             }
-            Ok(Err(Need::News(until))) => {
+            Ok(Err(Need::News { by: until, .. })) => {
                 dial.wake = until;
                 dial.seen_news = Some(news);
                 return false;
