@@ -12,9 +12,9 @@ use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
-/// How many peers are killed: `HMC_TEST_KILLS`, or a few.
+/// How many peers are killed: `HMC_TEST_KILLS`, or 100.
 fn kills() -> u32 {
-    number("HMC_TEST_KILLS", 12)
+    number("HMC_TEST_KILLS", 100)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use hmc_core::time::{Duration, Instant};
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;
 use super::heard::Heard;
-use super::{Life, Link};
+use super::{CLOSING, Life, Link};
 use crate::aside::Collects;
 use crate::clock;
 use crate::transport::regions::RegionCache;
@@ -84,6 +84,18 @@ impl Link {
         self.life() == Life::Ready && !self.end_if_marked()
     }
 
+    /// Ends it if its peer is known to be gone. For those who are about to say so: the thread that found it may not have ended
+    /// the link yet, and nobody is to find it ready after `PeerDead`. The caller holds no lock of the link.
+    pub(crate) fn end_if_gone(&self) {
+        if self.end_if_marked() {
+            return;
+        }
+        let down = self.data_in_turn().port().down();
+        if let Some(why) = down {
+            self.end_down(why);
+        }
+    }
+
     /// Ends it if the peer's process has left the mark of its end ([`hmc_mem::os::life`]). Whether it has.
     pub(crate) fn end_if_marked(&self) -> bool {
         if !self.data_in_turn().is_marked() {
@@ -95,20 +107,15 @@ impl Link {
         true
     }
 
-    /// Whether only what the peer has sent on the control connection is still received.
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
-    }
-
     /// One of the two connections has ended, at the peer's end: no more operations. What the peer has sent on the control
     /// connection is delivered up to its end before the link is over; that of a dead process comes at once. Connections are
     /// not ordered against each other, so the data plane may end first.
     fn begin_closing(&self, eof: bool, why: &str) {
-        if self.closing.swap(true, Ordering::AcqRel) {
+        // Before anybody can ask for it.
+        let _ = self.reason.set(why.to_owned());
+        if self.life.fetch_max(CLOSING, Ordering::AcqRel) >= CLOSING {
             return;
         }
-        let _ = self.reason.set(why.to_owned());
-        self.advance(Life::Leaving);
         self.end_data(eof);
         self.ctrl().close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
         self.run_relay();

@@ -48,6 +48,9 @@ pub use parts::Choice;
 pub(crate) use parts::{Counters, Life, LinkParts, Owner, Tick, bump};
 pub(crate) use wait::Watch;
 
+/// [`Life::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.
+const CLOSING: u8 = 3;
+
 pub(crate) struct Link {
     session: u64,
     pub(crate) serial: u32,
@@ -60,9 +63,6 @@ pub(crate) struct Link {
     conn: OnceLock<ConnType>,
     choices: Mutex<Vec<Choice>>,
     leaving: AtomicBool,
-    /// The data plane has ended, or nothing can be sent any more: only what the peer has sent on the control connection
-    /// is still received.
-    closing: AtomicBool,
     /// [`Link::die`] was called.
     over: AtomicBool,
     /// The peer said BYE: it waits for ours.
@@ -133,7 +133,6 @@ impl Link {
             conn: OnceLock::new(),
             choices: Mutex::new(parts.choices),
             leaving: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
             over: AtomicBool::new(false),
             peer_left: AtomicBool::new(false),
             born: clock::now(),
@@ -167,7 +166,7 @@ impl Link {
         match self.life.load(Ordering::Acquire) {
             0 => Life::Opening,
             1 => Life::Ready,
-            2 => Life::Leaving,
+            2 | CLOSING => Life::Leaving,
             _ => Life::Dead,
         }
     }
@@ -178,9 +177,14 @@ impl Link {
             Life::Opening => 0,
             Life::Ready => 1,
             Life::Leaving => 2,
-            Life::Dead => 3,
+            Life::Dead => 4,
         };
         self.life.fetch_max(to, Ordering::AcqRel) < to
+    }
+
+    /// Whether only what the peer has sent on the control connection is still received, or not even that.
+    fn is_closing(&self) -> bool {
+        self.life.load(Ordering::Acquire) >= CLOSING
     }
 
     /// The transport that moves the bytes, once it is known.
@@ -210,7 +214,7 @@ impl Link {
 
     /// The error for using a link that is over or leaving.
     pub(crate) fn gone(&self) -> Error {
-        if self.life() == Life::Dead || self.is_closing() {
+        if self.is_closing() {
             Error::peer_dead(self.peer, self.last_words())
         } else {
             Error::new(ErrorKind::Closed, "the connection is closing: no new operations")

@@ -7,7 +7,7 @@ use hmc_core::time::Instant;
 use hmc_core::wire::message::Message as Wire;
 
 use super::ctrl::CtrlState;
-use super::{Life, Link, bump};
+use super::{Link, bump};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
@@ -125,6 +125,6 @@ impl Link {
     }
 
     fn check_not_dead(&self) -> Result<()> {
-        if self.life() == Life::Dead || self.is_closing() { Err(self.gone()) } else { Ok(()) }
+        if self.is_closing() { Err(self.gone()) } else { Ok(()) }
     }
 }

@@ -86,10 +86,11 @@ impl Peer {
         self.transfer(code, local_offset, remote_offset, len, self.shared.config.deadline)
     }
 
-    /// The error of an operation that has failed, which is counted.
+    /// The error of an operation that has failed, which is counted. The caller holds no lock of the link.
     pub(crate) fn failed(&self, e: Error) -> Error {
         bump(&self.link.counters.failures);
         if e.kind() == ErrorKind::PeerDead {
+            self.link.end_if_gone();
             return Error::peer_dead(self.rank(), self.link.why());
         }
         e.with_peer(self.rank())
@@ -192,6 +193,7 @@ impl Peer {
                 format!("{local} local bytes against {remote} remote ones"),
             ),
             LaneError::Transport(PostError::Disconnected) => {
+                self.link.end_if_gone();
                 Error::peer_dead(self.rank(), self.link.why())
             }
             LaneError::Transport(PostError::Unsupported) => Error::new(
