@@ -350,9 +350,9 @@ impl Shared {
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
-        let (exposed, mapped) = {
+        let (exposed, key, mapped) = {
             let mut data = link.data();
-            let exposed = data
+            let (exposed, key) = data
                 .port()
                 .expose(region, slice, access, entropy)
                 .map_err(|e| e.with_peer(link.peer))?;
@@ -363,9 +363,11 @@ impl Shared {
                 s.flush();
             }
             link.settle_data(&mut data);
-            (exposed, mapped)
+            (exposed, key, mapped)
         };
-        link.send_keys()?;
+        if let Some(key) = key {
+            link.send_key(&key)?;
+        }
         let backing = match region.mapping() {
             Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => {
                 Backing::Memfd { base: offset, size: m.extent() }

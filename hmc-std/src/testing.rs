@@ -175,7 +175,7 @@ impl End {
     ) -> Result<RemoteRegion> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
-        let exposed = self.port.expose(region, slice, access, entropy)?;
+        let (exposed, _) = self.port.expose(region, slice, access, entropy)?;
         if let Some(s) = self.port.stream() {
             s.flush();
         }

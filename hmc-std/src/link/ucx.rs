@@ -70,19 +70,12 @@ impl Link {
         self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX, bytes: &card }))
     }
 
-    /// Tells the peer the keys to windows that were exposed since the last call.
+    /// Tells the peer the key to a window. Whoever exposed the window does so, before it tells of the window itself.
     ///
     /// # Errors
     /// `PeerDead`, `Full`.
-    pub(crate) fn send_keys(&self) -> Result<()> {
-        loop {
-            let key = match self.data().port() {
-                Port::Ucx(port) => port.take_key(),
-                _ => None,
-            };
-            let Some(key) = key else { return Ok(()) };
-            self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: &key }))?;
-        }
+    pub(crate) fn send_key(&self, key: &[u8]) -> Result<()> {
+        self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: key }))
     }
 
     /// Says of windows that the peer took back that nothing of ours uses them any more.

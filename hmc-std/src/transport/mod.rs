@@ -184,14 +184,14 @@ impl Port {
         if let Self::Ucx(p) = self { p.bytes_by_ucx() } else { 0 }
     }
 
-    /// Exposes a range of `region` to the peer.
+    /// Exposes a range of `region` to the peer. Gives with it the key that the peer is to be told first, if it needs one.
     pub(crate) fn expose(
         &mut self,
         region: &Region,
         local: LocalSlice,
         access: Access,
         entropy: u64,
-    ) -> Result<RemoteRegion> {
+    ) -> Result<(RemoteRegion, Option<Vec<u8>>)> {
         if access.contains(Access::WRITE) {
             region.note_writable();
         }
@@ -208,19 +208,21 @@ impl Port {
             .expose(local, MemoryKind::Cpu, access, entropy)
             .map_err(|e| Error::new(Kind::Full, e.to_string()))?;
         let opened = match self {
-            Self::Shm(p) => p.open_window(region, local, &exposed),
+            Self::Shm(p) => p.open_window(region, local, &exposed).map(|()| None),
             Self::Ucx(p) => p.open_window(region, local, &exposed),
-            Self::Loopback(_) | Self::Tcp(_) | Self::None => Ok(()),
+            Self::Loopback(_) | Self::Tcp(_) | Self::None => Ok(None),
         };
-        if let Err(e) = opened {
-            // Nobody was told of it.
-            if let Some(windows) = self.windows() {
-                let _ = windows.step(exposed.window, exposed.epoch, Step::Revoke);
+        match opened {
+            Ok(key) => Ok((exposed, key)),
+            Err(e) => {
+                // Nobody was told of it.
+                if let Some(windows) = self.windows() {
+                    let _ = windows.step(exposed.window, exposed.epoch, Step::Revoke);
+                }
+                self.fenced(exposed.window, exposed.epoch);
+                Err(e)
             }
-            self.fenced(exposed.window, exposed.epoch);
-            return Err(e);
         }
-        Ok(exposed)
     }
 
     /// Whether local memory of an operation may still be read or written.

@@ -56,8 +56,6 @@ pub(crate) struct UcxPort {
     /// The worker of this link.
     seat: Arc<Seat>,
     bell: Arc<Bell>,
-    /// Keys that the peer is to be told.
-    keys: Vec<Vec<u8>>,
     /// Keys that came before the peer's card.
     early: Vec<(RemoteRegion, u64, Vec<u8>)>,
     /// Tags that the stream has no room for.
@@ -93,7 +91,6 @@ impl UcxPort {
             plane,
             seat,
             bell,
-            keys: Vec::new(),
             early: Vec::new(),
             // Room for all that may be under way: a put allocates nothing.
             late: VecDeque::with_capacity(MAX_REQUESTS),
@@ -217,15 +214,16 @@ impl UcxPort {
         !ucx.is_soft() || self.door.peer_is_soft() || waited
     }
 
-    /// Registers what is exposed and notes its key for the peer.
+    /// Registers what is exposed. Gives the key, which the peer is to be told before it hears of the window; a window
+    /// without bytes has none.
     pub(crate) fn open_window(
         &mut self,
         region: &Region,
         local: LocalSlice,
         exposed: &RemoteRegion,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         if local.span.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let memory = self.plane.memory_of_window(region, local)?;
         let packed = memory.pack()?;
@@ -237,7 +235,7 @@ impl UcxPort {
         let key = UcxKey::compose(exposed, place.address(base), &packed, &mut storage);
         let blob = key.map(|k| hmc_core::wire::advert::Endpoint::UcxKey(k).blob().bytes.to_vec());
         let too_long = || Error::new(crate::error::ErrorKind::Full, "UCX's memory key is too long");
-        self.keys.push(blob.ok_or_else(too_long)?);
+        let blob = blob.ok_or_else(too_long)?;
         let at = usize::from(exposed.window.index());
         if at >= self.exposed.len() {
             self.exposed.resize_with(at.saturating_add(1), || None);
@@ -246,12 +244,7 @@ impl UcxPort {
         if let Some(place) = self.exposed.get_mut(at) {
             *place = Some(memory);
         }
-        Ok(())
-    }
-
-    /// A key that the peer is to be told now.
-    pub(crate) fn take_key(&mut self) -> Option<Vec<u8>> {
-        self.keys.pop()
+        Ok(Some(blob))
     }
 
     /// No message of the peer's gets into that window from now on.

@@ -1,0 +1,62 @@
+//! Windows over the stand-in for libucp: a peer that hears of one has its key.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::time::Duration;
+
+use hmc_std::{Access, ConnType, Peer, Session, Want};
+use hmc_tests::scene::{TempDir, until};
+use hmc_tests::standin::StandIn;
+
+const LONG: Duration = Duration::from_secs(20);
+const LEN: u64 = 4096;
+/// The messages that the dialer's inbox takes.
+const INBOX: usize = 16;
+
+/// Two sessions of this process over a lane that only sends messages: its windows are fenced at once. The dialer's handle of
+/// the other, and the other's of the dialer.
+fn pair(dir: &TempDir) -> (Session, Session, Peer, Peer) {
+    let builder = |rank| Session::builder(rank).buffer(LEN).ucx().heartbeat(None);
+    let target = builder(1).uds(dir.path()).start().unwrap();
+    let source = builder(0).inbox(INBOX, 1 << 16).start().unwrap();
+    let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+    let back = target.wait_peer(0, LONG).unwrap();
+    (target, source, peer, back)
+}
+
+/// Threads that expose to the same peer at the same moment: each tells the key to its window before it tells of the window.
+#[test]
+fn a_window_that_is_known_can_be_used() {
+    const ROUNDS: u64 = 3000;
+    const THREADS: u64 = 4;
+    let stand_in = StandIn::take();
+    stand_in.lane("rc_mlx5/mlx5_0:1");
+    let dir = TempDir::new();
+    let (target, source, peer, back) = pair(&dir);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let region = target.register_vec(vec![0; 64]).unwrap();
+            let ours = source.register_vec(vec![7; 64]).unwrap();
+            let (back, peer) = (&back, &peer);
+            s.spawn(move || {
+                let mut own = ours.take_all().unwrap();
+                for round in 0..ROUNDS {
+                    // They get into one another's way where messages are sent.
+                    back.send_tag(round).unwrap();
+                    let window = back.expose(region.take_all().unwrap(), Access::all(), thread);
+                    let window = window.map_err(|(e, _)| e).unwrap();
+                    let remote = peer.remote_window(thread, LONG).unwrap();
+                    let op = peer.put_span(own, &remote, 0).unwrap();
+                    own = op.wait(LONG).expect("a put into an open window").1;
+                    drop(window.revoke(LONG).unwrap());
+                    // The peer has heard of that before the label names the next one.
+                    let gone = || peer.remote_window(thread, Duration::ZERO).err();
+                    until("the peer has forgotten it", LONG, gone);
+                    peer.recv(Want::Any, LONG).unwrap();
+                }
+            });
+        }
+    });
+    drop((peer, back, source, target));
+    stand_in.await_clean();
+}
