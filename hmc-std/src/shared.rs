@@ -365,8 +365,11 @@ impl Shared {
             link.settle_data(&mut data);
             (exposed, key, mapped)
         };
-        if let Some(key) = key {
-            link.send_key(&key)?;
+        if let Some(key) = key
+            && let Err(e) = link.send_key(&key)
+        {
+            link.untell(&exposed);
+            return Err(e);
         }
         let backing = match region.mapping() {
             Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => {

@@ -1,10 +1,10 @@
-//! Windows over the stand-in for libucp: a peer that hears of one has its key.
+//! Windows over the stand-in for libucp: a peer that hears of one has its key, and one that the peer cannot be told of is closed.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::time::Duration;
 
-use hmc_std::{Access, ConnType, Peer, Session, Want};
+use hmc_std::{Access, ConnType, ErrorKind, Peer, Session, Want};
 use hmc_tests::scene::{TempDir, until};
 use hmc_tests::standin::StandIn;
 
@@ -58,5 +58,37 @@ fn a_window_that_is_known_can_be_used() {
         }
     });
     drop((peer, back, source, target));
+    stand_in.await_clean();
+}
+
+/// The peer does not read, so that nothing more can be said to it: what it cannot be told of is not exposed, and takes none of
+/// its places.
+#[test]
+fn a_window_that_the_peer_cannot_be_told_of_is_closed() {
+    let stand_in = StandIn::take();
+    stand_in.lane("tcp/eth0");
+    let dir = TempDir::new();
+    let (target, source, peer, back) = pair(&dir);
+    let tags = 4 * INBOX;
+    (0..tags).for_each(|_| back.send_tag(5).unwrap());
+    let region = target.register_vec(vec![0; 4096]).unwrap();
+    let exposed = || target.stats().peers.first().map_or(0, |p| p.exposed_bytes);
+    let before = exposed();
+    let expose = |label| back.expose(region.take_all().unwrap(), Access::all(), label);
+    let full = (0..100_000).find_map(|label| expose(label).err()).expect("it reads nothing").0;
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    // More often than there are places.
+    for label in 0..300 {
+        let (e, span) = expose(label).expect_err("it still reads nothing");
+        assert_eq!(e.kind(), ErrorKind::Full, "{e}");
+        assert!(e.to_string().contains("control messages wait"), "{e}");
+        drop(span);
+        assert_eq!(exposed(), before, "failure {label}");
+    }
+    (0..tags).for_each(|_| drop(peer.recv(Want::Any, LONG).unwrap()));
+    let window = until("there is room", LONG, || expose(7).ok());
+    peer.remote_window(7, LONG).unwrap();
+    drop(window.revoke(LONG).unwrap());
+    drop((region, peer, back, source, target));
     stand_in.await_clean();
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::kinds::ConnType;
+use hmc_core::region::RemoteRegion;
 use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointBlob};
 use hmc_core::wire::message::Message as Wire;
 
@@ -76,6 +77,13 @@ impl Link {
     /// `PeerDead`, `Full`.
     pub(crate) fn send_key(&self, key: &[u8]) -> Result<()> {
         self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: key }))
+    }
+
+    /// Closes a window that the peer could not be told of: no access was made or will be.
+    pub(crate) fn untell(&self, region: &RemoteRegion) {
+        let mut data = self.data();
+        let _ = data.port().revoke(region.window, region.epoch);
+        data.port().fenced(region.window, region.epoch);
     }
 
     /// Says of windows that the peer took back that nothing of ours uses them any more.

@@ -143,11 +143,7 @@ impl Peer {
         self.link.check_open()?;
         let advert = self.shared.expose(&self.link, region, at, len, access, Role::Named(label))?;
         if let Err(e) = self.link.send(&Wire::Advert(advert)) {
-            // The peer will never know its name: no access was made or will be.
-            let mut data = self.link.data();
-            let (window, epoch) = (advert.region.window, advert.region.epoch);
-            let _ = data.port().revoke(window, epoch);
-            data.port().fenced(window, epoch);
+            self.link.untell(&advert.region);
             return Err(e);
         }
         Ok(Grant::new(self.clone(), advert.region))
