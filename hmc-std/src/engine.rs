@@ -126,7 +126,7 @@ impl Engine {
             busy |= s.serve_queued(&mut self.queued);
         }
         if s.is_restless() {
-            s.calm();
+            s.serve_workers();
         }
         s.retire_ended();
         let now = clock::now();

@@ -60,7 +60,9 @@ impl Shared {
             }
             done
         };
-        drop(self.links.retire(is_done));
+        for link in self.links.retire(is_done) {
+            link.drop_unused();
+        }
         self.keep_rests();
     }
 
@@ -102,6 +104,7 @@ impl Shared {
             }
             let Some(socket) = socket.get_or_insert_with(|| self.mute.get()) else { return };
             if !link.is_rest(socket) {
+                link.drop_unused();
                 self.links.replace(&link, &link.rest(socket, self.next_serial()));
             }
         }

@@ -22,6 +22,7 @@ use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::settings::Settings;
 
+use crate::aside::Collects;
 use crate::config::{Progress, Ucx as Config};
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
@@ -184,14 +185,14 @@ impl Plane {
     }
 
     /// Something came for the worker of that number: see [`Seat::serve`].
-    pub(crate) fn serve(&self, worker: u32) -> bool {
-        self.seats.find(worker).is_some_and(|seat| seat.serve())
+    fn serve(&self, worker: u32, free: &mut Vec<Arc<Memory>>) -> bool {
+        self.seats.find(worker).is_some_and(|seat| seat.serve(Some(free)))
     }
 
     /// Lets all workers look after what has a time of its own, and those go that nobody needs any more.
-    pub(crate) fn serve_all(&self) {
+    fn serve_all(&self, free: &mut Vec<Arc<Memory>>) {
         for seat in self.seats.all().iter() {
-            seat.serve();
+            seat.serve(Some(free));
         }
         self.seats.retire();
     }
@@ -315,11 +316,27 @@ impl Shared {
         self.ucx_begun().is_some_and(|plane| plane.is_restless())
     }
 
-    /// Looks at them.
-    pub(crate) fn calm(&self) {
-        if let Some(plane) = self.ucx_begun() {
-            plane.serve_all();
-        }
+    /// Something came for the worker of that number. Whether anything happened.
+    pub(crate) fn serve_worker(&self, worker: u32) -> bool {
+        self.at_plane(|plane, free| plane.serve(worker, free))
+    }
+
+    /// Lets UCX look after its own connections, and after what peers that are gone have left.
+    pub(crate) fn serve_workers(&self) {
+        self.at_plane(|plane, free| {
+            plane.serve_all(free);
+            true
+        });
+    }
+
+    /// What becomes free meanwhile may be the application's: it is dropped after the right to make calls was given back.
+    fn at_plane(&self, run: impl FnOnce(&Plane, &mut Vec<Arc<Memory>>) -> bool) -> bool {
+        let Some(plane) = self.ucx_begun() else { return false };
+        let _aside = Collects::to(&self.wakers);
+        let mut free = Vec::new();
+        let busy = run(&plane, &mut free);
+        drop(free);
+        busy
     }
 
     /// # Errors

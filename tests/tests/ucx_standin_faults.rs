@@ -251,7 +251,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     for _ in 0..50 {
         let crank = worker.crank();
         crank.progress();
-        crank.tend();
+        drop(crank.tend());
     }
     assert!(here.upgrade().is_some(), "its registration is held");
     assert_eq!(stand_in.calls("ucp_mem_unmap"), unmapped);
@@ -259,7 +259,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     for _ in 0..3 {
         let crank = worker.crank();
         crank.progress();
-        crank.tend();
+        drop(crank.tend());
     }
     assert!(here.upgrade().is_none(), "nothing uses it any more");
     drop((worker, far, door, there));

@@ -80,10 +80,13 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
-    /// Whether all requests have come back.
-    pub(super) fn is_over(&mut self, crank: &Crank<'_>) -> bool {
+    /// Whether all requests have come back. Memory that they use no more is put into `free`, before that if it can be.
+    pub(super) fn is_over(&mut self, crank: &Crank<'_>, free: &mut Vec<Arc<Memory>>) -> bool {
         self.state.collect(crank);
         self.state.part(crank);
+        if !self.state.uses_memory() {
+            free.extend(self.state.known.locals.drain(..).flatten().map(|local| local.memory));
+        }
         let over = self.state.is_quiet();
         if over {
             self.state.forget_keys(crank);
@@ -204,12 +207,12 @@ impl UcxTransport {
         self.state.known.local(key).is_some()
     }
 
-    /// Lets go of memory that nothing uses any more, by the judgement of `keep`. What is under way is not looked at:
-    /// call it when nothing is.
+    /// Lets go of memory that nothing uses any more, by the judgement of `keep`: none while an operation is under way.
+    /// A message that UCX still has is a copy.
     #[must_use]
     pub fn sweep_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) -> Vec<Arc<Memory>> {
         let mut swept = Vec::new();
-        if self.state.is_quiet() {
+        if !self.state.uses_memory() {
             for place in &mut self.state.known.locals {
                 if place.as_ref().is_some_and(|l| !keep(l.key)) {
                     swept.extend(place.take().map(|local| local.memory));
@@ -435,7 +438,10 @@ impl Drop for UcxTransport {
             self.state.forget_keys(&crank);
             return;
         }
-        // What is under way keeps what it uses.
+        // What is under way keeps what it uses. The rest is dropped with this, and not with the crank.
+        let used = self.state.uses_memory();
+        let known = &mut self.state.known;
+        let locals = if used { Vec::new() } else { std::mem::take(&mut known.locals) };
         let fresh = State {
             board: Arc::clone(&self.state.board),
             door: Arc::clone(&self.state.door),
@@ -445,7 +451,7 @@ impl Drop for UcxTransport {
             porch: None,
             greeting: false,
             names_memory: false,
-            known: Known::default(),
+            known: Known { locals, remotes: Vec::new() },
             flights: Flights::none(),
             sends_tags: false,
             greeted: true,

@@ -289,12 +289,13 @@ impl Drop for Worker {
         // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
         // the peer gone (`ucp_request.c`, "got REP message").
         while !lock(&self.orphans).is_empty() {
-            {
+            let free = {
                 let _leave = self.context.library().ending().enter();
                 let crank = self.crank();
                 crank.progress();
-                crank.tend();
-            }
+                crank.tend()
+            };
+            drop(free);
             if deadline.is_none_or(|at| Instant::now() >= at) {
                 // UCX ends the process when a worker goes whose endpoints are not closed (1.13.1, `ucp_request.c`).
                 // What still runs may touch what it uses, too: all of it stays.
@@ -367,12 +368,16 @@ impl Crank<'_> {
         lock(&self.of.0.kept).push(board);
     }
 
-    /// Lets go of what orphans no longer use.
-    pub fn tend(&self) {
+    /// Looks after what peers that are gone have left. Gives the memory that nothing of it uses any more: the last handle of
+    /// it may be there, whose owner is the application's code, so it is to be dropped without the crank.
+    #[must_use]
+    pub fn tend(&self) -> Vec<Arc<Memory>> {
+        let mut free = Vec::new();
         let mut orphans = lock(&self.of.0.orphans);
         if !orphans.is_empty() {
-            orphans.retain_mut(|orphan| !orphan.is_over(self));
+            orphans.retain_mut(|orphan| !orphan.is_over(self, &mut free));
         }
+        free
     }
 }
 

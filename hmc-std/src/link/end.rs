@@ -152,19 +152,27 @@ impl Link {
     fn end_data(&self, eof: bool) {
         let _aside = Collects::to(&self.wakers);
         let mut after = Aftermath::default();
-        let (regions, unused) = {
+        let (regions, memories, unused) = {
             let mut data = self.data_in_turn();
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
             let regions = data.port().regions().map(RegionCache::clear).unwrap_or_default();
-            (regions, data.port().take_unused())
+            let (_, memories) = data.sweep();
+            (regions, memories, data.port().take_unused())
         };
         self.follow_up(&mut after);
         self.room.wake(&self.wakers);
         // After those who wait have been woken, and without the lock: to free memory takes long.
         unused.unmap();
-        drop(regions);
+        drop((regions, memories));
+    }
+
+    /// Lets go of memory that this link, which is over, used last, without a lock. It may have been in use when the link ended.
+    pub(crate) fn drop_unused(&self) {
+        let _aside = Collects::to(&self.wakers);
+        let unused = self.data().sweep();
+        drop(unused);
     }
 
     /// Logs what the link has moved, and by which transport.

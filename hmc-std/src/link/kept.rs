@@ -47,6 +47,7 @@ impl Unfenced for Kept {
     }
 
     fn release(&self) {
+        self.link.drop_unused();
         self.tally.links.fetch_sub(1, Ordering::AcqRel);
     }
 

@@ -55,7 +55,7 @@ impl Link {
             _ => None,
         };
         if let Some(seat) = seat {
-            seat.serve();
+            seat.serve(None);
         }
     }
 

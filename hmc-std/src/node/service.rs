@@ -36,7 +36,7 @@ impl Shared {
                 // Whoever dials waits for the answer, and answers that at once.
                 true
             }
-            Token::Ucx(n) => self.ucx_begun().is_some_and(|plane| plane.serve(n)),
+            Token::Ucx(n) => self.serve_worker(n),
             // Doors and bells belong to the driver.
             Token::Listener(_) | Token::Bell => false,
         }
@@ -66,10 +66,8 @@ impl Shared {
         links: &mut Vec<Arc<Link>>,
     ) -> Instant {
         let mut ends = self.tick_strangers(now);
-        if let Some(plane) = self.ucx_begun() {
-            // UCX looks after its own connections now and then.
-            plane.serve_all();
-        }
+        // UCX looks after its own connections now and then.
+        self.serve_workers();
         self.links_into(links);
         let spread = spread(links);
         for link in links.drain(..) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use hmc_core::time::{Duration, Instant};
 use hmc_hw::ucx::context::Context;
+use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::worker::{Armed, Worker};
 
 use crate::clock;
@@ -115,7 +116,7 @@ impl Seat {
         });
         if progress == Progress::Thread {
             driver.watch(&seat.worker, token)?;
-            seat.serve();
+            seat.serve(None);
         }
         Ok(seat)
     }
@@ -131,7 +132,10 @@ impl Seat {
 
     /// Something came for the worker, or was posted to it: lets it work, and asks to be told of more. To be called after
     /// whatever was posted by one who does not wait for it: UCX tells of nothing that was begun after it was asked.
-    pub(crate) fn serve(&self) -> bool {
+    ///
+    /// Memory that nothing of peers that are gone uses any more is put into `free`, if there is that: it is to be dropped
+    /// without a lock.
+    pub(crate) fn serve(&self, mut free: Option<&mut Vec<Arc<Memory>>>) -> bool {
         let mut busy = false;
         if self.progress == Progress::Manual {
             return busy;
@@ -141,12 +145,16 @@ impl Seat {
             self.worker.crank().signal();
             return busy;
         }
-        for _ in 0..TURNS {
+        for turn in 1..=TURNS {
             let crank = self.worker.crank();
-            crank.tend();
+            if let Some(free) = &mut free {
+                free.append(&mut crank.tend());
+            }
             let any = crank.progress();
             busy |= any;
-            let armed = crank.arm();
+            // What has come back just now is tended first, which may begin something: UCX would not tell of its end.
+            let again = any && free.is_some() && turn < TURNS && !self.worker.is_quiet();
+            let armed = if again { Armed::Busy } else { crank.arm() };
             drop(crank);
             self.learn(any || armed == Armed::Yes);
             if armed == Armed::Yes || self.is_restless() {
@@ -216,7 +224,7 @@ impl Seat {
             {
                 tracing::error!(error = %e, "cannot watch UCX");
             }
-            self.serve();
+            self.serve(None);
         }
     }
 }

@@ -221,6 +221,15 @@ impl State {
         all_back && (!self.down || closed()) && !sends() && self.door.is_quiet()
     }
 
+    /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where lanes reach
+    /// memory by themselves, requests that a forced close has given back say nothing of the lane before it is answered.
+    pub(super) fn uses_memory(&self) -> bool {
+        let closes = self.down
+            && self.reach == Reach::Memory
+            && !(self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire));
+        self.has_requests() || closes
+    }
+
     /// Hands what was accepted to UCX.
     #[inline]
     pub(super) fn launch(&mut self, crank: &Crank<'_>) {
