@@ -418,12 +418,9 @@ impl Shared {
 
     /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.
     pub(crate) fn run_data_planes(&self) -> bool {
-        let mut busy = false;
         // Every link is run anyway.
         self.driver.forget_queued();
-        if let Some(plane) = self.ucx_begun() {
-            busy |= plane.crank_all();
-        }
+        let mut busy = self.crank_workers();
         for link in self.links() {
             link.dequeue();
             busy |= link.turn_data(false);
@@ -439,7 +436,7 @@ impl Shared {
 
     pub(crate) fn has_peers(&self) -> bool {
         // One that is over has to be retired: it keeps descriptors and buffers until then.
-        !self.links.is_empty() || !lock(&self.pending).is_empty()
+        !self.links.is_empty() || !lock(&self.pending).is_empty() || self.has_left_in_ucx()
     }
 
     pub(crate) fn listens(&self) -> bool {

@@ -192,14 +192,22 @@ impl Plane {
     /// Lets all workers look after what has a time of its own, and those go that nobody needs any more.
     fn serve_all(&self, free: &mut Vec<Arc<Memory>>) {
         for seat in self.seats.all().iter() {
-            seat.serve(Some(free));
+            if seat.is_manual() && Seats::is_left(seat) {
+                // No caller drives it any more.
+                seat.crank_and_tend(free);
+            } else {
+                seat.serve(Some(free));
+            }
         }
         self.seats.retire();
     }
 
-    /// Lets all workers work, whoever watches them. Whether anything happened.
-    pub(crate) fn crank_all(&self) -> bool {
-        self.seats.all().iter().fold(false, |busy, seat| seat.crank() | busy)
+    /// Lets all workers work, whoever watches them, and those go that nobody needs any more. Whether anything happened.
+    fn crank_all(&self, free: &mut Vec<Arc<Memory>>) -> bool {
+        let all = self.seats.all();
+        let busy = all.iter().fold(false, |busy, seat| seat.crank_and_tend(free) | busy);
+        self.seats.retire();
+        busy
     }
 
     /// Whether some worker cannot be slept on: see [`Seat::serve`].
@@ -327,6 +335,16 @@ impl Shared {
             plane.serve_all(free);
             true
         });
+    }
+
+    /// Lets all workers work, whoever watches them. Whether anything happened.
+    pub(crate) fn crank_workers(&self) -> bool {
+        self.at_plane(Plane::crank_all)
+    }
+
+    /// Whether peers that are gone have left something for a worker to do.
+    pub(crate) fn has_left_in_ucx(&self) -> bool {
+        self.ucx_begun().is_some_and(|plane| plane.seats.has_left())
     }
 
     /// What becomes free meanwhile may be the application's: it is dropped after the right to make calls was given back.

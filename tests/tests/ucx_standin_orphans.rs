@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use hmc_std::config::Progress;
 use hmc_std::memory::{HeapBytes, StableBytes};
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
 use hmc_tests::scene::{TempDir, until};
@@ -146,6 +147,34 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
         until("a panic is counted", LONG, counted);
         goes_on(&source);
         drop((other, source, third, third_dir, target, dir));
+        stand_in.await_clean();
+        stand_in.restart();
+    }
+}
+
+/// A session that its callers drive gives workers of peers that are gone back, too.
+#[test]
+fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
+    let stand_in = StandIn::take();
+    for (progress, calls) in [(Progress::Manual, true), (Progress::Thread, false)] {
+        stand_in.lane("posix/memory");
+        let (target, dir) = target(1);
+        let source = Session::builder(0).buffer(LEN).ucx().progress(progress).start().unwrap();
+        let before = stand_in.count("workers");
+        stand_in.rule("ucp_ep_close_nbx", 0, Fate::Late(5));
+        for _ in 0..5 {
+            let peer = connect(&source, 1, &dir);
+            peer.put(0, 0, 64).unwrap();
+            peer.disconnect(LONG).unwrap();
+        }
+        until("their workers are gone", LONG, || {
+            if calls {
+                source.progress();
+            }
+            (stand_in.count("workers") == before).then_some(())
+        });
+        stand_in.forget_rules();
+        drop((source, target, dir));
         stand_in.await_clean();
         stand_in.restart();
     }

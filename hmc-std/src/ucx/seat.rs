@@ -192,6 +192,19 @@ impl Seat {
         self.worker.try_crank().is_some_and(|crank| crank.progress())
     }
 
+    /// As [`Seat::crank`], with an eye on what peers that are gone have left, as in [`Seat::serve`].
+    pub(super) fn crank_and_tend(&self, free: &mut Vec<Arc<Memory>>) -> bool {
+        let Some(crank) = self.worker.try_crank() else { return false };
+        let any = crank.progress();
+        free.append(&mut crank.tend());
+        any
+    }
+
+    /// Whether only callers drive it.
+    pub(super) fn is_manual(&self) -> bool {
+        self.progress == Progress::Manual
+    }
+
     /// Lets the worker work until it finds nothing, whoever watches it. Whether it came to that.
     pub(crate) fn drain(&self) -> bool {
         let crank = self.worker.crank();

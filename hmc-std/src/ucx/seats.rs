@@ -89,10 +89,20 @@ impl Seats {
         self.all().iter().find(|seat| seat.token() == Token::Ucx(number)).map(Arc::clone)
     }
 
+    /// Whether the link of a worker is gone, and no other may use it.
+    pub(super) fn is_left(seat: &Arc<Seat>) -> bool {
+        // `all` is one holder, and one that is shared has another.
+        Arc::strong_count(seat) == 1
+    }
+
+    /// Whether peers that are gone have left a worker, or something for one to do.
+    pub(super) fn has_left(&self) -> bool {
+        self.all().iter().any(|seat| Self::is_left(seat) || !seat.worker().is_quiet())
+    }
+
     /// Lets go of workers whose link is gone and of which UCX uses nothing any more.
     pub(super) fn retire(&self) {
-        // `all` is one holder, and one that is shared has another.
-        let is_over = |seat: &Arc<Seat>| Arc::strong_count(seat) == 1 && seat.worker().is_quiet();
+        let is_over = |seat: &Arc<Seat>| Self::is_left(seat) && seat.worker().is_quiet();
         let mut all = lock(&self.all);
         if !all.iter().any(is_over) {
             return;
