@@ -230,8 +230,8 @@ impl StandIn {
         (len != 0).then(|| String::from_utf8_lossy(&room).into_owned())
     }
 
-    /// Everything was given back: each registration, key, endpoint, worker and request. No access was refused, and no
-    /// bytes came for memory that was gone.
+    /// Everything was given back: each registration, key, endpoint, worker and request. No access was refused, no bytes
+    /// came for memory that was gone, and no registration outlived its end in a cache.
     ///
     /// # Panics
     /// When not.
@@ -241,7 +241,7 @@ impl StandIn {
         {
             assert_eq!(self.count(what), 0, "{what} that are left");
         }
-        for what in ["refused", "late", "findings"] {
+        for what in ["refused", "late", "cached", "findings"] {
             assert_eq!(self.count(what), 0, "{what}");
         }
     }

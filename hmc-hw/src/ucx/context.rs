@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::library::{Library, OLDEST};
 use super::printed::{printed, resources};
 use super::result::Status;
-use super::settings::Settings;
+use super::settings::{NO_CACHE, Settings, has_rdma};
 use super::sys;
 
 /// A call of UCX failed.
@@ -104,9 +104,12 @@ impl Context {
     pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, Failed> {
         let _leave = library.ending().enter();
         let mut config = Config::read(library)?;
-        for (key, value) in settings.own(library.version()) {
-            // A release without a key has nothing that it is for.
-            let _ = config.set(key, value);
+        for (key, value) in settings.own(library.version(), has_rdma()) {
+            // A release without a key has nothing that it is for. The key of the cache is set where it is known.
+            let set = config.set(key, value);
+            if key == NO_CACHE.0 {
+                set?;
+            }
         }
         for (key, value) in &settings.keys {
             let text = |s: &str| {

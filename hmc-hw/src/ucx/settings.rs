@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use super::library::Version;
 
 /// A key of UCX's configuration, without `UCX_`, and its value.
-type Setting = (&'static CStr, &'static CStr);
+pub(super) type Setting = (&'static CStr, &'static CStr);
 
 /// Lanes of shared memory do not advertise that they notice a peer's death and are left out of endpoints that want it,
 /// unless told so. The keys of the single transports inherit this one, and 1.13 heeds only this one.
@@ -37,6 +37,27 @@ const NOTHING_IN_PLACE: TcpKey = TcpKey { name: c"TCP_MAX_IOV", short: c"MAX_IOV
 const ONE_SEGMENT: TcpKey =
     TcpKey { name: c"TCP_TX_SEG_SIZE", short: c"TX_SEG_SIZE", value: c"64k" };
 
+/// The end of a registration keeps peers on other hosts out of a window, so it must take effect in the call. With UCX's
+/// cache of registrations `ucp_mem_unmap` drops one reference, and the cache keeps another (ucp_mm.c): the NIC serves the
+/// key until the cache evicts the region. Registrations of memory that overlaps are one there, with one key.
+pub(super) const NO_CACHE: Setting = (c"RCACHE_ENABLE", c"n");
+
+/// The first release whose `ucp_mem_map` has a cache and that key.
+const UCP_CACHE: Version = Version { major: 1, minor: 13, release: 0 };
+
+/// Releases before [`UCP_CACHE_ALONE`] have another cache below it (`uct_ib_mem_rcache_dereg`, ib_md.c), which this key
+/// leaves out. They are all older than [`WHOLE_NAMES`]: the key is `IB_REG_METHODS` as a variable.
+const NO_IB_CACHE: Setting = (c"REG_METHODS", c"direct");
+const UCP_CACHE_ALONE: Version = Version { major: 1, minor: 16, release: 0 };
+
+/// Where the kernel lists RDMA devices.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
+
+/// Whether this system has an RDMA device.
+pub(super) fn has_rdma() -> bool {
+    std::fs::read_dir(RDMA_DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+}
+
 impl TcpKey {
     fn of(&self, version: Version) -> Setting {
         (if version < WHOLE_NAMES { self.short } else { self.name }, self.value)
@@ -47,9 +68,11 @@ const TCP_IOV: &str = "TCP_MAX_IOV";
 const TCP_TX: &str = "TCP_TX_SEG_SIZE";
 /// Never less than a segment that is sent: a lane with less than [`ONE_SEGMENT`] could not be opened.
 const TCP_RX: &str = "TCP_RX_SEG_SIZE";
+const CACHE: &str = "RCACHE_ENABLE";
+const IB_CACHE: &str = "IB_REG_METHODS";
 
 /// Keys that a user may have set for reasons of his own: they are not touched then. See [`Settings::user_keys`].
-pub const USER_KEYS: [&str; 3] = [TCP_IOV, TCP_TX, TCP_RX];
+pub const USER_KEYS: [&str; 5] = [TCP_IOV, TCP_TX, TCP_RX, CACHE, IB_CACHE];
 
 /// What a context is made with. The user's `UCX_*` variables hold, unless a setting here says otherwise.
 #[derive(Clone, Debug, Default)]
@@ -85,22 +108,41 @@ impl Settings {
             && (all_but || !devices.split(',').all(|name| name.contains(':')))
     }
 
-    /// Whether the user has set that key of TCP's: by a variable, or by a call, by its whole name or without `TCP_`.
+    /// Whether there may be lanes of a NIC that reach memory. A name that is not known counts as one.
+    fn has_nic(&self) -> bool {
+        let tls = self.tls();
+        let name = |tl: &str| tl.trim().split(':').next().unwrap_or_default().to_owned();
+        tls.starts_with('^') || !tls.split(',').all(|tl| NO_NIC.contains(&name(tl).as_str()))
+    }
+
+    /// Whether `NET_DEVICES` allows ports of RDMA devices.
+    fn has_ports(&self) -> bool {
+        let devices = self.value("NET_DEVICES", self.user_devices.as_ref());
+        devices.starts_with('^') || devices.split(',').any(|d| d == "all" || d.contains(':'))
+    }
+
+    /// Whether the user has set that key: by a variable, or by a call, by its whole name or without `TCP_` or `IB_`.
     fn has(&self, key: &str) -> bool {
-        let short = |name: &str| name.trim_start_matches("TCP_").to_owned();
+        let short =
+            |name: &str| name.trim_start_matches("TCP_").trim_start_matches("IB_").to_owned();
         self.user_keys.contains(&key) || self.keys.iter().any(|(name, _)| short(name) == short(key))
     }
 
-    /// What is set here by itself, for that release. Only for lanes that there may be: UCX complains, on standard output
-    /// and for each worker, about keys that nothing uses.
-    pub(super) fn own(&self, version: Version) -> impl Iterator<Item = Setting> {
+    /// What is set here by itself, for that release, on a system with RDMA devices or without. Only for lanes that there
+    /// may be: UCX complains, on standard output and for each worker, about keys that nothing uses.
+    pub(super) fn own(&self, version: Version, rdma: bool) -> impl Iterator<Item = Setting> {
         let tls = self.tls();
         let tcp = self.has_tcp();
         let segment = tcp && !self.has(TCP_TX) && !self.has(TCP_RX);
+        let cache = self.has_nic() && version >= UCP_CACHE && !self.has(CACHE);
+        let below = rdma && self.has_ports() && version < UCP_CACHE_ALONE;
+        let below = below && self.has_nic() && !self.has(IB_CACHE);
         let settings = [
             has_lanes(tls, &MEMORY).then_some(MEMORY_LANES),
             (tcp && !self.has(TCP_IOV)).then(|| NOTHING_IN_PLACE.of(version)),
             segment.then(|| ONE_SEGMENT.of(version)),
+            cache.then_some(NO_CACHE),
+            below.then_some(NO_IB_CACHE),
         ];
         settings.into_iter().flatten()
     }
@@ -115,6 +157,12 @@ struct Names {
 }
 
 const TCP: Names = Names { with: &["all", "tcp"], without: &["tcp"] };
+
+/// Names in `UCX_TLS` of lanes by which no peer reaches memory through a NIC.
+const NO_NIC: [&str; 16] = [
+    "", "tcp", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "cma", "knem", "ud", "ud_v",
+    "ud_x", "ud_verbs", "ud_mlx5",
+];
 
 /// Without one kind of shared memory there still is the other.
 const MEMORY: Names = Names {
@@ -133,7 +181,7 @@ fn has_lanes(tls: &str, names: &Names) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{MEMORY, Settings, TCP, WHOLE_NAMES, has_lanes};
-    use crate::ucx::library::OLDEST;
+    use crate::ucx::library::{OLDEST, Version};
 
     #[test]
     fn lanes_of_shared_memory_are_told_from_others() {
@@ -166,15 +214,16 @@ mod tests {
     }
 
     fn own(settings: &Settings) -> Vec<&'static str> {
-        settings.own(WHOLE_NAMES).map(|(key, _)| key.to_str().unwrap()).collect()
+        settings.own(WHOLE_NAMES, true).map(|(key, _)| key.to_str().unwrap()).collect()
     }
 
     #[test]
     fn tcp_lanes_send_nothing_from_where_it_lies() {
         for tls in ["all", "tcp", "tcp,self", "rc,tcp", "^sm"] {
             let settings = Settings { user_tls: Some(tls.into()), ..Settings::default() };
-            assert!(settings.own(WHOLE_NAMES).any(|s| s == (c"TCP_MAX_IOV", c"1")), "{tls}");
-            assert!(settings.own(OLDEST).any(|s| s == (c"MAX_IOV", c"1")), "{tls}");
+            let sets = |version, key| settings.own(version, false).any(|s| s == (key, c"1"));
+            assert!(sets(WHOLE_NAMES, c"TCP_MAX_IOV"), "{tls}");
+            assert!(sets(OLDEST, c"MAX_IOV"), "{tls}");
         }
     }
 
@@ -183,8 +232,9 @@ mod tests {
         let over = |tls: &str| own(&Settings { user_tls: Some(tls.into()), ..Settings::default() });
         assert_eq!(over("tcp,self"), ["TCP_MAX_IOV", "TCP_TX_SEG_SIZE"]);
         assert_eq!(over("sm,self"), ["MM_ERROR_HANDLING"]);
-        assert_eq!(over("all"), ["MM_ERROR_HANDLING", "TCP_MAX_IOV", "TCP_TX_SEG_SIZE"]);
-        assert_eq!(over("rc"), [""; 0]);
+        let all = ["MM_ERROR_HANDLING", "TCP_MAX_IOV", "TCP_TX_SEG_SIZE", "RCACHE_ENABLE"];
+        assert_eq!(over("all"), all);
+        assert_eq!(over("ud"), [""; 0]);
     }
 
     #[test]
@@ -208,8 +258,48 @@ mod tests {
     #[test]
     fn older_releases_are_told_keys_without_the_transport() {
         let settings = Settings { user_tls: Some("tcp".into()), ..Settings::default() };
-        let said: Vec<_> = settings.own(OLDEST).collect();
+        let said: Vec<_> = settings.own(OLDEST, true).collect();
         assert_eq!(said, [(c"MAX_IOV", c"1"), (c"TX_SEG_SIZE", c"64k")]);
+    }
+
+    /// The caches of registrations that are left out, in that release.
+    fn no_caches(settings: &Settings, minor: u32, rdma: bool) -> Vec<&'static str> {
+        let version = Version { major: 1, minor, release: 0 };
+        let keys = settings.own(version, rdma).map(|(key, _)| key.to_str().unwrap());
+        keys.filter(|key| ["RCACHE_ENABLE", "REG_METHODS"].contains(key)).collect()
+    }
+
+    #[test]
+    fn registrations_end_at_once_where_a_nic_may_reach_them() {
+        let over = |tls: &str| Settings { user_tls: Some(tls.into()), ..Settings::default() };
+        for tls in ["all", "rc", "sm,dc_mlx5", "ib", "^tcp", "^ib", "ud, rc_x", "ud:aux,srd"] {
+            assert_eq!(no_caches(&over(tls), 22, true), ["RCACHE_ENABLE"], "{tls}");
+        }
+        for tls in ["tcp", "sm,self", "ud:aux, tcp", "posix,cma"] {
+            assert_eq!(no_caches(&over(tls), 13, true), [""; 0], "{tls}");
+        }
+        // Each release has its caches, and complains of keys that it does not know.
+        let rc = over("rc");
+        assert_eq!(no_caches(&rc, 16, true), ["RCACHE_ENABLE"]);
+        assert_eq!(no_caches(&rc, 15, true), ["RCACHE_ENABLE", "REG_METHODS"]);
+        assert_eq!(no_caches(&rc, 13, true), ["RCACHE_ENABLE", "REG_METHODS"]);
+        assert_eq!(no_caches(&rc, 12, true), ["REG_METHODS"]);
+        assert_eq!(no_caches(&rc, 12, false), [""; 0]);
+        let ethernet = Settings { user_devices: Some("eth0".into()), ..rc };
+        assert_eq!(no_caches(&ethernet, 13, true), ["RCACHE_ENABLE"]);
+    }
+
+    #[test]
+    fn caches_that_the_user_has_chosen_stay() {
+        for (key, left) in [("RCACHE_ENABLE", "REG_METHODS"), ("IB_REG_METHODS", "RCACHE_ENABLE")] {
+            let by_variable = Settings { user_keys: vec![key], ..Settings::default() };
+            assert_eq!(no_caches(&by_variable, 13, true), [left], "{key}");
+            for name in [key, key.trim_start_matches("IB_")] {
+                let keys = vec![(name.to_owned(), "try".to_owned())];
+                let by_call = Settings { keys, ..Settings::default() };
+                assert_eq!(no_caches(&by_call, 13, true), [left], "{name}");
+            }
+        }
     }
 
     #[test]

@@ -114,7 +114,12 @@ pub(crate) unsafe extern "C" fn ucp_mem_unmap(
         }
         Some(_) => {}
     }
-    if let Some(Memory { start, layout: Some(layout), .. }) = w.memories.remove(name) {
+    let removed = w.memories.remove(name);
+    let cached = removed.as_ref().and_then(|m| w.contexts.get(m.context)) == Some(&true);
+    if cached && w.has_nic() {
+        w.books.cached += 1;
+    }
+    if let Some(Memory { start, layout: Some(layout), .. }) = removed {
         // SAFETY: made by `ucp_mem_map` with that layout, and given back once.
         unsafe { std::alloc::dealloc(start, layout) };
     }

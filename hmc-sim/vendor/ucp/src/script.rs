@@ -93,7 +93,7 @@ pub unsafe extern "C" fn hmc_standin_calls(function: *const c_char) -> u64 {
 
 /// A count: `live` objects of all kinds, or `contexts`, `workers`, `endpoints`, `memories`, `keys`, `requests` that are
 /// alive; `held` operations; `flushes_max`, the most under way on one endpoint; `refused` accesses; `late` bytes, which
-/// came for memory that was unmapped; `ended` requests; `findings`.
+/// came for memory that was unmapped; `cached` registrations, which a NIC still serves though they were unmapped; `ended` requests; `findings`.
 ///
 /// # Safety
 /// `what` is a C string.
@@ -209,6 +209,11 @@ impl World {
         if self.lane.is_empty() { "rc_mlx5/mlx5_0:1".to_owned() } else { self.lane.clone() }
     }
 
+    /// Whether a lane is one of a NIC.
+    pub(crate) fn has_nic(&self) -> bool {
+        self.lane_name().split('+').any(|l| l.starts_with("rc_") || l.starts_with("dc_"))
+    }
+
     fn is_held(&self, name: Handle) -> bool {
         self.requests.get(name).is_some_and(|r| r.due == HELD && r.ended.is_none())
     }
@@ -227,6 +232,7 @@ impl World {
             "flushes_max" => return Some(self.books.flushes_max),
             "refused" => return Some(self.books.refused),
             "late" => return Some(self.books.late),
+            "cached" => return Some(self.books.cached),
             "ended" => return Some(self.books.ended),
             _ => return None,
         };

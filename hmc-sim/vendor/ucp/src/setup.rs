@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn ucp_config_read(
     if let Some(status) = refused(w.script.count(Call::ConfigRead)) {
         return status;
     }
-    let name = w.configs.insert(0, ());
+    let name = w.configs.insert(0, true);
     // SAFETY: the caller's, to be written.
     unsafe { config.write(name.pointer()) };
     sys::UCS_OK
@@ -82,6 +82,12 @@ pub(crate) unsafe extern "C" fn ucp_config_modify(
     }
     // SAFETY: a C string, by UCX's rule.
     let name = unsafe { CStr::from_ptr(name) };
+    if name == c"RCACHE_ENABLE"
+        && let Some(caches) = w.configs.get_mut(Handle::of(config))
+    {
+        // SAFETY: as above.
+        *caches = unsafe { CStr::from_ptr(value) } != c"n";
+    }
     let known = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
     if name.to_bytes().iter().all(known) { sys::UCS_OK } else { sys::UCS_ERR_NO_ELEM }
 }
@@ -101,7 +107,7 @@ pub(crate) unsafe extern "C" fn ucp_init_version(
     major: c_uint,
     _minor: c_uint,
     _params: *const ucp_params_t,
-    _config: *const ucp_config_t,
+    config: *const ucp_config_t,
     context: *mut ucp_context_h,
 ) -> ucs_status_t {
     let mut w = world();
@@ -111,7 +117,10 @@ pub(crate) unsafe extern "C" fn ucp_init_version(
     if major != 1 {
         return sys::UCS_ERR_NOT_IMPLEMENTED;
     }
-    let name = w.contexts.insert(0, ());
+    // Releases before 1.13 have no cache here.
+    let caches = w.script.knobs.version[1] >= 13
+        && w.configs.get(Handle::of(config.cast_mut())).is_none_or(|caches| *caches);
+    let name = w.contexts.insert(0, caches);
     // SAFETY: the caller's, to be written.
     unsafe { context.write(name.pointer()) };
     sys::UCS_OK

@@ -194,14 +194,17 @@ pub(crate) struct Books {
     pub(crate) refused: u64,
     /// Bytes that came for memory which was unmapped.
     pub(crate) late: u64,
+    /// Registrations that a NIC still serves although they were unmapped.
+    pub(crate) cached: u64,
     pub(crate) ended: u64,
 }
 
 pub(crate) struct World {
     pub(crate) script: Script,
     pub(crate) books: Books,
-    pub(crate) contexts: Slab<()>,
-    pub(crate) configs: Slab<()>,
+    /// Whether they have a cache of registrations.
+    pub(crate) contexts: Slab<bool>,
+    pub(crate) configs: Slab<bool>,
     pub(crate) workers: Slab<Worker>,
     pub(crate) endpoints: Slab<Endpoint>,
     pub(crate) memories: Slab<Memory>,
@@ -225,7 +228,7 @@ unsafe impl Send for World {}
 
 static WORLD: Mutex<World> = Mutex::new(World {
     script: Script::new(),
-    books: Books { endpoints: 0, flushes_max: 0, refused: 0, late: 0, ended: 0 },
+    books: Books { endpoints: 0, flushes_max: 0, refused: 0, late: 0, cached: 0, ended: 0 },
     contexts: Slab::new(Kind::Context),
     configs: Slab::new(Kind::Config),
     workers: Slab::new(Kind::Worker),
