@@ -39,6 +39,8 @@ pub(crate) struct Plane {
     seats: Seats,
     /// Whether it has lanes of hardware.
     nic: bool,
+    /// Whether it has lanes of shared memory.
+    maps: bool,
     /// What was registered, as long as somebody uses it.
     memories: Mutex<HashMap<RegionKey, Weak<Memory>>>,
     /// How often memory was registered.
@@ -169,11 +171,11 @@ impl Plane {
         let library = context.library();
         let transports = context.transports();
         let nic = transports.iter().any(|t| is_hardware(t));
-        let apart = transports.iter().any(|t| is_shared_memory(t));
-        let seats = Seats::new(&context, progress, driver, config.workers.unwrap_or(1), apart);
+        let maps = transports.iter().any(|t| is_shared_memory(t));
+        let seats = Seats::new(&context, progress, driver, config.workers.unwrap_or(1), maps);
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
         let registrations = AtomicU64::new(0);
-        Ok(Arc::new(Self { context, seats, nic, memories: Mutex::default(), registrations }))
+        Ok(Arc::new(Self { context, seats, nic, maps, memories: Mutex::default(), registrations }))
     }
 
     /// The worker for the link of that number: one of its own if the peer is a process of this system (`near`).
@@ -225,6 +227,11 @@ impl Plane {
         self.nic
     }
 
+    /// Whether it has lanes of shared memory, which map what UCX made into processes of this system.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.maps
+    }
+
     /// New memory of `len` bytes that UCX's lanes of shared memory map, as a region of `table`.
     pub(crate) fn allocate(
         &self,
@@ -254,14 +261,18 @@ impl Plane {
         Ok(memory)
     }
 
-    /// A registration for a window: of exactly its bytes, so that a NIC lets the peer reach nothing else. That of a whole
-    /// region serves where there is no NIC, and lanes of shared memory map it if UCX made it.
+    /// A registration for a window. Where there is a NIC it is of exactly the window's bytes, so that the peer reaches nothing
+    /// else, and of this window alone, so that the peer reaches nothing once the window is closed: the registration of the
+    /// whole region lasts as long as any link uses it. That one serves where there is no NIC, and whole regions for a peer of
+    /// this system (`near`) whose lanes of shared memory map them: such a peer's end, or its word, is the fence.
     pub(crate) fn memory_of_window(
         &self,
         region: &Region,
         window: LocalSlice,
+        near: bool,
     ) -> Result<Arc<Memory>> {
-        if !self.nic || window.span.len() == region.len() {
+        let maps = near && self.maps && window.span.len() == region.len();
+        if !self.nic || maps {
             return self.memory_of(region);
         }
         Ok(Arc::new(self.register(region, window)?))

@@ -151,7 +151,9 @@ impl UcxPort {
         for (region, base, key) in self.early.drain(..) {
             ucx.learn_remote(region, base, &key)?;
         }
-        if self.near && ucx.shares_memory() {
+        // A window may have been opened before, by the registration that lanes of shared memory map.
+        let shares = ucx.shares_memory() || !ucx.is_soft() && self.plane.shares_memory();
+        if self.near && shares {
             self.stream.draw_near(ucx.peer_number());
         }
         self.ucx = Some(ucx);
@@ -225,7 +227,7 @@ impl UcxPort {
         if local.span.is_empty() {
             return Ok(None);
         }
-        let memory = self.plane.memory_of_window(region, local)?;
+        let memory = self.plane.memory_of_window(region, local, self.near)?;
         let packed = memory.pack()?;
         // A registration of the whole region begins before the window.
         let whole = u64::try_from(memory.len()).unwrap_or(0) != local.span.len();
