@@ -1,14 +1,17 @@
-//! Windows of a peer that a NIC alone connects, over the stand-in for libucp: the end of the window's registration keeps it
-//! out.
+//! Windows of a peer that a NIC alone connects, over the stand-in for libucp: the end of the window's registration and of
+//! our endpoint keeps it out, however the link ended.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::time::Duration;
 
-use hmc_std::{Access, Address, ConnType, Peer, Region, Session, Window};
-use hmc_tests::standin::StandIn;
+use hmc_std::{Access, Address, ConnType, ErrorKind, Peer, Rank, Region, Session, Window};
+use hmc_tests::scene::until;
+use hmc_tests::standin::{CONNECTION_RESET, ENDPOINT_TIMEOUT, Fate, StandIn};
 
 const LONG: Duration = Duration::from_secs(20);
+/// Within which nothing comes back that must not.
+const SHORT: Duration = Duration::from_millis(250);
 const NIC: &str = "rc_mlx5/mlx5_0:1";
 const LEN: u64 = 4096;
 
@@ -43,6 +46,11 @@ impl Exposer {
         peer.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap()
     }
 
+    /// Bytes of windows that are held back.
+    fn quarantined(&self) -> u64 {
+        self.session.stats().quarantined_bytes
+    }
+
     fn end(self, stand_in: &StandIn) {
         drop(self);
         stand_in.await_clean();
@@ -70,5 +78,103 @@ fn a_window_s_registration_is_its_own_and_ends_with_it() {
     drop(window.revoke(LONG).unwrap());
     assert_eq!(stand_in.count("memories"), before, "the window's registration is there");
     drop((target, theirs, back, to, remote));
+    exposer.end(&stand_in);
+}
+
+/// How a link ends without the peer's word.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The endpoint of that number, ours to rank 0 or its to us, fails with that status.
+    Fails(u64, i8),
+    /// This end leaves and waits for nobody.
+    Left,
+}
+
+const ENDS: [End; 4] = [
+    End::Fails(1, CONNECTION_RESET),
+    End::Fails(2, CONNECTION_RESET),
+    End::Fails(1, ENDPOINT_TIMEOUT),
+    End::Left,
+];
+
+impl End {
+    /// Ends the link to rank 0.
+    fn happen(self, stand_in: &StandIn, exposer: &Exposer) {
+        let peer = exposer.session.peer(0).unwrap();
+        match self {
+            Self::Fails(number, status) => assert_eq!(stand_in.kill(number, status, true), 1),
+            Self::Left => drop(peer.disconnect(Duration::ZERO)),
+        }
+        until("the link is over", LONG, || (!peer.is_connected()).then_some(()));
+    }
+}
+
+/// Lets all endpoints be closed.
+fn release_all(stand_in: &StandIn) {
+    stand_in.forget_rules();
+    assert!(stand_in.release() >= 1, "no endpoint was being closed");
+}
+
+/// The end of the stream is no word of such a peer, and none will come: its windows come back all the same.
+#[test]
+fn windows_come_back_however_the_link_to_a_nic_ends() {
+    let stand_in = StandIn::take();
+    for end in ENDS {
+        for revokes in [true, false] {
+            let exposer = Exposer::new(&stand_in);
+            let window = exposer.expose(0, 2);
+            let before = stand_in.count("memories");
+            end.happen(&stand_in, &exposer);
+            if revokes {
+                let back = window.revoke(LONG);
+                assert!(back.is_ok(), "{end:?}: {:?}", back.err());
+            } else {
+                drop(window);
+            }
+            let span = until("the window comes back", LONG, || exposer.region.take_all().ok());
+            assert!(stand_in.count("memories") < before, "{end:?}: its registration is there");
+            until("nothing is held back", LONG, || (exposer.quarantined() == 0).then_some(()));
+            drop(span);
+            exposer.end(&stand_in);
+        }
+    }
+}
+
+/// Until UCX has closed our endpoint the queue pair may serve the peer.
+#[test]
+fn no_window_comes_back_before_the_endpoint_is_closed() {
+    let stand_in = StandIn::take();
+    for end in ENDS {
+        let exposer = Exposer::new(&stand_in);
+        let window = exposer.expose(0, 2);
+        stand_in.rule("ucp_ep_close_nbx", 0, Fate::Held);
+        end.happen(&stand_in, &exposer);
+        let before = stand_in.count("memories");
+        let e = window.revoke(SHORT).expect_err("the endpoint is open");
+        assert_eq!(e.kind(), ErrorKind::Quarantined, "{end:?}: {e}");
+        assert_eq!(exposer.quarantined(), LEN, "{end:?}");
+        assert!(exposer.region.take_all().is_err(), "{end:?}");
+        release_all(&stand_in);
+        drop(until("the window comes back", LONG, || exposer.region.take_all().ok()));
+        assert!(stand_in.count("memories") < before, "{end:?}: its registration is there");
+        until("nothing is held back", LONG, || (exposer.quarantined() == 0).then_some(()));
+        exposer.end(&stand_in);
+    }
+}
+
+/// The session's buffer is exposed without a window that could be taken back: the process holds it after the link's end.
+#[test]
+fn the_buffer_is_held_until_the_endpoint_is_closed() {
+    let stand_in = StandIn::take();
+    let exposer = Exposer::new(&stand_in);
+    stand_in.rule("ucp_ep_close_nbx", 0, Fate::Held);
+    End::Fails(1, CONNECTION_RESET).happen(&stand_in, &exposer);
+    let held = || {
+        let all = hmc_std::held();
+        all.iter().filter(|h| h.peer == Rank(0)).map(|h| h.bytes).sum::<u64>()
+    };
+    until("the process holds it", LONG, || (held() == LEN).then_some(()));
+    release_all(&stand_in);
+    until("it is given back", LONG, || (held() == 0).then_some(()));
     exposer.end(&stand_in);
 }

@@ -314,27 +314,37 @@ impl UcxPort {
         idle && self.stream.is_harmless()
     }
 
-    /// Whether the peer cannot reach what it was allowed to any more, either. A NIC is told so by the end of the registration;
-    /// UCX's lanes of shared memory copy to addresses that the peer was told, until it says that they do not.
+    /// Whether the peer cannot reach what it was allowed to any more, either.
     pub(crate) fn is_out_of_reach(&mut self) -> bool {
-        let reachable = self.stream.is_near() && self.exposed.iter().any(Option::is_some);
-        self.is_harmless() && (!reachable || self.peer_has_ended())
+        let exposed = self.exposed.iter().any(Option::is_some);
+        self.is_harmless() && (!exposed || self.peer_has_ended())
     }
 
-    /// Whether the peer's process has ended, and nothing that it sent before can arrive any more.
+    /// Whether the link is over, and nothing of the peer's can arrive any more once the registrations of its windows have
+    /// ended too, which they do before their memory is given back.
+    ///
+    /// UCX's lanes of shared memory copy to addresses that the peer was told: of a peer of this system its word or the end of
+    /// its process is needed. Of any other none is, and why its link ended does not matter. It reaches us through our NIC,
+    /// which executes an access only if its key is of a memory region that is registered. A window of such a peer has a
+    /// region of its own ([`Plane::memory_of_window`]), and without a cache `ucp_mem_unmap` deregisters it in the call: the
+    /// NIC refuses what comes from then on. Besides, the queue pair that the peer's end is connected to is in its error
+    /// state, or destroyed, once our endpoint is closed by force and the worker has no more to do.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
         if self.down && self.door.peer_is_soft() {
             // It reaches us by messages alone, and the door is shut.
             return true;
         }
-        if !self.stream.peer_has_ended() {
+        let near = self.stream.is_near();
+        let ended = if near { self.stream.peer_has_ended() } else { self.down };
+        if !ended {
             return false;
         }
+        let harmless = self.is_harmless();
         // What its lanes still hold lands now. UCX may never be done with closing the way to a process that was killed with
         // its queue full (1.13.1); between processes of one host that is no matter.
         let drained = self.seat.drain();
         let over = self.ucx.as_ref().is_none_or(|ucx| ucx.is_closed() || ucx.is_local());
-        drained && over && self.is_harmless()
+        drained && over && harmless
     }
 
     pub(crate) fn interest(&mut self) -> Interest {
