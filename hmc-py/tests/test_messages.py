@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import written
+from conftest import LIMIT, asleep, written
 from hmc import tensors
 
 
@@ -182,6 +182,36 @@ def test_threads_send_and_receive_whole_tensors(pair):
     for t in threads:
         t.join()
     assert sorted(len(t) for t in got) == list(range(80)) and all((t == len(t)).all() for t in got)
+
+
+@pytest.mark.parametrize("way", ["irecv", "recv"])
+def test_a_receive_that_begins_behind_one_into_a_new_array_takes_none_of_its_bytes(pair, way):
+    """The first receive knows how much it wants only when its header is there: until then the second must not be posted."""
+    a, b, _, _ = pair
+    first, out = [], np.zeros(3)
+    thread = threading.Thread(target=lambda: first.append(b.recv(src=0, tag=1, timeout=LIMIT)))
+    thread.start()
+    asleep(thread)
+    if way == "irecv":
+        try:
+            begun = b.irecv(out, 0, tag=2, timeout=0.05)
+        except hmc.DeadlineExceeded as e:
+            assert e.peer == 0
+            begun = None
+        sent = [a.isend(np.full(3, float(tag)), 1, tag) for tag in (1, 2)]
+        thread.join(LIMIT)
+        (begun or b.irecv(out, 0, tag=2)).wait(LIMIT)
+        assert begun is None
+    else:
+        second = threading.Thread(target=lambda: b.recv(out, 0, tag=2, timeout=LIMIT))
+        second.start()
+        asleep(second)
+        sent = [a.isend(np.full(3, float(tag)), 1, tag) for tag in (1, 2)]
+        for one in (thread, second):
+            one.join(LIMIT)
+    assert [list(array) for array in (*first, out)] == [[1, 1, 1], [2, 2, 2]]
+    for op in sent:
+        op.wait(LIMIT)
 
 
 @pytest.mark.parametrize("src", [

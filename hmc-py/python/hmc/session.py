@@ -6,6 +6,7 @@ offsets (the C++ HMC's), and ``(ip, data)`` (its older guide).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -312,10 +313,26 @@ class Session(SeedsGuide):
     def irecv(self, tensor: A, src: int, tag: int | None = None, *, timeout: float | None = None) -> TensorOp[A]:
         """Begins to receive rank ``src``'s next tensor into ``tensor``: same dtype and shape, writable, C-contiguous. Tensors
         of one rank come in the order in which they were sent; with ``tag``, the next one must have it. Waits for the rank
-        to connect as :meth:`isend`."""
+        to connect as :meth:`isend`, and while another thread receives a new tensor of that rank by :meth:`recv`; raises
+        ``DeadlineExceeded``, and begins nothing, when that takes longer than ``timeout`` seconds in all."""
+        end = end_of(timeout, self._core._waits[0])
         peer = self._core.peer(src, timeout)
-        with self._lock():
+        with self._turn(src, end), self._lock():
             return tensors.irecv(peer, tensor, tag)
+
+    @contextlib.contextmanager
+    def _turn(self, src: int, end: float) -> Iterator[None]:
+        """Excludes other receives of tensors of a rank, until ``end`` at most. A new tensor's second message can only be asked
+        for when the first has come: a receive that another thread begins between them would be matched with it."""
+        with self._lock():
+            turn = self._turns.setdefault(src, threading.Lock())
+        if not turn.acquire(timeout=min(left(end), threading.TIMEOUT_MAX)):
+            raise DeadlineExceeded(status_t.TIMEOUT, f"another thread still receives of rank {src}", kind="deadline_exceeded",
+                                   peer=src)
+        try:
+            yield
+        finally:
+            turn.release()
 
     def send(self, tensor: ArrayLike, dst: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sends a tensor and returns when rank ``dst`` has it."""
@@ -337,22 +354,15 @@ class Session(SeedsGuide):
              timeout: float | None = None) -> Any:
         """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it.
 
-        Threads that receive new ones of a rank wait for each other: how many bytes follow, the first ones tell. One that
-        ends between a tensor's two messages (``DeadlineExceeded``, Ctrl-C) leaves the pair out of step: later ones raise
+        While one thread receives a new one of a rank, others that receive of it wait: how many bytes follow, the first ones tell.
+        One that ends between a tensor's two messages (``DeadlineExceeded``, Ctrl-C) leaves the pair out of step: later ones raise
         ``InvalidArgument``; disconnect then."""
         end = end_of(timeout, self._core._waits[0])
         if tensor is not None:
             return self.irecv(tensor, src, tag, timeout=timeout).wait(left(end))
         peer = self._core.peer(src, timeout)
-        with self._lock():
-            turn = self._turns.setdefault(src, threading.Lock())
-        if not turn.acquire(timeout=min(left(end), threading.TIMEOUT_MAX)):
-            raise DeadlineExceeded(status_t.TIMEOUT, f"another thread still receives of rank {src}", kind="deadline_exceeded",
-                                   peer=src)
-        try:
+        with self._turn(src, end):
             return tensors.recv_new(peer, tag, like, end)
-        finally:
-            turn.release()
 
     def batch_isend_irecv(self, ops: Iterable[P2POp]) -> list[TensorOp[ArrayLike]]:
         """Begins all of a list of :class:`P2POp`; returns a :class:`TensorOp` for each. If one cannot begin, the others are
