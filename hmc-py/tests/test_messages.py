@@ -4,6 +4,7 @@ import array
 import asyncio
 import contextlib
 import ctypes
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -212,6 +213,56 @@ def test_a_receive_that_begins_behind_one_into_a_new_array_takes_none_of_its_byt
     assert [list(array) for array in (*first, out)] == [[1, 1, 1], [2, 2, 2]]
     for op in sent:
         op.wait(LIMIT)
+
+
+class Alarm(Exception):
+    """What the handler of a signal raises."""
+
+
+@pytest.fixture(params=["deadline", "signal"])
+def ended_early(request):
+    """Ends a call that nobody answers: by its time, or by the handler of a signal."""
+    def early(call):
+        if request.param == "deadline":
+            with pytest.raises(hmc.DeadlineExceeded):
+                call(0.05)
+            return
+        with pytest.raises(Alarm):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            call(LIMIT)
+
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield early
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_receive_that_ends_early_is_withdrawn(pair, ended_early):
+    a, b, _, _ = pair
+    out = np.zeros(3)
+    ended_early(lambda timeout: b.recv(out, 0, timeout=timeout))
+    sent = a.isend(np.arange(1.0, 4.0), 1)
+    assert list(b.recv(np.empty(3), 0, timeout=5)) == [1, 2, 3]
+    sent.wait()
+    assert not out.any()
+    _in_step(a, b)
+
+
+def test_a_send_that_ends_early_is_withdrawn(pair, ended_early):
+    a, b, peer, back = pair
+    first = np.ones(3)
+    ended_early(lambda timeout: a.send(first, 1, timeout=timeout))
+    first[:] = 7
+    # It comes behind what the receiver is told of the withdrawal.
+    peer.send_tag(5)
+    assert back.recv_tag() == 5
+    sent = a.isend(np.full(3, 2.0), 1)
+    assert list(b.recv(np.empty(3), 0, timeout=5)) == [2, 2, 2]
+    sent.wait()
+    _in_step(a, b)
 
 
 @pytest.mark.parametrize("src", [

@@ -335,9 +335,11 @@ class Session(SeedsGuide):
             turn.release()
 
     def send(self, tensor: ArrayLike, dst: int, tag: int = 0, timeout: float | None = None) -> None:
-        """Sends a tensor and returns when rank ``dst`` has it."""
+        """Sends a tensor and returns when rank ``dst`` has it. When this raises (``DeadlineExceeded``, Ctrl-C), what was not sent
+        is withdrawn: nothing reads the tensor any more. A receive that the peer begins at that moment ends as ``Cancelled``,
+        and can leave the pair out of step (:meth:`recv`)."""
         end = end_of(timeout, self._core._waits[0])
-        self.isend(tensor, dst, tag, timeout=timeout).wait(left(end))
+        self.isend(tensor, dst, tag, timeout=timeout)._finish(left(end))
 
     if TYPE_CHECKING:
         @overload
@@ -353,13 +355,14 @@ class Session(SeedsGuide):
     def recv(self, tensor: ArrayLike | None = None, src: int = 0, tag: int | None = None, *, like: str = "numpy",
              timeout: float | None = None) -> Any:
         """Receives rank ``src``'s next tensor into ``tensor``, or into a new one (``like="numpy"`` or ``"torch"``); returns it.
+        When this raises, the receive is withdrawn: nothing is written into ``tensor`` any more.
 
         While one thread receives a new one of a rank, others that receive of it wait: how many bytes follow, the first ones tell.
         One that ends between a tensor's two messages (``DeadlineExceeded``, Ctrl-C) leaves the pair out of step: later ones raise
         ``InvalidArgument``; disconnect then."""
         end = end_of(timeout, self._core._waits[0])
         if tensor is not None:
-            return self.irecv(tensor, src, tag, timeout=timeout).wait(left(end))
+            return self.irecv(tensor, src, tag, timeout=timeout)._finish(left(end))
         peer = self._core.peer(src, timeout)
         with self._turn(src, end):
             return tensors.recv_new(peer, tag, like, end)

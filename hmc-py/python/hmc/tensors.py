@@ -14,7 +14,7 @@ from types import GenericAlias
 
 from . import _hmc
 from .deadline import end_of, left
-from .errors import HMCStatusError, InvalidArgument
+from .errors import DeadlineExceeded, HMCStatusError, InvalidArgument
 from .errors import invalid as _bad
 
 TYPE_CHECKING = False
@@ -51,6 +51,8 @@ __all__ = ["Meta", "P2POp", "TensorOp", "describe"]
 _HEADER = struct.Struct("<4sBB2x32sQQ16q")
 _MAGIC, _VERSION, MAX_DIMS = b"HMCT", 1, 16
 
+#: Seconds that operations which were withdrawn may take to end.
+_WITHDRAWN = 1.0
 
 #: What `struct` calls numbers, by NumPy's kinds.
 _KINDS = {**dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQN", "uint"), **dict.fromkeys("efd", "float")}
@@ -169,6 +171,28 @@ class TensorOp(Generic[A]):
                 raise
         return self._ended()
 
+    def _finish(self, timeout: float) -> A:
+        """As :meth:`wait`, for a call that began it itself: what has not ended when this raises is withdrawn. Else it would be
+        matched with the peer's next messages, and touch the tensor when the call is over."""
+        try:
+            return self.wait(timeout)
+        except BaseException as e:
+            self.cancel()
+            if not self._end() or not isinstance(e, DeadlineExceeded):
+                raise
+        # It came to its end before it was withdrawn.
+        return self._ended()
+
+    def _end(self) -> bool:
+        """Waits for the ends of both operations; whether both succeeded."""
+        end, whole = end_of(_WITHDRAWN, _WITHDRAWN), True
+        for op in self._ops:
+            try:
+                op.wait(left(end))
+            except HMCStatusError:
+                whole = False
+        return whole
+
     def _ended(self) -> A:
         self._explain()
         return self.tensor
@@ -184,7 +208,8 @@ class TensorOp(Generic[A]):
 
     def cancel(self) -> None:
         """Asks it to end; it still has to be waited for."""
-        for op in self._ops:
+        # The bytes first: alone they would be matched with the next tensor's header.
+        for op in reversed(self._ops):
             op.cancel()
 
     def __await__(self) -> Generator[Any, None, A]:
