@@ -358,6 +358,51 @@ def test_a_tensor_of_an_unknown_dtype_leaves_the_others_in_step(pair):
     _in_step(a, b)
 
 
+def _ways(b, out):
+    """Ways to receive into ``out``, and into a new array."""
+    async def awaits():
+        await b.irecv(out, 0)
+
+    return [lambda: b.recv(src=0, timeout=5), lambda: b.irecv(out, 0).wait(5), lambda: b.recv(out, 0, timeout=5),
+            lambda: asyncio.run(awaits())]
+
+
+def test_a_tensor_with_fewer_bytes_than_it_has_is_refused(pair):
+    a, b, peer, _ = pair
+    for receive in _ways(b, np.zeros(100)):
+        sent = [peer.isend_data(tensors.Meta("float64", (100,), 800, 0).pack()), peer.isend_data(bytes(8))]
+        with pytest.raises(hmc.InvalidArgument, match="8 bytes came of a tensor of 800"):
+            receive()
+        for op in sent:
+            op.wait()
+        _in_step(a, b)
+
+
+def test_a_header_that_contradicts_itself_is_refused(pair):
+    a, b, peer, _ = pair
+    for receive in _ways(b, np.zeros(100)):
+        sent = [peer.isend_data(tensors.Meta("float64", (100,), 8, 0).pack()), peer.isend_data(bytes(8))]
+        with pytest.raises(hmc.InvalidArgument, match="says 8 bytes"):
+            receive()
+        for op in sent:
+            with contextlib.suppress(hmc.InvalidArgument):  # where there is no place for its bytes
+                op.wait()
+        _in_step(a, b)
+
+
+def test_a_message_that_is_shorter_than_a_header_is_refused(pair):
+    a, b, peer, _ = pair
+    for n, receive in enumerate(_ways(b, np.zeros(1))):
+        sent = [peer.isend_data(tensors.Meta("float64", (1,), 8, 0).pack()[:48]), peer.isend_data(bytes(8))]
+        with pytest.raises(hmc.InvalidArgument, match="a message of 48 bytes came where a tensor's header"):
+            receive()
+        if n == 0:  # it had not asked for the bytes yet
+            assert b.peer(0).recv_data(bytearray(8), 5) == 8
+        for op in sent:
+            op.wait()
+        _in_step(a, b)
+
+
 def test_a_task_that_is_cancelled_leaves_the_others_in_step(pair):
     a, b, _, _ = pair
 

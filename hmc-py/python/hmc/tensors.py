@@ -51,6 +51,8 @@ __all__ = ["Meta", "P2POp", "TensorOp", "describe"]
 _HEADER = struct.Struct("<4sBB2x32sQQ16q")
 _MAGIC, _VERSION, MAX_DIMS = b"HMCT", 1, 16
 
+_OUT_OF_STEP = "the peer's calls and ours are out of step"
+
 #: Seconds that operations which were withdrawn may take to end.
 _WITHDRAWN = 1.0
 
@@ -79,9 +81,11 @@ class Meta(_Meta):
     @classmethod
     def unpack(cls, header: bytes | bytearray) -> Self:
         """Reads a header."""
+        if len(header) != _HEADER.size:
+            raise _bad(f"a message of {len(header)} bytes came where a tensor's header was expected: {_OUT_OF_STEP}")
         magic, version, ndim, name, tag, nbytes, *extents = _HEADER.unpack(header)
         if magic != _MAGIC or version != _VERSION or ndim > MAX_DIMS or min(extents) < 0:
-            raise _bad("a message came that is no tensor: the peer's calls and ours are out of step")
+            raise _bad(f"a message came that is no tensor: {_OUT_OF_STEP}")
         return cls(name.rstrip(b"\0").decode(), tuple(extents[:ndim]), nbytes, tag)
 
 
@@ -150,7 +154,7 @@ class TensorOp(Generic[A]):
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, tensor: A, header_op: Op, body_op: Op, check: Callable[[], None] | None = None,
+    def __init__(self, tensor: A, header_op: Op, body_op: Op, check: Callable[[list[int]], None] | None = None,
                  hold: object = None) -> None:
         self.tensor = tensor
         self._ops = (header_op, body_op)
@@ -163,13 +167,14 @@ class TensorOp(Generic[A]):
         tag than the tensor, else why it failed."""
         # Each operation has its session's own.
         end = None if timeout is None else end_of(timeout, timeout)
+        moved: list[int] = []
         for op in self._ops:
             try:
-                op.wait(None if end is None else left(end))
+                moved.append(op.wait(None if end is None else left(end)))
             except InvalidArgument:
-                self._explain()
+                self._explain(moved)
                 raise
-        return self._ended()
+        return self._ended(moved)
 
     def _finish(self, timeout: float) -> A:
         """As :meth:`wait`, for a call that began it itself: what has not ended when this raises is withdrawn. Else it would be
@@ -178,29 +183,30 @@ class TensorOp(Generic[A]):
             return self.wait(timeout)
         except BaseException as e:
             self.cancel()
-            if not self._end() or not isinstance(e, DeadlineExceeded):
+            moved = self._withdrawn()
+            if len(moved) < len(self._ops) or not isinstance(e, DeadlineExceeded):
                 raise
         # It came to its end before it was withdrawn.
-        return self._ended()
+        return self._ended(moved)
 
-    def _end(self) -> bool:
-        """Waits for the ends of both operations; whether both succeeded."""
-        end, whole = end_of(_WITHDRAWN, _WITHDRAWN), True
+    def _withdrawn(self) -> list[int]:
+        """Waits for the ends of both operations; how many bytes those moved that succeeded."""
+        end = end_of(_WITHDRAWN, _WITHDRAWN)
+        moved: list[int] = []
         for op in self._ops:
-            try:
-                op.wait(left(end))
-            except HMCStatusError:
-                whole = False
-        return whole
+            with contextlib.suppress(HMCStatusError):
+                moved.append(op.wait(left(end)))
+        return moved
 
-    def _ended(self) -> A:
-        self._explain()
+    def _ended(self, moved: list[int]) -> A:
+        self._explain(moved)
         return self.tensor
 
-    def _explain(self) -> None:
-        """Raises when what came is not what was expected: it says more than a length that does not fit."""
-        if self._check is not None and self._ops[0].done():
-            self._check()
+    def _explain(self, moved: list[int]) -> None:
+        """Raises when what came is not what was expected: it says more than a length that does not fit. ``moved``: the bytes of
+        the header, and of the tensor, as far as they came."""
+        if self._check is not None:
+            self._check(moved)
 
     def done(self) -> bool:
         """Whether it has ended. Waits for nothing."""
@@ -215,17 +221,18 @@ class TensorOp(Generic[A]):
     def __await__(self) -> Generator[Any, None, A]:
         from asyncio import CancelledError  # whoever awaits has it
 
+        moved: list[int] = []
         for op in self._ops:
             try:
-                yield from op.__await__()
+                moved.append((yield from op.__await__()))
             except InvalidArgument:
-                self._explain()
+                self._explain(moved)
                 raise
             except CancelledError:
                 # The other message, too: it would be matched with the next tensor's header.
                 self.cancel()
                 raise
-        return self._ended()
+        return self._ended(moved)
 
 
 def isend(peer: Peer, tensor: A, tag: int = 0) -> TensorOp[A]:
@@ -242,11 +249,12 @@ def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
     want = describe(tensor)
     header = bytearray(_HEADER.size)
 
-    def check() -> None:
-        came = Meta.unpack(header)
+    def check(moved: list[int]) -> None:
+        came = Meta.unpack(header[:moved[0]] if moved else b"")
         _expect(tag, came)
         if (came.dtype, came.shape) != (want.dtype, want.shape):
             raise _bad(f"a tensor of {came.dtype}{list(came.shape)} came into one of {want.dtype}{list(want.shape)}")
+        _whole(came, want.nbytes, moved[-1] if len(moved) > 1 else came.nbytes)
 
     return TensorOp(tensor, *_begin(peer.irecv_data, header, body), check, header)
 
@@ -264,23 +272,34 @@ def _begin(message: Callable[[ArrayLike], Op], header: ArrayLike, body: _hmc.Vie
 def recv_new(peer: Peer, tag: int | None, like: str, end: float) -> numpy.ndarray[Any, Any] | torch.Tensor:
     """Receives a peer's next tensor into a new one until ``end``. ``like``: ``"numpy"`` or ``"torch"``."""
     header = bytearray(_HEADER.size)
-    peer.recv_data(header, left(end))
-    meta = Meta.unpack(header)
+    meta = Meta.unpack(header[:peer.recv_data(header, left(end))])
     try:
         tensor = _empty(meta, like)
+        nbytes = describe(tensor).nbytes
+        _whole(meta, nbytes, nbytes)
     except BaseException:
         # Its bytes come next, and have no place: their sender is told.
         with contextlib.suppress(HMCStatusError):
             peer.recv_data(bytearray(), left(end))
         raise
-    peer.recv_data(tensor, left(end))
+    came = peer.recv_data(tensor, left(end))
     _expect(tag, meta)
+    _whole(meta, nbytes, came)
     return tensor
 
 
 def _expect(tag: int | None, meta: Meta) -> None:
     if tag is not None and meta.tag != tag:
         raise _bad(f"a tensor with tag {meta.tag} came where tag {tag} was expected")
+
+
+def _whole(meta: Meta, nbytes: int, came: int) -> None:
+    """Refuses a tensor whose bytes are not as many as its dtype and shape have: a part of what it is received into would keep
+    what was there before."""
+    if meta.nbytes != nbytes:
+        raise _bad(f"a header came that says {meta.nbytes} bytes of a tensor of {meta.dtype}{list(meta.shape)}, which has {nbytes}")
+    if came != nbytes:
+        raise _bad(f"{came} bytes came of a tensor of {nbytes}: {_OUT_OF_STEP}")
 
 
 def _empty(meta: Meta, like: str) -> numpy.ndarray[Any, Any] | torch.Tensor:
