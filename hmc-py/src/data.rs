@@ -201,8 +201,9 @@ fn bytes_of(item: usize, shape: &[usize]) -> Option<usize> {
 }
 
 impl Array {
-    /// The array that an object is; with `copies`, one that holds the same if its own bytes do not say what it shows.
-    pub(crate) fn of(obj: &Bound<'_, PyAny>, copies: bool) -> PyResult<Self> {
+    /// The array that an object is; with `copies`, one that holds the same if its own bytes do not say what it shows; with
+    /// `lasts`, one whose memory stays where it is while the array is held.
+    fn of(obj: &Bound<'_, PyAny>, copies: bool, lasts: bool) -> PyResult<Self> {
         let py = obj.py();
         // SAFETY: an object, and the interpreter is ours.
         if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
@@ -216,6 +217,9 @@ impl Array {
         }
         if let Some(export) = obj.getattr_opt(intern!(py, "__dlpack__"))? {
             let plain = lazy::settled(obj, copies)?;
+            if lasts {
+                lazy::keep_size(&plain)?;
+            }
             if plain.is(obj) {
                 return dlpack::import(obj, &export);
             }
@@ -435,9 +439,14 @@ pub(crate) fn no_devices(py: Python<'_>) -> PyErr {
     )
 }
 
-/// The bytes of a source, in C order: where they lie, or a copy when the object has gaps.
+/// The bytes of a source, in C order: where they lie, or a copy when the object has gaps. For a call that uses them until it
+/// returns; else see [`lasting`].
 pub(crate) fn source(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    let array = Array::of(obj, true)?;
+    source_of(obj, false)
+}
+
+fn source_of(obj: &Bound<'_, PyAny>, lasts: bool) -> PyResult<Bytes> {
+    let array = Array::of(obj, true, lasts)?;
     if array.strides.is_some() {
         array.packed(obj.py())
     } else {
@@ -445,10 +454,19 @@ pub(crate) fn source(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     }
 }
 
-/// The bytes of a destination: writable and without gaps.
+/// The bytes of a destination: writable and without gaps. As [`source`], until the call returns.
 pub(crate) fn target(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    target_of(obj, false)
+}
+
+/// The bytes of a source, or with `writes` of a destination, for what uses them when the call has returned.
+pub(crate) fn lasting(obj: &Bound<'_, PyAny>, writes: bool) -> PyResult<Bytes> {
+    if writes { target_of(obj, true) } else { source_of(obj, true) }
+}
+
+fn target_of(obj: &Bound<'_, PyAny>, lasts: bool) -> PyResult<Bytes> {
     let py = obj.py();
-    let bytes = Array::of(obj, false)?.in_place(py, "a destination")?;
+    let bytes = Array::of(obj, false, lasts)?.in_place(py, "a destination")?;
     if bytes.writable {
         return Ok(bytes);
     }
@@ -456,9 +474,9 @@ pub(crate) fn target(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     Err(refuse(py, ErrorKind::InvalidConfig, what))
 }
 
-/// The bytes of an object where they lie, read-only or not.
+/// The bytes of an object where they lie, read-only or not, to be registered.
 pub(crate) fn place(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    Array::of(obj, false)?.in_place(obj.py(), "registered memory")
+    Array::of(obj, false, true)?.in_place(obj.py(), "registered memory")
 }
 
 /// Memory at an address that the caller vouches for.

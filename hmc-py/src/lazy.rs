@@ -5,10 +5,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hmc_std::ErrorKind;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
 
 use crate::errors::refuse;
 
@@ -85,6 +86,38 @@ pub(crate) fn settled<'py>(obj: &Bound<'py, PyAny>, copies: bool) -> PyResult<Bo
     // Whoever changes what calls do (a mode of torch) may have given another one of these.
     let keys = keys_of(&plain)?;
     if keys.is_empty() { Ok(plain) } else { Err(unlike(&plain, &keys)) }
+}
+
+/// Has torch refuse to resize the storage of a tensor of the host from now on, as `tensor.numpy()` does: that frees its memory,
+/// whoever else uses it. DLPack does not ask for it. Anything but a tensor of torch is left alone.
+pub(crate) fn keep_size(obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = obj.py();
+    let Some(tensor) = class(intern!(py, "torch"), intern!(py, "Tensor"))? else { return Ok(()) };
+    if !obj.is_instance(&tensor)? || !obj.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
+        return Ok(());
+    }
+    let Some(storage) = obj.getattr_opt(intern!(py, "untyped_storage"))? else { return Ok(()) };
+    let storage = storage.call0()?;
+    if !storage.call_method0(intern!(py, "resizable"))?.is_truthy()? {
+        return Ok(());
+    }
+    match as_numpy(&storage) {
+        // A torch without NumPy, or in a mode that lets no tensor be made of it.
+        Err(e) if e.is_instance_of::<PyRuntimeError>(py) => Ok(()),
+        done => done,
+    }
+}
+
+/// Makes an array of NumPy of a storage, by a tensor of bytes: not every dtype of torch has one of NumPy.
+fn as_numpy(storage: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = storage.py();
+    let torch = py.import(intern!(py, "torch"))?;
+    let how = PyDict::new(py);
+    how.set_item("dtype", torch.getattr(intern!(py, "uint8"))?)?;
+    how.set_item("device", "cpu")?;
+    let bytes = torch.getattr(intern!(py, "empty"))?.call((0,), Some(&how))?;
+    bytes.call_method1(intern!(py, "set_"), (storage,))?.call_method0(intern!(py, "numpy"))?;
+    Ok(())
 }
 
 /// What sets a tensor apart from a plain one of the host, by the names of torch's dispatcher; nothing for a plain one, or one

@@ -69,7 +69,7 @@ impl Peer {
             }
             return Ok(region.get().buffer.clone());
         }
-        let bytes = if writes { data::target(local)? } else { data::source(local)? };
+        let bytes = data::lasting(local, writes)?;
         self.session.get().share(py, bytes)
     }
 

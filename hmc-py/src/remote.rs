@@ -56,7 +56,7 @@ impl Core {
         obj: &Bound<'_, PyAny>,
         writes: bool,
     ) -> PyResult<hmc_std::Region> {
-        let bytes = if writes { data::target(obj)? } else { data::source(obj)? };
+        let bytes = data::lasting(obj, writes)?;
         self.live(py)?.register(Registered::from(bytes)).or_raise(py)
     }
 

@@ -6,9 +6,10 @@ use std::ptr::NonNull;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::data::{Bytes, source, target};
+use crate::data::{Bytes, lasting, source, target};
 
-/// The bytes of an object as a buffer of bytes, whatever it is itself: a source's, or with ``writable`` a destination's.
+/// The bytes of an object as a buffer of bytes, whatever it is itself: a source's, or with ``writable`` a destination's; with
+/// ``lasts`` for an operation, which uses them when the call has returned.
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct View {
     bytes: Bytes,
@@ -18,9 +19,13 @@ pub(crate) struct View {
 #[pymethods]
 impl View {
     #[new]
-    #[pyo3(signature = (obj, writable = false))]
-    fn new(obj: &Bound<'_, PyAny>, writable: bool) -> PyResult<Self> {
-        let bytes = if writable { target(obj)? } else { source(obj)? };
+    #[pyo3(signature = (obj, writable = false, lasts = false))]
+    fn new(obj: &Bound<'_, PyAny>, writable: bool, lasts: bool) -> PyResult<Self> {
+        let bytes = match (lasts, writable) {
+            (true, _) => lasting(obj, writable)?,
+            (false, true) => target(obj)?,
+            (false, false) => source(obj)?,
+        };
         Ok(Self { bytes, readonly: !writable })
     }
 

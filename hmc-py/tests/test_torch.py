@@ -232,3 +232,39 @@ def test_where_a_tensor_lives():
     assert hmc.memory_type_from_torch_tensor(torch.zeros(1, device="meta")) == hmc.MemoryType.DEFAULT
     with pytest.raises(TypeError, match="Expected a torch.Tensor"):
         hmc.memory_type_from_torch_tensor(object())
+
+
+#: What uses a tensor's memory until it has ended, or is let go of.
+HELD = {
+    "register": lambda s, t: s.register(t),
+    "put_nb": lambda s, t: s.loopback().put_nb(t),
+    "get_nb": lambda s, t: s.loopback().get_nb(t),
+    "prepare_put": lambda s, t: s.loopback().prepare_put([(0, 0, 8)], t),
+    "isend_data": lambda s, t: s.loopback().isend_data(t),
+    "irecv_data": lambda s, t: s.loopback().irecv_data(t),
+    "isend": lambda s, t: tensors.isend(s.loopback(), t),
+    "irecv": lambda s, t: tensors.irecv(s.loopback(), t),
+}
+
+
+@pytest.mark.parametrize("way", HELD)
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
+def test_memory_that_is_used_is_not_given_back_by_its_storage(way, dtype):
+    with hmc.Session(rank=0, buffer_size=1 << 12) as s:
+        t = torch.zeros(1 << 8, dtype=getattr(torch, dtype))
+        used, at = HELD[way](s, t), t.data_ptr()
+        with pytest.raises(RuntimeError, match="not resizable"):
+            t.untyped_storage().resize_(0)
+        with pytest.raises(RuntimeError, match="not resizable"):
+            t.resize_(1 << 20)
+        assert t.data_ptr() == at
+        if way == "register":
+            used.write(b"\x07")
+            assert t.view(torch.uint8)[0] == 7
+
+
+def test_a_tensor_that_is_only_copied_can_be_resized(buf):
+    t = torch.zeros(8)
+    buf.put(t)
+    buf.get_into(t)
+    t.untyped_storage().resize_(0)

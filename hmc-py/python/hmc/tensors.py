@@ -238,14 +238,14 @@ class TensorOp(Generic[A]):
 def isend(peer: Peer, tensor: A, tag: int = 0) -> TensorOp[A]:
     """Begins to send a tensor to a peer."""
     # First of all: what has no bytes may have no shape either.
-    body = _hmc.View(tensor)
+    body = _hmc.View(tensor, lasts=True)
     header = describe(tensor, tag).pack()
     return TensorOp(tensor, *_begin(peer.isend_data, header, body), hold=header)
 
 
 def irecv(peer: Peer, tensor: A, tag: int | None = None) -> TensorOp[A]:
     """Begins to receive a peer's next tensor into ``tensor``, which must be writable and C-contiguous."""
-    body = _hmc.View(tensor, True)
+    body = _hmc.View(tensor, True, lasts=True)
     want = describe(tensor)
     header = bytearray(_HEADER.size)
 
