@@ -51,6 +51,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
     module.add_function(wrap_pyfunction!(job_of, module)?)?;
     module.add_function(wrap_pyfunction!(held, module)?)?;
+    module.add_function(wrap_pyfunction!(log::end_log, module)?)?;
     log::begin();
     Ok(())
 }

@@ -1,12 +1,17 @@
 //! What the library says, handed to Python's `logging`.
 //!
 //! A session's thread must never wait for the interpreter lock: it leaves its words in a bounded queue, and a thread of its own
-//! takes them to the logger `hmc` (UCX's to `hmc.ucx`). When the queue is full, words are dropped and counted.
+//! takes them to the logger `hmc` (UCX's to `hmc.ucx`). When the queue is full, words are dropped and counted. That thread ends
+//! before the interpreter does: handlers that run while the interpreter is taken down abort the process.
 
+use std::convert::Infallible;
 use std::fmt::{self, Write as _};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use hmc_std::Origin;
 use pyo3::prelude::*;
@@ -16,6 +21,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Messages that may wait.
 const ROOM: usize = 1024;
+
+/// How long the end of the interpreter waits for handlers.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// One message.
 struct Words {
@@ -31,12 +39,50 @@ struct Ear {
     /// it was forked from.
     queue: AtomicPtr<Queue>,
     dropped: AtomicU64,
+    /// The interpreter ends: what is said from then on is lost.
+    over: AtomicBool,
 }
 
 struct Queue {
     /// `None` when the system refused: then no fork is noticed here.
     process: Option<Origin>,
-    words: SyncSender<Words>,
+    /// `None` has the thread look whether it is to end.
+    words: SyncSender<Option<Words>>,
+    /// Its thread ends when the queue is empty.
+    ends: AtomicBool,
+    /// Its thread ends whatever is in the queue.
+    late: AtomicBool,
+    thread: Mutex<Option<Carrier>>,
+}
+
+/// The thread of a queue.
+struct Carrier {
+    handle: JoinHandle<()>,
+    /// Disconnected when it runs no Python code any more.
+    ended: Receiver<Infallible>,
+}
+
+impl Queue {
+    fn is_foreign(&self) -> bool {
+        self.process.is_some_and(|p| p.is_child())
+    }
+
+    fn thread(&self) -> Option<Carrier> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Has its thread hand on what there is, and waits until that has ended, for `ENDING` at most.
+    fn end(&self) {
+        let Some(thread) = self.thread() else { return };
+        self.ends.store(true, Ordering::SeqCst);
+        // Where there is no room it has words to find.
+        let _ = self.words.try_send(None);
+        match thread.ended.recv_timeout(ENDING) {
+            Err(RecvTimeoutError::Disconnected) => drop(thread.handle.join()),
+            Err(RecvTimeoutError::Timeout) => self.late.store(true, Ordering::SeqCst),
+            Ok(never) => match never {},
+        }
+    }
 }
 
 impl Ear {
@@ -46,12 +92,18 @@ impl Ear {
             let current = self.queue.load(Ordering::Acquire);
             // SAFETY: null, or from a box that was leaked below: valid for ever, and only shared references to it are made.
             let found = unsafe { current.as_ref() };
-            if let Some(queue) = found.filter(|q| !q.process.is_some_and(|p| p.is_child())) {
+            if let Some(queue) = found.filter(|q| !q.is_foreign()) {
                 return queue;
             }
             // That of the parent stays as it is: a thread that is not here may be in the middle of it.
             let (words, receiver) = sync_channel(ROOM);
-            let new = Box::into_raw(Box::new(Queue { process: Origin::here().ok(), words }));
+            let new = Box::into_raw(Box::new(Queue {
+                process: Origin::here().ok(),
+                words,
+                ends: AtomicBool::new(false),
+                late: AtomicBool::new(false),
+                thread: Mutex::new(None),
+            }));
             let set =
                 self.queue.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
             if set.is_err() {
@@ -59,9 +111,17 @@ impl Ear {
                 drop(unsafe { Box::from_raw(new) });
                 continue;
             }
+            // SAFETY: from a box that was leaked; as above.
+            let queue: &'static Queue = unsafe { &*new };
             // Without the thread messages are dropped: no reason to fail.
             let thread = std::thread::Builder::new().name("hmc-log".to_owned());
-            let _ = thread.spawn(move || carry(&receiver));
+            let (runs, ended) = sync_channel(0);
+            let begun = thread.spawn(move || {
+                carry(queue, &receiver);
+                drop(runs);
+            });
+            let mut place = queue.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            *place = begun.ok().map(|handle| Carrier { handle, ended });
         }
     }
 }
@@ -100,6 +160,9 @@ impl Subscriber for Ear {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        if self.over.load(Ordering::SeqCst) {
+            return;
+        }
         let level = match *event.metadata().level() {
             Level::ERROR => 40,
             Level::WARN => 30,
@@ -112,7 +175,7 @@ impl Subscriber for Ear {
             let _ = write!(line.0, "; messages dropped before: {lost}");
         }
         let words = Words { level, ucx: event.metadata().target() == "ucx", text: line.0 };
-        if let Err(TrySendError::Full(_)) = self.queue().words.try_send(words) {
+        if let Err(TrySendError::Full(_)) = self.queue().words.try_send(Some(words)) {
             self.dropped.fetch_add(lost.saturating_add(1), Ordering::Relaxed);
         }
     }
@@ -122,9 +185,13 @@ impl Subscriber for Ear {
     fn exit(&self, _: &Id) {}
 }
 
-/// Takes messages to Python until there is no interpreter any more.
-fn carry(words: &Receiver<Words>) {
-    while let Ok(w) = words.recv() {
+/// Takes messages to Python until the queue is ended, or there is no interpreter any more.
+fn carry(queue: &Queue, words: &Receiver<Option<Words>>) {
+    while !queue.late.load(Ordering::SeqCst) {
+        let ends = queue.ends.load(Ordering::SeqCst);
+        let next = if ends { words.try_recv().ok() } else { words.recv().ok() };
+        let Some(next) = next else { return };
+        let Some(w) = next else { continue };
         let told = Python::try_attach(|py| {
             let name = if w.ucx { "hmc.ucx" } else { "hmc" };
             let logger = py.import("logging")?.call_method1("getLogger", (name,))?;
@@ -142,5 +209,24 @@ pub(crate) fn begin() {
     let _ = tracing::subscriber::set_global_default(Ear {
         queue: AtomicPtr::new(ptr::null_mut()),
         dropped: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+    });
+}
+
+/// Hands what was said to ``logging``, for a second at most, and ends the thread that does so; what is said from then on is lost.
+/// For the end of the interpreter.
+#[pyfunction]
+pub(crate) fn end_log(py: Python<'_>) {
+    py.detach(|| {
+        tracing::dispatcher::get_default(|dispatch| {
+            let Some(ear) = dispatch.downcast_ref::<Ear>() else { return };
+            ear.over.store(true, Ordering::SeqCst);
+            // SAFETY: as in `Ear::queue`.
+            let queue = unsafe { ear.queue.load(Ordering::Acquire).as_ref() };
+            // The thread of a parent is not here.
+            if let Some(queue) = queue.filter(|q| !q.is_foreign()) {
+                queue.end();
+            }
+        });
     });
 }

@@ -5,13 +5,15 @@ import multiprocessing
 import os
 import socket
 import sys
+import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import hmc
-from conftest import LIMIT, free_port, until
+from conftest import LIMIT, free_port, ran, until
 
 
 def test_threads_that_use_a_session_while_others_close_it(run):
@@ -183,6 +185,39 @@ def test_dropped_log_messages_are_counted():
     finally:
         taken.set()
         logging.getLogger("hmc").removeHandler(handler)
+
+
+#: A filter runs without the lock of a handler, for which the end of ``logging`` would wait.
+SAID_AT_THE_END = """
+    import logging, os, threading, time, hmc
+
+    def slow(record):
+        {body}
+        os.write(1, b"heard\\n")
+
+    logging.getLogger("hmc").addFilter(slow)
+    logging.getLogger("hmc").addHandler(logging.NullHandler())
+    for _ in range({count}):
+        hmc.Session(rank=0, buffer_size=0, accept_upstream=True)
+"""
+
+
+def _said_at_the_end(body, count):
+    done = ran("-c", textwrap.dedent(SAID_AT_THE_END.format(body=body, count=count)))
+    assert done.returncode == 0, f"rc {done.returncode}: {done.stderr}"
+    return done.stdout.splitlines()
+
+
+def test_a_process_that_ends_while_a_handler_runs_ends_in_order():
+    """And what was said is heard. The thread that runs handlers comes back to an interpreter that is gone if it is not stopped."""
+    for _ in range(6):
+        assert _said_at_the_end("[time.sleep(0.001) for _ in range(200)]", 2) == ["heard"] * 2
+
+
+def test_a_handler_that_never_returns_does_not_keep_the_process():
+    start = time.monotonic()
+    assert _said_at_the_end("threading.Event().wait()", 2) == []
+    assert time.monotonic() - start < LIMIT / 2
 
 
 def test_nothing_is_left_behind():

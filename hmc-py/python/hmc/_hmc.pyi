@@ -7,7 +7,7 @@ from typing import Any, Self, final
 from .typing import ArrayLike, Explanation, HeldMemory, SessionStats
 
 __all__ = ["Batch", "Bell", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Window", "default_uds_dir",
-           "held", "job_of"]
+           "end_log", "held", "job_of"]
 
 class Region:
     @property
@@ -250,4 +250,5 @@ class Core:
 
 def default_uds_dir() -> Path: ...
 def held() -> list[HeldMemory]: ...
+def end_log() -> None: ...
 def job_of(job: int | str) -> int: ...

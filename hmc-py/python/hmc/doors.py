@@ -33,6 +33,10 @@ def closes_at_exit(core: _hmc.Core) -> None:
     _live.add(core)
 
 
+# The hook that is registered last runs first: what sessions say when they are closed is still heard.
+atexit.register(_hmc.end_log)
+
+
 @atexit.register
 def _close_all() -> None:
     for core in list(_live):
