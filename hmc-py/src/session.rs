@@ -217,7 +217,7 @@ impl Core {
         let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
         let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| match upstream {
-            true => session.connect_upstream(name.0, &address),
+            true => session.connect_upstream(name.0, &address, timeout),
             false => session.connect_named(name.0, &address, conn, timeout),
         });
         let peer = peer.or_raise(py)?;

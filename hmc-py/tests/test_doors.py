@@ -6,6 +6,8 @@ import pytest
 import hmc
 from conftest import free_port, ran
 
+TCP = hmc.ConnType.TCP
+
 
 def test_beyond_loopback_works_and_warns_once(run):
     out = run("""
@@ -140,3 +142,39 @@ def test_nobody_listens_is_no_matter_of_transports(request, monkeypatch, caplog,
                 call()
             assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
     assert "cannot be had" not in caplog.text
+
+
+@pytest.mark.parametrize("call, named", [
+    (lambda s: s.init_server("127.0.0.1", 0, TCP, self_id=3, ctrl_tcp_port=1), "ctrl_tcp_port"),
+    (lambda s: s.init_server("127.0.0.1", 0, TCP, self_id=3), "self_id"),
+    (lambda s: s.init_server("127.0.0.1", 0, TCP, ctrl_uds_dir="/tmp"), "ctrl_uds_dir"),
+    (lambda s: s.init_server("127.0.0.1", 0, TCP, 4), "4"),
+    (lambda s: s.init_server("127.0.0.1", 0, ip="127.0.0.2"), "ip"),
+    (lambda s: s.init_server("127.0.0.1", 0, bind_ip="127.0.0.1", ctrl_tcp_port=0, self_id=3), "ip"),
+    (lambda s: s.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=0, self_id=3, conn=TCP), "conn"),
+    (lambda s: s.connect("127.0.0.1", 1, TCP, self_id=3), "self_id"),
+    (lambda s: s.connect("127.0.0.1", 1, TCP, 4), "4"),
+    (lambda s: s.connect(1, "tcp://127.0.0.1:1", TCP, uds_dir="/tmp"), "uds_dir"),
+    (lambda s: s.connect(1, "tcp://127.0.0.1:1", port=2), "port"),
+    (lambda s: s.connect(1, "tcp://127.0.0.1:1", rank=2), "rank"),
+    (lambda s: s.connect(1, "tcp://127.0.0.1:1", address="tcp://127.0.0.1:2"), "address"),
+    (lambda s: s.connect(1, peer_id=1, self_id=0, peer_ip="127.0.0.1", data_port=1, ctrl_tcp_port=1), "1"),
+    (lambda s: s.connect(peer_id=1, self_id=0, peer_ip="127.0.0.1", data_port=1, ctrl_tcp_port=1, port=2), "port"),
+])
+def test_no_argument_is_passed_over(call, named):
+    """Each form of a call takes its own; a session that was refused one has not begun."""
+    with hmc.create_session(buffer_size=64) as s:
+        with pytest.raises(TypeError, match=f"no {named}=|arguments: {named}$"):
+            call(s)
+        assert not s._core._is_live
+
+
+@pytest.mark.parametrize("call", [
+    lambda s: s.connect("127.0.0.1", 1, upstream=True), lambda s: s.connect(ip="127.0.0.1", port=1, upstream=True),
+    lambda s: s.connect("tcp://127.0.0.1:1", upstream=True),
+])
+def test_a_node_of_the_cpp_hmc_needs_a_name(call):
+    with hmc.create_session(buffer_size=64) as s:
+        with pytest.raises(hmc.InvalidArgument, match="does not tell its rank: give it, as connect"):
+            call(s)
+        assert not s._core._is_live

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import signal
@@ -85,6 +86,19 @@ def test_no_call_outlasts_the_deadline_of_its_session(run, tmp_path):
             lambda: s.disconnect(*there, TCP),
         ):
             assert 0.09 < _late(call) < 5, inspect.getsource(call)
+
+
+def test_a_dial_of_a_node_of_the_cpp_hmc_honours_its_time():
+    """Where the listener's queue is full."""
+    with hmc.Session(rank=1, buffer_size=0, deadline=LIMIT) as s, socket.socket() as full, contextlib.ExitStack() as queue:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            one = queue.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        where = f"tcp://127.0.0.1:{full.getsockname()[1]}"
+        assert 0.15 < _late(lambda: s.connect(7, where, upstream=True, timeout=0.2)) < LIMIT / 2
 
 
 def test_the_environment_sets_the_deadline():

@@ -106,10 +106,10 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::connect`]. That dialect has no answer to a HELLO, so a refusal shows only with the first message.
-    pub fn connect_upstream(&self, rank: u32, address: &Address) -> Result<Peer> {
+    pub fn connect_upstream(&self, rank: u32, at: &Address, timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
-        let until = self.shared.until(self.shared.config.deadline);
-        Ok(self.peer_over(self.shared.dial_upstream(Rank(rank), address, until)?))
+        let until = self.shared.until(timeout);
+        Ok(self.peer_over(self.shared.dial_upstream(Rank(rank), at, until)?))
     }
 
     /// This session as a peer of itself: transfers within its own buffer.

@@ -186,7 +186,7 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Communicator::connect_any": forked(source.connect_any(&dir.address(), ConnType::Auto, secs));
                 "Communicator::connect_named": forked(source.connect_named(1, &dir.address(), ConnType::Auto, secs));
                 "Communicator::wait_namesake": forked(source.wait_namesake(secs));
-                "Communicator::connect_upstream": forked(source.connect_upstream(1, &dir.address()));
+                "Communicator::connect_upstream": forked(source.connect_upstream(1, &dir.address(), secs));
                 "Communicator::loopback": forked(source.loopback());
                 "Communicator::peer": forked(source.peer(1));
                 "Communicator::wait_peer": forked(source.wait_peer(1, secs));

@@ -115,7 +115,7 @@ fn a_peer_that_has_no_data_plane() {
     let mut e = Errors::new();
     let old = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = start(0, |b| b);
-    let peer = near.connect_upstream(4, &Address::Tcp(old.local_addr().unwrap())).unwrap();
+    let peer = near.connect_upstream(4, &Address::Tcp(old.local_addr().unwrap()), LONG).unwrap();
     let region = near.allocate(LEN).unwrap();
     let says: &[&str] = &["upstream dialect", "connect natively"];
     e.add("send", peer.send_data(b"x"), Unsupported, Some(4), says);

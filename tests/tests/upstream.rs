@@ -157,7 +157,7 @@ fn a_node_of_the_cpp_hmc_can_be_dialed() {
     let at = door.local_addr().unwrap();
     let s = Session::builder(258).start().unwrap();
     let node = std::thread::spawn(move || -> TcpStream { door.accept().unwrap().0 });
-    let peer = s.connect_upstream(7, &Address::Tcp(at)).unwrap();
+    let peer = s.connect_upstream(7, &Address::Tcp(at), PATIENCE).unwrap();
     let mut node = node.join().unwrap();
     node.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut heard = [0; 12];
@@ -184,7 +184,7 @@ fn a_node_that_is_dialed_does_not_take_a_kept_rank() {
     until("it is gone", LONG, || (s.peer(1).is_err()).then_some(()));
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = Address::Tcp(door.local_addr().unwrap());
-    let e = s.connect_upstream(1, &at).expect_err("the rank is kept");
+    let e = s.connect_upstream(1, &at, LONG).expect_err("the rank is kept");
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     // It can come and be dialed again.
     let second = native();

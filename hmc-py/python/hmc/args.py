@@ -7,9 +7,11 @@ from .errors import InvalidNumber, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
-__all__ = ["MISSING", "address", "conn_type", "control_transport", "either", "integer", "memory_type", "port", "text"]
+__all__ = ["MISSING", "address", "conn_type", "control_transport", "either", "integer", "memory_type", "no_more", "no_others",
+           "port", "text"]
 
 
 class _Missing:
@@ -20,6 +22,19 @@ class _Missing:
 
 
 MISSING: Any = _Missing()
+
+
+def no_others(call: str, instead: str, **given: object) -> None:
+    """Refuses arguments that a form of a call does not have: nothing that is given is passed over."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{call} has no {name}=: {instead}")
+
+
+def no_more(call: str, values: Iterator[object]) -> None:
+    """Refuses positional arguments that are left."""
+    for value in values:
+        raise TypeError(f"{call} takes no more positional arguments: {value!r}")
 
 
 def either(name: str, value: object, older: str, other: object) -> Any:

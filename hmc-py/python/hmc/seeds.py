@@ -10,7 +10,7 @@ import os
 import sys
 
 from . import _hmc, doors, environment
-from .args import MISSING, address, conn_type, either, integer
+from .args import MISSING, address, conn_type, either, integer, no_more, no_others
 from .args import port as _port
 from .buffer import host_only
 from .enums import ConnType, MemoryType, status_t
@@ -237,16 +237,19 @@ class SeedsGuide(OlderGuide):
         """
         with self._lock():
             self._take_job(job)
+        values = iter(args)
         if args:
-            values = iter(args)
-            ip = next(values)
-            port = next(values, port)
-            conn = next(values, conn)
+            no_others("init_server(ip, port)", "its first argument is that", ip=ip)
+            ip, port, conn = next(values), next(values, port), next(values, conn)
+        no_more("init_server()", values)
         if bind_ip is None:
+            no_others("init_server(ip, port)", "give bind_ip= for the form with it, whose ctrl_tcp_port= peers connect to",
+                      ucx_port=ucx_port, rdma_port=rdma_port, ctrl_tcp_port=ctrl_tcp_port, self_id=self_id, ctrl_uds_dir=ctrl_uds_dir)
             port = _port("port", port)
             conn = ConnType.UCX if conn is None else ConnType(conn)
             self._serve(None, ip, port, doors.default_dir(), ucx=conn == ConnType.UCX, required=True)
             return
+        no_others("init_server(bind_ip=)", "give ucx_port=, rdma_port= and ctrl_tcp_port=", ip=ip, port=port, conn=conn)
         for name, value in (("ucx_port", ucx_port), ("rdma_port", rdma_port)):
             if value is not None:
                 _port(name, value)

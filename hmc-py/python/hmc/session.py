@@ -12,7 +12,7 @@ import os
 import threading
 
 from . import _hmc, doors, environment, tensors
-from .args import integer
+from .args import integer, no_more, no_others
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, surroundings
 from .deadline import end_of, left
 from .enums import ConnType, MemoryType, status_t
@@ -40,12 +40,10 @@ log = logging.getLogger("hmc")
 #: Workers of UCX.
 MAX_CHANNELS = 16
 
+_NO_RANK = ("a node of the C++ HMC does not tell its rank: give it, as connect(rank, \"tcp://HOST:PORT\", upstream=True) or "
+            "connect(peer_id=, self_id=, peer_ip=, data_port=, ctrl_tcp_port=, upstream=True)")
+
 _HOT = ("put_remote", "get_remote", "put_nb", "get_nb")
-
-
-def _no_more(values: Iterator[object]) -> None:
-    for value in values:
-        raise TypeError(f"connect() takes no more positional arguments: {value!r}")
 
 
 class Session(SeedsGuide):
@@ -267,8 +265,8 @@ class Session(SeedsGuide):
 
         ``connect(ip, port, conn=ConnType.UCX)``: the older guide's; the server's ``port`` is all there is.
 
-        With ``upstream`` the peer is a node of the C++ HMC itself: tags and small messages only. Its dialect has no answer to a
-        greeting; a refusal shows with the first message. ``job``: as for :func:`create_session`.
+        With ``upstream`` the peer is a node of the C++ HMC itself: tags and small messages only. It does not tell its rank, so that
+        ``rank`` or ``peer_id`` names it. Its dialect has no answer to a greeting; a refusal shows with the first message. ``job``: as for :func:`create_session`.
 
         Raises ``Unavailable`` when nobody answers, or the transport that was named cannot be had, with the remedy (or takes the
         one that ``HMC_CONN_FALLBACK`` names); ``Refused``; ``NoCredentials``; ``DeadlineExceeded``.
@@ -276,26 +274,36 @@ class Session(SeedsGuide):
         with self._lock():
             self._take_job(job)
         if peer_ip is not None:
+            no_more("connect(peer_ip=)", iter(args))
+            no_others("connect(peer_ip=)", "give peer_id=, data_port= and ctrl_tcp_port=", ip=ip, port=port, rank=rank, address=address)
             self._connect_ranked(peer_id, self_id, peer_ip, data_port, ctrl_tcp_port, uds_dir, conn, timeout, upstream)
             return None
+        instead = "give peer_ip= for the form with these, or connect(rank, address)"
+        no_others("connect() without peer_ip=", instead, peer_id=peer_id, self_id=self_id, data_port=data_port,
+                  ctrl_tcp_port=ctrl_tcp_port, uds_dir=uds_dir)
         values = iter(args)
         first: Any = next(values, address if ip is None else ip)
         by_rank = rank is not None or first is None or hasattr(first, "__index__")
         if first is None or hasattr(first, "__index__"):
+            no_others("connect(rank, address)", "its first argument is that", rank=rank if args else None)
             rank, first = first, next(values, address)
+        no_others("connect()", f"it connects to {first!r}", ip=None if ip is first else ip, address=None if address is first else address)
         if not isinstance(first, str):
             raise _invalid(f"address={first!r}: give one as a session's `addresses` has them, \"tcp://HOST:PORT\"")
         if by_rank or "://" in first:
             conn = next(values, conn)
-            _no_more(values)
+            no_more("connect()", values)
+            no_others("connect(rank, address)", "the address has the port: \"tcp://HOST:PORT\"", port=port)
             if upstream:
                 if rank is None:
-                    raise _invalid("a node of the C++ HMC does not tell its rank: give one")
+                    raise _invalid(_NO_RANK)
                 return self._core._connect_named(rank, first, ConnType.AUTO, timeout, upstream=True)
             return self._core._connect(rank, first, ConnType.AUTO if conn is None else conn, timeout)
         port = next(values, port)
         conn = next(values, conn)
-        _no_more(values)
+        no_more("connect()", values)
+        if upstream:
+            raise _invalid(_NO_RANK)
         self._connect_old(first, port, ConnType.UCX if conn is None else ConnType(conn), timeout)
         return None
 
