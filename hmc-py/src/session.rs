@@ -171,8 +171,7 @@ impl Core {
     }
 
     fn _allow_insecure(&self, py: Python<'_>) -> PyResult<()> {
-        self.live(py)?.allow_insecure();
-        Ok(())
+        self.live(py).map(|session| session.allow_insecure())
     }
 
     fn _close_doors(&self, py: Python<'_>) -> PyResult<()> {
@@ -430,6 +429,7 @@ impl Core {
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
     fn _wait(&self, py: Python<'_>, numbers: Vec<u64>, timeout: Option<f64>) -> PyResult<()> {
+        self._check_process(py)?;
         if numbers.iter().all(|n| *n == 0) {
             return Ok(()); // what has ended, also where nothing was begun
         }

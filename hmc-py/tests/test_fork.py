@@ -196,6 +196,34 @@ def test_registered_arrays_are_the_child_s_own_copies():
         assert region.read(1) == b"\x07"
 
 
+def test_calls_of_the_cxx_hmc_that_have_nothing_to_do_say_that_the_process_forked(pair):
+    """In the parent each of them succeeds, also where there is nothing to end or to wait for."""
+    a, _, _, _ = pair
+    raises = {
+        "close_server": a.close_server, "disconnect": lambda: a.disconnect("10.0.0.9", 1), "wait": lambda: a.wait(0),
+        "wait for a list": lambda: a.wait([0, 0]), "wait for nothing": lambda: a.wait([]),
+        "check_conn": lambda: a.check_conn("10.0.0.9", 1),
+    }
+    comm = a.comm
+    answers = {
+        "closeServer": comm.closeServer, "closeCtrl": comm.closeCtrl, "closeCtrlPeer": lambda: comm.closeCtrlPeer(7),
+        "disConnect": lambda: comm.disConnect("10.0.0.9", 1), "wait": lambda: comm.wait(0),
+        "initCtrlServer": lambda: comm.initCtrlServer("127.0.0.1", 0),
+    }
+
+    def child():
+        wrong = {name: said for name, call in raises.items() if (said := told(call))}
+        # A call of the binding answers with a status.
+        wrong |= {f"comm.{name}": status for name, call in answers.items() if (status := call()) == hmc.status_t.SUCCESS}
+        # Nor where the tags of all peers are over.
+        comm._silent.add(None)
+        return wrong or comm.closeCtrlPeer(7) == hmc.status_t.ERROR
+
+    assert in_child(child) == "True"
+    assert all(call() in (None, False) for call in raises.values())
+    assert [call() for call in answers.values()] == [hmc.status_t.SUCCESS] * len(answers)
+
+
 def test_a_lock_that_a_thread_of_the_parent_has_stops_no_child():
     """A thread that starts a session holds its lock until the buffer is there."""
     with hmc.create_session(0) as s:

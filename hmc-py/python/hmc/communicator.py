@@ -13,7 +13,7 @@ from . import doors
 from .args import MISSING, conn_type, control_transport, either, integer, port, text
 from .buffer import ConnBuffer, IOBuffer
 from .enums import ConnType, CtrlTransport, MemoryType, status_t
-from .errors import Closed, HMCStatusError, NotFound, OutOfRange, PeerDead
+from .errors import Closed, Forked, HMCStatusError, NotFound, OutOfRange, PeerDead
 from .session import Session
 
 TYPE_CHECKING = False
@@ -156,6 +156,7 @@ class Communicator:
         self._serve(bind_ip, port("tcp_port", tcp_port), uds_path, self_id, ucx=False)
 
     def _serve(self, bind_ip: str, tcp_port: int, uds_path: StrPath, self_id: int | None, *, ucx: bool) -> None:
+        self.session._core._check_process()
         folder, rank = _split(uds_path)
         if folder is None and not tcp_port:
             return
@@ -184,6 +185,7 @@ class Communicator:
         """Ends the tags of a peer; data goes on. A peer that no data connection names is disconnected. SUCCESS also when there
         is none."""
         name = integer("peer_id", peer_id, high=2**32 - 1)
+        self.session._core._check_process()
         if None not in self._silent and name not in self._silent:
             self._silent.add(name)
             try:
@@ -258,6 +260,8 @@ class Communicator:
             if isinstance(e, TypeError):
                 raise
             _failed("disConnect", e)
+            if isinstance(e, Forked):
+                return status_t.ERROR
         return status_t.SUCCESS
 
     def checkConn(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> status_t:

@@ -184,6 +184,7 @@ class SeedsGuide(OlderGuide):
         """Ends one name of a peer: transfers that were begun by it end (after ``timeout`` seconds as cancelled), and it names
         nobody any more. The link goes on, with its tags and the peer's other names, and ends in order with the last name.
         A name that nobody has is no mistake. ``disconnect(ip, conn)`` is the older guide's."""
+        self._core._check_process()
         if port is None or isinstance(port, ConnType):
             conn = ConnType.UCX if port is None else port
             port = self._old_port(ip, conn)
@@ -293,6 +294,7 @@ class SeedsGuide(OlderGuide):
 
     def close_server(self) -> None:
         """Stops listening, at once. Connections live on."""
+        self._core._check_process()
         if self._core._is_live:
             self._core._close_doors()
 
