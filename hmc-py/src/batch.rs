@@ -3,6 +3,7 @@
 use hmc_std::{Batch as StdBatch, Peer as StdPeer};
 use pyo3::prelude::*;
 
+use crate::data::Sweep;
 use crate::errors::OrRaise;
 use crate::op::Op;
 use crate::time;
@@ -22,11 +23,12 @@ use crate::time;
 pub(crate) struct Batch {
     peer: StdPeer,
     batch: StdBatch,
+    _sweep: Sweep,
 }
 
 impl Batch {
     pub(crate) fn new(peer: StdPeer, batch: StdBatch) -> Self {
-        Self { peer, batch }
+        Self { peer, batch, _sweep: Sweep }
     }
 }
 

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::data::{Array, Keep, no_devices};
+use crate::data::{Array, Keep, Sweep, no_devices};
 use crate::errors::refuse;
 
 /// `kDLCPU` and the kinds of pinned host memory (`DLDeviceType`).
@@ -239,6 +239,7 @@ struct Exported {
     shape: [i64; 1],
     strides: [i64; 1],
     _keep: ConnBuffer,
+    _sweep: Sweep,
 }
 
 /// # Safety
@@ -295,8 +296,8 @@ pub(crate) fn export<'py>(
             "the memory is read-only, which DLPack before version 1 cannot say",
         ));
     }
-    let out =
-        Box::into_raw(Box::new(Exported { shape: [len], strides: [1], _keep: buffer.clone() }));
+    let (shape, strides, _keep) = ([len], [1], buffer.clone());
+    let out = Box::into_raw(Box::new(Exported { shape, strides, _keep, _sweep: Sweep }));
     let tensor = Raw {
         data: buffer.as_ptr().cast(),
         device: Device { kind: CPU, id: 0 },

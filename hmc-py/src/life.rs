@@ -3,7 +3,7 @@
 //! A large buffer is made on a thread of its own: taking all of its pages takes a second for some gigabytes. Whoever needs it
 //! waits for that; nobody touches it before.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hmc_std::{
 use pyo3::prelude::*;
 
 use crate::data::Sweep;
-use crate::errors::{OrRaise, refuse};
+use crate::errors::{OrRaise, interrupted, refuse};
 
 enum State {
     /// Its buffer is there; nobody can reach it.
@@ -26,9 +26,35 @@ enum State {
 /// Buffers of at least so many bytes are made on a thread.
 const LONG: u64 = 64 << 20;
 
+/// How often a thread that waits for a buffer looks for signals.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Says that the thread which makes a buffer is over, or about to be.
+#[derive(Default)]
+struct Signal(Mutex<bool>, Condvar);
+
+impl Signal {
+    /// Waits for it, for `SLICE` at most; whether it is over.
+    fn wait(&self) -> bool {
+        let over = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.1.wait_timeout_while(over, SLICE, |over| !*over);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Gives the signal when it is dropped, also by a panic.
+struct Signals(Arc<Signal>);
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+}
+
 /// What becomes a session when it starts.
 enum Beginning {
-    Making(JoinHandle<Result<Prepared>>),
+    Making(JoinHandle<Result<Prepared>>, Arc<Signal>),
     Made(Box<Prepared>),
     Over,
 }
@@ -47,7 +73,7 @@ impl Drop for Life {
         if self.origin.is_child() {
             // A thread of the parent, whose name may be that of one of the child's by now.
             let beginning = self.beginning.get_mut().unwrap_or_else(PoisonError::into_inner);
-            if matches!(beginning, Beginning::Making(_)) {
+            if matches!(beginning, Beginning::Making(..)) {
                 std::mem::forget(std::mem::replace(beginning, Beginning::Over));
             }
         }
@@ -75,21 +101,62 @@ impl Life {
         }
         builder.check()?;
         let thread = std::thread::Builder::new().name("hmc-buffer".to_owned());
-        let making = thread.spawn(move || builder.prepare()).map_err(|e| {
+        let signal = Arc::<Signal>::default();
+        let signals = Signals(Arc::clone(&signal));
+        let making = thread.spawn(move || {
+            let _signals = signals;
+            builder.prepare()
+        });
+        let making = making.map_err(|e| {
             Error::new(ErrorKind::SystemLimit, format!("cannot start a thread: {e}"))
         })?;
-        Ok(life(Beginning::Making(making), OnceLock::new()))
+        Ok(life(Beginning::Making(making, signal), OnceLock::new()))
     }
 
     /// The buffer, waiting until it is there. Without the interpreter's lock.
     pub(crate) fn buffer(&self) -> Result<ConnBuffer> {
-        if let Some(made) = self.buffer.get() {
-            return made.clone();
+        self.made()?;
+        self.buffer.get().cloned().unwrap_or_else(|| Err(closed()))
+    }
+
+    /// Waits until no thread makes the buffer any more.
+    ///
+    /// # Errors
+    /// `Interrupted`; `Forked`: a buffer that was being made when the process forked never comes.
+    fn made(&self) -> Result<()> {
+        if self.buffer.get().is_some() {
+            return Ok(());
         }
-        // One that was being made when the process forked never comes.
         self.check_process()?;
+        while let Some(signal) = self.making() {
+            if signal.wait() {
+                self.take_made();
+            } else if interrupted() {
+                // No lock is held here: the handler may have used this session.
+                let what = "waiting for the session's buffer was interrupted";
+                return Err(Error::new(ErrorKind::Interrupted, what));
+            }
+            // The handler may have forked.
+            self.check_process()?;
+        }
+        Ok(())
+    }
+
+    fn making(&self) -> Option<Arc<Signal>> {
+        match &*self.beginning.lock().unwrap_or_else(PoisonError::into_inner) {
+            Beginning::Making(_, signal) => Some(Arc::clone(signal)),
+            Beginning::Made(_) | Beginning::Over => None,
+        }
+    }
+
+    /// Takes what the thread made, which is over.
+    fn take_made(&self) {
         let mut beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Beginning::Making(thread) = std::mem::replace(&mut *beginning, Beginning::Over) {
+        if !matches!(&*beginning, Beginning::Making(..)) {
+            // Another thread waited, too, and took it.
+            return;
+        }
+        if let Beginning::Making(thread, _) = std::mem::replace(&mut *beginning, Beginning::Over) {
             let made = thread.join().unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Io, "the thread that made the buffer panicked"))
             });
@@ -100,7 +167,6 @@ impl Life {
             });
             let _ = self.buffer.set(buffer);
         }
-        self.buffer.get().cloned().unwrap_or_else(|| Err(closed()))
     }
 
     /// The buffer, if it is there.
@@ -166,17 +232,13 @@ impl Life {
 
     /// Ends it in order. Calls of other threads end with their links.
     pub(crate) fn close(&self, timeout: Duration) -> Result<()> {
+        // The buffer stays readable.
+        self.made()?;
         let state = self.replace(State::Closed);
         let beginning = {
             let mut place = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *place, Beginning::Over)
         };
-        if let Beginning::Making(thread) = beginning {
-            // The buffer stays readable.
-            let made = thread.join().unwrap_or_else(|_| Err(closed()));
-            let _ = self.buffer.set(made.map(|prepared| prepared.buffer().clone()));
-            return Ok(());
-        }
         let ended = match state {
             State::Live(session) => Communicator::shutdown(&session, timeout),
             State::Prepared | State::Closed => Ok(()),

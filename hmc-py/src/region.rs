@@ -47,6 +47,19 @@ fn wanted(py: Python<'_>, have: usize, nbytes: Option<usize>, what: &str) -> PyR
     Err(refuse(py, ErrorKind::Length, what))
 }
 
+/// An array of bytes that nobody else knows, and the place of its bytes, which are to be written. It is not filled with zeros:
+/// that would take as long as the copy, with the interpreter's lock.
+fn unfilled(py: Python<'_>, nbytes: usize) -> PyResult<(Bound<'_, PyByteArray>, data::Bytes)> {
+    let len = isize::try_from(nbytes).unwrap_or(isize::MAX);
+    // SAFETY: the interpreter is ours; without a source the bytes are whatever memory has there.
+    let made = unsafe { ffi::PyByteArray_FromStringAndSize(std::ptr::null(), len) };
+    // SAFETY: a new reference, or null with an exception set.
+    let out = unsafe { Bound::from_owned_ptr_or_err(py, made) }?.cast_into::<PyByteArray>()?;
+    // SAFETY: it has `nbytes` bytes there as long as nobody resizes it, which only who has it could.
+    let to = unsafe { data::at(out.data().expose_provenance(), nbytes) };
+    Ok((out, to))
+}
+
 impl Region {
     pub(crate) fn new(buffer: ConnBuffer, owner: Option<Py<PyAny>>, readonly: bool) -> Self {
         Self { buffer, owner, readonly, _sweep: Sweep }
@@ -168,9 +181,14 @@ impl Region {
             // Before any memory is taken for it. The same words as for all ranges.
             self.buffer.crc32c(offset, u64::try_from(nbytes).unwrap_or(u64::MAX)).or_raise(py)?;
         }
-        PyByteArray::new_with(py, nbytes, |out| {
-            self.buffer.read_at(offset, out).map_err(|e| raise(py, &e))
-        })
+        if nbytes <= LONG {
+            return PyByteArray::new_with(py, nbytes, |out| {
+                self.buffer.read_at(offset, out).map_err(|e| raise(py, &e))
+            });
+        }
+        let (out, to) = unfilled(py, nbytes)?;
+        self.copy_out(py, &to, nbytes, offset)?;
+        Ok(out)
     }
 
     /// Copies ``nbytes`` bytes from ``address``, in this process. The caller vouches for that memory.
@@ -298,12 +316,13 @@ pub(crate) struct Window {
     nbytes: u64,
     deadline: Duration,
     origin: Origin,
+    _sweep: Sweep,
 }
 
 impl Window {
     pub(crate) fn new(inner: SharedWindow, nbytes: u64, deadline: Duration) -> Result<Self, Error> {
         let (access, origin) = (Mutex::new(Access::Open(inner)), Origin::here()?);
-        Ok(Self { access, nbytes, deadline, origin })
+        Ok(Self { access, nbytes, deadline, origin, _sweep: Sweep })
     }
 
     fn end(&self, timeout: Duration) -> Result<(), Error> {
@@ -342,7 +361,10 @@ impl Window {
     fn revoke(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.origin.check().or_raise(py)?;
         let timeout = crate::time::timeout(py, timeout, self.deadline)?;
-        py.detach(|| self.end(timeout)).or_raise(py)
+        let ended = py.detach(|| self.end(timeout));
+        // What the window alone held goes now.
+        drop(Sweep);
+        ended.or_raise(py)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -199,3 +199,35 @@ def test_settings_belong_to_who_makes_the_buffer():
     for settings in ({"deadline": 1.0}, {"ucx": True}):
         with pytest.raises(hmc.InvalidArgument, match="settings"):
             hmc.Session(buf, **settings)
+
+
+def test_a_long_read_lets_other_threads_run(run):
+    """No thread takes the interpreter from another that has it: the other one counts while the bytes are copied, or not at all."""
+    run("""
+    import hmc, sys, threading, time
+    size, seen, over, counted = 1 << 27, 0, False, 0
+    region = hmc.IOBuffer.create(buffer_size=size).region
+    region.fill(7)
+
+    def count():
+        global seen
+        while not over:
+            seen += 1
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=count)
+    sys.setswitchinterval(100)
+    thread.start()
+    for _ in range(10):
+        before = seen
+        out = region.read(size - 3, 3)
+        counted += seen - before
+    over = True
+    thread.join()
+    assert counted, seen
+    assert len(out) == size - 3 and out.count(7) == size - 3
+    try:
+        region.read(size - 3, 4)
+    except hmc.OutOfRange as e:
+        print(e.offset, e.length == size - 3, e.limit == size)
+    """).expect("4 True True")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import Tensor
+from conftest import Tensor, until
 from hmc import _hmc
 
 SOURCES = [
@@ -344,3 +344,36 @@ def test_read_only_memory_goes_out_as_such(buf):
         assert buf.put(Region(region)) == 9
     with pytest.raises(BufferError):
         buf.region.__dlpack__(dl_device=(2, 0))
+
+
+@pytest.mark.parametrize("use", [
+    lambda s, array: s.loopback().prepare_put([(0, 0, 8)], array),
+    lambda s, array: np.from_dlpack(s.register(array)),
+], ids=["batch", "dlpack"])
+def test_an_array_is_let_go_of_with_the_last_that_used_it(use):
+    with hmc.Session(rank=0, buffer_size=64) as s:
+        array = bytearray(8)
+        used = use(s, array)
+        del used
+        array.append(1)
+
+
+def test_an_array_is_let_go_of_when_windows_are_taken_back():
+    """The link holds it until it looks after its windows, a quarter of a second later. The next window that is taken back lets go
+    of it."""
+    with hmc.Session(rank=0, buffer_size=64) as s:
+        array, peer, other = bytearray(8), s.loopback(), s.allocate(8)
+        region = s.register(array)
+        window = peer.expose(region, label=1)
+        del region
+        window.revoke()
+
+        def grows():
+            peer.expose(other, label=2).revoke()
+            try:
+                array.append(1)
+            except BufferError:
+                return False
+            return True
+
+        until("it is let go of", grows, 10)

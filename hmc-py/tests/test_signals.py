@@ -121,6 +121,47 @@ def test_ctrl_c_ends_transfers(run):
     assert max(late.values()) < 0.1 + 0.2, late
 
 
+def test_ctrl_c_ends_the_wait_for_a_buffer(run):
+    """While the thread that takes its pages goes on. The session can be used then."""
+    with open("/proc/meminfo") as f:
+        free = next(int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable"))
+    if free < 4 << 30:
+        pytest.skip(f"{free >> 20} MiB of memory: taking the pages of a large buffer must last a while")
+    run("""
+    import hmc, os, signal, threading, time
+    TCP = hmc.ConnType.TCP
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def is_being_made():
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/comm") as f:
+                if f.read() == "hmc-buffer\\n":
+                    return True
+        return False
+
+    for name, call in (("region", lambda s: s.buf.region), ("close", lambda s: s.close()),
+                       ("init_server", lambda s: s.init_server("127.0.0.1", 0, TCP))):
+        s = hmc.create_session(buffer_size=2 << 30)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            call(s)
+            how = "it went through"
+        except KeyboardInterrupt:
+            how = is_being_made()
+        assert how is True, (name, how)
+        # Several threads may wait for it.
+        others = [threading.Thread(target=lambda: s.buf.region) for _ in range(4)]
+        for thread in others:
+            thread.start()
+        s.init_server("127.0.0.1", 0, TCP)
+        for thread in others:
+            thread.join()
+        assert s.address and s.buffer.nbytes == 2 << 30
+        s.close()
+        del s
+    """).end()
+
+
 def test_packing_lets_others_run_and_ends_with_ctrl_c(run):
     """Another thread sends the signal, once it has seen that some of the 512 MiB are packed and others are not."""
     run("""
