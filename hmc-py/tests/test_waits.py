@@ -171,11 +171,14 @@ def test_calls_of_the_cxx_hmc_wait_for_who_is_late(unchosen):
     a, b = unchosen
     tag = _after_six_deadlines(lambda: b.ctrl_send(0, 7))
     assert a.ctrl_recv(1) == 7
-    out = bytearray(4)
+    out, conn = bytearray(4), hmc.ConnType.TCP
     data = _after_six_deadlines(lambda: b.peer(0).send_data(b"late"))
-    assert a.recv_data_from("127.0.0.1", 1, out, 4, hmc.MemoryType.CPU, 0, hmc.ConnType.TCP) == 4 and out == b"late"
-    for thread in (tag, data):
+    assert a.recv_data_from("127.0.0.1", 1, out, 4, hmc.MemoryType.CPU, 0, conn) == 4 and out == b"late"
+    taken = _after_six_deadlines(lambda: b.peer(0).recv_data(out))
+    a.send_data_to("127.0.0.1", 1, b"sent", 4, hmc.MemoryType.CPU, conn)
+    for thread in (tag, data, taken):
         thread.join()
+    assert out == b"sent"
 
 
 TARGET = """
@@ -184,6 +187,33 @@ TARGET = """
         print(s.address)
         sys.stdin.readline()
 """
+
+#: Calls of the C++ HMC that a peer which is stopped keeps.
+KEPT = {
+    "put_remote": lambda s, *there: s.put_remote(*there),
+    "get_remote": lambda s, *there: s.get_remote(*there),
+    "wait": lambda s, *there: s.wait(s.put_nb(*there)),
+    "wait for a list": lambda s, *there: s.wait([s.put_nb(*there), s.get_nb(*there)]),
+}
+
+
+@pytest.mark.parametrize("call", KEPT)
+def test_transfers_of_the_cxx_hmc_wait_for_a_peer_that_is_stopped(run, call):
+    target = run(TARGET)
+    with hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False, _unchosen_deadline=0.2) as s:
+        peer = s.connect(0, target.line(), hmc.ConnType.TCP, timeout=LIMIT)
+        target.stop()
+        late = _after_six_deadlines(lambda: target.signal(signal.SIGCONT))
+        start = time.monotonic()
+        KEPT[call](s, "127.0.0.1", 2025, 0, 0, 4096, hmc.ConnType.TCP)
+        assert time.monotonic() - start > 1
+        late.join()
+        # What is not of the C++ HMC has the limit.
+        target.stop()
+        assert 0.15 < _late(lambda: peer.put(nbytes=4096)) < 5
+        target.signal(signal.SIGCONT)
+        target.tell()
+
 
 #: Ways to begin a put of 8 bytes, each with what waits for all of them.
 WAYS = {
