@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hmc_core::kinds::Caps;
 use hmc_core::lane::Transfer;
-use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
+use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::span::Extent;
@@ -21,6 +21,8 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
+use hmc_core::wire::held;
+use hmc_core::wire::message::MessageKind;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
@@ -41,6 +43,8 @@ use bell::Rope;
 
 /// Bytes of a key that is told to the peer, at the most.
 const KEY_BYTES: usize = 4096;
+/// Keys that a peer can have.
+const PLACES: usize = held::of_message(MessageKind::Endpoint).count();
 /// How long a link waits for the greeting of a peer that may send none, having other lanes.
 const GREETING: Duration = Duration::from_millis(1000);
 
@@ -166,9 +170,8 @@ impl UcxPort {
     /// `Io` when UCX cannot read it.
     pub(crate) fn learn_key(&mut self, key: &UcxKey<'_>) -> Result<()> {
         let place = usize::from(key.region.window.index());
-        if place >= MAX_WINDOWS_PER_PEER || self.early.len() >= MAX_WINDOWS_PER_PEER {
-            let what =
-                format!("a key to window {place}: a peer has {MAX_WINDOWS_PER_PEER} at most");
+        if place >= PLACES || self.early.len() >= PLACES {
+            let what = format!("a key to window {place}: a peer has {PLACES} at most");
             return Err(Error::new(crate::error::ErrorKind::Protocol, what));
         }
         match &mut self.ucx {
