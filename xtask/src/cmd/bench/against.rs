@@ -20,7 +20,7 @@ const DELAY: f64 = 0.10;
 /// The fewest pairs of samples, and how many the same processes take.
 const FEWEST: usize = 21;
 const EACH_LIFE: usize = 3;
-/// What instructions may grow by, and by how much old code may differ from itself: those of a waiter that spins differ by more.
+/// What instructions may grow by, and by how much code may differ from itself: those of a waiter that spins differ by more.
 const MORE: f64 = 1.05;
 const SAME: f64 = 1.01;
 /// Rows that count by themselves, once for old and new.
@@ -302,28 +302,32 @@ fn by_time(
 /// What cannot be timed: the instructions of one sample, if they are the same each time.
 fn by_instructions(row: &str, line: &Line, words: String, (old, new): (&Path, &Path)) -> Compared {
     let series = line.series.unwrap_or_default();
-    let counts = || -> Result<[f64; 3], String> {
-        Ok([
-            instructions(old, row, series)?,
-            instructions(old, row, series)?,
-            instructions(new, row, series)?,
-        ])
+    let twice = |program| -> Result<[f64; 2], String> {
+        Ok([instructions(program, row, series)?, instructions(program, row, series)?])
     };
     let unknown = |why: String| Compared {
         known: false,
         ..known(line, false, false, format!("{words}; its instructions: {why}"))
     };
-    match counts() {
+    match twice(old).and_then(|old| Ok(growth(old, twice(new)?))) {
         Err(why) => unknown(format!("not counted: {why}")),
-        Ok([a, b, _]) if a <= 0.0 || b <= 0.0 || a / b > SAME || b / a > SAME => {
-            unknown(format!("{a:.0} and {b:.0} for old code: they say nothing"))
-        }
-        Ok([a, b, c]) => {
-            let ratio = c / f64::midpoint(a, b);
+        Ok(Err(why)) => unknown(why),
+        Ok(Ok(ratio)) => {
             let said = if ratio > MORE { "LOST" } else { "held" };
             known(line, ratio > MORE, false, format!("{said} by instructions {ratio:.3}: {words}"))
         }
     }
+}
+
+/// By how much instructions that were counted twice have grown, or why that cannot be said.
+fn growth(old: [f64; 2], new: [f64; 2]) -> Result<f64, String> {
+    for ([a, b], code) in [(old, "old"), (new, "new")] {
+        if a <= 0.0 || b <= 0.0 || a / b > SAME || b / a > SAME {
+            return Err(format!("{a:.0} and {b:.0} for {code} code: they say nothing"));
+        }
+    }
+    let mean = |[a, b]: [f64; 2]| f64::midpoint(a, b);
+    Ok(mean(new) / mean(old))
 }
 
 fn conclude(lines: &[Compared]) -> Verdict {
@@ -349,7 +353,7 @@ fn conclude(lines: &[Compared]) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compared, conclude, in_order};
+    use super::{Compared, MORE, conclude, growth, in_order};
     use crate::verdict::Verdict;
 
     #[test]
@@ -358,6 +362,20 @@ mod tests {
         assert_eq!(firsts, [0, 1, 2, 3]);
         assert_eq!(in_order(5, 3, 0..3).collect::<Vec<_>>(), [2, 0, 1]);
         assert_eq!(in_order(5, 0, 0..0).count(), 0);
+    }
+
+    #[test]
+    fn instructions_that_differ_between_two_counts_say_nothing() {
+        assert_eq!(growth([100.0, 100.5], [108.0, 108.0]).map(|r| r > MORE), Ok(true));
+        assert_eq!(growth([100.0, 100.5], [101.0, 101.0]).map(|r| r > MORE), Ok(false));
+        for (old, new, code) in [
+            ([100.0, 102.0], [108.0, 108.0], "old"),
+            ([100.0, 100.0], [110.0, 108.0], "new"),
+            ([100.0, 100.0], [0.0, 0.0], "new"),
+        ] {
+            let why = growth(old, new).expect_err("they differ");
+            assert!(why.contains(&format!("for {code} code")), "{why}");
+        }
     }
 
     #[test]
