@@ -62,8 +62,9 @@ fn requests_without_end_keep_nobody_else_waiting() {
     while server.event()["peer"] == 77 {
         told += 1;
     }
-    // The transfer, those that were kept, those that were not; and once more where some came after those.
-    assert!((1..40).contains(&told), "{told} events");
+    // The transfer; and should the server not know yet that its client is gone, 16 that it kept and one line for all that it
+    // did not, now and then.
+    assert!((1..1_000).contains(&told), "{told} events");
 }
 
 /// The next process of a rank has its own answers, whatever the server still does for the one before.

@@ -27,10 +27,14 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn add(&mut self, peer: &Peer, bytes: &[u8]) {
-        // Who is gone waits for nothing.
+    /// Who is gone waits for nothing.
+    fn drop_gone(&mut self) {
         self.kept.retain(|(peer, _)| peer.is_connected());
         self.refused.take_if(|(peer, _)| !peer.is_connected());
+    }
+
+    fn add(&mut self, peer: &Peer, bytes: &[u8]) {
+        self.drop_gone();
         match &mut self.refused {
             Some((_, count)) => *count = count.saturating_add(1),
             None if self.kept.len() < MAX_WAITING => {
@@ -41,6 +45,7 @@ impl Waiting {
     }
 
     fn next(&mut self) -> Option<Next> {
+        self.drop_gone();
         let kept = self.kept.pop_front().map(|(peer, bytes)| Next::Serve(peer, bytes));
         kept.or_else(|| self.refused.take().map(|(peer, count)| Next::Refuse(peer, count)))
     }
