@@ -9,27 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hmc_core::limits::PEER_DEAD_NS;
-use hmc_std::memory::{HeapBytes, StableBytes};
+use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_tests::pooled::Pooled;
 use hmc_tests::scene::{TempDir, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Memory that does something when it comes back.
-struct Pooled<F: Fn() + Send + Sync + 'static>(HeapBytes, F);
-
-impl<F: Fn() + Send + Sync + 'static> Drop for Pooled<F> {
-    fn drop(&mut self) {
-        (self.1)();
-    }
-}
-
-// SAFETY: the bytes are those of `HeapBytes`, which lives as long as this.
-unsafe impl<F: Fn() + Send + Sync + 'static> StableBytes for Pooled<F> {
-    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
-        self.0.as_bytes_ptr()
-    }
-}
 
 /// Registers such memory, puts it once, and lets go of it: the link knows it until it looks what nobody uses any more.
 fn used_once(source: &Communicator, peer: &Peer, then: impl Fn() + Send + Sync + 'static) {

@@ -8,8 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use hmc_std::config::Progress;
-use hmc_std::memory::{HeapBytes, StableBytes};
+use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_tests::pooled::Pooled;
 use hmc_tests::scene::{TempDir, until};
 use hmc_tests::standin::{Fate, StandIn};
 
@@ -18,22 +19,6 @@ const LEN: u64 = 4096;
 /// The lanes that only send messages, and some that reach memory by themselves.
 const MESSAGES: &str = "tcp/eth0";
 const REACHING: &str = "rc_mlx5/mlx5_0:1";
-
-/// Memory that does something when it comes back.
-struct Pooled<F: Fn() + Send + Sync + 'static>(HeapBytes, F);
-
-impl<F: Fn() + Send + Sync + 'static> Drop for Pooled<F> {
-    fn drop(&mut self) {
-        (self.1)();
-    }
-}
-
-// SAFETY: the bytes are those of `HeapBytes`, which lives as long as this.
-unsafe impl<F: Fn() + Send + Sync + 'static> StableBytes for Pooled<F> {
-    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
-        self.0.as_bytes_ptr()
-    }
-}
 
 /// A session that can be dialed, with the folder of its socket.
 fn target(rank: u32) -> (Session, TempDir) {
