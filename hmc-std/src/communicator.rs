@@ -52,7 +52,7 @@ impl Communicator {
     ///
     /// # Errors
     /// `Unavailable` when nobody answers there, `InvalidConfig` for a rank beyond the last one, `DuplicateRank`, `Version`, `NoCredentials` (not
-    /// loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`, `Refused` (also if for 5 s all are closed before an answer).
+    /// loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`, `Refused`.
     pub fn connect(&self, rank: u32, address: &Address) -> Result<Peer> {
         self.connect_with(rank, address, ConnType::Auto, self.shared.config.deadline)
     }

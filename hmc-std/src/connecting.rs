@@ -245,9 +245,6 @@ impl Connecting {
             return Err(e);
         }
         let again = self.retries.next(now);
-        if let Some(e) = self.retries.given_up(again) {
-            return Err(e.with_peer(self.rank));
-        }
         self.state = State::Waiting { again, until: self.deadline, refused: None };
         Ok(())
     }

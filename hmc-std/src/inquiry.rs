@@ -41,13 +41,7 @@ impl Shared {
         let mut retries = Retries::default();
         loop {
             let again = match self.ask_once(addr, until) {
-                Err(e) if Retries::is_worth_it(&e) => {
-                    let again = retries.next(clock::now());
-                    if let Some(e) = retries.given_up(again) {
-                        return Err(e);
-                    }
-                    again
-                }
+                Err(e) if Retries::is_worth_it(&e) => retries.next(clock::now()),
                 Err(e) if e.kind() == ErrorKind::DeadlineExceeded => return Err(retries.deadline()),
                 asked => return asked,
             };

@@ -1,5 +1,5 @@
-//! Dialing again a listener that closes a connection before it answers: it may have had no room. After 5 s of nothing else
-//! the dial ends, for such a listener is no HMC.
+//! Dialing again a listener that closes a connection before it answers: it may have had no room. A dial goes on until its
+//! deadline, and its error says then what else such a listener may be.
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -12,9 +12,6 @@ const FIRST_PAUSE_MS: u64 = 10;
 /// The longest pause, in milliseconds.
 const LONGEST_PAUSE_MS: u64 = 320;
 
-/// For how long hang-ups alone are answered by another attempt, in seconds.
-const HANG_UPS_S: u64 = 5;
-
 /// Hang-ups, two thirds of a second in all, after which another way is better.
 const MANY: u32 = 6;
 
@@ -22,8 +19,6 @@ const MANY: u32 = 6;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Retries {
     count: u32,
-    /// When it hung up first.
-    first: Option<Instant>,
 }
 
 impl Retries {
@@ -38,7 +33,6 @@ impl Retries {
 
     /// It happened once more, now. When to try again.
     pub(crate) fn next(&mut self, now: Instant) -> Instant {
-        self.first.get_or_insert(now);
         let pause = FIRST_PAUSE_MS.checked_shl(self.count).unwrap_or(LONGEST_PAUSE_MS);
         self.count = self.count.saturating_add(1);
         now.after(Duration::from_millis(pause.min(LONGEST_PAUSE_MS)))
@@ -49,25 +43,6 @@ impl Retries {
         self.count
     }
 
-    /// The error of a dial on which nothing else happened for so long that it ends now, before its next attempt at `next`;
-    /// `None` while that is worth it.
-    pub(crate) fn given_up(self, next: Instant) -> Option<Error> {
-        let limit = Duration::from_millis(HANG_UPS_S.saturating_mul(1000));
-        if next <= self.first?.after(limit) {
-            return None;
-        }
-        let what = format!(
-            "{}; a process that listens there speaks another protocol (`connect_upstream` connects to the C++ HMC), or takes \
-             no connections",
-            self.what_happened(HANG_UPS_S)
-        );
-        Some(Error::new(ErrorKind::Refused, what))
-    }
-
-    fn what_happened(self, seconds: u64) -> String {
-        format!("{} attempts in {seconds} s, each closed before an answer", self.count)
-    }
-
     /// Whether another way is to be tried, if there is one.
     pub(crate) fn is_hopeless(self) -> bool {
         self.count >= MANY
@@ -75,13 +50,15 @@ impl Retries {
 
     /// The error of a dial whose deadline has come.
     pub(crate) fn deadline(self) -> Error {
-        match self.count {
-            0 => Error::deadline("connecting"),
-            1 => Error::deadline("connecting: the one attempt was closed before an answer"),
-            n => Error::deadline(format_args!(
-                "connecting: {n} attempts, each closed before an answer"
-            )),
-        }
+        let attempts = match self.count {
+            0 => return Error::deadline("connecting"),
+            1 => "the one attempt was closed before an answer".to_owned(),
+            n => format!("{n} attempts, each closed before an answer"),
+        };
+        Error::deadline(format_args!(
+            "connecting: {attempts}; a process that listens there has no room for more connections, or speaks another protocol \
+             (`connect_upstream` connects to the C++ HMC)"
+        ))
     }
 }
 
@@ -101,20 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn hang_ups_alone_end_a_dial_after_five_seconds() {
+    fn the_error_at_the_deadline_says_what_happened() {
         let mut retries = Retries::default();
-        assert!(retries.given_up(Instant::ZERO).is_none());
-        let mut now = Instant::from_nanos(7_000_000_000);
-        let first = now;
-        let e = loop {
-            let next = retries.next(now);
-            match retries.given_up(next) {
-                Some(e) => break e.to_string(),
-                None => now = next,
-            }
-        };
-        let last = now.since(first).as_nanos();
-        assert!((4_600_000_000..=5_000_000_000).contains(&last), "{last}");
-        assert!(e.contains("20 attempts in 5 s, each closed before an answer"), "{e}");
+        assert!(!retries.deadline().to_string().contains("attempt"));
+        let _ = retries.next(Instant::ZERO);
+        let once = retries.deadline().to_string();
+        assert!(once.contains("the one attempt was closed before an answer; a process"), "{once}");
+        let _ = retries.next(Instant::ZERO);
+        let twice = retries.deadline().to_string();
+        assert!(twice.contains("2 attempts, each closed before an answer"), "{twice}");
+        assert!(twice.contains("`connect_upstream`"), "{twice}");
     }
 }
