@@ -196,6 +196,7 @@ mod tests {
         w.close();
         assert_eq!(w.enter(0), Err(Refused::Closed));
         w.open(4).unwrap();
+        assert!(!w.is_drained(), "it is empty, but open");
         assert_eq!(w.enter(3), Err(Refused::Epoch { now: 4 }));
         assert_eq!(w.inside(), 0);
         w.enter(4).unwrap();

@@ -235,12 +235,18 @@ impl Server<'_> {
                     continue;
                 }
                 self.stop.watch(&peer);
+                let client = peer.clone();
                 let spawned = std::thread::Builder::new()
                     .name(format!("rank {rank}"))
-                    .spawn_scoped(scope, move || self.attend(peer, bytes));
+                    .spawn_scoped(scope, move || self.attend(client, bytes));
                 if let Err(e) = spawned {
                     self.requests.forget(rank);
-                    say::note(&format!("cannot serve rank {rank}: no thread: {e}"));
+                    let why =
+                        self.refuse(&peer, Failure::new(format!("no thread: {e}; ask again")));
+                    let outcome = self.failed("request".to_owned(), rank, why);
+                    if self.options.once {
+                        self.end_with(outcome);
+                    }
                 }
             };
             // Those that are being served wake, and their threads end, before the scope does: all at a time, since each may

@@ -92,3 +92,46 @@ impl Requests {
         self.lock().contains_key(&rank)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic")]
+mod tests {
+    use super::{MAX_WAITING, Next, Requests};
+    use hmc_std::Session;
+
+    #[test]
+    fn a_rank_has_one_thread_until_nothing_waits() {
+        let session = Session::builder(0).start().unwrap();
+        let (peer, requests) = (session.loopback().unwrap(), Requests::default());
+        assert!(!requests.has(0));
+        assert!(requests.begins(&peer, b"first"), "it needs a thread");
+        assert!(requests.has(0) && !requests.has(1));
+        for n in 0..=MAX_WAITING {
+            assert!(!requests.begins(&peer, &n.to_le_bytes()), "{n}: its thread comes to that");
+        }
+        for n in 0..MAX_WAITING {
+            let next = requests.next(0);
+            assert!(
+                matches!(&next, Some(Next::Serve(_, bytes)) if **bytes == n.to_le_bytes()),
+                "{n}: {next:?}"
+            );
+        }
+        assert!(matches!(requests.next(0), Some(Next::Refuse(_, 1))), "the one that found no room");
+        assert!(requests.has(0) && requests.next(0).is_none() && !requests.has(0));
+        // No thread could be started: the next request tries again.
+        assert!(requests.begins(&peer, b"next"));
+        requests.forget(0);
+        assert!(!requests.has(0) && requests.begins(&peer, b"again"));
+    }
+
+    #[test]
+    fn what_a_client_that_is_gone_has_asked_for_is_dropped() {
+        let session = Session::builder(0).start().unwrap();
+        let (peer, requests) = (session.loopback().unwrap(), Requests::default());
+        assert!(requests.begins(&peer, b"served"));
+        assert!((0..=MAX_WAITING).all(|_| !requests.begins(&peer, b"waits")));
+        drop(session);
+        assert!(!peer.is_connected());
+        assert!(requests.next(0).is_none(), "neither served nor refused");
+    }
+}
