@@ -256,6 +256,7 @@ pub(crate) static LINGER: AtomicU64 = AtomicU64::new(0);
 /// A call that is inside a worker.
 pub(crate) struct Inside {
     place: usize,
+    /// What the worker's place holds when it is left: this thread, if the call came from a callback, else nobody.
     before: usize,
 }
 
@@ -276,7 +277,8 @@ pub(crate) fn enter(call: Call, object: Handle) -> Inside {
     for _ in 0..LINGER.load(Ordering::Relaxed) {
         std::thread::yield_now();
     }
-    Inside { place, before }
+    // Another thread, which should not be there, may have left before this one does.
+    Inside { place, before: if before == me { me } else { 0 } }
 }
 
 impl Drop for Inside {
