@@ -79,7 +79,7 @@ fn settings_that_make_no_sense() {
     e.add("long", start(&|b| b.uds(&long)), InvalidConfig, None, &["107", "a shorter folder"]);
     e.add(
         "no parent",
-        start(&|b| b.uds("/nowhere/x")),
+        start(&|b| b.uds(dir.path().join("missing/x"))),
         Unavailable,
         None,
         &["does the path exist"],
