@@ -110,6 +110,7 @@ pub use node::inbox::{Message, Want};
 pub use op::{OpError, OpId};
 pub use peer::{Explanation, Peer, Route};
 pub use prepared::Prepared;
+pub use private::rank_of;
 pub use process::Origin;
 pub use session::{Session, SessionBuilder};
 pub use window::{RemoteWindow, SharedWindow, Window};

@@ -79,6 +79,29 @@ impl Prepared {
         &self.buffer
     }
 
+    /// Another session to be over the same buffer: with a rank, listeners, a thread and a part in UCX of its own. Peers of
+    /// both reach the one memory, and each of the two ends without the other. Regions that one registers are those of the
+    /// other, too.
+    ///
+    /// Its settings are those of this one, without listeners. Where the buffer is of UCX's own making, the other session
+    /// registers it with its own part in UCX.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn beside(&self) -> Result<Self> {
+        self.origin.check()?;
+        let mut other = Self {
+            settings: self.settings.clone(),
+            regions: Arc::clone(&self.regions),
+            ucx: None,
+            buffer: self.buffer.clone(),
+            last: Weak::new(),
+            origin: Origin::here()?,
+        };
+        other.clear_doors();
+        Ok(other)
+    }
+
     /// Another rank than the builder's.
     pub fn set_rank(&mut self, rank: u32) {
         self.settings.config.rank = Rank(rank);

@@ -23,6 +23,19 @@ use crate::until::Until;
 /// The first of them.
 pub(crate) const FIRST_PRIVATE: u32 = MAX_PEERS;
 
+/// The first rank that stands for numbers beyond all ranks.
+const FIRST_FOLDED: u32 = 2048;
+
+/// How many ranks stand for them: a prime, so that neighbours and multiples of a power of two have different ones.
+const FOLDED: u32 = 1021;
+
+/// The rank of a process whose program gives it `number`, as programs of the C++ HMC do with any: a rank is itself; all others
+/// share the 1021 ranks from 2048 on. Both ends of a connection compute the same.
+#[must_use]
+pub const fn rank_of(number: u32) -> u32 {
+    if number < MAX_PEERS { number } else { FIRST_FOLDED.saturating_add(number % FOLDED) }
+}
+
 /// Whether a rank is a private one.
 pub(crate) const fn is_private(rank: Rank) -> bool {
     rank.0 >= FIRST_PRIVATE
@@ -85,7 +98,7 @@ impl Shared {
         until: Until,
     ) -> Result<Arc<Link>> {
         // Who listens there tells its rank to whoever takes it for another.
-        let mut claims = if name < MAX_PEERS { Rank(name) } else { self.config.rank };
+        let mut claims = Rank(rank_of(name));
         let mut asked = false;
         loop {
             let rank = if self.is_apart(claims, address) {
@@ -109,7 +122,7 @@ impl Shared {
 
 impl Communicator {
     /// Connects to whoever listens at `address`. `name` is what this program calls it, as in the C++ HMC: it need not be the
-    /// rank that the peer has, except that it names the socket in a folder of control sockets. [`Peer::rank`] tells how this
+    /// rank that the peer has, except that it names the socket in a folder of control sockets (that of [`rank_of`] the name). [`Peer::rank`] tells how this
     /// session knows it: by its rank, or by a private one if that is this session's own rank (the peer must allow
     /// [`private_ranks`](crate::session::SessionBuilder::private_ranks) then) or that of a peer at another address.
     ///

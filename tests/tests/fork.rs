@@ -240,6 +240,8 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Control::recv_any": forked(control.recv_any(Want::Any, secs));
                 "Control::is_connected": plain(!control.is_connected(1));
                 "Peer::rank": plain(peer.rank().0 == 1);
+                "Peer::session_id": plain(peer.session_id() != 0);
+                "Peer::newest": forked(peer.newest());
                 "Peer::deadline": plain(peer.deadline() == Duration::from_secs(30));
                 "Peer::address": plain(peer.address().is_none());
                 "Peer::is_connected": plain(!peer.is_connected());
@@ -415,6 +417,7 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Group::reduce_scatter": forked(group.reduce_scatter(Element::U8, Reduce::Sum, &[1; 16], &mut out));
                 "Group::allreduce": forked(group.allreduce(Element::U8, Reduce::Sum, &mut out));
                 "Prepared::buffer": plain(prepared.buffer().len() == 1 << 20);
+                "Prepared::beside": forked(prepared.beside());
                 "Prepared::set_rank": plain({ prepared.set_rank(3); true });
                 "Prepared::set_job": plain({ prepared.set_job(1); true });
                 "Prepared::listen_tcp": plain({ prepared.listen_tcp("127.0.0.1:0"); true });

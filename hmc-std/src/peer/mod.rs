@@ -80,6 +80,21 @@ impl Peer {
         self.link.peer
     }
 
+    /// Names the session whose peer it is among all of the process.
+    #[must_use]
+    pub fn session_id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// The newest life of the peer, of the same session: another one if it came back.
+    ///
+    /// # Errors
+    /// `PeerDead` when it is gone and nothing of it is left.
+    pub fn newest(&self) -> Result<Self> {
+        let link = self.shared.live_link(self.rank())?;
+        Ok(Self { link, shared: Arc::clone(&self.shared) })
+    }
+
     /// Deadline of the session's calls and operations that are given none of their own.
     #[must_use]
     pub fn deadline(&self) -> Duration {
