@@ -1,4 +1,4 @@
-//! Transfers that were begun by the seeds' calls, which know them by numbers. No number means anything to another session.
+//! Transfers that were begun by the seeds' calls, which know them by numbers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
 use hmc_std::identity;
-use hmc_std::{Error, ErrorKind, OpId, Session};
+use hmc_std::{Error, ErrorKind, OpId, Peer};
 
 use crate::places::Place;
 
@@ -17,8 +17,8 @@ const CANCELLED: Duration = Duration::from_secs(1);
 pub(crate) struct Begun(Mutex<HashMap<u64, State>>);
 
 enum State {
-    /// Begun by that name of its peer.
-    Open(OpId, Place),
+    /// Begun with that peer by that name.
+    Open(OpId, Peer, Place),
     /// Its name was ended: what became of it.
     Over(Result<()>),
 }
@@ -33,9 +33,9 @@ impl Begun {
     }
 
     /// A number for a transfer; never 0, and never one that another transfer of the process has.
-    pub(crate) fn number(&self, op: OpId, place: Place) -> u64 {
+    pub(crate) fn number(&self, op: OpId, peer: Peer, place: Place) -> u64 {
         let n = identity::next();
-        self.table().insert(n, State::Open(op, place));
+        self.table().insert(n, State::Open(op, peer, place));
         n
     }
 
@@ -44,7 +44,7 @@ impl Begun {
     /// # Errors
     /// `NotFound` for a number that is none, before anything is waited for; then the first failure. One that has not ended in
     /// time can be waited for again.
-    pub(crate) fn wait(&self, session: &Session, numbers: &[u64], timeout: Duration) -> Result<()> {
+    pub(crate) fn wait(&self, numbers: &[u64], timeout: Duration) -> Result<()> {
         let unknown = {
             let table = self.table();
             numbers.iter().copied().find(|n| *n != 0 && !table.contains_key(n))
@@ -56,7 +56,7 @@ impl Begun {
         let left = time_left(timeout);
         let mut failure = None;
         for n in numbers {
-            match self.wait_one(session, *n, left()) {
+            match self.wait_one(*n, left()) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 Err(e) => failure = failure.or(Some(e)),
@@ -65,11 +65,11 @@ impl Begun {
         failure.map_or(Ok(()), Err)
     }
 
-    fn wait_one(&self, session: &Session, n: u64, timeout: Duration) -> Result<()> {
-        let op = {
+    fn wait_one(&self, n: u64, timeout: Duration) -> Result<()> {
+        let (op, peer) = {
             let mut table = self.table();
             match table.get(&n) {
-                Some(State::Open(op, _)) => *op,
+                Some(State::Open(op, peer, _)) => (*op, peer.clone()),
                 Some(State::Over(ended)) => {
                     let ended = ended.clone();
                     table.remove(&n);
@@ -79,38 +79,41 @@ impl Begun {
                 None => return Ok(()),
             }
         };
-        let ended = session.wait_within(op, timeout);
-        if !runs_on(session, op, &ended) {
+        let ended = peer.wait_within(op, timeout);
+        if !runs_on(&peer, op, &ended) {
             self.table().remove(&n);
         }
         ended.map(drop)
     }
 
-    /// Waits until the transfers that were begun by a name have ended, and has those end that have not in time. What became
+    /// Waits until the transfers that were begun with a peer by a name have ended, and has those end that have not in time. What became
     /// of each can be asked for as before.
     ///
     /// # Errors
     /// `Interrupted`.
-    pub(crate) fn end(&self, session: &Session, place: Place, timeout: Duration) -> Result<()> {
-        let open: Vec<(u64, OpId)> = {
+    pub(crate) fn end(&self, of: &Peer, place: Place, timeout: Duration) -> Result<()> {
+        let open: Vec<(u64, OpId, Peer)> = {
             let table = self.table();
+            let session = of.session_id();
             let of = |(n, state): (&u64, &State)| match state {
-                State::Open(op, by) if *by == place => Some((*n, *op)),
+                State::Open(op, peer, by) if *by == place && peer.session_id() == session => {
+                    Some((*n, *op, peer.clone()))
+                }
                 State::Open(..) | State::Over(_) => None,
             };
             table.iter().filter_map(of).collect()
         };
         let left = time_left(timeout);
-        for (n, op) in open {
-            let mut ended = session.wait_within(op, left());
-            if runs_on(session, op, &ended) {
+        for (n, op, peer) in open {
+            let mut ended = peer.wait_within(op, left());
+            if runs_on(&peer, op, &ended) {
                 if let Err(e) = &ended
                     && e.kind() == ErrorKind::Interrupted
                 {
                     return ended.map(drop);
                 }
-                let _ = session.cancel(op);
-                ended = session.wait_within(op, CANCELLED);
+                let _ = peer.cancel(op);
+                ended = peer.wait_within(op, CANCELLED);
             }
             if let Some(state) = self.table().get_mut(&n) {
                 *state = State::Over(ended.map(drop));
@@ -121,10 +124,10 @@ impl Begun {
 }
 
 /// Whether a wait came back before the operation's end.
-fn runs_on(session: &Session, op: OpId, ended: &Result<u64>) -> bool {
+fn runs_on(peer: &Peer, op: OpId, ended: &Result<u64>) -> bool {
     ended.as_ref().is_err_and(|e| {
         matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
-            && session.test(op).is_ok()
+            && peer.test(op).is_ok()
     })
 }
 

@@ -27,6 +27,7 @@ mod region;
 mod remote;
 mod session;
 mod settings;
+mod tags;
 mod time;
 mod told;
 mod view;

@@ -12,7 +12,7 @@ use crate::begun::Begun;
 use crate::errors::{OrRaise, refuse};
 use crate::group::RawGroup;
 use crate::life::Life;
-use crate::names::{Names, int_of, tag_of};
+use crate::names::Names;
 use crate::peer::Peer;
 use crate::places::{Place, Places, conn_of};
 use crate::region::Region;
@@ -26,7 +26,7 @@ use crate::{data, settings, told};
 pub(crate) struct Core {
     life: Life,
     places: Places,
-    names: Names,
+    pub(crate) names: Names,
     begun: Begun,
     pub(crate) waits: Waits,
     /// Whether the buffer is UCX's own.
@@ -267,7 +267,7 @@ impl Core {
         py.detach(|| {
             let until = Instant::now().checked_add(timeout);
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
-            self.begun.end(&session, place, left())?;
+            self.begun.end(&peer, place, left())?;
             if is_last { peer.disconnect(left()) } else { Ok(()) }
         })
         .or_raise(py)
@@ -403,7 +403,7 @@ impl Core {
     ) -> PyResult<u64> {
         let (peer, place) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.begun.number(op, place))
+        Ok(self.begun.number(op, peer, place))
     }
 
     /// Begins a get and returns its number, for ``wait``.
@@ -424,7 +424,7 @@ impl Core {
     ) -> PyResult<u64> {
         let (peer, place) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.begun.number(op, place))
+        Ok(self.begun.number(op, peer, place))
     }
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
@@ -433,8 +433,9 @@ impl Core {
         if numbers.iter().all(|n| *n == 0) {
             return Ok(()); // what has ended, also where nothing was begun
         }
-        let (session, timeout) = (self.live(py)?, self.waits.cxx(py, timeout)?);
-        py.detach(|| self.begun.wait(&session, &numbers, timeout)).or_raise(py)
+        self.live(py)?;
+        let timeout = self.waits.cxx(py, timeout)?;
+        py.detach(|| self.begun.wait(&numbers, timeout)).or_raise(py)
     }
 
     /// Sends a tag to a peer by its name or rank; with ``int``, a 32-bit number.
@@ -447,15 +448,7 @@ impl Core {
         timeout: Option<f64>,
         int: bool,
     ) -> PyResult<()> {
-        let session = self.live(py)?;
-        let timeout = self.waits.cxx(py, timeout)?;
-        let n: Option<i32> = int.then(|| tag.extract()).transpose()?;
-        let tag: u64 = if int { 0 } else { tag.extract::<Count>()?.0 };
-        py.detach(|| {
-            let peer = self.names.peer(&session, peer.0)?;
-            n.map_or_else(|| peer.send_tag_within(tag, timeout), |n| peer.send_int(n))
-        })
-        .or_raise(py)
+        self.send_number(py, peer, tag, timeout, int)
     }
 
     /// Receives the oldest tag of a peer by its name or rank, waiting for it to appear if need be; with ``int``, the oldest
@@ -468,16 +461,7 @@ impl Core {
         timeout: Option<f64>,
         int: bool,
     ) -> PyResult<Bound<'py, PyInt>> {
-        let session = self.live(py)?;
-        let appears = self.waits.own(py, timeout)?;
-        let timeout = self.waits.cxx(py, timeout)?;
-        let want = if int { Want::Int } else { Want::Tag };
-        let times = (appears, timeout);
-        let got = py.detach(|| self.names.recv(&session, peer.0, want, times)).or_raise(py)?;
-        Ok(match int {
-            true => int_of(got).or_raise(py)?.into_pyobject(py)?,
-            false => tag_of(got).or_raise(py)?.into_pyobject(py)?,
-        })
+        self.recv_number(py, peer, timeout, int)
     }
 
     /// Counters of the session and its peers, as dicts.
