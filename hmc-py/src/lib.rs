@@ -51,6 +51,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<view::View>()?;
     module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
     module.add_function(wrap_pyfunction!(job_of, module)?)?;
+    module.add_function(wrap_pyfunction!(rank_of, module)?)?;
     module.add_function(wrap_pyfunction!(held, module)?)?;
     module.add_function(wrap_pyfunction!(log::end_log, module)?)?;
     log::begin();
@@ -67,6 +68,12 @@ fn default_uds_dir() -> std::path::PathBuf {
 #[pyfunction]
 fn job_of(job: &Bound<'_, PyAny>) -> PyResult<u64> {
     settings::job_of(job)
+}
+
+/// The rank of a process that calls itself by any number.
+#[pyfunction]
+fn rank_of(number: u32) -> u32 {
+    hmc_std::rank_of(number)
 }
 
 /// Memory of this process that is not given back yet because a peer may still read or write it, of all sessions, those

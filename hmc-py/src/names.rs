@@ -5,23 +5,30 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use hmc_std::error::Result;
-use hmc_std::{Error, ErrorKind, Message, Peer as StdPeer, Session, Want};
+use hmc_std::{Error, ErrorKind, Message, Peer as StdPeer, Session, Want, rank_of};
 
-/// Names that are not the ranks of those who bear them.
-pub(crate) struct Names(RwLock<HashMap<u32, StdPeer>>);
+/// Names that are not the ranks of those who bear them, and the links that were made by each: the newest that is connected counts.
+pub(crate) struct Names(RwLock<HashMap<u32, Vec<StdPeer>>>);
+
+/// Whether two are one peer, in whichever life.
+pub(crate) fn is_same(a: &StdPeer, b: &StdPeer) -> bool {
+    a.session_id() == b.session_id() && a.rank() == b.rank()
+}
 
 impl Names {
     pub(crate) fn new() -> Self {
         Self(RwLock::default())
     }
 
-    /// From here on `name` is that peer.
-    pub(crate) fn insert(&self, name: u32, peer: &StdPeer) {
+    /// From here on `name` is that peer, which may be one of a session beside this one.
+    pub(crate) fn insert(&self, session: &Session, name: u32, peer: &StdPeer) {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if peer.rank().0 == name {
+        if peer.rank().0 == rank_of(name) && peer.session_id() == session.id() {
             names.remove(&name);
         } else {
-            names.insert(name, peer.clone());
+            let links = names.entry(name).or_default();
+            links.retain(|old| old.is_connected() && !is_same(old, peer));
+            links.push(peer.clone());
         }
     }
 
@@ -31,26 +38,32 @@ impl Names {
     }
 
     /// The peer that bears a name which is not its rank.
-    fn named(&self, session: &Session, name: u32) -> Option<StdPeer> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()?;
+    fn named(&self, name: u32) -> Option<StdPeer> {
+        let known = {
+            let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let links = names.get(&name)?;
+            links.iter().rfind(|p| p.is_connected()).or_else(|| links.last())?.clone()
+        };
         if known.is_connected() {
             return Some(known);
         }
         // One that came back under its rank has a new life.
-        Some(session.peer(known.rank().0).ok().filter(StdPeer::is_connected).unwrap_or(known))
+        Some(known.newest().ok().filter(StdPeer::is_connected).unwrap_or(known))
     }
 
     /// The peer of a name, as far as it is known now.
     pub(crate) fn peer(&self, session: &Session, name: u32) -> Result<StdPeer> {
-        if let Some(peer) = self.named(session, name) {
+        if let Some(peer) = self.named(name) {
             return Ok(peer);
         }
-        if name == session.rank().0
+        let rank = rank_of(name);
+        if rank == session.rank().0
             && let Ok(peer) = session.wait_namesake(Duration::ZERO)
         {
             return Ok(peer);
         }
-        session.peer(name)
+        // A name beyond all ranks can be a private one.
+        session.peer(rank).or_else(|_| session.peer(name))
     }
 
     /// The oldest message of a name that is wanted, waiting for the peer to appear if need be.
@@ -61,11 +74,15 @@ impl Names {
         want: Want,
         (appears, timeout): (Duration, Duration),
     ) -> Result<Message> {
-        if let Some(peer) = self.named(session, name) {
+        if let Some(peer) = self.named(name) {
             return peer.recv(want, timeout);
         }
-        if name != session.rank().0 || session.peer(name).is_ok() {
+        let rank = rank_of(name);
+        if rank != name && session.peer(name).is_ok() {
             return session.control().recv_of(name, want, appears, timeout);
+        }
+        if rank != session.rank().0 || session.peer(rank).is_ok() {
+            return session.control().recv_of(rank, want, appears, timeout);
         }
         session.wait_namesake(appears)?.recv(want, timeout)
     }

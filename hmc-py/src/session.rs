@@ -220,8 +220,14 @@ impl Core {
             false => session.connect_named(name.0, &address, conn, timeout),
         });
         let peer = peer.or_raise(py)?;
-        this.names.insert(name.0, &peer);
+        this.names.insert(&session, name.0, &peer);
         Self::wrap(slf, peer)
+    }
+
+    /// From here on `name` is that peer, which may be one of a session beside this one.
+    fn _call(&self, py: Python<'_>, name: Name, peer: &Peer) -> PyResult<()> {
+        self.names.insert(&*self.live(py)?, name.0, &peer.inner);
+        Ok(())
     }
 
     /// The peer of a name, as far as it is known.

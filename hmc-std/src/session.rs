@@ -60,6 +60,12 @@ impl Session {
         Self { communicator }
     }
 
+    /// Names it among all sessions of the process; see [`Peer::session_id`](crate::peer::Peer::session_id).
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
     /// The job that it belongs to; see [`SessionBuilder::job`].
     #[must_use]
     pub fn job(&self) -> u64 {

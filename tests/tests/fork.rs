@@ -173,6 +173,7 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
             let mut next = || spans.pop().unwrap();
             table! {
                 "Session::builder": plain(true);
+                "Session::id": plain(source.id() != target.id());
                 "Session::job": plain(source.job() == target.job());
                 "Session::buffer": plain(source.buffer().len() == 1 << 20);
                 "Session::tcp_addr": plain(target.tcp_addr().is_none());
@@ -240,7 +241,7 @@ fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
                 "Control::recv_any": forked(control.recv_any(Want::Any, secs));
                 "Control::is_connected": plain(!control.is_connected(1));
                 "Peer::rank": plain(peer.rank().0 == 1);
-                "Peer::session_id": plain(peer.session_id() != 0);
+                "Peer::session_id": plain(peer.session_id() == source.id());
                 "Peer::newest": forked(peer.newest());
                 "Peer::deadline": plain(peer.deadline() == Duration::from_secs(30));
                 "Peer::address": plain(peer.address().is_none());

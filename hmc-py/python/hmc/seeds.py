@@ -165,7 +165,7 @@ class SeedsGuide(OlderGuide):
                           **self._who)
 
     def _start_as(self, rank: int, ips: list[str]) -> None:
-        insecure = doors.warn_once(ips, self._insecure)
+        rank, insecure = _hmc.rank_of(rank), doors.warn_once(ips, self._insecure)
         if not self._core._is_live:
             self._start_now(rank, insecure)
         elif self._core.rank != rank:
@@ -261,7 +261,7 @@ class SeedsGuide(OlderGuide):
         if ctrl_uds_dir is not None:
             self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
         self.id = self_id
-        if self._core._is_live and rank != self._core.rank:
+        if self._core._is_live and _hmc.rank_of(rank) != self._core.rank:
             log.warning("self_id=%d, but this session is rank %d, and stays it", rank, self._core.rank)
             rank = self._core.rank
         uds = doors.private(self.ctrl_uds_dir or "/tmp")
@@ -271,6 +271,7 @@ class SeedsGuide(OlderGuide):
     def _serve(self, rank: int | None, ip: str, port: int | None, uds: StrPath | None, *, ucx: bool, required: bool) -> None:
         """Listens at a port (None: at none, 0: any) and in a folder (None: none). What listens already stays."""
         ip = ip or "0.0.0.0"
+        rank = None if rank is None else _hmc.rank_of(rank)
         if not self._local_ip:
             self.set_local_ip(ip)
         addr = None if port is None else doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
