@@ -1,4 +1,4 @@
-//! Transfers that were begun by the seeds' calls, which know them by numbers.
+//! Transfers that were begun by the seeds' calls, which know them by numbers. The sessions over one buffer know each other's.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //!
 //! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
 //! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
-//! arrays, `pack` copies those with gaps, `lazy` knows those whose bytes are not what they show, `args` reads numbers; `session`, `peer`, `region`, `op`,
+//! arrays, `pack` copies those with gaps, `lazy` knows those whose bytes are not what they show, `args` reads numbers; `session`, `parts`, `peer`, `region`, `op`,
 //! `group` are the objects; `bell` tells event loops, `log` hands on what the library says; `interpreter` says who may load
 //! all of this.
 
@@ -21,6 +21,7 @@ mod log;
 mod names;
 mod op;
 mod pack;
+mod parts;
 mod peer;
 mod places;
 mod region;

@@ -80,7 +80,7 @@ impl Drop for Life {
     }
 }
 
-fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this session was closed")
 }
 
@@ -111,6 +111,19 @@ impl Life {
             Error::new(ErrorKind::SystemLimit, format!("cannot start a thread: {e}"))
         })?;
         Ok(life(Beginning::Making(making, signal), OnceLock::new()))
+    }
+
+    /// Another session to be over the same buffer.
+    pub(crate) fn beside(&self) -> Result<Self> {
+        let buffer = self.buffer()?;
+        let beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let Beginning::Made(prepared) = &*beginning else { return Err(closed()) };
+        Ok(Self {
+            beginning: Mutex::new(Beginning::Made(Box::new(prepared.beside()?))),
+            buffer: OnceLock::from(Ok(buffer)),
+            state: RwLock::new(State::Prepared),
+            origin: self.origin,
+        })
     }
 
     /// The buffer, waiting until it is there. Without the interpreter's lock.
@@ -185,8 +198,15 @@ impl Life {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        self.check_process().is_ok()
-            && matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Live(_))
+        self.check_process().is_ok() && self.running().is_some()
+    }
+
+    /// The session, if it runs. Not in a forked child.
+    pub(crate) fn running(&self) -> Option<Arc<Session>> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Live(session) => Some(Arc::clone(session)),
+            State::Prepared | State::Closed => None,
+        }
     }
 
     /// The session, while it runs.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, ToSocketAddrs as _};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Peer as StdPeer, Session};
@@ -10,12 +10,13 @@ use pyo3::prelude::*;
 
 use crate::args::{Conn, Port};
 use crate::errors::{OrRaise, refuse};
+use crate::names::is_same;
 
 /// How long somebody who is being connected may hold up a call that names nobody who is.
 const ARRIVAL: Duration = Duration::from_secs(2);
 
 /// Waits for those who are being connected: a tag of theirs may have come, and the program relies on it.
-fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {
+pub(crate) fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {
     py.detach(|| {
         let until = Instant::now().checked_add(ARRIVAL);
         for rank in session.arriving() {
@@ -93,31 +94,40 @@ impl Places {
         }
     }
 
-    pub(crate) fn insert(&self, place: Place, peer: StdPeer) {
-        self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
-        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(place, peer);
+    /// Those of a session beside this one: nobody is known yet.
+    pub(crate) fn beside(&self) -> Self {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Self { own: RwLock::new(own), ..Self::new(self.fallback) }
     }
 
-    /// Ends a name: who bore it, and whether that was its last. `None` when nobody did.
-    pub(crate) fn end(
-        &self,
-        py: Python<'_>,
-        session: &Session,
-        place: Place,
-        ip: &str,
-    ) -> PyResult<Option<(StdPeer, bool)>> {
-        let named = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
-        let peer = match named {
-            Some(peer) => peer,
-            None => match self.guess(py, session, place, ip)? {
-                Some(peer) => peer,
-                None => return Ok(None),
-            },
-        };
+    pub(crate) fn insert(&self, place: Place, peer: StdPeer) {
+        self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(place, peer);
+        drop(old);
+    }
+
+    /// The peer at a place in its present life.
+    pub(crate) fn renew(&self, place: Place, fresh: &StdPeer) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get_mut(&place) {
+            *known = fresh.clone();
+        }
+    }
+
+    /// Who is known by a name; nobody from here on.
+    pub(crate) fn remove(&self, place: Place) -> Option<StdPeer> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place)
+    }
+
+    /// A name was ended.
+    pub(crate) fn end(&self, place: Place) {
         self.ended.write().unwrap_or_else(PoisonError::into_inner).insert(place);
+    }
+
+    /// Whether some name stands for a peer.
+    pub(crate) fn names(&self, peer: &StdPeer) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let is_last = known.values().all(|other| other.rank() != peer.rank());
-        Ok(Some((peer, is_last)))
+        known.values().any(|p| is_same(p, peer))
     }
 
     /// One more address of this process.
@@ -132,65 +142,15 @@ impl Places {
         drop(all);
     }
 
-    /// The peer at a place, in its present life.
+    /// The peer that is known by a name, alive or dead.
     #[inline]
-    pub(crate) fn at(
-        &self,
-        py: Python<'_>,
-        session: impl FnOnce() -> PyResult<Arc<Session>>,
-        place: Place,
-        ip: &str,
-    ) -> PyResult<StdPeer> {
-        let found = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
-        match found {
-            Some(peer) if peer.is_connected() => Ok(peer),
-            Some(peer) => self.renewed(py, &*session()?, place, &peer),
-            None => self.guessed(py, &*session()?, place, ip),
-        }
+    pub(crate) fn known(&self, place: Place) -> Option<StdPeer> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(&place).cloned()
     }
 
-    /// A peer that came back has a new life.
-    #[cold]
-    fn renewed(
-        &self,
-        py: Python<'_>,
-        session: &Session,
-        place: Place,
-        old: &StdPeer,
-    ) -> PyResult<StdPeer> {
-        let_in(py, session)?;
-        let fresh = session.peer(old.rank().0).or_raise(py)?;
-        if fresh.is_connected() {
-            self.insert(place, fresh.clone());
-        }
-        Ok(fresh)
-    }
-
-    /// Who connected to us has no port that we dialed: it is known by its address alone.
-    #[cold]
-    fn guessed(
-        &self,
-        py: Python<'_>,
-        session: &Session,
-        place: Place,
-        ip: &str,
-    ) -> PyResult<StdPeer> {
-        if let Some(peer) = self.guess(py, session, place, ip)? {
-            return Ok(peer);
-        }
-        Err(refuse(
-            py,
-            ErrorKind::NotFound,
-            format!(
-                "no peer at {ip}:{} over {}: call connect() with that address, port and conn, or wait until it has \
-                 connected (check_conn)",
-                place.port,
-                conn_of(py, place.conn)?
-            ),
-        ))
-    }
-
-    fn guess(
+    /// The peer of a session at an address, if it is known by that alone.
+    pub(crate) fn guess(
         &self,
         py: Python<'_>,
         session: &Session,
@@ -209,14 +169,8 @@ impl Places {
         };
         let any = self.fallback || wanted == ConnType::Auto;
         let moves = |p: &StdPeer| any || p.conn() == Some(wanted);
-        let look = || -> Vec<StdPeer> {
-            session.peers().into_iter().filter(|p| is_there(p) && moves(p)).collect()
-        };
-        let mut all = look();
-        if all.is_empty() {
-            let_in(py, session)?;
-            all = look();
-        }
+        let all: Vec<StdPeer> =
+            session.peers().into_iter().filter(|p| is_there(p) && moves(p)).collect();
         match all.as_slice() {
             [peer] => Ok(Some(peer.clone())),
             [] => Ok(None),
@@ -233,4 +187,16 @@ impl Places {
             }
         }
     }
+}
+
+/// Says that nobody is at a place.
+#[cold]
+pub(crate) fn nobody(py: Python<'_>, place: Place, ip: &str) -> PyResult<PyErr> {
+    let what = format!(
+        "no peer at {ip}:{} over {}: call connect() with that address, port and conn, or wait until it has connected \
+         (check_conn)",
+        place.port,
+        conn_of(py, place.conn)?
+    );
+    Ok(refuse(py, ErrorKind::NotFound, what))
 }

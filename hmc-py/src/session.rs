@@ -1,18 +1,16 @@
 //! A session of one process: its buffer, its doors, its peers, and what the seeds call them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hmc_std::{ConnBuffer, Direction, ErrorKind, Message, Peer as StdPeer, Session, Want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
 use crate::args::{Conn, Count, Name, Port};
-use crate::begun::Begun;
 use crate::errors::{OrRaise, refuse};
 use crate::group::RawGroup;
 use crate::life::Life;
-use crate::names::Names;
+use crate::parts::Parts;
 use crate::peer::Peer;
 use crate::places::{Place, Places, conn_of};
 use crate::region::Region;
@@ -24,10 +22,7 @@ use crate::{data, settings, told};
 /// The native half of ``hmc.Session``.
 #[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
 pub(crate) struct Core {
-    life: Life,
-    places: Places,
-    pub(crate) names: Names,
-    begun: Begun,
+    pub(crate) parts: Parts,
     pub(crate) waits: Waits,
     /// Whether the buffer is UCX's own.
     ucx: bool,
@@ -36,19 +31,24 @@ pub(crate) struct Core {
 impl Core {
     /// The session's buffer, waiting until it is there.
     pub(crate) fn buffer(&self, py: Python<'_>) -> PyResult<ConnBuffer> {
-        let made = self.life.buffer_now();
-        made.unwrap_or_else(|| py.detach(|| self.life.buffer())).or_raise(py)
+        let life = &self.parts.own.life;
+        let made = life.buffer_now();
+        made.unwrap_or_else(|| py.detach(|| life.buffer())).or_raise(py)
     }
 
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
-        self.life.session(py)
+        self.parts.own.life.session(py)
     }
 
     /// The peer of a place, and the place.
     #[inline]
     fn at(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<(StdPeer, Place)> {
         let place = Place::of(py, ip, port, conn)?;
-        Ok((self.places.at(py, || self.live(py), place, ip)?, place))
+        let peer = match self.parts.own.places.known(place) {
+            Some(peer) if peer.is_connected() => peer,
+            _ => self.parts.find(py, place, ip)?,
+        };
+        Ok((peer, place))
     }
 
     fn wrap(slf: &Bound<'_, Self>, peer: StdPeer) -> PyResult<Py<Peer>> {
@@ -70,13 +70,17 @@ impl Core {
         let (builder, wanted) = settings::builder(py, buffer_size, num_chs, settings)?;
         let life = py.detach(|| Life::begin(builder, buffer_size, wanted.ucx)).or_raise(py)?;
         Ok(Self {
-            life,
-            places: Places::new(wanted.fallback),
-            names: Names::new(),
-            begun: Begun::new(),
+            parts: Parts::new(life, Places::new(wanted.fallback)),
             waits: wanted.waits,
             ucx: wanted.ucx,
         })
+    }
+
+    /// Another session over the same buffer, which has not started. Each finds the peers of the others by their places and
+    /// names, and waits for transfers that the others began.
+    fn _beside(&self, py: Python<'_>) -> PyResult<Self> {
+        let parts = py.detach(|| self.parts.beside()).or_raise(py)?;
+        Ok(Self { parts, waits: self.waits, ucx: false })
     }
 
     /// The session's own buffer.
@@ -93,13 +97,13 @@ impl Core {
 
     /// Refuses to go on in a forked child: before a lock is taken, that a thread which the child does not have may hold.
     fn _check_process(&self, py: Python<'_>) -> PyResult<()> {
-        self.life.check_process().or_raise(py)
+        self.parts.own.life.check_process().or_raise(py)
     }
 
     /// Whether it has a rank and a thread.
     #[getter]
     fn _is_live(&self) -> bool {
-        self.life.is_live()
+        self.parts.own.life.is_live()
     }
 
     /// Starts it: from here on it has a rank. Doors are opened before anybody can be met.
@@ -116,7 +120,7 @@ impl Core {
         who: Option<Who>,
     ) -> PyResult<()> {
         let started = py.detach(|| {
-            self.life.start(|prepared| {
+            self.parts.own.life.start(|prepared| {
                 prepared.set_rank(rank);
                 prepared.clear_doors();
                 if let Some(addr) = tcp {
@@ -137,7 +141,7 @@ impl Core {
 
     /// Gives the rank back, so that another can be tried. Only while there are no peers.
     fn _unstart(&self, py: Python<'_>) {
-        py.detach(|| self.life.unstart());
+        py.detach(|| self.parts.own.life.unstart());
     }
 
     #[getter]
@@ -220,19 +224,20 @@ impl Core {
             false => session.connect_named(name.0, &address, conn, timeout),
         });
         let peer = peer.or_raise(py)?;
-        this.names.insert(&session, name.0, &peer);
+        this.parts.own.names.insert(&session, name.0, &peer);
         Self::wrap(slf, peer)
     }
 
     /// From here on `name` is that peer, which may be one of a session beside this one.
     fn _call(&self, py: Python<'_>, name: Name, peer: &Peer) -> PyResult<()> {
-        self.names.insert(&*self.live(py)?, name.0, &peer.inner);
+        self.parts.own.names.insert(&*self.live(py)?, name.0, &peer.inner);
         Ok(())
     }
 
     /// The peer of a name, as far as it is known.
     fn _named(slf: &Bound<'_, Self>, name: Name) -> PyResult<Option<Py<Peer>>> {
-        let known = slf.get().names.peer(&*slf.get().live(slf.py())?, name.0).ok();
+        let this = slf.get();
+        let known = this.parts.own.names.peer(&*this.live(slf.py())?, name.0).ok();
         known.map(|peer| Self::wrap(slf, peer)).transpose()
     }
 
@@ -245,13 +250,13 @@ impl Core {
     /// From here on a peer is known by that place, too.
     fn _know(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn, peer: &Peer) -> PyResult<()> {
         self._check_process(py)?;
-        self.places.insert(Place::of(py, ip, port, conn)?, peer.inner.clone());
+        self.parts.own.places.insert(Place::of(py, ip, port, conn)?, peer.inner.clone());
         Ok(())
     }
 
     /// One more address of this process, at which peers over a local socket are.
     fn _own_ip(&self, py: Python<'_>, ip: &str) -> PyResult<()> {
-        self._check_process(py).and_then(|()| self.places.add_own(py, ip))
+        self._check_process(py).and_then(|()| self.parts.own.places.add_own(py, ip))
     }
 
     /// Ends one name of a peer and the transfers that were begun by it; with the last name, the link. Whoever is unknown has
@@ -265,18 +270,8 @@ impl Core {
         conn: Conn,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let session = self.live(py)?;
         let (place, timeout) = (Place::of(py, ip, port, conn)?, self.waits.own(py, timeout)?);
-        let Some((peer, is_last)) = self.places.end(py, &session, place, ip)? else {
-            return Ok(());
-        };
-        py.detach(|| {
-            let until = Instant::now().checked_add(timeout);
-            let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
-            self.begun.end(&peer, place, left())?;
-            if is_last { peer.disconnect(left()) } else { Ok(()) }
-        })
-        .or_raise(py)
+        self.parts.end(py, place, ip, timeout)
     }
 
     /// The peer of a place of the seeds.
@@ -409,7 +404,7 @@ impl Core {
     ) -> PyResult<u64> {
         let (peer, place) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.begun.number(op, peer, place))
+        Ok(self.parts.begun.number(op, peer, place))
     }
 
     /// Begins a get and returns its number, for ``wait``.
@@ -430,7 +425,7 @@ impl Core {
     ) -> PyResult<u64> {
         let (peer, place) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.begun.number(op, peer, place))
+        Ok(self.parts.begun.number(op, peer, place))
     }
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
@@ -439,9 +434,9 @@ impl Core {
         if numbers.iter().all(|n| *n == 0) {
             return Ok(()); // what has ended, also where nothing was begun
         }
-        self.live(py)?;
+        self.parts.check(py)?;
         let timeout = self.waits.cxx(py, timeout)?;
-        py.detach(|| self.begun.wait(&numbers, timeout)).or_raise(py)
+        py.detach(|| self.parts.begun.wait(&numbers, timeout)).or_raise(py)
     }
 
     /// Sends a tag to a peer by its name or rank; with ``int``, a 32-bit number.
@@ -478,12 +473,12 @@ impl Core {
     /// Ends the session in order: waits for what was begun, says goodbye, closes. Its buffer stays readable.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.life.check_process().or_raise(py)?;
+        self.parts.own.life.check_process().or_raise(py)?;
         let timeout = self.waits.closing(py, timeout)?;
         py.detach(|| {
-            self.places.clear();
-            self.names.clear();
-            self.life.close(timeout)
+            self.parts.own.places.clear();
+            self.parts.own.names.clear();
+            self.parts.own.life.close(timeout)
         })
         .or_raise(py)
     }

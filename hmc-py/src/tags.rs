@@ -23,7 +23,7 @@ impl Core {
         let n: Option<i32> = int.then(|| tag.extract()).transpose()?;
         let tag: u64 = if int { 0 } else { tag.extract::<Count>()?.0 };
         py.detach(|| {
-            let peer = self.names.peer(&session, peer.0)?;
+            let peer = self.parts.own.names.peer(&session, peer.0)?;
             n.map_or_else(|| peer.send_tag_within(tag, timeout), |n| peer.send_int(n))
         })
         .or_raise(py)
@@ -41,7 +41,8 @@ impl Core {
         let timeout = self.waits.cxx(py, timeout)?;
         let want = if int { Want::Int } else { Want::Tag };
         let times = (appears, timeout);
-        let got = py.detach(|| self.names.recv(&session, peer.0, want, times)).or_raise(py)?;
+        let got =
+            py.detach(|| self.parts.own.names.recv(&session, peer.0, want, times)).or_raise(py)?;
         Ok(match int {
             true => int_of(got).or_raise(py)?.into_pyobject(py)?,
             false => tag_of(got).or_raise(py)?.into_pyobject(py)?,

@@ -1,0 +1,157 @@
+//! Sessions over one buffer: each has a rank, peers and names of its own, and asks the others for what it does not know.
+
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use hmc_std::error::Result;
+use hmc_std::{Peer as StdPeer, Session};
+use pyo3::prelude::*;
+
+use crate::begun::Begun;
+use crate::data::Sweep;
+use crate::errors::OrRaise;
+use crate::life::Life;
+use crate::names::Names;
+use crate::places::{Place, Places, let_in, nobody};
+
+/// One of them.
+pub(crate) struct Part {
+    pub(crate) life: Life,
+    pub(crate) places: Places,
+    pub(crate) names: Names,
+}
+
+/// One of them, and those beside it.
+pub(crate) struct Parts {
+    pub(crate) own: Arc<Part>,
+    all: Arc<RwLock<Vec<Weak<Part>>>>,
+    pub(crate) begun: Arc<Begun>,
+}
+
+/// One that runs.
+type Live = (Arc<Part>, Arc<Session>);
+
+impl Parts {
+    pub(crate) fn new(life: Life, places: Places) -> Self {
+        let own = Arc::new(Part { life, places, names: Names::new() });
+        let all = Arc::new(RwLock::new(vec![Arc::downgrade(&own)]));
+        Self { own, all, begun: Arc::new(Begun::new()) }
+    }
+
+    /// Another one, which has not started.
+    pub(crate) fn beside(&self) -> Result<Self> {
+        let life = self.own.life.beside()?;
+        let own = Arc::new(Part { life, places: self.own.places.beside(), names: Names::new() });
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|part| part.strong_count() != 0);
+        all.push(Arc::downgrade(&own));
+        drop(all);
+        Ok(Self { own, all: Arc::clone(&self.all), begun: Arc::clone(&self.begun) })
+    }
+
+    /// All of them, this one first.
+    fn all(&self) -> Vec<Arc<Part>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let others = all.iter().filter_map(Weak::upgrade).filter(|p| !Arc::ptr_eq(p, &self.own));
+        std::iter::once(Arc::clone(&self.own)).chain(others).collect()
+    }
+
+    /// Those that run, this one first.
+    ///
+    /// # Errors
+    /// Why this one does not, where none does; `Forked`.
+    pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Vec<Live>> {
+        self.own.life.check_process().or_raise(py)?;
+        drop(Sweep);
+        let all = self.all().into_iter();
+        let live: Vec<Live> =
+            all.filter_map(|p| Some((Arc::clone(&p), p.life.running()?))).collect();
+        if live.is_empty() {
+            self.own.life.session(py)?;
+        }
+        Ok(live)
+    }
+
+    /// Refuses to go on where none of them runs.
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        if self.own.life.session(py).is_err() {
+            self.live(py)?;
+        }
+        Ok(())
+    }
+
+    /// The peer of a place at which no connected peer of this session is known to be.
+    #[cold]
+    pub(crate) fn find(&self, py: Python<'_>, place: Place, ip: &str) -> PyResult<StdPeer> {
+        let live = self.live(py)?;
+        let known = self.all().into_iter().find_map(|part| Some((part.places.known(place)?, part)));
+        if let Some((old, part)) = known {
+            if old.is_connected() {
+                return Ok(old);
+            }
+            for (_, session) in &live {
+                let_in(py, session)?;
+            }
+            // One that came back has a new life.
+            let fresh = old.newest().or_raise(py)?;
+            if fresh.is_connected() {
+                part.places.renew(place, &fresh);
+            }
+            return Ok(fresh);
+        }
+        self.guess(py, &live, place, ip)?.map_or_else(|| Err(nobody(py, place, ip)?), Ok)
+    }
+
+    /// Who connected to one of them has no port that was dialed: it is known by its address alone.
+    fn guess(
+        &self,
+        py: Python<'_>,
+        live: &[Live],
+        place: Place,
+        ip: &str,
+    ) -> PyResult<Option<StdPeer>> {
+        let look = || {
+            let one = |(_, session): &Live| self.own.places.guess(py, session, place, ip);
+            live.iter().find_map(|l| one(l).transpose()).transpose()
+        };
+        if let Some(peer) = look()? {
+            return Ok(Some(peer));
+        }
+        for (_, session) in live {
+            let_in(py, session)?;
+        }
+        look()
+    }
+
+    /// Ends a name of a peer and the transfers that were begun by it, and its link if no name stands for it then. Whoever is
+    /// unknown has none.
+    pub(crate) fn end(
+        &self,
+        py: Python<'_>,
+        place: Place,
+        ip: &str,
+        timeout: Duration,
+    ) -> PyResult<()> {
+        let (live, all) = (self.live(py)?, self.all());
+        let peer = match all.iter().find_map(|part| part.places.remove(place)) {
+            Some(peer) => peer,
+            None => match self.guess(py, &live, place, ip)? {
+                Some(peer) => peer,
+                None => return Ok(()),
+            },
+        };
+        self.own.places.end(place);
+        py.detach(|| {
+            let until = Instant::now().checked_add(timeout);
+            let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
+            self.begun.end(&peer, place, left())?;
+            if self.is_placed(&peer) { Ok(()) } else { peer.disconnect(left()) }
+        })
+        .or_raise(py)
+    }
+
+    /// Whether some place names a link, or one whose tags go over it.
+    pub(crate) fn is_placed(&self, peer: &StdPeer) -> bool {
+        self.all().iter().any(|part| part.places.names(peer))
+    }
+}
