@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
-use hmc_std::{Peer as StdPeer, Session};
+use hmc_std::{ErrorKind, Message, Peer as StdPeer, Session, Want};
 use pyo3::prelude::*;
 
 use crate::begun::Begun;
@@ -13,6 +13,9 @@ use crate::errors::OrRaise;
 use crate::life::Life;
 use crate::names::Names;
 use crate::places::{Place, Places, let_in, nobody};
+
+/// How long a call waits at one of several sessions for a peer to appear before it looks at the others.
+const SLICE: Duration = Duration::from_millis(5);
 
 /// One of them.
 pub(crate) struct Part {
@@ -153,5 +156,48 @@ impl Parts {
     /// Whether some place names a link, or one whose tags go over it.
     pub(crate) fn is_placed(&self, peer: &StdPeer) -> bool {
         self.all().iter().any(|part| part.places.names(peer))
+    }
+
+    /// The peer of a name, as far as it is known now: one that is connected before those that are gone.
+    pub(crate) fn named(&self, live: &[Live], name: u32) -> Result<StdPeer> {
+        let mut gone = None;
+        for (part, session) in live {
+            match part.names.peer(session, name) {
+                Ok(peer) if peer.is_connected() => return Ok(peer),
+                // Of those that are gone and those that are unknown the first session's counts.
+                other => gone = gone.filter(Result::is_ok).or(Some(other)),
+            }
+        }
+        gone.unwrap_or_else(|| self.own.life.buffer().and_then(|_| Err(crate::life::closed())))
+    }
+
+    /// The oldest message of a name that is wanted, waiting for the peer to appear if need be.
+    pub(crate) fn recv(
+        &self,
+        live: &[Live],
+        name: u32,
+        want: Want,
+        (appears, timeout): (Duration, Duration),
+    ) -> Result<Message> {
+        let Some(((part, session), others)) = live.split_first() else {
+            return Err(crate::life::closed());
+        };
+        if others.is_empty() {
+            return part.names.recv(session, name, want, (appears, timeout));
+        }
+        let until = Instant::now().checked_add(appears);
+        loop {
+            if let Ok(peer) = self.named(live, name) {
+                return peer.recv(want, timeout);
+            }
+            let left = until.map_or(SLICE, |u| u.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return part.names.recv(session, name, want, (Duration::ZERO, timeout));
+            }
+            match session.wait_peer(hmc_std::rank_of(name), left.min(SLICE)) {
+                Err(e) if e.kind() != ErrorKind::DeadlineExceeded => return Err(e),
+                _ => {}
+            }
+        }
     }
 }

@@ -234,11 +234,15 @@ impl Core {
         Ok(())
     }
 
-    /// The peer of a name, as far as it is known.
-    fn _named(slf: &Bound<'_, Self>, name: Name) -> PyResult<Option<Py<Peer>>> {
-        let this = slf.get();
-        let known = this.parts.own.names.peer(&*this.live(slf.py())?, name.0).ok();
-        known.map(|peer| Self::wrap(slf, peer)).transpose()
+    /// Disconnects the peer of a name, unless a place names it.
+    fn _let_go(&self, py: Python<'_>, name: Name) -> PyResult<()> {
+        let live = self.parts.live(py)?;
+        match self.parts.named(&live, name.0) {
+            Ok(peer) if !self.parts.is_placed(&peer) => {
+                py.detach(|| peer.disconnect(peer.deadline())).or_raise(py)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// This session as a peer of itself.

@@ -18,12 +18,12 @@ impl Core {
         timeout: Option<f64>,
         int: bool,
     ) -> PyResult<()> {
-        let session = self.live(py)?;
+        let live = self.parts.live(py)?;
         let timeout = self.waits.cxx(py, timeout)?;
         let n: Option<i32> = int.then(|| tag.extract()).transpose()?;
         let tag: u64 = if int { 0 } else { tag.extract::<Count>()?.0 };
         py.detach(|| {
-            let peer = self.parts.own.names.peer(&session, peer.0)?;
+            let peer = self.parts.named(&live, peer.0)?;
             n.map_or_else(|| peer.send_tag_within(tag, timeout), |n| peer.send_int(n))
         })
         .or_raise(py)
@@ -36,13 +36,12 @@ impl Core {
         timeout: Option<f64>,
         int: bool,
     ) -> PyResult<Bound<'py, PyInt>> {
-        let session = self.live(py)?;
+        let live = self.parts.live(py)?;
         let appears = self.waits.own(py, timeout)?;
         let timeout = self.waits.cxx(py, timeout)?;
         let want = if int { Want::Int } else { Want::Tag };
         let times = (appears, timeout);
-        let got =
-            py.detach(|| self.parts.own.names.recv(&session, peer.0, want, times)).or_raise(py)?;
+        let got = py.detach(|| self.parts.recv(&live, peer.0, want, times)).or_raise(py)?;
         Ok(match int {
             true => int_of(got).or_raise(py)?.into_pyobject(py)?,
             false => tag_of(got).or_raise(py)?.into_pyobject(py)?,

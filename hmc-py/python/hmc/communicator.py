@@ -189,7 +189,7 @@ class Communicator:
         if None not in self._silent and name not in self._silent:
             self._silent.add(name)
             try:
-                self.session._let_go(name)
+                self.session._core._let_go(name)
             except (NotFound, Closed):
                 pass  # a session without peers
 

@@ -206,12 +206,6 @@ class SeedsGuide(OlderGuide):
         except (NotFound, InvalidArgument, PeerDead):
             return False
 
-    def _let_go(self, name: int) -> None:
-        """The program wants no more tags of a peer: one that no data connection names is disconnected."""
-        peer = self._core._named(name)
-        if peer is not None and peer.rank not in self._known.values():
-            peer.disconnect()
-
     # ---- serving ----
 
     if TYPE_CHECKING:
