@@ -234,15 +234,15 @@ def test_nothing_is_left_behind():
     assert before == after
 
 
-def test_sessions_over_one_buffer_are_one(tmp_path):
+def test_sessions_over_one_buffer_are_one_until_they_have_ranks(tmp_path):
     tmp_path.chmod(0o700)
     buf = hmc.IOBuffer.create(buffer_size=4096)
     with hmc.Session(buf) as s:
         s.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=free_port(), self_id=0, ctrl_uds_dir=tmp_path)
         other = hmc.Session(buf)
         assert other.rank == 0 and other.addresses == s.addresses
-        with pytest.raises(hmc.HMCError):
-            hmc.Session(buf, rank=1)
+        with pytest.raises(hmc.InvalidArgument, match="rank 0 is another session's over this buffer"):
+            hmc.Session(buf, rank=0)
 
 
 def test_importing_takes_nothing_along(run):

@@ -14,6 +14,7 @@ from . import _hmc, environment
 from .args import MISSING, address, either, integer, memory_type
 from .enums import MemoryType, status_t
 from .errors import InvalidArgument, InvalidNumber, Unavailable
+from .ranks import Cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,11 +67,13 @@ class ConnBuffer:
         self._device_id = integer("device_id", device_id, -(2**31), 2**31 - 1)
         self._size = integer("buffer_size", buffer_size)
         self._core = _hmc.Core(buffer_size=self._size, settings={**surroundings(), "lazy": lazy})
+        self._cores = Cores(self._core)
 
     @classmethod
     def _of(cls, core: _hmc.Core, size: int) -> Self:
         self = cls.__new__(cls)
         self._mem_type, self._device_id, self._core, self._size = MemoryType.CPU, 0, core, size
+        self._cores = Cores(core)
         return self
 
     #: The memory, once somebody asked for it.

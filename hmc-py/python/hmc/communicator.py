@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Protocol, Self
 
+    from ._hmc import Peer
     from .typing import ArrayLike, P, StrPath
 
     class _HasConnBuffer(Protocol):
@@ -170,15 +171,19 @@ class Communicator:
         """Connects to the peer whose control listener is at ``link``, for tags."""
         self._connect(integer("peer_id", peer_id, high=2**32 - 1), self_id, "", link, ConnType.AUTO)
 
-    def _connect(self, peer_id: int, self_id: int, peer_ip: str, link: CtrlLink, conn: ConnType) -> Any:
+    def _connect(self, peer_id: int, self_id: int, peer_ip: str, link: CtrlLink, conn: ConnType) -> Peer:
         session = self.session
         address = link._address(peer_ip)
+        number, ips = integer("self_id", self_id, high=2**32 - 1), [ip for ip in [peer_ip or str(link.ip)] if ip]
         with session._lock():
-            session._start_as(integer("self_id", self_id, high=2**32 - 1), [peer_ip or str(link.ip)])
+            core = session._start_as(number, ips)
         self._silent -= {peer_id, None}
-        if link.upstream:
-            return session._core._connect_named(peer_id, address, conn, upstream=True)
-        return session._reach(peer_id, address, conn, None)
+        if not link.upstream:
+            return session._reach(core, peer_id, address, conn, None)
+        peer = core._connect_named(peer_id, address, conn, upstream=True)
+        if core is not session._core:
+            session._core._call(peer_id, peer)
+        return peer
 
     @_error
     def closeCtrlPeer(self, peer_id: int) -> None:

@@ -27,8 +27,8 @@ class OlderGuide:
     """``put(ip, data)`` and its like. Data goes through the session's buffer, to the same place of the peer's."""
 
     _buf: IOBuffer
-    #: Ranks by the places that were connected to.
-    _known: dict[tuple[str, int, int], int]
+    #: The places that were connected to.
+    _known: set[tuple[str, int, int]]
 
     if TYPE_CHECKING:
         def put_remote(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0,

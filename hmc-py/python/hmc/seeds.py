@@ -9,65 +9,41 @@ import logging
 import os
 import sys
 
-from . import _hmc, doors, environment
+from . import _hmc, doors, environment, ranks
 from .args import MISSING, address, conn_type, either, integer, no_more, no_others
 from .args import port as _port
 from .buffer import host_only
 from .enums import ConnType, MemoryType, status_t
-from .errors import HMCStatusError, InvalidArgument, InvalidNumber, NotFound, PeerDead, Refused, Unavailable
+from .errors import HMCStatusError, InvalidArgument, InvalidNumber, NotFound, PeerDead, Refused
 from .errors import invalid as _invalid
 from .memory import flat, nbytes_of
 from .older import OlderGuide
+from .ranks import MAX_RANKS, TRIES, Ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterable
     from typing import Any, Literal, overload
 
-    from ._hmc import Core, Peer
+    from ._hmc import Peer
     from .typing import ArrayLike, StrPath
 
 __all__ = ["SeedsGuide"]
 
 log = logging.getLogger("hmc")
 
-#: Ranks are below this number.
-MAX_RANKS = 4096
-
-def _drawn_rank() -> int:
-    """A rank for a process that was given none."""
-    return 1 + int.from_bytes(os.urandom(4), "little") % (MAX_RANKS - 1)
-
-
 def _name(name: str, value: object) -> int:
     """What a program calls a link, or itself."""
     return integer(name, value, high=2**32 - 1)
 
 
-class SeedsGuide(OlderGuide):
+class SeedsGuide(Ranks, OlderGuide):
     """``init_server``, ``put_remote`` and their like."""
 
-    _core: Core
-    _num_chs: int
-    _local_ip: str
-    _held: threading.RLock
-    _insecure: bool
-    _upstream: bool
-    #: ``job``, ``secret_file`` and ``insecure_loopback``, as far as they were given.
-    _who: dict[str, Any]
-    #: Where it listens under a rank that nobody chose, while it does.
-    _unnamed: list[tuple[str, int | None, StrPath | None]] | None = None
     #: ``self_id`` of the last :meth:`init_server`, as it was given.
     id: Any = None
     #: The folder of the local control sockets.
     ctrl_uds_dir: str
-
-    def _lock(self) -> threading.RLock:
-        """What keeps a session's beginning and its pairs of messages together. Not in a forked child, where a thread that is not
-        there may hold it."""
-        self._core._check_process()
-        return self._held
 
     def _connect_ranked(self, peer_id: Any, self_id: Any, peer_ip: Any, data_port: Any, ctrl_tcp_port: Any,
                         uds_dir: StrPath | None, conn: Any, timeout: float | None, upstream: bool) -> None:
@@ -78,18 +54,20 @@ class SeedsGuide(OlderGuide):
             return
         address = self._control_address(ip, ctrl_tcp_port, uds_dir)
         with self._lock():
-            self._start_as(self_id, [ip])
+            core = self._start_as(self_id, [ip])
         if upstream:
-            self._core._connect_named(peer_id, address, conn, timeout, upstream=True)
+            known = core._connect_named(peer_id, address, conn, timeout, upstream=True)
+            if core is not self._core:
+                self._core._call(peer_id, known)
             return
         try:
-            peer = self._reach(peer_id, address, conn, timeout)
+            peer = self._reach(core, peer_id, address, conn, timeout)
         except HMCStatusError as e:
             # Another program's socket in the folder of all: the address that was given is the one that counts.
             if not self._may_fall_back(address) or not doors.meant_another(e):
                 raise
             log.warning("the local socket is another process's (%s); connecting to %s:%s", e.msg, ip, ctrl_tcp_port)
-            peer = self._reach(peer_id, doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1)), conn, timeout)
+            peer = self._reach(core, peer_id, doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1)), conn, timeout)
         self._learn(ip, data_port, conn, peer)
 
     @staticmethod
@@ -107,7 +85,7 @@ class SeedsGuide(OlderGuide):
 
     def _learn(self, ip: str, port: int, conn: ConnType, peer: Peer) -> None:
         self._core._know(ip, port, conn, peer)
-        self._known[ip, port, int(conn)] = peer.rank
+        self._known.add((ip, port, int(conn)))
 
     def _control_address(self, peer_ip: str, port: Any, uds_dir: StrPath | None) -> str:
         forced = environment.control_transport()
@@ -118,33 +96,14 @@ class SeedsGuide(OlderGuide):
             return doors.local(folder, peer_ip if same else "0.0.0.0", None if port is None else _port("ctrl_tcp_port", port))
         return doors.tcp(peer_ip, _port("ctrl_tcp_port", port, low=1))
 
-    def _reach(self, name: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
-        """Connects over ``conn``, or what the environment names instead where it cannot be had, or where the peer is connected
-        over that already."""
-        def dial(conn: ConnType) -> Peer:
-            if name is None:
-                return self._core._connect(None, address, conn, timeout)
-            return self._core._connect_named(name, address, conn, timeout)
-
-        try:
-            return dial(conn)
-        except Unavailable as e:
-            instead = environment.fallback() if conn in (ConnType.RDMA, ConnType.UCX) else None
-            if not doors.lacks_transport(e) and not (instead is not None and doors.is_taken(e)):
-                raise
-            if instead is None:
-                raise doors.with_remedy(e, conn) from None
-            log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, e.msg, instead.name)
-            return dial(instead)
-
     def _connect_old(self, ip: str, port: int | None, conn: ConnType, timeout: float | None) -> None:
         port = _port("port", port, low=1)
         with self._lock():
             if not self._core._is_live:
                 self._start_anyhow([ip])
-        for _ in range(16):
+        for _ in range(TRIES):
             try:
-                peer = self._reach(None, doors.tcp(ip, port), conn, timeout)
+                peer = self._reach(self._core, None, doors.tcp(ip, port), conn, timeout)
                 break
             except Refused as e:
                 if e.kind != "duplicate_rank" or self._core.peers or self._core.addresses:
@@ -158,26 +117,8 @@ class SeedsGuide(OlderGuide):
 
     def _start_anyhow(self, ips: list[str]) -> None:
         """Starts under a rank that nobody chose."""
-        self._start_now(_drawn_rank(), doors.warn_once(ips, self._insecure))
-
-    def _start_now(self, rank: int, insecure: bool) -> None:
-        self._core._start(rank, insecure=insecure, num_chs=self._num_chs, namesakes=True, upstream=self._upstream,
-                          **self._who)
-
-    def _start_as(self, rank: int, ips: list[str]) -> None:
-        rank, insecure = _hmc.rank_of(rank), doors.warn_once(ips, self._insecure)
-        if not self._core._is_live:
-            self._start_now(rank, insecure)
-        elif self._core.rank != rank:
-            if self._unnamed is None or self._core.peers:
-                raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
-            # Nobody has met it yet, and nobody gave it the rank that it has.
-            listening, self._unnamed = self._unnamed, None
-            self._core._unstart()
-            for ip, port, uds in listening:
-                self._serve(rank, ip, port, uds, ucx=True, required=False)
-        elif insecure:
-            self._core._allow_insecure()
+        self._start_now(self._core, ranks._drawn(1, MAX_RANKS), doors.warn_once(ips, self._insecure))
+        self._has_rank = True
 
     def disconnect(self, ip: str, port: int | ConnType | None = None, conn: ConnType = ConnType.RDMA, *,
                    timeout: float | None = None) -> None:
@@ -190,12 +131,12 @@ class SeedsGuide(OlderGuide):
             port = self._old_port(ip, conn)
         port, conn = _port("port", port), conn_type(conn)
         try:
-            if self._core._is_live:
+            if self._cores.is_live:
                 self._core._end_place(ip, port, conn, timeout)
         except PeerDead:
             pass
         finally:
-            self._known.pop((ip, port, int(conn)), None)
+            self._known.discard((ip, port, int(conn)))
 
     def check_conn(self, ip: str, port: int, conn: ConnType = ConnType.RDMA) -> bool:
         """Whether the peer at ``(ip, port, conn)`` is connected now."""
@@ -249,49 +190,22 @@ class SeedsGuide(OlderGuide):
             if value is not None:
                 _port(name, value)
         control = _port("ctrl_tcp_port", ctrl_tcp_port)
-        rank, bind_ip = _name("self_id", self_id), str(bind_ip).strip()
+        number, bind_ip = _name("self_id", self_id), str(bind_ip).strip()
         if rdma_port is not None:
             log.warning("no RDMA plane: this version has no RDMA verbs; peers can come over UCX, TCP and shared memory")
         if ctrl_uds_dir is not None:
             self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
         self.id = self_id
-        if self._core._is_live and _hmc.rank_of(rank) != self._core.rank:
-            log.warning("self_id=%d, but this session is rank %d, and stays it", rank, self._core.rank)
-            rank = self._core.rank
         uds = doors.private(self.ctrl_uds_dir or "/tmp")
-        self._serve(rank, bind_ip, control or None, uds, ucx=ucx_port is not None, required=False)
+        self._serve(number, bind_ip, control or None, uds, ucx=ucx_port is not None, required=False)
         self.set_local_ip(bind_ip)
-
-    def _serve(self, rank: int | None, ip: str, port: int | None, uds: StrPath | None, *, ucx: bool, required: bool) -> None:
-        """Listens at a port (None: at none, 0: any) and in a folder (None: none). What listens already stays."""
-        ip = ip or "0.0.0.0"
-        rank = None if rank is None else _hmc.rank_of(rank)
-        if not self._local_ip:
-            self.set_local_ip(ip)
-        addr = None if port is None else doors.resolved(doors.tcp(ip, port).removeprefix("tcp://"))
-        folder = None if uds is None else os.fspath(uds)
-        places = set() if folder is None else {f"uds://{folder}", f"uds://{os.path.abspath(folder)}"}
-        with self._lock():
-            insecure = doors.warn_once([ip], self._insecure)
-            if not self._core._is_live:
-                self._unnamed = [(ip, port, uds)] if rank is None else None
-                rank = _drawn_rank() if rank is None else rank
-                doors.start(self._core, rank, tcp=addr, uds=folder, insecure=insecure, num_chs=self._num_chs, ucx=ucx,
-                            required=required, upstream=self._upstream, **self._who)
-                return
-            if rank is not None and rank != self._core.rank:
-                raise _invalid(f"self_id={rank}, but this session is rank {self._core.rank}")
-            there = self._core.addresses
-            if addr is not None and (port == 0 or f"tcp://{addr}" not in there):
-                self._core._listen_tcp(addr, insecure=insecure)
-            if folder is not None and places.isdisjoint(there):
-                doors.try_uds(self._core, folder)
 
     def close_server(self) -> None:
         """Stops listening, at once. Connections live on."""
         self._core._check_process()
-        if self._core._is_live:
-            self._core._close_doors()
+        for core in self._all():
+            if core._is_live:
+                core._close_doors()
 
     @property
     def local_ip(self) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
-    from ._hmc import Peer, Region
+    from ._hmc import Core, Peer, Region
     from .communicator import Communicator
     from .tensors import P2POp, TensorOp
     from .typing import A, ArrayLike, Explanation, SessionStats, Settings, StrPath
@@ -101,20 +101,19 @@ class Session(SeedsGuide):
         elif isinstance(buf, ConnBuffer):
             buf = IOBuffer(buf)
         self._buf = buf
-        # Several sessions over one buffer are one: what one does, the others see.
-        self._core = core = buf.core._core
+        self._cores = buf.core._cores
+        self._more = []
+        # Several sessions over one buffer are one until they are given different ranks.
+        self._core = core = self._cores.first
         self._num_chs = min(max(num_chs, 1), MAX_CHANNELS)
         self._upstream = upstream
         self.set_local_ip(local_ip)
         self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
         self._held = threading.RLock()
         self._insecure = insecure
-        self._known = {}
+        self._known = set()
         self._turns: dict[int, threading.Lock] = {}
-        # No frame of Python between the caller and the transfer, unless a subclass wants one.
-        for name in _HOT:
-            if getattr(type(self), name) is getattr(Session, name):
-                setattr(self, name, getattr(core, name))
+        self._bind()
         doors.closes_at_exit(core)
         if rank is not None:
             self._begin(rank, listen, insecure)
@@ -122,6 +121,17 @@ class Session(SeedsGuide):
             raise _invalid("listen= needs rank=")
 
     # ---- its life ----
+
+    def _bind(self) -> None:
+        # No frame of Python between the caller and the transfer, unless a subclass wants one.
+        for name in _HOT:
+            if getattr(type(self), name) is getattr(Session, name):
+                setattr(self, name, getattr(self._core, name))
+
+    def _be(self, core: Core) -> None:
+        """From here on this session is that one."""
+        self._core, self._has_rank = core, True
+        self._bind()
 
     def _begin(self, rank: int, listen: StrPath | Iterable[StrPath] | None, insecure: bool) -> None:
         tcp = uds = None
@@ -140,8 +150,17 @@ class Session(SeedsGuide):
                 uds = text.removeprefix("uds://")
             else:
                 raise _invalid(f"listen={text!r}: give \"tcp://HOST:PORT\", \"uds://FOLDER\" or \"uds\"")
-        self._core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs, upstream=self._upstream,
-                          **self._who)
+
+        def start(core: Core) -> None:
+            core._start(rank, tcp=tcp, uds=uds, insecure=insecure, num_chs=self._num_chs, upstream=self._upstream, **self._who)
+
+        if self._core._is_live:
+            if self._cores.of(rank) is not None:
+                raise _invalid(f"rank {rank} is another session's over this buffer: give another one")
+            self._be(self._cores.begun(start))
+        else:
+            start(self._core)
+            self._has_rank = True
 
     #: What :attr:`comm` gives.
     _comm: Communicator | None = None
@@ -163,12 +182,15 @@ class Session(SeedsGuide):
 
     def close(self, timeout: float | None = None) -> None:
         """Ends the session in order: what was begun ends, the peers hear goodbye, doors close. At most ``timeout`` seconds
-        (default 1). The buffer stays readable."""
-        self._core.close(timeout)
+        (default 1). The buffer stays readable, and sessions over it that have other ranks go on."""
+        end = None if timeout is None else end_of(timeout, 0)
+        with contextlib.ExitStack() as every:
+            for core in reversed(self._all()):
+                every.callback(_close, core, end)
 
     @property
     def rank(self) -> int:
-        """This process's rank."""
+        """This process's rank: the first one, where a program of the C++ HMC gave it several."""
         return self._core.rank
 
     @property
@@ -179,7 +201,7 @@ class Session(SeedsGuide):
     @property
     def address(self) -> str:
         """The first of :attr:`addresses`."""
-        found = self._core.addresses
+        found = self.addresses
         if not found:
             raise NotFound(status_t.NOT_FOUND, "this session listens nowhere: give listen=", kind="not_found")
         return found[0]
@@ -233,7 +255,7 @@ class Session(SeedsGuide):
 
     def explain(self, peer: Peer | int, timeout: float | None = None) -> Explanation:
         """Which transport moves the bytes to a peer (a :class:`Peer` or a rank), and why; see :meth:`Peer.explain`."""
-        return (peer if isinstance(peer, _hmc.Peer) else self._core.peer(peer, timeout)).explain()
+        return (peer if isinstance(peer, _hmc.Peer) else self.peer(peer, timeout)).explain()
 
     if TYPE_CHECKING:
         @overload
@@ -409,6 +431,10 @@ class Session(SeedsGuide):
         ``numpy.frombuffer(region, dtype)`` is an array over it.
         """
         return self._core.allocate(nbytes)
+
+
+def _close(core: Core, end: float | None) -> None:
+    core.close(None if end is None else left(end))
 
 
 def create_session(device_id: int = 0, buffer_size: int = DEFAULT_BUFFER_SIZE, mem_type: MemoryType = MemoryType.CPU,
