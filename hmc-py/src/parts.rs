@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use crate::begun::Begun;
 use crate::data::Sweep;
 use crate::errors::OrRaise;
-use crate::life::Life;
+use crate::life::{Life, closed};
 use crate::names::Names;
-use crate::places::{Place, Places, let_in, nobody};
+use crate::places::{ARRIVAL, Place, Places, let_in, nobody};
 
 /// How long a call waits at one of several sessions for a peer to appear before it looks at the others.
 const SLICE: Duration = Duration::from_millis(5);
@@ -105,7 +105,8 @@ impl Parts {
         self.guess(py, &live, place, ip)?.map_or_else(|| Err(nobody(py, place, ip)?), Ok)
     }
 
-    /// Who connected to one of them has no port that was dialed: it is known by its address alone.
+    /// Who connected to one of them has no port that was dialed: it is known by its address alone. A peer of this session that is
+    /// being connected comes before those of the others.
     fn guess(
         &self,
         py: Python<'_>,
@@ -113,17 +114,18 @@ impl Parts {
         place: Place,
         ip: &str,
     ) -> PyResult<Option<StdPeer>> {
-        let look = || {
-            let one = |(_, session): &Live| self.own.places.guess(py, session, place, ip);
-            live.iter().find_map(|l| one(l).transpose()).transpose()
-        };
-        if let Some(peer) = look()? {
-            return Ok(Some(peer));
-        }
         for (_, session) in live {
-            let_in(py, session)?;
+            let look = || self.own.places.guess(py, session, place, ip);
+            let mut found = look()?;
+            if found.is_none() {
+                let_in(py, session)?;
+                found = look()?;
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
         }
-        look()
+        Ok(None)
     }
 
     /// Ends a name of a peer and the transfers that were begun by it, and its link if no name stands for it then. Whoever is
@@ -158,17 +160,22 @@ impl Parts {
         self.all().iter().any(|part| part.places.names(peer))
     }
 
-    /// The peer of a name, as far as it is known now: one that is connected before those that are gone.
+    /// The peer of a name, as far as it is known now: one that is connected before those that are gone, and one of this session,
+    /// also if it is being connected, before those of the others.
     pub(crate) fn named(&self, live: &[Live], name: u32) -> Result<StdPeer> {
+        let rank = hmc_std::rank_of(name);
         let mut gone = None;
         for (part, session) in live {
+            if live.len() > 1 && session.arriving().contains(&rank) {
+                let _ = session.wait_peer(rank, ARRIVAL);
+            }
             match part.names.peer(session, name) {
                 Ok(peer) if peer.is_connected() => return Ok(peer),
                 // Of those that are gone and those that are unknown the first session's counts.
                 other => gone = gone.filter(Result::is_ok).or(Some(other)),
             }
         }
-        gone.unwrap_or_else(|| self.own.life.buffer().and_then(|_| Err(crate::life::closed())))
+        gone.unwrap_or_else(|| Err(closed()))
     }
 
     /// The oldest message of a name that is wanted, waiting for the peer to appear if need be.
@@ -180,7 +187,7 @@ impl Parts {
         (appears, timeout): (Duration, Duration),
     ) -> Result<Message> {
         let Some(((part, session), others)) = live.split_first() else {
-            return Err(crate::life::closed());
+            return Err(closed());
         };
         if others.is_empty() {
             return part.names.recv(session, name, want, (appears, timeout));

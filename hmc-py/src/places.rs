@@ -13,7 +13,7 @@ use crate::errors::{OrRaise, refuse};
 use crate::names::is_same;
 
 /// How long somebody who is being connected may hold up a call that names nobody who is.
-const ARRIVAL: Duration = Duration::from_secs(2);
+pub(crate) const ARRIVAL: Duration = Duration::from_secs(2);
 
 /// Waits for those who are being connected: a tag of theirs may have come, and the program relies on it.
 pub(crate) fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {

@@ -237,12 +237,11 @@ impl Core {
     /// Disconnects the peer of a name, unless a place names it.
     fn _let_go(&self, py: Python<'_>, name: Name) -> PyResult<()> {
         let live = self.parts.live(py)?;
-        match self.parts.named(&live, name.0) {
-            Ok(peer) if !self.parts.is_placed(&peer) => {
-                py.detach(|| peer.disconnect(peer.deadline())).or_raise(py)
-            }
+        let disconnected = py.detach(|| match self.parts.named(&live, name.0) {
+            Ok(peer) if !self.parts.is_placed(&peer) => peer.disconnect(peer.deadline()),
             _ => Ok(()),
-        }
+        });
+        disconnected.or_raise(py)
     }
 
     /// This session as a peer of itself.
