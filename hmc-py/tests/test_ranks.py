@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-import conftest
 import hmc
 from conftest import LIMIT, free_port, until
 
@@ -27,12 +26,6 @@ def sessions():
     yield make
     for s in made:
         s.close()
-
-
-@pytest.fixture
-def has_ucx():
-    """What can be had beside shared memory and TCP."""
-    return conftest.has_ucx()[0]
 
 
 @pytest.fixture(params=[SHM, TCP, UCX], ids=["shm", "tcp", "ucx"])
@@ -58,6 +51,138 @@ def dial(session, port, peer_id=0, self_id=1, data_port=2025, conn=TCP, **kwargs
     session.connect(peer_id=peer_id, self_id=self_id, peer_ip=IP, data_port=data_port, ctrl_tcp_port=port, conn=conn, **kwargs)
 
 
+def moves(session, port, conn, other):
+    """Whether a put by that name of the peer arrives, and by that transport."""
+    offset = int.from_bytes(os.urandom(2), "little") % (SIZE - 8)
+    data = os.urandom(8)
+    session.buffer_put_then_put(IP, port, data, local_off=offset, remote_off=offset, conn=conn)
+    return other.buf.buffer_get_cpu(nbytes=8, offset=offset) == data and session._core._at(IP, port, conn).conn == conn.name.lower()
+
+
+def test_two_sessions_on_one_buffer_serve_with_ranks_of_their_own(conn, sessions, folder):
+    buf = hmc.IOBuffer.create(0, SIZE)
+    servers, clients, ports = [sessions(buf), sessions(buf)], [sessions(), sessions()], []
+    for rank, (server, client) in enumerate(zip(servers, clients)):
+        ports.append(port := serve(server, folder, self_id=rank))
+        dial(client, port, peer_id=rank, self_id=10 + rank, data_port=port, conn=conn)
+        client.ctrl_send(rank, 7)
+        assert server.ctrl_recv(10 + rank) == 7 and server.rank == server.id == rank
+        assert moves(client, port, conn, server)
+    for server, client in zip(servers, clients):
+        # Any port that names nobody else is the peer of this session.
+        assert moves(server, 9, conn, client)
+        assert server.check_conn(IP, 9, conn)
+    a, b = servers
+    # What one does not know the other does: a name, a number of a transfer.
+    a.ctrl_send(11, 8)
+    assert clients[1].ctrl_recv(1) == 8
+    clients[0].ctrl_send(0, 9)
+    assert b.ctrl_recv(10) == 9
+    b.wait([a.put_nb(IP, 9, 0, 0, 64, conn), b.put_nb(IP, 9, 0, 0, 64, conn)])
+    # Each ends without the other.
+    a.close()
+    until("the peer knows", lambda: not clients[0].check_conn(IP, ports[0], conn))
+    assert moves(clients[1], ports[1], conn, b) and moves(b, 9, conn, clients[1])
+
+
+def test_two_sessions_on_one_buffer_dial_with_ranks_of_their_own(conn, sessions, folder):
+    buf = hmc.IOBuffer.create(0, SIZE)
+    server, a, b = sessions(), sessions(buf), sessions(buf)
+    port = serve(server, folder)
+    for session, rank in ((a, 1), (b, 2)):
+        dial(session, port, self_id=rank, conn=conn)
+        assert session.rank == rank and moves(session, 2025, conn, server)
+        session.ctrl_send(0, 20 + rank)
+        assert server.ctrl_recv(rank) == 20 + rank
+    until("the server knows", lambda: sorted(p.rank for p in server.peers) == [1, 2])
+    a.disconnect(IP, 2025, conn)
+    assert not a._core.peers and moves(b, 2025, conn, server)
+    # Under the other's rank it takes the other's connection, and leaves it when it ends.
+    dial(a, port, self_id=2, data_port=7, conn=conn)
+    until("the server knows", lambda: [p.rank for p in server.peers] == [2])
+    assert moves(a, 7, conn, server)
+    a.close()
+    assert moves(b, 2025, conn, server)
+
+
+def test_hot_calls_are_native_whichever_rank_a_session_took(sessions, folder):
+    buf = hmc.IOBuffer.create(0, SIZE)
+    a, b = sessions(buf), sessions(buf)
+    serve(a, folder)
+    serve(b, folder, self_id=1)
+    for session in (a, b):
+        assert session.put_remote.__self__ is session._core and session._core.rank == session.id
+    assert a._core is not b._core
+
+
+def test_one_session_dials_under_several_ranks(conn, sessions, folder):
+    """The newest link of a name has its tags."""
+    first, second, client = sessions(), sessions(), sessions()
+    ports = [serve(first, folder), serve(second, folder, self_id=5)]
+    dial(client, ports[0], self_id=1, conn=conn)
+    dial(client, ports[0], self_id=3, data_port=2030, conn=conn)
+    dial(client, ports[1], peer_id=5, self_id=4, data_port=2040, conn=conn)
+    assert client.rank == 1 and client.id is None
+    for port, server in ((2025, first), (2030, first), (2040, second)):
+        assert moves(client, port, conn, server)
+        client.wait(client.put_nb(IP, port, 0, 0, 64, conn))
+    until("the servers know", lambda: sorted(p.rank for p in first.peers) == [1, 3] and [p.rank for p in second.peers] == [4])
+    client.ctrl_send(0, 7)
+    client.ctrl_send(5, 8)
+    assert first.ctrl_recv(3) == 7 and second.ctrl_recv(4) == 8
+    first.ctrl_send(3, 9)
+    second.ctrl_send(4, 10)
+    assert client.ctrl_recv(0) == 9 and client.ctrl_recv(5) == 10
+    assert sorted(p.rank for p in client.peers) == [0, 0, 5] and client.peer(5).connected
+    assert set(client.stats()["others"]) == {3, 4} and client.stats()["others"][4]["peers"][5]["puts"] == 2
+    client.disconnect(IP, 2030, conn)
+    assert not client.check_conn(IP, 2030, conn) and client.check_conn(IP, 2025, conn)
+    client.close()
+    until("the peers know", lambda: not first.peers and not second.peers)
+
+
+def test_a_server_takes_a_second_rank(sessions, folder):
+    """On the same port and another one; the first rank's socket stays."""
+    server, clients = sessions(), [sessions() for _ in range(3)]
+    port = serve(server, folder)
+    serve(server, folder, self_id=1, port=port)
+    other = serve(server, folder, self_id=2)
+    assert server.id == 2 and server.rank == 0
+    assert {os.path.basename(p) for p in glob.glob(f"{folder}/*.sock")} == {f"hmc_ctrl_rank_{n}.sock" for n in (0, 1, 2)}
+    assert server.addresses == [f"tcp://{IP}:{port}", f"tcp://{IP}:{other}", f"uds://{folder}"]
+    # A tag is waited for at all of the ranks, before the peer is there.
+    got = []
+    waits = threading.Thread(target=lambda: got.append(server.ctrl_recv(12, timeout=LIMIT)))
+    waits.start()
+    for n, (client, at) in enumerate(zip(clients, (port, port, other))):
+        dial(client, at, peer_id=n, self_id=10 + n, conn=SHM, uds_dir=folder)
+        client.ctrl_send(n, 7)
+        assert moves(client, 2025, SHM, server)
+    waits.join(LIMIT)
+    assert got == [7] and [server.ctrl_recv(n) for n in (10, 11)] == [7, 7]
+    server.close_server()
+    assert not glob.glob(f"{folder}/*.sock") and moves(clients[1], 2025, SHM, server)
+
+
+def test_a_rank_that_cannot_start_leaves_the_session_as_it_was(sessions, folder):
+    server, other = sessions(), sessions()
+    port, taken = serve(server, folder), serve(other, folder, self_id=9)
+    for _ in range(2):
+        with pytest.raises(hmc.InvalidArgument, match="another process listens"):
+            serve(server, folder, self_id=1, port=taken)
+    assert server.rank == 0 and server.addresses == [f"tcp://{IP}:{port}", f"uds://{folder}"]
+    serve(server, folder, self_id=1)
+    assert len(server.addresses) == 3
+
+
+def test_a_session_of_the_new_form_takes_a_rank_of_its_own(sessions):
+    buf = hmc.IOBuffer.create(0, SIZE)
+    a, b = sessions(buf, rank=0, listen="tcp://127.0.0.1:0"), sessions(buf, rank=1)
+    assert (a.rank, b.rank) == (0, 1)
+    b.connect(0, a.address)
+    until("it knows", lambda: [p.rank for p in a.peers] == [1])
+
+
 @pytest.mark.parametrize("over", ["tcp", "uds"])
 @pytest.mark.parametrize("ours, theirs", [(4096, 0), (0, 100_000), (2**32 - 1, 65_536), ("70000", 70_001)])
 def test_any_number_is_a_rank(ours, theirs, over, sessions, folder, monkeypatch):
@@ -72,7 +197,7 @@ def test_any_number_is_a_rank(ours, theirs, over, sessions, folder, monkeypatch)
     assert client.ctrl_recv(theirs) == 8
 
 
-def test_any_number_is_a_rank_of_the_binding(folder):
+def test_any_number_is_a_rank_of_the_binding(folder, recwarn):
     a, b = (hmc.Communicator(hmc.ConnBuffer(0, SIZE)) for _ in range(2))
     path = hmc.Communicator.udsPathFor(folder, 100_000)
     assert path.endswith("/hmc_ctrl_rank_100000.sock")
@@ -80,6 +205,20 @@ def test_any_number_is_a_rank_of_the_binding(folder):
     link = hmc.CtrlLink(hmc.CtrlTransport.UDS, uds_path=path)
     assert b.connectTo(100_000, 200_000, IP, 2025, link, SHM) == 0
     assert b.ctrlSend(100_000, 7) == 0 and a.ctrlRecv(200_000) == (0, 7)
-    assert b.put(IP, 2025, 0, 0, 64, SHM) == 0
+    assert b.connectCtrl(100_000, 300_000, link) == 0 and b.ctrlSend(100_000, 8) == 0 and a.ctrlRecv(300_000) == (0, 8)
+    assert b.put(IP, 2025, 0, 0, 64, SHM) == 0 and not recwarn.list
     for comm in (a, b):
         comm.session.close()
+
+
+def test_numbers_that_share_a_rank_say_so(sessions, folder):
+    server, a, b = sessions(), sessions(), sessions()
+    port = serve(server, folder)
+    dial(a, port, self_id=100_000)
+    with pytest.raises(hmc.Refused, match="self_id=101021 is rank 3011 between processes, as are other numbers beyond 4095") as e:
+        dial(b, port, self_id=101_021)
+    assert e.value.kind == "duplicate_rank"
+    dial(b, port, self_id=101_022)
+    # The new form takes ranks only.
+    with pytest.raises(hmc.InvalidArgument, match="4096"):
+        hmc.Session(rank=4096, buffer_size=0)

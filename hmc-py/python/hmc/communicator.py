@@ -14,6 +14,7 @@ from .args import MISSING, conn_type, control_transport, either, integer, port, 
 from .buffer import ConnBuffer, IOBuffer
 from .enums import ConnType, CtrlTransport, MemoryType, status_t
 from .errors import Closed, Forked, HMCStatusError, NotFound, OutOfRange, PeerDead
+from .ranks import _tells_of
 from .session import Session
 
 TYPE_CHECKING = False
@@ -178,12 +179,13 @@ class Communicator:
         with session._lock():
             core = session._start_as(number, ips)
         self._silent -= {peer_id, None}
-        if not link.upstream:
-            return session._reach(core, peer_id, address, conn, None)
-        peer = core._connect_named(peer_id, address, conn, upstream=True)
-        if core is not session._core:
-            session._core._call(peer_id, peer)
-        return peer
+        with _tells_of(number):
+            if not link.upstream:
+                return session._reach(core, peer_id, address, conn, None)
+            peer = core._connect_named(peer_id, address, conn, upstream=True)
+            if core is not session._core:
+                session._core._call(peer_id, peer)
+            return peer
 
     @_error
     def closeCtrlPeer(self, peer_id: int) -> None:

@@ -6,6 +6,7 @@ number the others are asked for.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 
@@ -36,6 +37,19 @@ TRIES = 16
 
 def _drawn(low: int, high: int) -> int:
     return low + int.from_bytes(os.urandom(4), "little") % (high - low)
+
+
+@contextlib.contextmanager
+def _tells_of(number: int) -> Iterator[None]:
+    """Has a refusal of a rank that stands for ``number`` say so."""
+    try:
+        yield
+    except HMCStatusError as e:
+        rank = _hmc.rank_of(number)
+        if rank == number or e.kind != "duplicate_rank":
+            raise
+        why = f"self_id={number} is rank {rank} between processes, as are other numbers beyond 4095: give another one"
+        raise type(e)(e.status, f"{e.msg}; {why}", kind=e.kind, peer=e.peer) from None
 
 
 class Cores:

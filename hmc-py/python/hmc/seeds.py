@@ -18,7 +18,7 @@ from .errors import HMCStatusError, InvalidArgument, InvalidNumber, NotFound, Pe
 from .errors import invalid as _invalid
 from .memory import flat, nbytes_of
 from .older import OlderGuide
-from .ranks import MAX_RANKS, TRIES, Ranks
+from .ranks import MAX_RANKS, TRIES, Ranks, _tells_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,14 +60,16 @@ class SeedsGuide(Ranks, OlderGuide):
             if core is not self._core:
                 self._core._call(peer_id, known)
             return
-        try:
-            peer = self._reach(core, peer_id, address, conn, timeout)
-        except HMCStatusError as e:
-            # Another program's socket in the folder of all: the address that was given is the one that counts.
-            if not self._may_fall_back(address) or not doors.meant_another(e):
-                raise
-            log.warning("the local socket is another process's (%s); connecting to %s:%s", e.msg, ip, ctrl_tcp_port)
-            peer = self._reach(core, peer_id, doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1)), conn, timeout)
+        with _tells_of(self_id):
+            try:
+                peer = self._reach(core, peer_id, address, conn, timeout)
+            except HMCStatusError as e:
+                # Another program's socket in the folder of all: the address that was given is the one that counts.
+                if not self._may_fall_back(address) or not doors.meant_another(e):
+                    raise
+                log.warning("the local socket is another process's (%s); connecting to %s:%s", e.msg, ip, ctrl_tcp_port)
+                address = doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1))
+                peer = self._reach(core, peer_id, address, conn, timeout)
         self._learn(ip, data_port, conn, peer)
 
     @staticmethod

@@ -196,7 +196,10 @@ class Session(SeedsGuide):
     @property
     def addresses(self) -> list[str]:
         """Where it listens, as :meth:`connect` takes it: TCP first."""
-        return self._core.addresses
+        if not self._more:
+            return self._core.addresses
+        found = dict.fromkeys(address for core in self._all() if core._is_live for address in core.addresses)
+        return sorted(found, key=lambda address: not address.startswith("tcp://"))
 
     @property
     def address(self) -> str:
@@ -231,8 +234,13 @@ class Session(SeedsGuide):
         return self._buf.region
 
     def stats(self) -> SessionStats:
-        """Counters of the session, and by rank under ``"peers"``."""
-        return self._core.stats()
+        """Counters of the session, and by rank under ``"peers"``. Under ``"others"`` those of its further ranks, if it has
+        such."""
+        found = self._core.stats()
+        others = {core.rank: core.stats() for core in self._more if core._is_live}
+        if others:
+            found["others"] = others
+        return found
 
     # ---- peers ----
 
@@ -242,6 +250,10 @@ class Session(SeedsGuide):
         One that has left already is found, too, as long as messages of it are unread (its ``connected`` is False); with
         ``alive`` it is waited for until it is back. Raises ``DeadlineExceeded``.
         """
+        if self._more:
+            for peer in self.peers:
+                if peer.rank == rank:
+                    return peer
         return self._core.peer(rank, timeout, alive)
 
     def loopback(self) -> Peer:
@@ -251,7 +263,7 @@ class Session(SeedsGuide):
     @property
     def peers(self) -> list[Peer]:
         """The peers that are connected now."""
-        return self._core.peers
+        return [peer for core in self._all() if core is self._core or core._is_live for peer in core.peers]
 
     def explain(self, peer: Peer | int, timeout: float | None = None) -> Explanation:
         """Which transport moves the bytes to a peer (a :class:`Peer` or a rank), and why; see :meth:`Peer.explain`."""

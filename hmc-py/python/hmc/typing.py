@@ -122,8 +122,8 @@ class HeldMemory(TypedDict):
     since: float
 
 
-class SessionStats(TypedDict):
-    """What ``stats`` gives: counters of the session, and of its peers by rank."""
+class _Counters(TypedDict):
+    """What all sessions count."""
 
     peers_lost: int
     panics_caught: int
@@ -133,3 +133,10 @@ class SessionStats(TypedDict):
     held: list[HeldMemory]
     ucx_registrations: int
     peers: dict[int, PeerStats]
+
+
+class SessionStats(_Counters, total=False):
+    """What ``stats`` gives: counters of the session, and of its peers by rank. ``others``: those of its further ranks, if it has
+    such."""
+
+    others: dict[int, SessionStats]
