@@ -53,6 +53,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
     module.add_function(wrap_pyfunction!(job_of, module)?)?;
     module.add_function(wrap_pyfunction!(rank_of, module)?)?;
+    module.add("SECOND_RANKS", (places::SECOND_RANKS.start, places::SECOND_RANKS.end))?;
     module.add_function(wrap_pyfunction!(held, module)?)?;
     module.add_function(wrap_pyfunction!(log::end_log, module)?)?;
     log::begin();

@@ -128,7 +128,7 @@ impl Parts {
         Ok(None)
     }
 
-    /// Ends a name of a peer and the transfers that were begun by it, and its link if no name stands for it then. Whoever is
+    /// Ends a name of a peer and the transfers that were begun by it, and links that no name stands for then. Whoever is
     /// unknown has none.
     pub(crate) fn end(
         &self,
@@ -138,10 +138,10 @@ impl Parts {
         timeout: Duration,
     ) -> PyResult<()> {
         let (live, all) = (self.live(py)?, self.all());
-        let peer = match all.iter().find_map(|part| part.places.remove(place)) {
-            Some(peer) => peer,
+        let (peer, tags) = match all.iter().find_map(|part| part.places.remove(place)) {
+            Some(known) => known,
             None => match self.guess(py, &live, place, ip)? {
-                Some(peer) => peer,
+                Some(peer) => (peer, None),
                 None => return Ok(()),
             },
         };
@@ -150,7 +150,8 @@ impl Parts {
             let until = Instant::now().checked_add(timeout);
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
             self.begun.end(&peer, place, left())?;
-            if self.is_placed(&peer) { Ok(()) } else { peer.disconnect(left()) }
+            let links = std::iter::once(&peer).chain(&tags).filter(|p| !self.is_placed(p));
+            links.map(|link| link.disconnect(left())).fold(Ok(()), Result::and)
         })
         .or_raise(py)
     }

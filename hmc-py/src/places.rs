@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, ToSocketAddrs as _};
+use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,10 @@ pub(crate) fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {
     .or_raise(py)
 }
 
+/// Ranks of sessions that a process makes only because it is connected to a peer over another transport already. Who is looked
+/// for by an address is found by its first rank.
+pub(crate) const SECOND_RANKS: Range<u32> = 3072..4096;
+
 /// One such name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
@@ -39,9 +44,16 @@ pub(crate) struct Place {
     conn: u8,
 }
 
+/// Who is at a place.
+struct Known {
+    peer: StdPeer,
+    /// The link of the same process that its tags take, where that is another one.
+    tags: Option<StdPeer>,
+}
+
 /// Who is where.
 pub(crate) struct Places {
-    known: RwLock<HashMap<Place, StdPeer>>,
+    known: RwLock<HashMap<Place, Known>>,
     /// Names that were ended: they are no guesses any more.
     ended: RwLock<HashSet<Place>>,
     /// Addresses of this process: peers over a local socket are at them.
@@ -100,9 +112,10 @@ impl Places {
         Self { own: RwLock::new(own), ..Self::new(self.fallback) }
     }
 
-    pub(crate) fn insert(&self, place: Place, peer: StdPeer) {
+    pub(crate) fn insert(&self, place: Place, peer: StdPeer, tags: Option<StdPeer>) {
         self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
-        let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(place, peer);
+        let known = Known { peer, tags };
+        let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(place, known);
         drop(old);
     }
 
@@ -110,13 +123,14 @@ impl Places {
     pub(crate) fn renew(&self, place: Place, fresh: &StdPeer) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get_mut(&place) {
-            *known = fresh.clone();
+            known.peer = fresh.clone();
         }
     }
 
-    /// Who is known by a name; nobody from here on.
-    pub(crate) fn remove(&self, place: Place) -> Option<StdPeer> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place)
+    /// Who is known by a name, and the link that its tags take; nobody from here on.
+    pub(crate) fn remove(&self, place: Place) -> Option<(StdPeer, Option<StdPeer>)> {
+        let known = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        known.map(|k| (k.peer, k.tags))
     }
 
     /// A name was ended.
@@ -124,10 +138,11 @@ impl Places {
         self.ended.write().unwrap_or_else(PoisonError::into_inner).insert(place);
     }
 
-    /// Whether some name stands for a peer.
+    /// Whether some name stands for a peer, or its tags go over that link.
     pub(crate) fn names(&self, peer: &StdPeer) -> bool {
+        let is = |p: &StdPeer| is_same(p, peer);
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|p| is_same(p, peer))
+        known.values().any(|k| is(&k.peer) || k.tags.as_ref().is_some_and(is))
     }
 
     /// One more address of this process.
@@ -146,7 +161,7 @@ impl Places {
     #[inline]
     pub(crate) fn known(&self, place: Place) -> Option<StdPeer> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&place).cloned()
+        known.get(&place).map(|k| k.peer.clone())
     }
 
     /// The peer of a session at an address, if it is known by that alone.
@@ -169,8 +184,16 @@ impl Places {
         };
         let any = self.fallback || wanted == ConnType::Auto;
         let moves = |p: &StdPeer| any || p.conn() == Some(wanted);
-        let all: Vec<StdPeer> =
+        let mut all: Vec<StdPeer> =
             session.peers().into_iter().filter(|p| is_there(p) && moves(p)).collect();
+        let named = |p: &StdPeer| p.conn() == Some(wanted);
+        if all.len() > 1 && all.iter().any(named) {
+            all.retain(named);
+        }
+        let is_first = |p: &StdPeer| !SECOND_RANKS.contains(&p.rank().0);
+        if all.len() > 1 && all.iter().any(is_first) {
+            all.retain(is_first);
+        }
         match all.as_slice() {
             [peer] => Ok(Some(peer.clone())),
             [] => Ok(None),

@@ -250,10 +250,20 @@ impl Core {
         Self::wrap(slf, peer.or_raise(slf.py())?)
     }
 
-    /// From here on a peer is known by that place, too.
-    fn _know(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn, peer: &Peer) -> PyResult<()> {
+    /// From here on a peer is known by that place, too. ``tags``: the same process as the peer of tags, where it is another.
+    #[pyo3(signature = (ip, port, conn, peer, tags = None))]
+    fn _know(
+        &self,
+        py: Python<'_>,
+        ip: &str,
+        port: Port,
+        conn: Conn,
+        peer: &Peer,
+        tags: Option<&Peer>,
+    ) -> PyResult<()> {
         self._check_process(py)?;
-        self.parts.own.places.insert(Place::of(py, ip, port, conn)?, peer.inner.clone());
+        let (place, tags) = (Place::of(py, ip, port, conn)?, tags.map(|p| p.inner.clone()));
+        self.parts.own.places.insert(place, peer.inner.clone(), tags);
         Ok(())
     }
 

@@ -110,19 +110,23 @@ def test_a_rank_that_somebody_has_is_drawn_anew(monkeypatch):
 @pytest.mark.parametrize("fallback", ["", "shm"])
 @pytest.mark.parametrize("conn", ["ucx", "rdma"])
 def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch, fallback, conn):
-    """Where the transport can be had; without UCX that is what is missing."""
+    """Where the transport can be had; without UCX that is what is missing. A link that a rank names is the only one to it; the
+    C++ HMC's form has a second one, or the reason why not."""
     if conn == "ucx":
         request.getfixturevalue("ucx")
     monkeypatch.setenv("HMC_CONN_FALLBACK", fallback)
-    conn = hmc.ConnType[conn.upper()]
-    port = free_port()
-    with hmc.Session(rank=0, listen=f"tcp://127.0.0.1:{port}"), hmc.create_session(buffer_size=64) as s:
+    address = f"tcp://127.0.0.1:{(port := free_port())}"
+    with hmc.Session(rank=0, listen=address), hmc.create_session(buffer_size=64) as s:
         where = dict(peer_id=0, self_id=1, peer_ip="127.0.0.1", ctrl_tcp_port=port)
         s.connect(data_port=1, conn=hmc.ConnType.TCP, **where)
         with pytest.raises(hmc.Unavailable, match="already connected over tcp") as e:
-            s.connect(data_port=2, conn=conn, **where)
+            s.connect(0, address, hmc.ConnType[conn.upper()])
         assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
         assert "::" not in e.value.msg  # a name of Rust is none here
+        why = "no local socket" if fallback else "takes no part in UCX" if conn == "ucx" else "no RDMA verbs"
+        with pytest.raises(hmc.Unavailable, match=why):
+            s.connect(data_port=2, conn=hmc.ConnType[conn.upper()], **where)
+        assert not s._seconds and len(s.peers) == 1
 
 
 @pytest.mark.parametrize("fallback", ["", "tcp"])

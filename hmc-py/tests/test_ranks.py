@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import conftest
 import hmc
 from conftest import LIMIT, free_port, until
 
@@ -26,6 +27,12 @@ def sessions():
     yield make
     for s in made:
         s.close()
+
+
+@pytest.fixture
+def has_ucx():
+    """What can be had beside shared memory and TCP."""
+    return conftest.has_ucx()[0]
 
 
 @pytest.fixture(params=[SHM, TCP, UCX], ids=["shm", "tcp", "ucx"])
@@ -222,3 +229,113 @@ def test_numbers_that_share_a_rank_say_so(sessions, folder):
     # The new form takes ranks only.
     with pytest.raises(hmc.InvalidArgument, match="4096"):
         hmc.Session(rank=4096, buffer_size=0)
+
+
+@pytest.mark.parametrize("self_id", [1, 0], ids=["rank", "namesake"])
+def test_a_peer_is_connected_over_several_transports(self_id, sessions, folder, has_ucx):
+    """Each name moves its bytes by the transport that it names, at both ends; tags go on by the first connection."""
+    server, client = sessions(), sessions(local_ip=IP)
+    port = serve(server, folder)
+    conns = [SHM, TCP, UCX] if has_ucx else [SHM, TCP]
+    for n, conn in enumerate(conns):
+        dial(client, port, self_id=self_id, data_port=2030 + n, conn=conn, uds_dir=folder)
+        dial(client, port, self_id=self_id, data_port=2040 + n, conn=conn, uds_dir=folder)  # one more name
+        # Who has the server's own rank is told apart by its connections: each dial makes one.
+        until("the server knows", lambda: len(server.peers) == (n + 1) * (2 if self_id == 0 else 1))
+        assert len(client._seconds) == (0 if self_id == 0 else n)
+    for n, conn in enumerate(conns):
+        for at in (2030 + n, 2040 + n):
+            assert moves(client, at, conn, server)
+            client.wait([client.put_nb(IP, at, 0, 0, 64, conn), client.get_nb(IP, at, 0, 0, 64, conn)])
+        if self_id:
+            assert moves(server, 9, conn, client)
+            server.wait(server.put_nb(IP, 9, 0, 0, 64, conn))
+    client.ctrl_send(0, 7)
+    assert server.ctrl_recv(self_id) == 7
+    server.ctrl_send(self_id, 8)
+    assert client.ctrl_recv(0) == 8
+    # The first connection has the tags, and ends with the last name of all.
+    for at in (2030, 2040):
+        client.disconnect(IP, at, SHM)
+    assert not client.check_conn(IP, 2030, SHM) and moves(client, 2031, TCP, server)
+    client.ctrl_send(0, 9)
+    assert server.ctrl_recv(self_id) == 9
+    for n, conn in list(enumerate(conns))[1:]:
+        for at in (2030 + n, 2040 + n):
+            assert moves(client, at, conn, server)
+            client.disconnect(IP, at, conn)
+    assert not client._seconds and not client.peers
+    until("the peer knows", lambda: not server.peers)
+    dial(client, port, self_id=self_id, data_port=2031, conn=TCP, uds_dir=folder)
+    assert moves(client, 2031, TCP, server)
+
+
+def test_several_clients_have_several_transports(sessions, folder):
+    """One session for second connections serves those to several peers, and a rank that was drawn twice is drawn anew."""
+    servers, clients = [sessions(), sessions()], [sessions(local_ip=IP) for _ in range(2)]
+    ports = [serve(server, folder, self_id=n) for n, server in enumerate(servers)]
+    for c, client in enumerate(clients):
+        for n, port in enumerate(ports):
+            dial(client, port, peer_id=n, self_id=10 + c, data_port=2030 + n, conn=SHM, uds_dir=folder)
+            dial(client, port, peer_id=n, self_id=10 + c, data_port=2040 + n, conn=TCP, uds_dir=folder)
+            assert moves(client, 2030 + n, SHM, servers[n]) and moves(client, 2040 + n, TCP, servers[n])
+        assert len(client._seconds) == 1
+    until("the server knows", lambda: sorted(p.rank < 3072 for p in servers[0].peers) == [False, False, True, True])
+    assert len(clients[0].stats()["others"]) == 1
+
+
+def test_a_rank_for_a_second_connection_that_somebody_has_is_drawn_anew(sessions, folder, monkeypatch):
+    import hmc.ranks
+
+    drawn = iter((3500, 3500, 3500, 3501))
+    monkeypatch.setattr(hmc.ranks, "_drawn", lambda low, high: next(drawn))
+    server, clients = sessions(), [sessions(local_ip=IP) for _ in range(2)]
+    port = serve(server, folder)
+    for n, client in enumerate(clients):
+        dial(client, port, self_id=1 + n, conn=SHM, uds_dir=folder)
+        dial(client, port, self_id=1 + n, conn=TCP, uds_dir=folder)
+    until("the server knows", lambda: sorted(p.rank for p in server.peers) == [1, 2, 3500, 3501])
+
+
+@pytest.mark.parametrize("fallback", ["", "auto"])
+def test_a_second_transport_that_cannot_be_had(fallback, run, folder):
+    """It is never replaced silently: by name only, and then the first connection has one more name."""
+    run(f"""
+import hmc
+from hmc import ConnType as C
+server, client = hmc.create_session(buffer_size=64), hmc.create_session(buffer_size=64)
+port = {free_port()}
+server.init_server(bind_ip="127.0.0.1", ctrl_tcp_port=port, self_id=0, ctrl_uds_dir={str(folder)!r})
+where = dict(peer_id=0, self_id=1, peer_ip="127.0.0.1", ctrl_tcp_port=port)
+client.connect(data_port=1, conn=C.TCP, **where)
+for conn in (C.UCX, C.RDMA):
+    try:
+        client.connect(data_port=2, conn=conn, **where)
+        assert {fallback!r} and client._core._at("127.0.0.1", 2, conn).conn == "tcp"
+    except hmc.Unavailable as e:
+        assert not {fallback!r} and e.status == hmc.status_t.UNSUPPORT and "HMC_CONN_FALLBACK" in e.msg, e
+        assert not client.check_conn("127.0.0.1", 2, conn)
+assert len(server.peers) == 1 and not client._seconds
+""", env={"HMC_UCX_LIB": "/nowhere", "HMC_CONN_FALLBACK": fallback}).end()
+
+
+def test_a_member_of_a_group_is_connected_over_a_named_transport_too(ucx, sessions, folder):
+    """Collectives connect all members over what is best there; a program may want another one beside it."""
+    pair = [sessions(), sessions()]
+    ports = [serve(session, folder, self_id=n) for n, session in enumerate(pair)]
+    made = []
+    threads = [threading.Thread(target=lambda n=n: made.append(hmc.init_group(
+        session=pair[n], rank=n, world_size=2, rendezvous=f"file://{folder}/meet"))) for n in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(LIMIT)
+    assert len(made) == 2
+    dial(pair[1], ports[0], self_id=1, conn=UCX)
+    assert moves(pair[1], 2025, UCX, pair[0])
+    threads = [threading.Thread(target=g.barrier) for g in made]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(LIMIT)
+        assert not t.is_alive()

@@ -172,7 +172,7 @@ class Communicator:
         """Connects to the peer whose control listener is at ``link``, for tags."""
         self._connect(integer("peer_id", peer_id, high=2**32 - 1), self_id, "", link, ConnType.AUTO)
 
-    def _connect(self, peer_id: int, self_id: int, peer_ip: str, link: CtrlLink, conn: ConnType) -> Peer:
+    def _connect(self, peer_id: int, self_id: int, peer_ip: str, link: CtrlLink, conn: ConnType) -> tuple[Peer, Peer | None]:
         session = self.session
         address = link._address(peer_ip)
         number, ips = integer("self_id", self_id, high=2**32 - 1), [ip for ip in [peer_ip or str(link.ip)] if ip]
@@ -181,11 +181,11 @@ class Communicator:
         self._silent -= {peer_id, None}
         with _tells_of(number):
             if not link.upstream:
-                return session._reach(core, peer_id, address, conn, None)
+                return session._reach(core, peer_id, address, conn, None, doors.warn_once(ips, session._insecure))
             peer = core._connect_named(peer_id, address, conn, upstream=True)
             if core is not session._core:
                 session._core._call(peer_id, peer)
-            return peer
+            return peer, None
 
     @_error
     def closeCtrlPeer(self, peer_id: int) -> None:
@@ -256,8 +256,8 @@ class Communicator:
         """Connects to a peer whose control listener is at ``ctrl_link``."""
         there: CtrlLink = either("ctrl_link", ctrl_link, "link", link)
         ip, conn, at = str(peer_ip).strip(), conn_type(connType), port("data_port", data_port)
-        peer = self._connect(integer("peer_id", peer_id, high=2**32 - 1), self_id, ip, there, conn)
-        self.session._learn(ip, at, conn, peer)
+        met = self._connect(integer("peer_id", peer_id, high=2**32 - 1), self_id, ip, there, conn)
+        self.session._learn(ip, at, conn, *met)
 
     def disConnect(self, ip: str, port: int, connType: ConnType = ConnType.RDMA) -> status_t:
         """Ends one name of a peer and its transfers; with the last name, the link. SUCCESS also when there is none."""

@@ -12,8 +12,8 @@ import os
 
 from . import _hmc, doors, environment
 from .args import integer
-from .enums import ConnType
-from .errors import HMCStatusError, Unavailable
+from .enums import ConnType, status_t
+from .errors import Closed, HMCStatusError, Refused, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ __all__ = ["Cores", "Ranks"]
 
 log = logging.getLogger("hmc")
 
-#: Ranks are below this number.
-MAX_RANKS = 4096
+#: Ranks of programs are below this number: from it on they are those of connections beside others.
+FIRST_SECOND, AFTER_SECOND = _hmc.SECOND_RANKS
 
 #: So often another rank is tried where somebody has the one that was drawn.
 TRIES = 16
@@ -108,8 +108,9 @@ class Ranks:
     _cores: Cores
     #: Whether ``_core`` has the rank that this session was given; else it is another's, over the same buffer.
     _has_rank = False
-    #: Further ranks that it was given.
+    #: Further ranks that it was given, and connections beside others to the same peer.
     _more: list[Core]
+    _seconds: list[Core]
     _num_chs: int
     _held: threading.RLock
     _insecure: bool
@@ -185,7 +186,7 @@ class Ranks:
             core = self._core
             if not core._is_live:
                 self._unnamed = [(ip, port, uds)] if number is None else None
-                start(core, _drawn(1, MAX_RANKS) if number is None else _hmc.rank_of(number), addr)
+                start(core, _drawn(1, FIRST_SECOND) if number is None else _hmc.rank_of(number), addr)
                 self._has_rank = True
                 return
             rank = core.rank if number is None else _hmc.rank_of(number)
@@ -202,19 +203,27 @@ class Ranks:
             if folder is not None and places.isdisjoint(core.addresses):
                 doors.try_uds(core, folder)
 
-    def _reach(self, core: Core, name: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
-        """Connects over ``conn``, or what the environment names instead where it cannot be had, or where the peer is connected
-        over that already."""
+    def _reach(self, core: Core, name: int | None, address: str, conn: ConnType, timeout: float | None,
+               insecure: bool) -> tuple[Peer, Peer | None]:
+        """Connects over ``conn``, or what the environment names instead where it cannot be had. Where the peer is connected over
+        another transport, by a second connection: the peer of that, and the one that its tags take."""
         try:
-            return self._dial(core, name, address, conn, timeout)
+            return self._dial(core, name, address, conn, timeout), None
         except Unavailable as e:
-            instead = environment.fallback() if conn in (ConnType.RDMA, ConnType.UCX) else None
-            if not doors.lacks_transport(e) and not (instead is not None and doors.is_taken(e)):
-                raise
-            if instead is None:
-                raise doors.with_remedy(e, conn) from None
-            log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, e.msg, instead.name)
-            return self._dial(core, name, address, instead, timeout)
+            failed = e
+        if doors.is_taken(failed):
+            tags = self._dial(core, name, address, ConnType.AUTO, timeout)
+            try:
+                return self._second(name, address, conn, timeout, insecure), tags
+            except Unavailable as e:
+                failed = e
+        instead = environment.fallback() if conn in (ConnType.RDMA, ConnType.UCX) else None
+        if not doors.lacks_transport(failed):
+            raise failed
+        if instead is None:
+            raise doors.with_remedy(failed, conn) from None
+        log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, failed.msg, instead.name)
+        return self._reach(core, name, address, instead, timeout, insecure)
 
     def _dial(self, core: Core, name: int | None, address: str, conn: ConnType, timeout: float | None) -> Peer:
         if name is None:
@@ -224,3 +233,39 @@ class Ranks:
             # The newest link of that name has its tags.
             self._core._call(name, peer)
         return peer
+
+    def _second(self, name: int | None, address: str, conn: ConnType, timeout: float | None, insecure: bool) -> Peer:
+        """A peer that is connected over another transport, by a session that is there for such connections: under a rank that
+        was drawn, by which the peer tells the two apart."""
+        def dial(core: Core) -> Peer:
+            if name is None:
+                return core._connect(None, address, conn, timeout)
+            return core._connect_named(name, address, conn, timeout)
+
+        for core in self._seconds:
+            try:
+                return dial(core)
+            except (Refused, Unavailable, Closed) as e:
+                taken = isinstance(e, Unavailable) and doors.is_taken(e)
+                if not taken and e.kind not in ("duplicate_rank", "closed"):
+                    raise
+        met: list[Peer] = []
+
+        def start(core: Core) -> None:
+            self._start_now(core, _drawn(FIRST_SECOND, AFTER_SECOND), insecure)
+            met.append(dial(core))
+
+        for _ in range(TRIES):
+            try:
+                self._seconds.append(self._cores.beside(start))
+                return met[0]
+            except Refused as e:
+                if e.kind != "duplicate_rank":
+                    raise
+        raise Refused(status_t.ERROR, f"{address} knows every rank that was tried", kind="duplicate_rank")
+
+    def _retire(self) -> None:
+        """Ends the sessions of second connections that are over."""
+        for core in [core for core in self._seconds if not core._is_live or not core.peers]:
+            self._seconds.remove(core)
+            core.close(0)

@@ -18,7 +18,7 @@ from .errors import HMCStatusError, InvalidArgument, InvalidNumber, NotFound, Pe
 from .errors import invalid as _invalid
 from .memory import flat, nbytes_of
 from .older import OlderGuide
-from .ranks import MAX_RANKS, TRIES, Ranks, _tells_of
+from .ranks import FIRST_SECOND, TRIES, Ranks, _tells_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,17 +60,18 @@ class SeedsGuide(Ranks, OlderGuide):
             if core is not self._core:
                 self._core._call(peer_id, known)
             return
+        insecure = doors.warn_once([ip], self._insecure)
         with _tells_of(self_id):
             try:
-                peer = self._reach(core, peer_id, address, conn, timeout)
+                met = self._reach(core, peer_id, address, conn, timeout, insecure)
             except HMCStatusError as e:
                 # Another program's socket in the folder of all: the address that was given is the one that counts.
                 if not self._may_fall_back(address) or not doors.meant_another(e):
                     raise
                 log.warning("the local socket is another process's (%s); connecting to %s:%s", e.msg, ip, ctrl_tcp_port)
                 address = doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1))
-                peer = self._reach(core, peer_id, address, conn, timeout)
-        self._learn(ip, data_port, conn, peer)
+                met = self._reach(core, peer_id, address, conn, timeout, insecure)
+        self._learn(ip, data_port, conn, *met)
 
     @staticmethod
     def _may_fall_back(address: str) -> bool:
@@ -85,8 +86,8 @@ class SeedsGuide(Ranks, OlderGuide):
             raise _invalid(f"job={job!r}, but this session belongs to job {self._core._job}")
         self._who["job"] = number
 
-    def _learn(self, ip: str, port: int, conn: ConnType, peer: Peer) -> None:
-        self._core._know(ip, port, conn, peer)
+    def _learn(self, ip: str, port: int, conn: ConnType, peer: Peer, tags: Peer | None = None) -> None:
+        self._core._know(ip, port, conn, peer, tags)
         self._known.add((ip, port, int(conn)))
 
     def _control_address(self, peer_ip: str, port: Any, uds_dir: StrPath | None) -> str:
@@ -103,9 +104,10 @@ class SeedsGuide(Ranks, OlderGuide):
         with self._lock():
             if not self._core._is_live:
                 self._start_anyhow([ip])
+        insecure = doors.warn_once([ip], self._insecure)
         for _ in range(TRIES):
             try:
-                peer = self._reach(self._core, None, doors.tcp(ip, port), conn, timeout)
+                met = self._reach(self._core, None, doors.tcp(ip, port), conn, timeout, insecure)
                 break
             except Refused as e:
                 if e.kind != "duplicate_rank" or self._core.peers or self._core.addresses:
@@ -115,11 +117,11 @@ class SeedsGuide(Ranks, OlderGuide):
                 self._start_anyhow([ip])
         else:
             raise Refused(status_t.ERROR, f"{ip}:{port} knows every rank that was tried", kind="duplicate_rank")
-        self._learn(ip, port, conn, peer)
+        self._learn(ip, port, conn, *met)
 
     def _start_anyhow(self, ips: list[str]) -> None:
         """Starts under a rank that nobody chose."""
-        self._start_now(self._core, ranks._drawn(1, MAX_RANKS), doors.warn_once(ips, self._insecure))
+        self._start_now(self._core, ranks._drawn(1, FIRST_SECOND), doors.warn_once(ips, self._insecure))
         self._has_rank = True
 
     def disconnect(self, ip: str, port: int | ConnType | None = None, conn: ConnType = ConnType.RDMA, *,
@@ -139,6 +141,7 @@ class SeedsGuide(Ranks, OlderGuide):
             pass
         finally:
             self._known.discard((ip, port, int(conn)))
+            self._retire()
 
     def check_conn(self, ip: str, port: int, conn: ConnType = ConnType.RDMA) -> bool:
         """Whether the peer at ``(ip, port, conn)`` is connected now."""

@@ -102,7 +102,7 @@ class Session(SeedsGuide):
             buf = IOBuffer(buf)
         self._buf = buf
         self._cores = buf.core._cores
-        self._more = []
+        self._more, self._seconds = [], []
         # Several sessions over one buffer are one until they are given different ranks.
         self._core = core = self._cores.first
         self._num_chs = min(max(num_chs, 1), MAX_CHANNELS)
@@ -185,7 +185,7 @@ class Session(SeedsGuide):
         (default 1). The buffer stays readable, and sessions over it that have other ranks go on."""
         end = None if timeout is None else end_of(timeout, 0)
         with contextlib.ExitStack() as every:
-            for core in reversed(self._all()):
+            for core in reversed([*self._all(), *self._seconds]):
                 every.callback(_close, core, end)
 
     @property
@@ -234,10 +234,10 @@ class Session(SeedsGuide):
         return self._buf.region
 
     def stats(self) -> SessionStats:
-        """Counters of the session, and by rank under ``"peers"``. Under ``"others"`` those of its further ranks, if it has
-        such."""
+        """Counters of the session, and by rank under ``"peers"``. Under ``"others"`` those of its further ranks, and of second
+        connections to a peer, if it has such."""
         found = self._core.stats()
-        others = {core.rank: core.stats() for core in self._more if core._is_live}
+        others = {core.rank: core.stats() for core in (*self._more, *self._seconds) if core._is_live}
         if others:
             found["others"] = others
         return found
