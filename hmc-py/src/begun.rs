@@ -1,12 +1,12 @@
 //! Transfers that were begun by the seeds' calls, which know them by numbers. The sessions over one buffer know each other's.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
 use hmc_std::identity;
-use hmc_std::{Error, ErrorKind, OpId, Peer};
+use hmc_std::{Error, ErrorKind, OpId, Session};
 
 use crate::places::Place;
 
@@ -17,8 +17,8 @@ const CANCELLED: Duration = Duration::from_secs(1);
 pub(crate) struct Begun(Mutex<HashMap<u64, State>>);
 
 enum State {
-    /// Begun with that peer by that name.
-    Open(OpId, Peer, Place),
+    /// Begun at the session of that number by that name. A peer here would keep a link that is over, and its descriptors.
+    Open(OpId, u64, Place),
     /// Its name was ended: what became of it.
     Over(Result<()>),
 }
@@ -33,18 +33,24 @@ impl Begun {
     }
 
     /// A number for a transfer; never 0, and never one that another transfer of the process has.
-    pub(crate) fn number(&self, op: OpId, peer: Peer, place: Place) -> u64 {
+    pub(crate) fn number(&self, op: OpId, session: u64, place: Place) -> u64 {
         let n = identity::next();
-        self.table().insert(n, State::Open(op, peer, place));
+        self.table().insert(n, State::Open(op, session, place));
         n
     }
 
-    /// Waits for all of them, whatever becomes of each. 0 is the number of one that has ended.
+    /// Waits for all of them, whatever becomes of each. 0 is the number of one that has ended. `find` gives the session of a
+    /// number.
     ///
     /// # Errors
-    /// `NotFound` for a number that is none, before anything is waited for; then the first failure. One that has not ended in
+    /// `NotFound` for a number that is none, before anything is waited for; then the first failure, those of `find` among them. One that has not ended in
     /// time can be waited for again.
-    pub(crate) fn wait(&self, numbers: &[u64], timeout: Duration) -> Result<()> {
+    pub(crate) fn wait(
+        &self,
+        find: impl Fn(u64) -> Result<Arc<Session>>,
+        numbers: &[u64],
+        timeout: Duration,
+    ) -> Result<()> {
         let unknown = {
             let table = self.table();
             numbers.iter().copied().find(|n| *n != 0 && !table.contains_key(n))
@@ -56,7 +62,7 @@ impl Begun {
         let left = time_left(timeout);
         let mut failure = None;
         for n in numbers {
-            match self.wait_one(*n, left()) {
+            match self.wait_one(&find, *n, left()) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 Err(e) => failure = failure.or(Some(e)),
@@ -65,11 +71,16 @@ impl Begun {
         failure.map_or(Ok(()), Err)
     }
 
-    fn wait_one(&self, n: u64, timeout: Duration) -> Result<()> {
-        let (op, peer) = {
+    fn wait_one(
+        &self,
+        find: impl Fn(u64) -> Result<Arc<Session>>,
+        n: u64,
+        timeout: Duration,
+    ) -> Result<()> {
+        let (op, session) = {
             let mut table = self.table();
             match table.get(&n) {
-                Some(State::Open(op, peer, _)) => (*op, peer.clone()),
+                Some(State::Open(op, session, _)) => (*op, *session),
                 Some(State::Over(ended)) => {
                     let ended = ended.clone();
                     table.remove(&n);
@@ -79,41 +90,39 @@ impl Begun {
                 None => return Ok(()),
             }
         };
-        let ended = peer.wait_within(op, timeout);
-        if !runs_on(&peer, op, &ended) {
+        let session = find(session).inspect_err(|_| drop(self.table().remove(&n)))?;
+        let ended = session.wait_within(op, timeout);
+        if !runs_on(&session, op, &ended) {
             self.table().remove(&n);
         }
         ended.map(drop)
     }
 
-    /// Waits until the transfers that were begun with a peer by a name have ended, and has those end that have not in time. What became
-    /// of each can be asked for as before.
+    /// Waits until the transfers that were begun at a session by a name have ended, and has those end that have not in time.
+    /// What became of each can be asked for as before.
     ///
     /// # Errors
     /// `Interrupted`.
-    pub(crate) fn end(&self, of: &Peer, place: Place, timeout: Duration) -> Result<()> {
-        let open: Vec<(u64, OpId, Peer)> = {
+    pub(crate) fn end(&self, session: &Session, place: Place, timeout: Duration) -> Result<()> {
+        let open: Vec<(u64, OpId)> = {
             let table = self.table();
-            let session = of.session_id();
             let of = |(n, state): (&u64, &State)| match state {
-                State::Open(op, peer, by) if *by == place && peer.session_id() == session => {
-                    Some((*n, *op, peer.clone()))
-                }
+                State::Open(op, at, by) if *by == place && *at == session.id() => Some((*n, *op)),
                 State::Open(..) | State::Over(_) => None,
             };
             table.iter().filter_map(of).collect()
         };
         let left = time_left(timeout);
-        for (n, op, peer) in open {
-            let mut ended = peer.wait_within(op, left());
-            if runs_on(&peer, op, &ended) {
+        for (n, op) in open {
+            let mut ended = session.wait_within(op, left());
+            if runs_on(session, op, &ended) {
                 if let Err(e) = &ended
                     && e.kind() == ErrorKind::Interrupted
                 {
                     return ended.map(drop);
                 }
-                let _ = peer.cancel(op);
-                ended = peer.wait_within(op, CANCELLED);
+                let _ = session.cancel(op);
+                ended = session.wait_within(op, CANCELLED);
             }
             if let Some(state) = self.table().get_mut(&n) {
                 *state = State::Over(ended.map(drop));
@@ -124,10 +133,10 @@ impl Begun {
 }
 
 /// Whether a wait came back before the operation's end.
-fn runs_on(peer: &Peer, op: OpId, ended: &Result<u64>) -> bool {
+fn runs_on(session: &Session, op: OpId, ended: &Result<u64>) -> bool {
     ended.as_ref().is_err_and(|e| {
         matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
-            && peer.test(op).is_ok()
+            && session.test(op).is_ok()
     })
 }
 

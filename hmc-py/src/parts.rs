@@ -59,6 +59,16 @@ impl Parts {
         std::iter::once(Arc::clone(&self.own)).chain(others).collect()
     }
 
+    /// The session of that number.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn session(&self, id: u64) -> Result<Arc<Session>> {
+        let of = |part: &Part| part.life.running().filter(|session| session.id() == id);
+        let other = || self.all().iter().find_map(|part| of(part));
+        of(&self.own).or_else(other).ok_or_else(closed)
+    }
+
     /// Those that run, this one first.
     ///
     /// # Errors
@@ -149,7 +159,7 @@ impl Parts {
         py.detach(|| {
             let until = Instant::now().checked_add(timeout);
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
-            self.begun.end(&peer, place, left())?;
+            self.begun.end(&*self.session(peer.session_id())?, place, left())?;
             let links = std::iter::once(&peer).chain(&tags).filter(|p| !self.is_placed(p));
             links.map(|link| link.disconnect(left())).fold(Ok(()), Result::and)
         })

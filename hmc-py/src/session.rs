@@ -417,7 +417,7 @@ impl Core {
     ) -> PyResult<u64> {
         let (peer, place) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.parts.begun.number(op, peer, place))
+        Ok(self.parts.begun.number(op, peer.session_id(), place))
     }
 
     /// Begins a get and returns its number, for ``wait``.
@@ -438,7 +438,7 @@ impl Core {
     ) -> PyResult<u64> {
         let (peer, place) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.parts.begun.number(op, peer, place))
+        Ok(self.parts.begun.number(op, peer.session_id(), place))
     }
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
@@ -449,7 +449,8 @@ impl Core {
         }
         self.parts.check(py)?;
         let timeout = self.waits.cxx(py, timeout)?;
-        py.detach(|| self.parts.begun.wait(&numbers, timeout)).or_raise(py)
+        let find = |id| self.parts.session(id);
+        py.detach(|| self.parts.begun.wait(find, &numbers, timeout)).or_raise(py)
     }
 
     /// Sends a tag to a peer by its name or rank; with ``int``, a 32-bit number.

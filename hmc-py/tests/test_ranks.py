@@ -339,3 +339,18 @@ def test_a_member_of_a_group_is_connected_over_a_named_transport_too(ucx, sessio
     for t in threads:
         t.join(LIMIT)
         assert not t.is_alive()
+
+
+def test_transfers_that_nobody_waited_for_keep_no_descriptor(sessions, folder, monkeypatch):
+    monkeypatch.setenv("CTRL_TRANSPORT", "tcp")
+    port = serve(sessions(), folder)
+    before = len(os.listdir("/proc/self/fd"))
+    client = sessions()
+    for number, at in [(5, 2025), (6, 2026)]:
+        dial(client, port, self_id=number, data_port=at)
+    begun = [client.put_nb(IP, at, 0, 0, 8, TCP) for at in (2025, 2026)]
+    client.close()
+    # That of the client's buffer stays.
+    until("the links are gone", lambda: len(os.listdir("/proc/self/fd")) <= before + 1)
+    with pytest.raises(hmc.Closed):
+        client.wait(begun)
