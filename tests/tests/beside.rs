@@ -119,6 +119,28 @@ fn the_memory_outlives_the_session_that_made_it() {
     assert!(holds(&c, 8, b"kept"));
 }
 
+/// The same, where UCX made it: the first one's part in UCX is gone.
+#[test]
+#[ignore = "needs UCX: cargo xtask test-hw"]
+fn the_memory_of_ucx_outlives_the_session_that_made_it() {
+    let dir = TempDir::new();
+    let mut first = Session::builder(0).buffer(64 * KIB).ucx().prepare().unwrap();
+    let mut second = first.beside().unwrap();
+    second.use_ucx(true);
+    let a = start(&mut first, 1, &dir);
+    let (ca, to_a) = client(4, &a, &dir, ConnType::Ucx);
+    to_a.put(0, 0, 64 * KIB).unwrap();
+    let b = start(&mut second, 2, &dir);
+    b.buffer().write_at(0, b"kept").unwrap();
+    drop((a, first, to_a, ca));
+    let (c, to_b) = client(3, &b, &dir, ConnType::Ucx);
+    to_b.get(8, 0, 4).unwrap();
+    assert!(holds(&c, 8, b"kept"));
+    to_b.put(0, 32 * KIB, 16 * KIB).unwrap();
+    b.wait_peer(3, LONG).unwrap().put(0, 0, 64 * KIB).unwrap();
+    assert!(holds(&c, 0, b"kept"));
+}
+
 /// Whoever is called by a number beyond all ranks is found by its socket, and has the rank that both ends compute.
 #[test]
 fn any_number_has_a_rank() {

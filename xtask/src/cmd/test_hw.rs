@@ -66,7 +66,8 @@ const ELSEWHERE: [&str; 32] = [
 ];
 
 /// Tests that are ignored elsewhere since they need UCX.
-const UCX_TESTS: [&str; 8] = [
+const UCX_TESTS: [&str; 9] = [
+    "beside",
     "ucx_lanes",
     "ucx_sessions",
     "ucx_fences",
@@ -325,7 +326,7 @@ fn environment(
 
 #[cfg(test)]
 mod tests_of_verdicts {
-    use super::{is_library, verdict};
+    use super::{is_library, runs, verdict};
     use crate::answer::Counts;
     use crate::verdict::Verdict;
 
@@ -335,6 +336,22 @@ mod tests_of_verdicts {
         assert_eq!(verdict(counts(0), false), Verdict::Passed);
         assert!(matches!(verdict(counts(0), true), Verdict::Skipped { .. }));
         assert!(matches!(verdict(counts(1), true), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn every_test_that_needs_ucx_is_run_by_this_command() {
+        let folder = crate::tree::root().join("tests/tests");
+        let mut found = 0;
+        for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+            let is_rust = file.extension().is_some_and(|e| e == "rs");
+            if is_rust && std::fs::read_to_string(&file).unwrap().contains("needs UCX: cargo xtask")
+            {
+                found += 1;
+                assert!(runs(&name), "{name} has a test that needs UCX, and no list names it");
+            }
+        }
+        assert!(found >= 10, "{found} files");
     }
 
     #[test]
