@@ -1,7 +1,7 @@
 //! Transfers that were begun by the seeds' calls, which know them by numbers. The sessions over one buffer know each other's.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
@@ -13,8 +13,15 @@ use crate::places::Place;
 /// How long an operation that was cancelled may take to end.
 const CANCELLED: Duration = Duration::from_secs(1);
 
+/// Within what time a thread that took the outcome of a transfer has said so.
+const SAID: Duration = Duration::from_secs(1);
+
 /// Those that nobody has waited for.
-pub(crate) struct Begun(Mutex<HashMap<u64, State>>);
+pub(crate) struct Begun {
+    table: Mutex<HashMap<u64, State>>,
+    /// Notified whenever a transfer is no longer open.
+    ended: Condvar,
+}
 
 enum State {
     /// Begun at the session of that number by that name. A peer here would keep a link that is over, and its descriptors.
@@ -25,11 +32,11 @@ enum State {
 
 impl Begun {
     pub(crate) fn new() -> Self {
-        Self(Mutex::default())
+        Self { table: Mutex::default(), ended: Condvar::new() }
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<u64, State>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number for a transfer; never 0, and never one that another transfer of the process has.
@@ -81,21 +88,31 @@ impl Begun {
             let mut table = self.table();
             match table.get(&n) {
                 Some(State::Open(op, session, _)) => (*op, *session),
-                Some(State::Over(ended)) => {
-                    let ended = ended.clone();
-                    table.remove(&n);
-                    return ended;
-                }
-                // Named twice, or waited for by another thread meanwhile.
-                None => return Ok(()),
+                Some(State::Over(_)) | None => return taken(&mut table, n),
             }
         };
-        let session = find(session).inspect_err(|_| drop(self.table().remove(&n)))?;
-        let ended = session.wait_within(op, timeout);
-        if !runs_on(&session, op, &ended) {
-            self.table().remove(&n);
+        let session = find(session).inspect_err(|_| self.set(n, None))?;
+        let ended = session.wait_within(op, timeout).map(drop);
+        if is_taken(&ended) {
+            // By another thread that waits for it or ends its name, which now says so in the table.
+            let open =
+                |table: &mut HashMap<u64, State>| matches!(table.get(&n), Some(State::Open(..)));
+            let said = self.ended.wait_timeout_while(self.table(), SAID, |table| open(table));
+            let (mut table, _) = said.unwrap_or_else(PoisonError::into_inner);
+            return if open(&mut table) { ended } else { taken(&mut table, n) };
         }
-        ended.map(drop)
+        if !runs_on(&session, op, &ended) {
+            self.set(n, None);
+        }
+        ended
+    }
+
+    /// Says that a transfer is no longer open: it can be asked for once more, or it was waited for.
+    fn set(&self, n: u64, over: Option<State>) {
+        let mut table = self.table();
+        let known = table.remove(&n);
+        table.extend(known.and(over).map(|over| (n, over)));
+        self.ended.notify_all();
     }
 
     /// Waits until the transfers that were begun at a session by a name have ended, and has those end that have not in time.
@@ -114,26 +131,40 @@ impl Begun {
         };
         let left = time_left(timeout);
         for (n, op) in open {
-            let mut ended = session.wait_within(op, left());
+            let mut ended = session.wait_within(op, left()).map(drop);
             if runs_on(session, op, &ended) {
                 if let Err(e) = &ended
                     && e.kind() == ErrorKind::Interrupted
                 {
-                    return ended.map(drop);
+                    return ended;
                 }
                 let _ = session.cancel(op);
-                ended = session.wait_within(op, CANCELLED);
+                ended = session.wait_within(op, CANCELLED).map(drop);
             }
-            if let Some(state) = self.table().get_mut(&n) {
-                *state = State::Over(ended.map(drop));
+            // What another thread took, it gives to its caller.
+            if !is_taken(&ended) {
+                self.set(n, Some(State::Over(ended)));
             }
         }
         Ok(())
     }
 }
 
+/// What became of a transfer that is not open. One that is not in the table was named twice, or waited for by another thread.
+fn taken(table: &mut HashMap<u64, State>, n: u64) -> Result<()> {
+    match table.remove(&n) {
+        Some(State::Over(ended)) => ended,
+        Some(State::Open(..)) | None => Ok(()),
+    }
+}
+
+/// Whether another thread has the operation's outcome.
+fn is_taken(ended: &Result<()>) -> bool {
+    ended.as_ref().is_err_and(|e| e.kind() == ErrorKind::Stale)
+}
+
 /// Whether a wait came back before the operation's end.
-fn runs_on(session: &Session, op: OpId, ended: &Result<u64>) -> bool {
+fn runs_on(session: &Session, op: OpId, ended: &Result<()>) -> bool {
     ended.as_ref().is_err_and(|e| {
         matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
             && session.test(op).is_ok()

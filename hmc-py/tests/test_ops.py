@@ -428,3 +428,37 @@ def test_a_number_of_one_session_is_none_of_another():
             other.wait(first)
         other.wait(second)
         one.wait(first)
+
+
+def test_a_number_that_is_waited_for_while_its_name_is_ended(run, monkeypatch):
+    """The outcome goes to the thread that waits, although the one that ends the name learns of it first."""
+    tcp, told = hmc.ConnType.TCP, []
+    stopped = run("""
+    import sys, hmc
+    s = hmc.Session(rank=1, listen="tcp://127.0.0.1:0", buffer_size=4096)
+    print(s.address)
+    sys.stdin.readline()
+    """)
+    monkeypatch.setenv("HMC_NO_CMA", "1")
+    with hmc.Session(rank=0, buffer_size=4096) as a:
+        port = int(stopped.line().rsplit(":", 1)[1])
+        for data_port in (1, 2):
+            a.connect(peer_id=1, self_id=0, peer_ip="127.0.0.1", data_port=data_port, conn=tcp, ctrl_tcp_port=port)
+        stopped.stop()
+
+        def wait(number):
+            try:
+                told.append(a.wait(number))
+            except hmc.HMCError as e:
+                told.append(type(e))
+
+        numbers = [a.put_nb("127.0.0.1", 1, nbytes=64, conn=tcp) for _ in range(8)]
+        threads = [threading.Thread(target=wait, args=(number,)) for number in numbers]
+        for t in threads:
+            t.start()
+            asleep(t)
+        a.disconnect("127.0.0.1", 1, tcp, timeout=0)
+        for t in threads:
+            t.join(LIMIT)
+        assert told == [hmc.Cancelled] * 8
+        stopped.signal(signal.SIGCONT)
