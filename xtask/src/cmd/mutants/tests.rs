@@ -77,6 +77,10 @@ pub fn flaky() -> u32 {
     5
 }
 
+pub fn slow() -> u32 {
+    8
+}
+
 pub struct Odd(pub u32);
 
 pub fn odd() -> Odd {
@@ -119,13 +123,24 @@ pub fn is_low(n: u32) -> bool {
 }
 ";
 
-/// A test that fails with a mutant the first time only.
+/// Tests that fail with a mutant the first time only: at once, and by taking too long.
 const FLAKY: &str = r#"#[test]
 fn fails_once() {
     let noted = std::env::temp_dir().join("noted");
     if a::flaky() != 5 && !noted.exists() {
         std::fs::write(noted, "").unwrap();
         panic!("the first time");
+    }
+}
+
+#[test]
+fn hangs_once() {
+    let noted = std::env::temp_dir().join("noted too");
+    if a::slow() != 8 && !noted.exists() {
+        std::fs::write(noted, "").unwrap();
+        loop {
+            std::thread::park();
+        }
     }
 }
 "#;
@@ -194,13 +209,14 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     let alone = of("pub const fn fixed", "4", "5");
     let hangs = of("pub fn ended", "true", "false");
     let flaky = of("pub fn flaky", "5", "6");
+    let slow = of("pub fn slow", "8", "9");
     let unviable = of("pub fn odd", "Odd(3)", "Default::default()");
     let absent = of("pub fn elsewhere", "7", "8");
     let endless = Mutant { function: None, ..of("pub const COUNTED", "-=", "*=") };
     let afar = Mutant { function: None, ..of("pub const HIGH", "*", "-") };
     let mutants = [
         &caught, &both, &unnoticed, &never, &alone, &hangs, &unviable, &endless, &afar, &absent,
-        &flaky,
+        &flaky, &slow,
     ]
     .map(Clone::clone);
     let report = fixture.run(&mutants, mutants.len(), "").unwrap();
@@ -226,10 +242,11 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     assert_eq!(missed(&unnoticed), "1 suites execute it and pass");
     assert_eq!(missed(&never), "never executed by any suite");
     assert!(missed(&flaky).contains("passed when it was run again: a: flaky::fails_once"));
+    assert!(missed(&slow).contains("passed when it was run again: a: flaky (time: more than"));
     let Outcome::Caught(how) = fate(&hangs).0 else { panic!("{:?}", fate(&hangs)) };
     assert!(how.contains("time: more than"), "{how}");
-    // 4 of 7 that compile.
-    assert!(report.judge(57).is_ok() && report.judge(58).is_err());
+    // 4 of 8 that compile.
+    assert!(report.judge(50).is_ok() && report.judge(51).is_err());
     let there = std::fs::read_to_string(fixture.root.join("a/src/lib.rs")).unwrap();
     assert_eq!(there, CODE, "the tree itself is never changed");
 
