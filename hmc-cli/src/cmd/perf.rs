@@ -188,7 +188,7 @@ fn line(r: &Row) -> String {
 
 fn csv(r: &Row, transport: &str) -> String {
     format!(
-        "{},{},{},{:.3},{:.3},{},{},{:.4},{transport}",
+        "{},{},{},{:.3},{:.3},{},{},{:.6},{transport}",
         r.op, r.size, r.latency_iters, r.p50_us, r.p99_us, r.bandwidth_iters, r.depth, r.gb_per_s
     )
 }
