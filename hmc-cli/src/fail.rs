@@ -11,7 +11,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 const NO_READER: u8 = 141;
 
 /// Why a command ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     text: String,
     code: u8,

@@ -307,8 +307,14 @@ impl Server<'_> {
 
     /// Tells the client no.
     fn refuse(&self, peer: &Peer, why: Failure) -> Failure {
-        let _ = talk::send(peer, &Reply::Refused(why.to_string()));
-        why.during("refused")
+        let reply = Reply::Refused(why.to_string());
+        let failure = why.during("refused");
+        if self.options.once {
+            // Before the client knows: a transfer that begins after its answer ends later.
+            self.end_with(Err(failure.clone()));
+        }
+        let _ = talk::send(peer, &reply);
+        failure
     }
 
     fn serve(&self, peer: &Peer, request: &Request) -> Result<Event> {
