@@ -96,6 +96,15 @@ impl Tree {
         Self { files, others: Vec::new() }
     }
 
+    /// Adds a line to the file of that path.
+    #[cfg(test)]
+    pub(crate) fn append(&mut self, path: &str, line: &str) {
+        for file in self.files.iter_mut().filter(|f| f.path == path) {
+            file.text.push('\n');
+            file.text.push_str(line);
+        }
+    }
+
     /// All Rust files.
     pub(crate) fn rust(&self) -> impl Iterator<Item = &File> {
         self.ending(".rs")

@@ -7,7 +7,9 @@ mod arrows;
 mod borrows;
 mod documents;
 mod items;
+mod layers;
 mod length;
+mod modules;
 mod offsets;
 mod paths;
 mod programs;
@@ -48,7 +50,8 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 13] = [
+const RULES: [(&str, Rule); 14] = [
+    ("layers", layers::check),
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
     ("no import through a crate's root", roots::check),
@@ -82,6 +85,7 @@ fn judge(tree: &Tree) -> Verdict {
         }
         total = total.saturating_add(findings.len());
     }
+    println!("{}", layers::summary(tree));
     println!("unsafe per crate: {}", unsafety::summary(tree));
     if total == 0 {
         Verdict::Passed
