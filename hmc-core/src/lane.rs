@@ -9,10 +9,10 @@ use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::region::{LocalSlice, RemoteSlice};
-use crate::slots::{Full, OpId, Outcome, Slot, SlotEvent, Slots, Stale};
+use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
 use crate::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
-use crate::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+use crate::work::{CompleteWhen, Completion, Failure, OpId, Opcode, WorkRequest};
 
 /// Completions taken from the transport at a time.
 const POLL_BATCH: usize = 16;

@@ -11,10 +11,10 @@ use heapless::Vec;
 
 use crate::chunks::{Chunks, LengthMismatch, Pair};
 use crate::lane::{Lane, LaneError, Transfer, failure_of};
-use crate::slots::{OpId, Outcome, Slot, Stale};
+use crate::slots::{Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
-use crate::work::{CompleteWhen, Failure, Opcode};
+use crate::work::{CompleteWhen, Failure, OpId, Opcode};
 
 /// Most pieces in flight in one pipeline.
 pub const MAX_PIECES: usize = 64;

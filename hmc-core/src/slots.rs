@@ -16,23 +16,12 @@ use crate::limits::MAX_SLOTS;
 use crate::mutant::{self, Mutant};
 use crate::slots::life::{Life, Step};
 use crate::time::Instant;
+pub use crate::work::OpId;
 use crate::work::{Completion, Failure};
 
 /// End of a list of slots.
 const NONE: u16 = u16::MAX;
 const _: () = assert!(MAX_SLOTS <= 0xFFFF, "0xFFFF ends a list and names no slot");
-
-/// The name of a posted operation: a place in the table and how often that place was used.
-///
-/// An `OpId` is stale once its operation was waited for; a stale id is an error, never another
-/// operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpId {
-    /// Place in the table.
-    pub index: u16,
-    /// How often that place was given out.
-    pub generation: u32,
-}
 
 /// No operation of that name is under way (any more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! The one border between deciding and moving.
 
 use crate::kinds::Caps;
-use crate::slots::OpId;
-use crate::work::{Completion, WorkRequest};
+use crate::work::{Completion, OpId, WorkRequest};
 
 /// What a caller can do about a refusal to post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,6 @@
 //! its own table, so these types and the trait that carries them need no `unsafe`.
 
 use crate::region::{LocalSlice, RemoteSlice};
-use crate::slots::OpId;
 use crate::window::WindowFault;
 
 /// What to do.
@@ -29,6 +28,19 @@ pub enum CompleteWhen {
     Visible,
     /// The local memory may be reused. For a get this is the same as `Visible`.
     Local,
+}
+
+/// The name of a posted operation: a place in the table of operations ([`crate::slots::Slots`]) and how often that place was
+/// used.
+///
+/// An `OpId` is stale once its operation was waited for; a stale id is an error, never another
+/// operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId {
+    /// Place in the table.
+    pub index: u16,
+    /// How often that place was given out.
+    pub generation: u32,
 }
 
 /// One transfer between a local and a remote range of equal length.

@@ -1,8 +1,9 @@
 //! Deadlines: a lower bound that costs nothing while it has not passed, and a search when it has.
 
 use crate::slots::life::Life;
-use crate::slots::{NONE, OpId, Slot, Slots};
+use crate::slots::{NONE, Slot, Slots};
 use crate::time::Instant;
+use crate::work::OpId;
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// A point before which no pending operation expires; [`Instant::NEVER`] when none is under way.

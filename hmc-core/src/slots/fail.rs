@@ -3,8 +3,8 @@
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::slots::life::{Life, Step};
-use crate::slots::{NONE, OpId, Progress, Slot, Slots, Stale};
-use crate::work::Failure;
+use crate::slots::{NONE, Progress, Slot, Slots, Stale};
+use crate::work::{Failure, OpId};
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// `parts` parts will never be posted; with a `failure`, the operation has failed by it unless it

@@ -21,7 +21,6 @@ use Wing::{Control, Data, Ground};
 
 /// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
 /// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
-/// `work` and `slots` name each other's plain values (`OpId`, `Failure`): the one pair that does.
 const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("limits", Ground, &[]),
     ("mutant", Ground, &[]),
@@ -30,8 +29,8 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("span", Ground, &[]),
     ("region", Data, &[]),
     ("window", Data, &["region"]),
-    ("work", Data, &["region", "slots", "window"]),
-    ("transport", Data, &["region", "slots", "work"]),
+    ("work", Data, &["region", "window"]),
+    ("transport", Data, &["region", "work"]),
     ("device", Data, &["region"]),
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),
