@@ -22,7 +22,7 @@ use words as kernel;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 use x86_64 as kernel;
 
-use crate::shared::widen;
+use crate::length::widen;
 
 /// Bytes that an overlapping copy moves at a time through a private buffer.
 const BOUNCE: usize = 4096;

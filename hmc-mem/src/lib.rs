@@ -31,6 +31,7 @@ pub mod copy;
 pub mod crc;
 pub mod error;
 pub mod flag;
+mod length;
 #[cfg(all(
     feature = "std",
     target_os = "linux",

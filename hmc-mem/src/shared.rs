@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use hmc_core::span::{Extent, RangeError, Side, Span};
 
 use crate::flag::Flag;
+use crate::length::widen;
 use crate::sync::Word64;
 use crate::{copy, crc};
 
@@ -338,13 +339,6 @@ impl<'a> SharedBytes<'a> {
 #[inline(never)]
 fn length(span: Span, other: usize) -> SharedError {
     SharedError::Length { span: span.len(), other: widen(other) }
-}
-
-/// A length as a number on the wire: lossless, as no target has a wider `usize`.
-#[allow(clippy::as_conversions, reason = "usize to u64 has no const From; it cannot lose bits")]
-pub(crate) const fn widen(n: usize) -> u64 {
-    const _: () = assert!(size_of::<usize>() <= size_of::<u64>());
-    n as u64
 }
 
 #[cfg(all(test, not(loom)))]

@@ -9,7 +9,8 @@ use std::path::Path;
 use hmc_core::span::{Extent, Side, Span};
 use rustix::process::Pid;
 
-use crate::shared::{SharedBytes, SharedError, widen};
+use crate::length::widen;
+use crate::shared::{SharedBytes, SharedError};
 
 /// The most that one call moves, in bytes: the interval at which `go_on` is asked. The kernel pins as many pages
 /// at a time (mm/process_vm_access.c: two pages of pointers); with shorter calls it does more for each byte.

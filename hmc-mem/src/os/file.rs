@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use hmc_core::span::{Extent, Side, Span};
 
 use super::io::IoError;
-use crate::shared::{SharedBytes, SharedError, widen};
+use crate::length::widen;
+use crate::shared::{SharedBytes, SharedError};
 
 #[derive(Clone, Copy)]
 enum Way {

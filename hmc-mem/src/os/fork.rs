@@ -193,7 +193,7 @@ impl Reserved {
         let process = ForkGuard::new()?;
         let page = super::limits::page_size();
         for value in [start.addr(), len] {
-            let value = crate::shared::widen(value);
+            let value = crate::length::widen(value);
             if !value.is_multiple_of(page) {
                 return Err(MemError::Unaligned { value, align: page });
             }

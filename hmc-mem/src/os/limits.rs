@@ -219,7 +219,7 @@ impl GroupFiles {
 /// The base page, in bytes.
 #[must_use]
 pub fn page_size() -> u64 {
-    crate::shared::widen(rustix::param::page_size())
+    crate::length::widen(rustix::param::page_size())
 }
 
 /// The soft limit of open descriptors.

@@ -17,8 +17,9 @@ use super::limits::{self, Budget};
 pub use super::pages::HUGE_PAGE;
 use super::pages::{self, MAX_LEN, Patches, Pins, advise, commit, map, no_space, os};
 use crate::error::MemError;
+use crate::length::widen;
 use crate::owned::{Backing, Owned};
-use crate::shared::{SharedBytes, SharedError, widen};
+use crate::shared::{SharedBytes, SharedError};
 
 /// The seals that a mapped memfd must have.
 /// What is taken without a look at how much memory there is: the look costs more.

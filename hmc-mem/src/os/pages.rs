@@ -158,14 +158,14 @@ pub(super) fn map(
 
 /// An address where `len` bytes fit at the moment, at a multiple of `align`, a power of two. Another thread may take it.
 fn gap(len: usize, align: u64) -> Result<*mut u8, MemError> {
-    let too_long = || MemError::TooLong { len: crate::shared::widen(len), limit: MAX_LEN };
+    let too_long = || MemError::TooLong { len: crate::length::widen(len), limit: MAX_LEN };
     let align = usize::try_from(align).map_err(|_| too_long())?;
     let whole = len.checked_add(align).ok_or_else(too_long)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: no address is asked for, so no mapping is replaced.
     let base =
         unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }
-            .map_err(|e| no_space(crate::shared::widen(len), "mmap", e))?;
+            .map_err(|e| no_space(crate::length::widen(len), "mmap", e))?;
     let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
     let place = base.as_ptr().wrapping_add(base.as_ptr().align_offset(align).min(align));
     drop(Pins::new(base, whole));

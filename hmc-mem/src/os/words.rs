@@ -7,7 +7,7 @@ use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 
 use super::memfd::Mapping;
 use crate::error::MemError;
-use crate::shared::widen;
+use crate::length::widen;
 use crate::sync::Word64;
 
 /// All words of a page.

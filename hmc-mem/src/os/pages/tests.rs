@@ -2,9 +2,9 @@
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
 use super::{Patches, Pins, anonymous, map, put_over, settle, zeros};
+use crate::length::widen;
 use crate::os::fork::tests::in_child;
 use crate::os::limits::page_size;
-use crate::shared::widen;
 use hmc_core::kinds::Access;
 use rustix::io::Errno;
 use std::os::fd::AsFd;
