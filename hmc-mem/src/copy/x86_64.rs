@@ -1,8 +1,8 @@
 //! The x86-64 kernel: plain moves up to 128 bytes, AVX blocks, `rep movsb`, non-temporal stores.
 //!
 //! Each step is one assembly block: opaque to the optimiser, and it says what it touches. The bounds below
-//! are from `cargo run --release -p hmc-mem --example copy_speed` (see the comments); a CPU without AVX or
-//! ERMS uses what it has.
+//! and [`Cpu::non_temporal_from`] are from `cargo run --release -p hmc-mem --example copy_speed` (see the
+//! comments); a CPU without AVX or ERMS uses what it has.
 
 use core::arch::asm;
 
@@ -16,15 +16,6 @@ pub(crate) use cpu::Cpu;
 const REP_FROM: usize = 8 << 10;
 /// Below this many bytes a fill by 16-byte stores beats the start of `rep stosb`.
 const REP_FILL_FROM: usize = 512;
-
-/// From how many bytes on a copy passes the caches by, given the last-level cache in bytes: three eighths of
-/// it, so that source and destination together still leave others a quarter. Measured with 36 MiB of cache
-/// (2-core guest, Cascade Lake): `rep movsb` is ahead to 12 MiB (1.00 to 1.03 of memcpy), this is ahead by a
-/// fifth at 24 MiB and more. Never below 4 MiB: a put that the target reads at once should be in the cache.
-const fn stream_from(cache: u64) -> u64 {
-    let bound = (cache >> 3).saturating_mul(3);
-    if bound < 4 << 20 { 4 << 20 } else { bound }
-}
 
 /// Copies `len` bytes.
 ///
