@@ -9,6 +9,7 @@ pub mod fork;
 pub mod io;
 pub mod life;
 pub mod limits;
+mod mapped;
 pub mod memfd;
 mod pages;
 pub mod pass;

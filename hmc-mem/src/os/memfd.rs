@@ -14,8 +14,9 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use super::limits::{self, Budget};
+use super::mapped::{Mapped, map};
 pub use super::pages::HUGE_PAGE;
-use super::pages::{self, MAX_LEN, Patches, Pins, advise, commit, map, no_space, os};
+use super::pages::{self, MAX_LEN, Patches, advise, commit, no_space, os};
 use crate::error::MemError;
 use crate::length::widen;
 use crate::owned::{Backing, Owned};
@@ -123,7 +124,7 @@ impl Builder {
         let mapped =
             map(fd.as_fd(), size, 0, Access::READ | Access::WRITE, self.huge && len >= HUGE_PAGE)?;
         let mapping = Mapping {
-            at: mapped.at,
+            at: mapped.pins().at,
             extent: Extent::new(len),
             mapped: Some(mapped),
             fd: Some(fd),
@@ -173,7 +174,7 @@ fn page_of(pages: Pages) -> u64 {
 pub struct Mapping {
     at: NonNull<u8>,
     extent: Extent,
-    mapped: Option<Pins>,
+    mapped: Option<Mapped>,
     fd: Option<OwnedFd>,
     access: Access,
     pages: Pages,
@@ -189,7 +190,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.mapped.as_ref().is_some_and(Pins::is_inherited) {
+        if self.mapped.as_ref().is_some_and(Mapped::is_inherited) {
             // The parent's. The child may have closed it, and have another file under its number.
             std::mem::forget(self.fd.take());
         }
@@ -273,13 +274,13 @@ impl Mapping {
             Pages::Reserved
         } else if huge && limits::shmem_huge_granted() {
             // Lets this process map the peer's huge pages as such. A hint.
-            let _ = advise(&mapped, Advice::LinuxHugepage);
+            let _ = advise(mapped.pins(), Advice::LinuxHugepage);
             Pages::Transparent
         } else {
             Pages::Small
         };
         Ok(Self {
-            at: mapped.at,
+            at: mapped.pins().at,
             extent: Extent::new(len),
             mapped: Some(mapped),
             // mmap(2): the pages stay mapped when the descriptor is closed, and a descriptor for each window
@@ -383,7 +384,7 @@ impl Mapping {
         if self.pages == Pages::Reserved {
             return self.extent.len();
         }
-        self.mapped.as_ref().map_or(0, |m| limits::huge_mapped(widen(m.at.as_ptr().addr())))
+        self.mapped.as_ref().map_or(0, |m| limits::huge_mapped(widen(m.pins().at.as_ptr().addr())))
     }
 
     /// Puts fresh private pages over a span, with the bytes that it has now: from here on this process's
@@ -443,7 +444,7 @@ impl Mapping {
     }
 
     fn advise(&self, advice: Advice) -> Result<(), Errno> {
-        self.mapped.as_ref().map_or(Ok(()), |m| advise(m, advice))
+        self.mapped.as_ref().map_or(Ok(()), |m| advise(m.pins(), advice))
     }
 }
 

@@ -1,17 +1,15 @@
-//! Address space and pages: reserve, map, advise, commit, give back. The raw half of [`super::memfd`].
+//! Address space and pages: anonymous pages, advice, commit, unmapping on drop.
 //!
-//! Nothing here decides whether a descriptor may be mapped; it maps what it is told and undoes it on drop.
+//! [`super::mapped`] maps the pages of descriptors.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hmc_core::kinds::Access;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-use super::fork::Reserved;
 use super::limits::{self, Budget};
 use crate::error::{MemError, MemLimit};
 
@@ -20,9 +18,6 @@ pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// The longest mapping, in bytes: 2^46, the user half of a 47-bit address space, less rounding.
 pub(super) const MAX_LEN: u64 = 1 << 46;
-
-/// How often a place at a multiple of 2 MiB is looked for, if other threads take what was found.
-const PLACES: u32 = 8;
 
 pub(super) fn commit(fd: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
     loop {
@@ -53,42 +48,33 @@ pub(super) fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
     }
 }
 
-/// Mapped address space, given back on drop.
+/// Mapped address space, unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Pins {
     pub(super) at: NonNull<u8>,
+    /// 0 for pages that are not to be unmapped.
     pub(super) len: usize,
-    /// Keeps the pages from children, if their addresses may be handed out.
-    reserved: Option<Reserved>,
 }
 
 impl Pins {
-    fn new(at: NonNull<u8>, len: usize) -> Self {
-        Self { at, len, reserved: None }
+    /// Takes a whole mapping.
+    pub(super) const fn new(at: NonNull<u8>, len: usize) -> Self {
+        Self { at, len }
     }
 
-    /// Whether this process is a child that was forked since they were kept from children.
-    pub(super) fn is_inherited(&self) -> bool {
-        self.reserved.as_ref().is_some_and(Reserved::is_inherited)
-    }
-
-    /// Keeps the pages from children, and their addresses reserved there.
-    fn keep_from_children(mut self) -> Result<Self, MemError> {
-        // SAFETY: the range is mapped and this value's own until `drop`, which ends the reservation first.
-        self.reserved = Some(unsafe { Reserved::new(self.at.as_ptr(), self.len) }?);
-        Ok(self)
+    /// Leaves the pages mapped when the value is dropped.
+    pub(super) fn leave(&mut self) {
+        self.len = 0;
     }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        if self.is_inherited() {
-            // The pages are the parent's. The addresses stay reserved, as views of them may be left.
+        if self.len == 0 {
             return;
         }
-        drop(self.reserved.take());
-        // SAFETY: `at` and `len` are what `map` mapped, whole pages that nothing else unmaps; views of them
-        // borrow the `Mapping` that is being dropped. The call cannot fail for such a range.
+        // SAFETY: a whole mapping that nothing else unmaps; views of it borrow the `Mapping` that is being dropped. The call
+        // cannot fail for such a range.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
@@ -115,61 +101,6 @@ impl Patches {
         }
         done
     }
-}
-
-/// Maps `size` bytes, whole pages, of `fd` from `offset`, at a multiple of 2 MiB when `huge`.
-pub(super) fn map(
-    fd: BorrowedFd<'_>,
-    size: u64,
-    offset: u64,
-    access: Access,
-    huge: bool,
-) -> Result<Pins, MemError> {
-    let too_long = MemError::TooLong { len: size, limit: MAX_LEN };
-    let len = usize::try_from(size).map_err(|_| too_long)?;
-    let prot = if access.contains(Access::WRITE) {
-        ProtFlags::READ | ProtFlags::WRITE
-    } else {
-        ProtFlags::READ
-    };
-    // SAFETY: without an address, and with MAP_FIXED_NOREPLACE, no mapping is replaced (kernels before 4.17 take the address
-    // as a wish).
-    let try_at = |at: *mut u8, flags| unsafe {
-        rustix::mm::mmap(at.cast(), len, prot, MapFlags::SHARED | flags, fd, offset)
-    };
-    // Not MAP_FIXED over a reservation of ours: where it fails after the kernel has unmapped the old pages, it leaves a gap,
-    // which another thread's mapping may have filled when the reservation is given back.
-    let mut mapped = Err(Errno::EXIST);
-    for _ in 0..if huge { PLACES } else { 0 } {
-        mapped = try_at(gap(len, HUGE_PAGE)?, MapFlags::FIXED_NOREPLACE);
-        if mapped != Err(Errno::EXIST) {
-            break;
-        }
-    }
-    if mapped == Err(Errno::EXIST) {
-        mapped = try_at(ptr::null_mut(), MapFlags::empty());
-    }
-    let at = mapped.map_err(|e| no_space(size, "mmap", e))?;
-    // Never null: mmap(2) succeeded above the lowest page.
-    let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-    // Row "fork" of the fault table: a child that touched these pages would break the parent's windows.
-    Pins::new(at, len).keep_from_children()
-}
-
-/// An address where `len` bytes fit at the moment, at a multiple of `align`, a power of two. Another thread may take it.
-fn gap(len: usize, align: u64) -> Result<*mut u8, MemError> {
-    let too_long = || MemError::TooLong { len: crate::length::widen(len), limit: MAX_LEN };
-    let align = usize::try_from(align).map_err(|_| too_long())?;
-    let whole = len.checked_add(align).ok_or_else(too_long)?;
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: no address is asked for, so no mapping is replaced.
-    let base =
-        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }
-            .map_err(|e| no_space(crate::length::widen(len), "mmap", e))?;
-    let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-    let place = base.as_ptr().wrapping_add(base.as_ptr().align_offset(align).min(align));
-    drop(Pins::new(base, whole));
-    Ok(place)
 }
 
 /// Moves `fresh` over as many bytes at `at`. An access to them meanwhile meets the old page or the new one.

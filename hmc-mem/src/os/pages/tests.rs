@@ -1,10 +1,11 @@
 //! What failed calls leave: no hole where views are, no page of others unmapped.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use super::{Patches, Pins, anonymous, map, put_over, settle, zeros};
+use super::{Patches, Pins, anonymous, put_over, settle, zeros};
 use crate::length::widen;
 use crate::os::fork::tests::in_child;
 use crate::os::limits::page_size;
+use crate::os::mapped::map;
 use hmc_core::kinds::Access;
 use rustix::io::Errno;
 use std::os::fd::AsFd;

@@ -12,13 +12,14 @@ const CRATES: [&str; 6] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/", "hmc-cli/src/"];
 
 /// Where sums may be, and of what.
-const KNOWN: [(&str, &str); 13] = [
+const KNOWN: [(&str, &str); 14] = [
     ("hmc-core/src/span.rs", "the one that adds offsets"),
     ("hmc-core/src/wire/hello.rs", "places in a text that is wrong"),
     ("hmc-core/src/wire/advert.rs", "the same"),
     ("hmc-mem/src/copy", "kernels that walk over a range that was proven"),
     ("hmc-mem/src/crc.rs", "the same"),
     ("hmc-mem/src/os/pages", "pages, before they are anybody's memory"),
+    ("hmc-mem/src/os/mapped.rs", "the same"),
     ("hmc-mem/src/os/io.rs", "what the kernel put beside a message"),
     ("hmc-mem/src/os/life.rs", "the kernel's list of robust mutexes"),
     ("hmc-py/src/data.rs", "strides of arrays, which only Python knows"),
