@@ -3,6 +3,7 @@
 //! Everything here is `std` on Linux, x86-64 or aarch64. Failures are typed; nothing is printed or logged.
 
 pub mod cma;
+mod descriptor;
 pub mod exit;
 pub mod file;
 pub mod fork;

@@ -5,10 +5,11 @@
 //! says "would block" on a non-blocking socket. A broken connection is an error, never a signal.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _};
 
 use hmc_core::span::Span;
 
+use super::descriptor;
 use crate::shared::{SharedBytes, SharedError};
 
 /// The most parts of one call. More are left for the next call.
@@ -198,7 +199,7 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, 
         unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_CMSG_CLOEXEC) }
     })?;
     if moved.is_some() && message.msg_controllen > 0 {
-        close_passed(&message);
+        descriptor::close_all(&message);
     }
     Ok(match moved {
         None => Moved::WouldBlock,
@@ -206,31 +207,6 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, 
         Some(0) => Moved::Closed,
         Some(n) => Moved::Bytes(n),
     })
-}
-
-/// Closes the descriptors that came with a message where none may come.
-#[cold]
-fn close_passed(message: &libc::msghdr) {
-    // SAFETY: recvmsg(2) has filled `message`, whose control part lives in the caller's frame.
-    let mut at = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !at.is_null() {
-        // SAFETY: cmsg(3): not null, so a whole header lies there.
-        let head = unsafe { at.read() };
-        if (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            // SAFETY: as above: the data follows the header.
-            let first = unsafe { libc::CMSG_DATA(at) }.cast::<RawFd>();
-            let before = first.addr().wrapping_sub(at.addr());
-            let bytes = head.cmsg_len.saturating_sub(before);
-            for n in 0..bytes.checked_div(size_of::<RawFd>()).unwrap_or(0) {
-                // SAFETY: unix(7): the data is an array of descriptors, as long as the header says.
-                let fd = unsafe { first.wrapping_add(n).read_unaligned() };
-                // SAFETY: the kernel has just made it for this message; nobody else knows it.
-                super::pass::close(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-        }
-        // SAFETY: as for the first.
-        at = unsafe { libc::CMSG_NXTHDR(message, at) };
-    }
 }
 
 /// Receives into `span`.

@@ -1,6 +1,6 @@
 //! Passing a descriptor over a Unix socket (SCM_RIGHTS, unix(7)).
 //!
-//! What a peer passes is never closed by the kernel alone, which would wait where the peer has set it so: [`close`] does it.
+//! What a peer passes is never closed by the kernel alone, which would wait where the peer has set it so: `descriptor` does it.
 //! A received descriptor is close-on-exec from the start. Of several that a peer sends at once only the first
 //! is kept; the others are closed, so that no peer can fill our table. Where the table is full the kernel delivers the
 //! bytes and drops the descriptor (MSG_CTRUNC, recvmsg(2)), which is told from bytes that came without one.
@@ -15,6 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::descriptor::{close, is_socket};
 use super::io::{IoError, Moved};
 use super::limits;
 use crate::error::MemError;
@@ -105,20 +106,6 @@ pub fn end(socket: impl AsFd) {
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
     // Nothing is added any more, so that this comes to an end.
     while let Ok((Moved::Bytes(_), _)) = recv(&socket, &mut [0; 4096], close) {}
-}
-
-/// Closes a descriptor that a peer has passed. The last close of a socket may wait for as long as its owner has set
-/// (SO_LINGER, socket(7)): it does not here.
-pub fn close(fd: OwnedFd) {
-    if is_socket(&fd) {
-        let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
-    }
-    drop(fd);
-}
-
-fn is_socket(fd: &OwnedFd) -> bool {
-    let stat = rustix::fs::fstat(fd);
-    stat.is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_socket())
 }
 
 /// Receives once; each descriptor goes to `take`. Says whether the kernel dropped some.

@@ -20,7 +20,7 @@ const KNOWN: [(&str, &str); 14] = [
     ("hmc-mem/src/crc.rs", "the same"),
     ("hmc-mem/src/os/pages", "pages, before they are anybody's memory"),
     ("hmc-mem/src/os/mapped.rs", "the same"),
-    ("hmc-mem/src/os/io.rs", "what the kernel put beside a message"),
+    ("hmc-mem/src/os/descriptor.rs", "what the kernel put beside a message"),
     ("hmc-mem/src/os/life.rs", "the kernel's list of robust mutexes"),
     ("hmc-py/src/data.rs", "strides of arrays, which only Python knows"),
     ("hmc-py/src/dlpack.rs", "the same"),
