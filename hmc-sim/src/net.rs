@@ -28,10 +28,6 @@ impl SimNet {
         Self { fabric: Rc::new(RefCell::new(fabric)) }
     }
 
-    pub(crate) fn of(fabric: &Rc<RefCell<Fabric>>) -> Self {
-        Self { fabric: Rc::clone(fabric) }
-    }
-
     /// Connects two of them; `None` when there are no such two.
     #[must_use]
     pub fn connect(&self, a: u16, b: u16) -> Option<(SimNic, SimNic)> {

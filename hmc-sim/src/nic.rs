@@ -23,7 +23,6 @@ use crate::fabric::net::Fabric;
 pub use crate::fabric::port::{Path, Queue};
 use crate::fault::Faults;
 use crate::memory::Damage;
-use crate::net::SimNet;
 use crate::plain::framed;
 
 /// Virtual time that one poll takes, in nanoseconds.
@@ -82,14 +81,17 @@ pub struct FastPair {
 
 impl SimNic {
     /// Two connected ends. With [`Faults::NONE`] nothing takes time: a request is done when it is
-    /// posted. (A [`SimNet`] takes its time without faults too, and has a detector.)
+    /// posted. (A [`SimNet`](crate::net::SimNet) takes its time without faults too, and has a detector.)
     #[must_use]
     pub fn pair(config: Config) -> (Self, Self) {
         if config.faults == Faults::NONE {
             return Self::instant(Shell::new(config.seed, config.depth, Bytes::Move));
         }
-        let pair = SimNet::new(config, 2).connect(0, 1);
-        pair.expect("a net of two has the ends 0 and 1")
+        let Config { seed, faults, depth } = config;
+        let fabric = Rc::new(RefCell::new(Fabric::new(seed, faults, depth, 2)));
+        let ports = fabric.borrow_mut().connect(0, 1);
+        let (near, far) = ports.expect("a net of two has the ends 0 and 1");
+        (Self::of_net(&fabric, near), Self::of_net(&fabric, far))
     }
 
     /// A pair for benchmarks: no weather, no faults, one region here and one window there. A
@@ -120,15 +122,6 @@ impl SimNic {
         match self.shell.borrow().net() {
             Some((fabric, port)) => Wire::Net(Rc::clone(fabric), *port),
             None => Wire::Instant(Rc::clone(&self.shell), self.place),
-        }
-    }
-
-    /// The net that this end belongs to; an instant pair has none.
-    #[must_use]
-    pub fn net(&self) -> Option<SimNet> {
-        match &self.wire() {
-            Wire::Instant(..) => None,
-            Wire::Net(fabric, _) => Some(SimNet::of(fabric)),
         }
     }
 
