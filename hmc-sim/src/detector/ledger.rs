@@ -7,13 +7,27 @@ use hmc_core::kinds::Access;
 use hmc_core::region::LocalSlice;
 use hmc_core::span::Span;
 
+use super::finding::Breach;
 use super::history::{Event, What, Who};
-use super::{Breach, Touch};
 
 /// Events that are remembered of each region.
 const REMEMBERED: usize = 4096;
 /// Fenced windows that are remembered of each region, to tell "after its fence" from "never had one".
 const CLOSED: usize = 256;
+
+/// An access of a NIC.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    /// Whose memory.
+    pub(crate) end: u16,
+    pub(crate) range: LocalSlice,
+    pub(crate) access: Access,
+    /// The request's number.
+    pub(crate) ticket: u64,
+    pub(crate) by: Who,
+    /// The initiator's own memory, or through which window of the target.
+    pub(crate) through: Option<(u64, u32)>,
+}
 
 /// What a request may touch of its initiator's memory.
 #[derive(Clone, Copy, Debug)]
