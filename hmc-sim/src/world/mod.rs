@@ -10,7 +10,7 @@
 //!   judge: `oracle` and `answers` over `ground` (bytes), `mail` and `undelivered` (messages) and `links` (who is up).
 //! - `outside` plays processes that do not belong to the cluster.
 //! - `probe` wants ranks to connect and put again when all is healed.
-//! - A failure is a [`finding`]; `shrink` makes its script small.
+//! - One run gives an `outcome`. A failure is a [`finding`]; `shrink` makes its script small.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -31,6 +31,7 @@ pub mod node;
 mod ops;
 mod oracle;
 mod outage;
+mod outcome;
 mod outside;
 mod pipe;
 mod probe;

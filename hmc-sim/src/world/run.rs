@@ -3,19 +3,18 @@
 //! Each seed gets a world and a cluster of its own; seeds share nothing, so the order and the number of
 //! threads change no result.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::engine::World;
-use super::finding::{Finding, Kind};
+use super::finding::Finding;
 use super::node::Cluster;
+pub use super::outcome::{Outcome, run_plan};
 use super::script::{Plan, Step};
 use super::shrink::shrink;
 use super::stats::Stats;
 use super::swarm::Shape;
-use super::trace::{Print, Trace};
+use super::trace::Print;
 
 /// What a campaign does.
 #[derive(Clone, Debug)]
@@ -52,19 +51,6 @@ impl Default for Options {
             shrink_runs: 300,
         }
     }
-}
-
-/// One run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Of all that crossed a border. The same seed and build give the same.
-    pub hash: u64,
-    /// What happened.
-    pub stats: Stats,
-    /// What was wrong.
-    pub result: Result<(), Finding>,
-    /// The last lines of the trace, if it was kept.
-    pub tail: Vec<String>,
 }
 
 /// A seed that failed.
@@ -107,20 +93,6 @@ pub struct Summary {
     pub cpu: Duration,
     /// Threads it took.
     pub threads: usize,
-}
-
-/// Runs one plan. `keep` the last lines of the trace; `print` gets all of them.
-pub fn run_plan<C: Cluster>(plan: &Plan, cluster: C, keep: bool, print: Option<Print>) -> Outcome {
-    let mut world = World::new(plan, cluster, Trace::new(keep, print));
-    let result = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|payload| {
-        let text = payload
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        let text = text.unwrap_or_else(|| "a node panicked".to_owned());
-        Err(Finding { kind: Kind::Panic, text })
-    });
-    Outcome { hash: world.trace.hash(), stats: world.stats, result, tail: world.trace.tail() }
 }
 
 /// Runs seeds until they are all done or enough of them failed. `make` gives each world its cluster;

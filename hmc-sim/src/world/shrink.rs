@@ -4,7 +4,7 @@
 
 use super::finding::Kind;
 use super::node::Cluster;
-use super::run::run_plan;
+use super::outcome::run_plan;
 use super::script::{Plan, Step};
 use super::swarm::Split;
 
