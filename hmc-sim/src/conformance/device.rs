@@ -9,7 +9,8 @@ use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice};
 
 use super::device_cases;
-use super::transport::{Patience, Report, Stop, Support, caught};
+use super::report::{Report, Stop, caught};
+use super::subject::{Patience, Support};
 use crate::rng::Rng;
 
 /// A device under test, and host memory that it can reach.

@@ -9,7 +9,7 @@ use super::device_memory::{
     free_waits_for_copies, freed_keys_are_dead, loss_is_for_ever, memory_comes_back,
     memory_runs_out, regions_are_apart,
 };
-use super::transport::Stop;
+use super::report::Stop;
 
 pub(super) type Done = Result<(), Stop>;
 pub(super) type B<'b, 's, S> = &'b mut Bench<'s, S>;

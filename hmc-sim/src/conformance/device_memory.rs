@@ -4,7 +4,8 @@ use hmc_core::device::{Device, DeviceError, DeviceErrorKind};
 
 use super::device::{DeviceSubject, STREAM, whole};
 use super::device_cases::{B, Done, fail, part, refusal, same};
-use super::transport::{Stop, Support};
+use super::report::Stop;
+use super::subject::Support;
 
 pub(super) fn freed_keys_are_dead<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     let mut seen = Vec::new();

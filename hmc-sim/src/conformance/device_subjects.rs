@@ -4,7 +4,7 @@ use hmc_core::device::Device;
 use hmc_core::region::LocalRegion;
 
 use super::device::DeviceSubject;
-use super::transport::{Patience, Support};
+use super::subject::{Patience, Support};
 use crate::device::fake::{Config, FakeDevice};
 use crate::device::host::HostDevice;
 

@@ -3,7 +3,8 @@
 use hmc_core::work::{Opcode, WorkRequest};
 
 use super::ledger::Ledger;
-use super::transport::{Stop, Subject};
+use super::report::Stop;
+use super::subject::Subject;
 
 #[derive(Clone, Debug)]
 pub(super) struct Image {

@@ -12,7 +12,8 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::transport::{Patience, Stop, Subject};
+use super::report::Stop;
+use super::subject::{Patience, Subject};
 use crate::rng::Rng;
 
 /// What a request came to.
@@ -34,6 +35,9 @@ pub(super) struct Ledger<'s, S: Subject> {
     idle_turns: u64,
     idle_since: Instant,
 }
+
+/// A ledger as a case gets it.
+pub(super) type L<'l, 's, S> = &'l mut Ledger<'s, S>;
 
 impl<'s, S: Subject> Ledger<'s, S> {
     pub(super) fn new(subject: &'s mut S) -> Self {

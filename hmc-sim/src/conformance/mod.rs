@@ -13,5 +13,7 @@ mod device_memory;
 pub mod device_subjects;
 mod image;
 mod ledger;
+mod report;
+mod subject;
 pub mod subjects;
 pub mod transport;

@@ -4,7 +4,7 @@ use hmc_core::kinds::Access;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::transport::Transport;
 
-use super::transport::{Patience, Subject, Support};
+use super::subject::{Patience, Subject, Support};
 use crate::memory::Damage;
 use crate::nic::{Config, SimNic};
 use crate::plain::{PlainPair, PlainTransport};

@@ -5,8 +5,9 @@ use hmc_core::transport::ErrorKind;
 use hmc_core::work::{CompleteWhen, Opcode};
 
 use super::super::image::Image;
-use super::super::transport::{Stop, Subject};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::Subject;
 
 const SIZES: [u64; 13] =
     [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, (64 << 10) - 1, 64 << 10, (64 << 10) + 1];

@@ -6,8 +6,9 @@ use hmc_core::transport::CancelOutcome;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::super::image::{Image, places};
-use super::super::transport::{Stop, Subject};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::Subject;
 
 const LEN: u64 = 3000;
 const AT_ONCE: u64 = 8;

@@ -7,8 +7,9 @@ use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::super::image::Image;
-use super::super::transport::{Stop, Subject, Support};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::{Subject, Support};
 
 const LEN: u64 = 40_000;
 const AT_ONCE: u64 = 6;

@@ -9,7 +9,16 @@ mod script;
 mod windows;
 
 use super::ledger::Ledger;
-use super::transport::{Case, Stop, Subject};
+use super::report::Done;
+use super::subject::Subject;
+
+/// A promise, and the function that tries to catch the transport breaking it.
+#[derive(Debug)]
+pub struct Case<S: Subject> {
+    /// Its name, unique in the suite.
+    pub name: &'static str,
+    pub(super) body: fn(&mut Ledger<'_, S>) -> Done,
+}
 
 /// Declares the list once, so that a case's name is the name of its function.
 macro_rules! cases {
@@ -34,6 +43,3 @@ cases! {
         revoke_is_a_fence;
     script: random_script;
 }
-
-type Done = Result<(), Stop>;
-type L<'l, 's, S> = &'l mut Ledger<'s, S>;

@@ -5,8 +5,9 @@ use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 
 use super::super::image::Image;
-use super::super::transport::{Stop, Subject};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::Subject;
 
 pub(super) fn notify_follows_its_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
     const LEN: u64 = (256 << 10) + 3;

@@ -7,8 +7,9 @@ use hmc_core::transport::ErrorKind;
 use hmc_core::work::{Opcode, WorkRequest};
 
 use super::super::image::Image;
-use super::super::transport::{Stop, Subject};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::Subject;
 
 /// Bytes of each of many small puts.
 const PIECE: u64 = 56;

@@ -6,8 +6,9 @@ use hmc_core::transport::Transport;
 use hmc_core::work::{Opcode, WorkRequest};
 
 use super::super::image::Image;
-use super::super::transport::{Stop, Subject};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::Subject;
 
 const SIZE: u64 = 64 << 10;
 const SCRIPTS: u64 = 4;

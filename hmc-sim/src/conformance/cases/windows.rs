@@ -8,8 +8,9 @@ use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::super::image::Image;
-use super::super::transport::{Stop, Subject};
-use super::{Done, L};
+use super::super::ledger::L;
+use super::super::report::{Done, Stop};
+use super::super::subject::Subject;
 
 /// Bytes of the window; the region is twice as large.
 const WINDOW: u64 = 1000;
