@@ -4,15 +4,20 @@ use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::Extent;
 
-use super::device::{Bench, DeviceCase, DeviceSubject, STREAM, whole};
+use super::device_bench::{B, Bench, STREAM, fail, part, refusal, same, whole};
 use super::device_memory::{
     free_waits_for_copies, freed_keys_are_dead, loss_is_for_ever, memory_comes_back,
     memory_runs_out, regions_are_apart,
 };
-use super::report::Stop;
+use super::device_subject::DeviceSubject;
+use super::report::{Done, Stop};
 
-pub(super) type Done = Result<(), Stop>;
-pub(super) type B<'b, 's, S> = &'b mut Bench<'s, S>;
+/// A promise, and the function that tries to catch the device breaking it.
+#[derive(Debug)]
+pub(super) struct DeviceCase<S: DeviceSubject> {
+    pub(super) name: &'static str,
+    pub(super) body: fn(&mut Bench<'_, S>) -> Done,
+}
 
 macro_rules! cases {
     ($($name:ident),+ $(,)?) => {
@@ -30,32 +35,8 @@ cases! {
     memory_comes_back, memory_runs_out, loss_is_for_ever, random_script,
 }
 
-pub(super) fn fail<T>(why: String) -> Result<T, Stop> {
-    Err(Stop::Failed(why))
-}
-
-pub(super) fn same(what: &str, got: &[u8], want: &[u8]) -> Done {
-    if got == want {
-        return Ok(());
-    }
-    let first = got.iter().zip(want).position(|(g, w)| g != w).unwrap_or(want.len().min(got.len()));
-    fail(format!("{what}: the first of the wrong bytes is {first} of {}", want.len()))
-}
-
-/// The kind of a refusal.
-pub(super) fn refusal<T, E: DeviceError>(
-    what: &str,
-    got: Result<T, E>,
-) -> Result<DeviceErrorKind, Stop> {
-    got.err().map(|e| e.kind()).ok_or_else(|| Stop::Failed(format!("{what} was accepted")))
-}
-
 fn place(n: u64) -> usize {
     usize::try_from(n).expect("test memory is small")
-}
-
-pub(super) fn part(region: LocalRegion, offset: u64, len: u64) -> LocalSlice {
-    region.slice(offset, len).expect("within the region")
 }
 
 fn regions_are_described<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {

@@ -2,9 +2,9 @@
 
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind};
 
-use super::device::{DeviceSubject, STREAM, whole};
-use super::device_cases::{B, Done, fail, part, refusal, same};
-use super::report::Stop;
+use super::device_bench::{B, STREAM, fail, part, refusal, same, whole};
+use super::device_subject::DeviceSubject;
+use super::report::{Done, Stop};
 use super::subject::Support;
 
 pub(super) fn freed_keys_are_dead<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {

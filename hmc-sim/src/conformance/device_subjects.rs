@@ -3,7 +3,7 @@
 use hmc_core::device::Device;
 use hmc_core::region::LocalRegion;
 
-use super::device::DeviceSubject;
+use super::device_subject::DeviceSubject;
 use super::subject::{Patience, Support};
 use crate::device::fake::{Config, FakeDevice};
 use crate::device::host::HostDevice;

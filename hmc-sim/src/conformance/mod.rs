@@ -8,8 +8,10 @@
 
 mod cases;
 pub mod device;
+mod device_bench;
 mod device_cases;
 mod device_memory;
+mod device_subject;
 pub mod device_subjects;
 mod image;
 mod ledger;

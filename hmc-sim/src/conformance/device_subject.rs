@@ -1,0 +1,58 @@
+//! [`DeviceSubject`]: what the suite of devices needs to know of one.
+
+use hmc_core::device::Device;
+use hmc_core::region::LocalRegion;
+
+use super::subject::{Patience, Support};
+
+/// A device under test, and host memory that it can reach.
+pub trait DeviceSubject {
+    /// The device.
+    type D: Device;
+
+    /// Makes a device without memory. Earlier ones may be dropped.
+    ///
+    /// # Errors
+    /// Why it could not be made; the case fails with it.
+    fn fresh(&mut self) -> Result<(), String>;
+    /// The device.
+    fn device(&mut self) -> &mut Self::D;
+    /// Host memory of `len` bytes that the device can reach.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn host(&mut self, len: u64) -> Result<LocalRegion, String>;
+    /// Writes host memory.
+    fn write_host(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]);
+    /// Reads host memory: it must move nothing and wait for nothing.
+    fn read_host(&mut self, region: LocalRegion, offset: u64, out: &mut [u8]);
+    /// How many streams may be used, from 0 on.
+    fn streams(&self) -> u16 {
+        1
+    }
+    /// Lets the device make progress where it does not by itself.
+    fn drive(&mut self) {}
+    /// Bytes that may be allocated in all, where a test may use them up.
+    fn capacity(&self) -> Option<u64> {
+        None
+    }
+    /// The device is lost.
+    fn lose(&mut self) -> Support {
+        Support::Unsupported("this device cannot be lost on purpose")
+    }
+    /// Looks for bytes that nobody may write and somebody wrote.
+    ///
+    /// # Errors
+    /// What was found.
+    fn check(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+    /// How long a case waits for this subject.
+    fn patience(&self) -> Patience {
+        Patience::REAL
+    }
+    /// The seed of the suite's own chance.
+    fn seed(&self) -> u64 {
+        1
+    }
+}
