@@ -10,9 +10,10 @@ use hmc_core::time::Instant;
 use super::answers::brief;
 use super::finding::{Finding, Kind, Verdict, found};
 use super::net::{Net, Tell};
-use super::node::{Area, Ask, Boot, Cluster, Input, Node, Output};
+use super::node::{Ask, Boot, Cluster, Input, Node, Output};
+use super::nodes::Nodes;
 use super::ops::State;
-use super::oracle::{Memory, Oracle};
+use super::oracle::Oracle;
 use super::outside::Outside;
 use super::probe::Probes;
 use super::queue::{Queue, What};
@@ -22,19 +23,6 @@ use super::trace::Trace;
 
 /// Events at one moment of virtual time, before it counts as a livelock.
 const SAME_TIME_EVENTS: u32 = 1_000_000;
-
-/// The nodes, as the applications see them.
-pub(crate) struct Nodes<N>(pub(crate) Vec<Option<N>>);
-
-impl<N: Node> Memory for Nodes<N> {
-    fn read(&self, rank: u32, area: Area, offset: u64, out: &mut [u8]) -> bool {
-        self.0[rank as usize].as_ref().is_some_and(|node| node.read(area, offset, out))
-    }
-
-    fn write(&mut self, rank: u32, area: Area, offset: u64, bytes: &[u8]) -> bool {
-        self.0[rank as usize].as_mut().is_some_and(|node| node.write(area, offset, bytes))
-    }
-}
 
 #[derive(Default)]
 struct Process {
@@ -202,18 +190,8 @@ impl<'p, C: Cluster> World<'p, C> {
 
     /// Tells a node, and does what it says.
     fn feed(&mut self, rank: u32, input: Input<'_>) -> Verdict {
-        let code = match input {
-            Input::Opened { conn, .. } => 1 ^ u64::from(conn.0) << 8,
-            Input::Failed { ticket } => 2 ^ u64::from(ticket) << 8,
-            Input::Accepted { conn, .. } => 3 ^ u64::from(conn.0) << 8,
-            Input::Bytes { conn, .. } => 4 ^ u64::from(conn.0) << 8,
-            Input::Room { bytes, .. } => 5 ^ bytes << 8,
-            Input::Closed { conn, reset } => 6 ^ u64::from(conn.0) << 8 ^ u64::from(reset) << 7,
-            Input::Tick => 7,
-            Input::Ask { ticket, .. } => 8 ^ ticket << 8,
-        };
         self.trace.mix(self.now);
-        self.trace.mix(code ^ u64::from(rank) << 56);
+        self.trace.mix(input.code() ^ u64::from(rank) << 56);
         if !matches!(input, Input::Tick | Input::Room { .. }) {
             self.trace.note(self.now, || format!("rank {rank} gets {input:?}"));
         }

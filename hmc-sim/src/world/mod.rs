@@ -28,6 +28,7 @@ mod links;
 mod mail;
 mod net;
 pub mod node;
+mod nodes;
 mod ops;
 mod oracle;
 mod outage;

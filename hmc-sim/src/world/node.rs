@@ -190,6 +190,22 @@ pub enum Input<'a> {
     },
 }
 
+impl Input<'_> {
+    /// Returns a number that tells an input from others of its time and rank, for the trace.
+    pub(crate) fn code(&self) -> u64 {
+        match *self {
+            Self::Opened { conn, .. } => 1 ^ u64::from(conn.0) << 8,
+            Self::Failed { ticket } => 2 ^ u64::from(ticket) << 8,
+            Self::Accepted { conn, .. } => 3 ^ u64::from(conn.0) << 8,
+            Self::Bytes { conn, .. } => 4 ^ u64::from(conn.0) << 8,
+            Self::Room { bytes, .. } => 5 ^ bytes << 8,
+            Self::Closed { conn, reset } => 6 ^ u64::from(conn.0) << 8 ^ u64::from(reset) << 7,
+            Self::Tick => 7,
+            Self::Ask { ticket, .. } => 8 ^ ticket << 8,
+        }
+    }
+}
+
 /// What a node says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
