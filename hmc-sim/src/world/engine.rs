@@ -10,7 +10,7 @@ use hmc_core::time::Instant;
 use super::answers::brief;
 use super::finding::{Finding, Kind, Verdict, found};
 use super::net::{Net, Tell};
-use super::node::{Ask, Boot, Cluster, Input, Node, Output};
+use super::node::{Ask, Boot, Cluster, Input, Node, Output, Outsider};
 use super::nodes::Nodes;
 use super::ops::State;
 use super::oracle::Oracle;
@@ -48,7 +48,7 @@ pub(crate) struct World<'p, C: Cluster> {
     /// Steps that wait for an answer.
     waiting: BTreeMap<u64, Vec<u32>>,
     pub(crate) probes: Probes,
-    pub(crate) outside: Outside,
+    outside: Outside,
     pub(crate) over: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'p, C: Cluster> World<'p, C> {
             now: 0,
             waiting: BTreeMap::new(),
             probes: Probes::new(plan),
-            outside: Outside::default(),
+            outside: Outside::new(plan.ranks),
             over: false,
             plan,
         }
@@ -131,7 +131,8 @@ impl<'p, C: Cluster> World<'p, C> {
                     self.net.told(self.now, pipe, &mut self.queue);
                     self.drain(rank)?;
                     if self.net.comes_from_outside(pipe) {
-                        self.judge_held(conn, grown, self.outside.sent - sent)?;
+                        let sent = self.outside.sent - sent;
+                        self.outside.judge_held(&self.net, conn, grown, sent)?;
                     }
                     return Ok(());
                 }
@@ -149,7 +150,7 @@ impl<'p, C: Cluster> World<'p, C> {
             What::Opened(conn) => self.net.introduce(conn, 0),
             What::Refused(dial) => self.net.refused(dial),
             What::Outside(index) => {
-                self.step_outside(index);
+                self.outside.step(self.now, index, &mut self.net, &mut self.queue);
                 Tell::Nothing
             }
             What::Heal(from, to) => {
@@ -176,13 +177,15 @@ impl<'p, C: Cluster> World<'p, C> {
             Tell::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
             Tell::Room { rank, conn, bytes } => (rank, Input::Room { conn, bytes }),
             Tell::Accepted { rank, conn, from } => {
-                (rank, Input::Accepted { conn, from: self.seen_from(rank, conn, from) })
+                let from = self.outside.seen_from(&self.net, rank, conn, from);
+                (rank, Input::Accepted { conn, from })
             }
             Tell::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
             Tell::Failed { rank, ticket } => (rank, Input::Failed { ticket }),
         };
         if rank == self.plan.ranks {
-            self.tell_outside(tell);
+            let (net, queue) = (&mut self.net, &mut self.queue);
+            self.outside.tell(self.now, tell, &self.cluster, net, queue);
             return Ok(());
         }
         self.feed(rank, input)
@@ -381,7 +384,18 @@ impl<'p, C: Cluster> World<'p, C> {
         let kind = match *event {
             Event::Ask { .. } => return Ok(()),
             Event::Outside { to, what, many, within_ns, for_ns } => {
-                self.begin_outside(to, what, many, (within_ns, for_ns));
+                if let Outsider::Claim { rank, .. } = what
+                    && rank < self.plan.ranks
+                {
+                    // The rank is taken while the claim lasts.
+                    self.oracle.trouble(to, rank, now + within_ns + for_ns + settle);
+                }
+                for _ in 0..many {
+                    let at = now + self.net.rng.below(within_ns + 1);
+                    let index = self.outside.add(to, what, at + for_ns);
+                    self.queue.push(at, What::Outside(index));
+                }
+                self.stats.outsiders[what.index()] += 1;
                 return Ok(());
             }
             Event::Cut { a, b, all } => {
