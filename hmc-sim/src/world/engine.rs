@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hmc_core::time::Instant;
 
 use super::answers::brief;
-use super::finding::{Finding, Kind, Verdict, found};
+use super::finding::{Kind, Verdict, found};
 use super::net::{Net, Tell};
 use super::node::{Ask, Boot, Cluster, Input, Node, Output, Outsider};
 use super::nodes::Nodes;
@@ -35,21 +35,21 @@ struct Process {
 
 /// A run of one plan.
 pub(crate) struct World<'p, C: Cluster> {
-    pub(crate) plan: &'p Plan,
-    pub(crate) cluster: C,
-    pub(crate) nodes: Nodes<C::Node>,
+    plan: &'p Plan,
+    cluster: C,
+    nodes: Nodes<C::Node>,
     processes: Vec<Process>,
-    pub(crate) queue: Queue,
-    pub(crate) net: Net,
-    pub(crate) oracle: Oracle,
+    queue: Queue,
+    net: Net,
+    oracle: Oracle,
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
-    pub(crate) now: u64,
+    now: u64,
     /// Steps that wait for an answer.
     waiting: BTreeMap<u64, Vec<u32>>,
-    pub(crate) probes: Probes,
+    probes: Probes,
     outside: Outside,
-    pub(crate) over: bool,
+    over: bool,
 }
 
 impl<'p, C: Cluster> World<'p, C> {
@@ -367,7 +367,7 @@ impl<'p, C: Cluster> World<'p, C> {
     }
 
     /// The application of a rank asks.
-    pub(crate) fn ask(&mut self, ticket: u64, rank: u32, ask: &Ask) -> Verdict {
+    fn ask(&mut self, ticket: u64, rank: u32, ask: &Ask) -> Verdict {
         let alive = self.net.hosts[rank as usize].alive;
         if !alive || !self.oracle.begin(self.now, &mut self.nodes, ticket, rank, ask)? {
             self.stats.skipped += 1;
@@ -456,9 +456,39 @@ impl<'p, C: Cluster> World<'p, C> {
         Ok(())
     }
 
-    /// No rank is stopped and the network is calm: what was asked has ended.
-    pub(crate) fn calm(&mut self) -> Result<(), Finding> {
-        self.net.calm();
-        self.oracle.unanswered()
+    /// The run enters a phase.
+    fn phase(&mut self, phase: u8) -> Verdict {
+        let plan = self.plan;
+        self.trace.note(self.now, || format!("phase {phase}"));
+        match phase {
+            0 => {
+                // No rank is stopped and the network is calm: what was asked has ended.
+                self.net.calm();
+                self.oracle.unanswered()?;
+                for rank in 0..plan.ranks {
+                    for (ticket, ask) in self.probes.take_back(plan, &mut self.oracle, rank) {
+                        self.ask(ticket, rank, &ask)?;
+                    }
+                }
+                self.probes.begin(self.now, plan, &mut self.oracle);
+                self.queue.push(self.now + 1, What::Phase(1));
+            }
+            1 => {
+                let redials = self.cluster.redials();
+                while let Some((ticket, rank, ask)) =
+                    self.probes.next(plan, &mut self.oracle, redials)
+                {
+                    self.ask(ticket, rank, &ask)?;
+                }
+                let (at, phase) = self.probes.next_phase(self.now, plan)?;
+                self.queue.push(at, What::Phase(phase));
+            }
+            _ => {
+                self.oracle.unanswered()?;
+                self.oracle.finish(&self.nodes)?;
+                self.over = true;
+            }
+        }
+        Ok(())
     }
 }

@@ -4,12 +4,10 @@
 //! asked for.
 
 use super::draft::Layout;
-use super::engine::World;
-use super::finding::{Kind, Verdict, found};
-use super::node::{Ask, Cluster, Piece};
+use super::finding::{Finding, Kind, found};
+use super::node::{Ask, Piece};
 use super::ops::State;
-use super::oracle::Stage;
-use super::queue::What;
+use super::oracle::{Oracle, Stage, Window};
 use super::script::{Event, Plan};
 
 /// Bytes of a probe's put.
@@ -24,7 +22,7 @@ enum Goal {
     Reached,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Probe {
     pair: (u32, u32),
     goal: Goal,
@@ -36,6 +34,8 @@ pub(crate) struct Probes {
     list: Vec<Probe>,
     tickets: u64,
     until_ns: u64,
+    /// Where [`Self::next`] goes on: a probe, and its sides that were looked at.
+    turn: (usize, usize),
 }
 
 impl Probes {
@@ -45,7 +45,8 @@ impl Probes {
             _ => None,
         };
         let tickets = plan.steps.iter().filter_map(|step| ticket(&step.event)).max();
-        Self { list: Vec::new(), tickets: tickets.map_or(0, |last| last + 1), until_ns: 0 }
+        let tickets = tickets.map_or(0, |last| last + 1);
+        Self { list: Vec::new(), tickets, until_ns: 0, turn: (0, 0) }
     }
 
     fn ticket(&mut self) -> u64 {
@@ -61,100 +62,94 @@ impl Probes {
             }
         }
     }
-}
 
-impl<C: Cluster> World<'_, C> {
-    /// The run enters a phase.
-    pub(crate) fn phase(&mut self, phase: u8) -> Verdict {
-        self.trace.note(self.now, || format!("phase {phase}"));
-        match phase {
-            0 => {
-                self.calm()?;
-                self.take_back()?;
-                let ranks: Vec<u32> = (0..self.plan.ranks)
-                    .filter(|rank| self.oracle.alive(*rank) && !self.oracle.person(*rank).left)
-                    .collect();
-                let next = ranks.iter().cycle().skip(1);
-                let pairs = ranks.iter().zip(next).filter(|(a, b)| a != b);
-                self.probes.list = pairs
-                    .map(|(a, b)| Probe { pair: (*a, *b), goal: Goal::Meet, asked: [None; 2] })
-                    .collect();
-                let long_ns = BACK_OFF_NS + 2 * self.plan.deadline_ns;
-                self.probes.until_ns = self.now + long_ns;
-                self.queue.push(self.now + 1, What::Phase(1));
-            }
-            1 => self.probe()?,
-            _ => {
-                self.oracle.unanswered()?;
-                self.oracle.finish(&self.nodes)?;
-                self.over = true;
-            }
+    /// The asks by which a rank takes back its windows, with their tickets.
+    pub(crate) fn take_back(
+        &mut self,
+        plan: &Plan,
+        oracle: &mut Oracle,
+        rank: u32,
+    ) -> Vec<(u64, Ask)> {
+        if oracle.person(rank).left {
+            return Vec::new();
         }
-        Ok(())
+        let exposed =
+            |(label, window): (&u64, &Window)| (window.stage == Stage::Exposed).then_some(*label);
+        let labels = oracle.person(rank).windows.iter().filter_map(exposed);
+        let patience_ns = plan.deadline_ns;
+        labels.map(|label| (self.ticket(), Ask::Revoke { label, patience_ns })).collect()
     }
 
-    /// Owners take back their windows.
-    fn take_back(&mut self) -> Verdict {
-        for rank in 0..self.plan.ranks {
-            if self.oracle.person(rank).left {
-                continue;
-            }
-            let exposed = |(label, window): (&u64, &super::oracle::Window)| {
-                (window.stage == Stage::Exposed).then_some(*label)
+    /// Plans a probe between each rank that lives and the next one.
+    pub(crate) fn begin(&mut self, now: u64, plan: &Plan, oracle: &mut Oracle) {
+        let ranks: Vec<u32> = (0..plan.ranks)
+            .filter(|rank| oracle.alive(*rank) && !oracle.person(*rank).left)
+            .collect();
+        let next = ranks.iter().cycle().skip(1);
+        let pairs = ranks.iter().zip(next).filter(|(a, b)| a != b);
+        self.list = pairs
+            .map(|(a, b)| Probe { pair: (*a, *b), goal: Goal::Meet, asked: [None; 2] })
+            .collect();
+        self.until_ns = now + BACK_OFF_NS + 2 * plan.deadline_ns;
+    }
+
+    /// The next ask of this turn over all probes: its ticket and its rank. `None` at the end of the turn; the next call
+    /// begins another one. `redials`: see [`Cluster::redials`](super::node::Cluster::redials).
+    pub(crate) fn next(
+        &mut self,
+        plan: &Plan,
+        oracle: &mut Oracle,
+        redials: bool,
+    ) -> Option<(u64, u32, Ask)> {
+        loop {
+            let (index, side) = self.turn;
+            let Some(Probe { pair: (a, b), goal, asked }) = self.list.get(index).copied() else {
+                self.turn = (0, 0);
+                return None;
             };
-            let labels: Vec<u64> =
-                self.oracle.person(rank).windows.iter().filter_map(exposed).collect();
-            for label in labels {
-                let ticket = self.probes.ticket();
-                let ask = Ask::Revoke { label, patience_ns: self.plan.deadline_ns };
-                self.ask(ticket, rank, &ask)?;
+            self.turn = (index + 1, 0);
+            if side == 0 {
+                if goal != Goal::Meet {
+                    continue;
+                }
+                if oracle.links.joined(a, b) {
+                    let ticket = self.ticket();
+                    self.list[index].goal = Goal::Putting(ticket);
+                    let place = u64::from(a) * PROBE_LEN;
+                    let remote = Layout::of(plan.buffer_len).target + place;
+                    let piece = Piece { local: place, remote, len: PROBE_LEN };
+                    return Some((ticket, a, Ask::Put { peer: b, piece }));
+                }
+                let (low, high) = (a.min(b), a.max(b));
+                if redials && oracle.links.is_lost(low, high) {
+                    continue;
+                }
+                self.turn = (index, 1);
+            }
+            let (from, to) = if side == 0 { (a, b) } else { (b, a) };
+            let state = asked[side].and_then(|ticket| Some(oracle.op(ticket)?.state));
+            if state != Some(State::Running) {
+                let ticket = self.ticket();
+                self.list[index].asked[side] = Some(ticket);
+                return Some((ticket, from, Ask::Connect { rank: to }));
             }
         }
-        Ok(())
     }
 
-    fn probe(&mut self) -> Verdict {
-        for index in 0..self.probes.list.len() {
-            let Probe { pair: (a, b), goal, asked } = self.probes.list[index];
-            if goal != Goal::Meet {
-                continue;
-            }
-            if self.oracle.links.joined(a, b) {
-                let ticket = self.probes.ticket();
-                self.probes.list[index].goal = Goal::Putting(ticket);
-                let place = u64::from(a) * PROBE_LEN;
-                let remote = Layout::of(self.plan.buffer_len).target + place;
-                let piece = Piece { local: place, remote, len: PROBE_LEN };
-                self.ask(ticket, a, &Ask::Put { peer: b, piece })?;
-                continue;
-            }
-            let (low, high) = (a.min(b), a.max(b));
-            if self.cluster.redials() && self.oracle.links.is_lost(low, high) {
-                continue;
-            }
-            for (side, (from, to)) in [(a, b), (b, a)].into_iter().enumerate() {
-                let state = asked[side].and_then(|ticket| Some(self.oracle.op(ticket)?.state));
-                if state != Some(State::Running) {
-                    let ticket = self.probes.ticket();
-                    self.probes.list[index].asked[side] = Some(ticket);
-                    self.ask(ticket, from, &Ask::Connect { rank: to })?;
-                }
-            }
-        }
-        let missing = self.probes.list.iter().find(|probe| probe.goal != Goal::Reached);
-        match missing {
-            None => {
-                let quiet_ns = self.plan.deadline_ns + 4 * self.plan.heartbeat_ns;
-                self.queue.push(self.now + quiet_ns, What::Phase(2));
-            }
-            Some(probe) if self.now > self.probes.until_ns => {
+    /// The next phase after a turn, and when it begins: another turn, or the end.
+    ///
+    /// # Errors
+    /// Some ranks have not reached each other in time.
+    pub(crate) fn next_phase(&self, now: u64, plan: &Plan) -> Result<(u64, u8), Finding> {
+        match self.list.iter().find(|probe| probe.goal != Goal::Reached) {
+            None => Ok((now + plan.deadline_ns + 4 * plan.heartbeat_ns, 2)),
+            Some(probe) if now > self.until_ns => {
                 let (a, b) = probe.pair;
                 let text =
                     format!("ranks {a} and {b}: all is healed, but they are at {:?}", probe.goal);
-                return found(Kind::Stuck, text);
+                found(Kind::Stuck, text)
             }
-            Some(_) => self.queue.push(self.now + self.plan.heartbeat_ns, What::Phase(1)),
+            Some(_) => Ok((now + plan.heartbeat_ns, 1)),
         }
-        Ok(())
     }
 }
