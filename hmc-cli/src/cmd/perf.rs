@@ -5,97 +5,23 @@
 mod chart;
 mod glyphs;
 mod measure;
+mod options;
 mod passive;
 mod png;
+mod row;
 mod text;
 
-use std::path::PathBuf;
+pub(crate) use options::Options;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::connect::{self, Reach, Route};
+use crate::connect::{self, Route};
 use crate::fail::{Failure, Result};
 use crate::say;
 use crate::signal::Stop;
-use crate::units::{self, short};
-
-/// Which operations are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Op {
-    /// Puts only
-    Put,
-    /// Gets only
-    Get,
-    /// Both
-    Both,
-}
-
-/// What `hmc perf` is told.
-#[derive(clap::Args)]
-#[command(after_help = "\
-Latency is that of one blocking operation at a time, until the target can read the bytes (put) or
-they are here (get), in microseconds. Bandwidth is that of --depth operations under way, in GB/s
-(10^9 bytes a second). Without --to or --uds the peer is a process of this program's own.")]
-pub(crate) struct Options {
-    /// Sizes of one operation, in bytes (K, M, G: powers of 1024)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::size,
-          default_value = "8,64,512,4K,32K,256K,1M,4M,16M,64M")]
-    sizes: Vec<u64>,
-    /// Operations to measure
-    #[arg(long, value_enum, default_value_t = Op::Both)]
-    op: Op,
-    /// Operations under way when bandwidth is measured, 1 to 1024
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    depth: u16,
-    /// Operations for each size [default: as many as fit in about a quarter of a second]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    iters: Option<u32>,
-    #[command(flatten)]
-    reach: Reach,
-    /// Be the passive side until interrupted: a peer's buffer, nothing else
-    #[arg(long, conflicts_with_all = ["to", "plot", "csv"])]
-    serve: bool,
-    /// With --serve: listen on this TCP address, IP:PORT
-    #[arg(long, value_name = "ADDR", requires = "serve")]
-    listen: Option<String>,
-    /// With --serve: bytes of the buffer
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = units::size)]
-    buffer: u64,
-    /// With --serve: end when stdin ends
-    #[arg(long, requires = "serve", hide = true)]
-    with_stdin: bool,
-    /// Print one JSON document
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print comma-separated values
-    #[arg(long)]
-    csv: bool,
-    /// Draw bandwidth and latency by size into this file, .svg or .png
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-}
-
-/// One size of one operation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Row {
-    /// `put` or `get`.
-    pub(crate) op: &'static str,
-    /// Bytes of one operation.
-    pub(crate) size: u64,
-    /// Operations measured one at a time.
-    pub(crate) latency_iters: u32,
-    /// Half of the operations took no longer, in microseconds.
-    pub(crate) p50_us: f64,
-    /// 99 of 100 took no longer.
-    pub(crate) p99_us: f64,
-    /// Operations measured several at a time.
-    pub(crate) bandwidth_iters: u32,
-    /// How many at a time.
-    pub(crate) depth: u16,
-    /// 10^9 bytes a second.
-    pub(crate) gb_per_s: f64,
-}
+use crate::units::short;
+use options::Op;
+use row::Row;
 
 /// What is printed as JSON.
 #[derive(Debug, Serialize)]
@@ -143,9 +69,9 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     let people = !options.json && !options.csv;
     if people {
         say::text(&format!("over {}, depth {}", connect::transport(&peer), options.depth))?;
-        say::text(HEADING)?;
+        say::text(row::HEADING)?;
     } else if options.csv {
-        say::text("op,size,latency_iters,p50_us,p99_us,bandwidth_iters,depth,gb_per_s,transport")?;
+        say::text(row::CSV_HEADING)?;
     }
     for op in ops {
         for size in &options.sizes {
@@ -155,9 +81,9 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
             let row = measure::row(&peer, op, *size, options.depth, options.iters)
                 .map_err(|f| f.during(format_args!("{op} of {} bytes", size)))?;
             if people {
-                say::text(&line(&row))?;
+                say::text(&row.line())?;
             } else if options.csv {
-                say::text(&csv(&row, connect::transport(&peer)))?;
+                say::text(&row.csv(connect::transport(&peer)))?;
             }
             rows.push(row);
         }
@@ -171,24 +97,4 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     }
     let _ = session.shutdown(std::time::Duration::from_secs(1));
     Ok(())
-}
-
-const HEADING: &str = "op       size     p50 us     p99 us       GB/s";
-
-fn line(r: &Row) -> String {
-    format!(
-        "{:<4} {:>8} {:>10.2} {:>10.2} {:>10.3}",
-        r.op,
-        short(r.size),
-        r.p50_us,
-        r.p99_us,
-        r.gb_per_s
-    )
-}
-
-fn csv(r: &Row, transport: &str) -> String {
-    format!(
-        "{},{},{},{:.3},{:.3},{},{},{:.6},{transport}",
-        r.op, r.size, r.latency_iters, r.p50_us, r.p99_us, r.bandwidth_iters, r.depth, r.gb_per_s
-    )
 }

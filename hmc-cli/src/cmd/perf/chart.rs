@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use super::png;
+use super::row::Row;
 use super::text::Lettered;
-use super::{Row, png};
 use crate::fail::{Failure, Result};
 use crate::units::short;
 
@@ -190,7 +191,7 @@ fn label(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Picture, SIZE, label};
-    use crate::cmd::perf::Row;
+    use crate::cmd::perf::row::Row;
 
     fn rows() -> Vec<Row> {
         let row = |op, n: u32| Row {

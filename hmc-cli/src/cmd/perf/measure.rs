@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{OpId, Peer};
 
-use super::Row;
+use super::row::Row;
 use crate::fail::Result;
 use crate::units::gb_per_s;
 

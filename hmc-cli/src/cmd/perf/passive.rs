@@ -10,7 +10,7 @@ use std::time::Duration;
 use hmc_std::Session;
 use serde::{Deserialize, Serialize};
 
-use super::Options;
+use super::options::Options;
 use crate::connect::{Reach, Via};
 use crate::fail::{Failure, Result};
 use crate::say;
