@@ -1,7 +1,5 @@
 //! Sizes as people write them, rates as people read them.
 
-use crate::transfer::ring::{MAX_RING, MIN_RING};
-
 /// Reads `4096`, `4K`, `1M`, `2G` (powers of 1024; `KiB` and `KB` mean the same), in bytes.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size: write bytes, or a number with K, M, G or T");
@@ -17,15 +15,6 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     number.checked_mul(1 << power).ok_or_else(|| format!("`{text}` is more than 64 bits hold"))
-}
-
-/// Bytes of memory for a transfer.
-pub(crate) fn ring(text: &str) -> Result<u64, String> {
-    let bytes = size(text)?;
-    if (MIN_RING..=MAX_RING).contains(&bytes) {
-        return Ok(bytes);
-    }
-    Err(format!("choose {} to {}", short(MIN_RING), short(MAX_RING)))
 }
 
 /// Bytes as a short size: exact when it is a whole number of a unit.
@@ -55,7 +44,7 @@ pub(crate) fn gb_per_s(bytes: u64, seconds: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{human, ring, short, size};
+    use super::{human, short, size};
 
     #[test]
     fn sizes_are_read_and_written() {
@@ -67,10 +56,6 @@ mod tests {
             assert!(size(bad).is_err(), "{bad}");
         }
         assert!(size("17000000T").is_err());
-        assert_eq!((ring("16K"), ring("128M")), (Ok(16 << 10), Ok(128 << 20)));
-        for bad in ["0", "1", "16383", "129M", "1T", "X"] {
-            assert!(ring(bad).is_err(), "{bad}");
-        }
         assert_eq!((short(4096).as_str(), short(1500).as_str()), ("4K", "1500"));
         assert_eq!(human(1536), "1.5 KiB");
     }

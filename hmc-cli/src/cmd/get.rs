@@ -10,7 +10,7 @@ use crate::fail::{Failure, Result};
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
 use crate::transfer::receiver;
-use crate::transfer::ring::{Layout, Ring};
+use crate::transfer::ring::{self, Layout, Ring};
 use crate::transfer::source::base_name;
 use crate::transfer::talk::{self, Ask, Meta, Reply, Request, RingAt, Step, Why};
 use crate::transfer::target::{Folder, Target};
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     reach: Reach,
     /// Bytes of memory that the sender may fill ahead (16K to 128M)
-    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::ring)]
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = ring::bytes)]
     buffer: u64,
     /// Print one line of JSON
     #[arg(long)]

@@ -19,7 +19,7 @@ use crate::say;
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
 use crate::transfer::receiver;
-use crate::transfer::ring::{Layout, Ring};
+use crate::transfer::ring::{self, Layout, Ring};
 use crate::transfer::sender;
 use crate::transfer::source::{Source, base_name};
 use crate::transfer::talk::{self, Ask, Meta, Reply, Request, RingAt};
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
     /// Bytes of memory for each transfer (16K to 128M); it limits how far a sender runs ahead
-    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::ring)]
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = ring::bytes)]
     buffer: u64,
     /// Seconds that a client may keep silent in the middle of a transfer
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]

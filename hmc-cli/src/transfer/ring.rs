@@ -5,6 +5,7 @@ use hmc_std::{Access, Peer, Region, Session, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::fail::{Failure, Result};
+use crate::units::{short, size};
 
 /// Bytes of a slot before those of the file.
 pub(crate) const HEAD: u64 = 4096;
@@ -19,9 +20,18 @@ const MAX_SLOTS: u32 = 256;
 /// The slot of a ring that has room for several.
 pub(crate) const USUAL_SLOT: u64 = 512 << 10;
 /// The smallest ring: two of the smallest slots.
-pub(crate) const MIN_RING: u64 = 2 * MIN_SLOT;
+const MIN_RING: u64 = 2 * MIN_SLOT;
 /// The largest ring: as many slots of the usual size as there may be.
-pub(crate) const MAX_RING: u64 = 128 << 20;
+const MAX_RING: u64 = 128 << 20;
+
+/// Reads the size of a ring, as [`size`] does.
+pub(crate) fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let bytes = size(text)?;
+    if (MIN_RING..=MAX_RING).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("choose {} to {}", short(MIN_RING), short(MAX_RING)))
+}
 
 /// How a window is cut into slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,7 +156,15 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, Layout, MAX_RING, Note, USUAL_SLOT};
+    use super::{HEAD, Layout, MAX_RING, Note, USUAL_SLOT, bytes};
+
+    #[test]
+    fn sizes_of_rings_are_read() {
+        assert_eq!((bytes("16K"), bytes("128M")), (Ok(16 << 10), Ok(128 << 20)));
+        for bad in ["0", "1", "16383", "129M", "1T", "X"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn rings_fit_their_files_and_pass_their_own_check() {
