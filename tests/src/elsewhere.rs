@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use hmc_core::mutant::Mutant;
 
-use crate::attack::planted::VARIABLE;
+use crate::planted::VARIABLE;
 
 /// A test of the workspace, run with cargo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

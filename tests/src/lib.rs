@@ -29,6 +29,7 @@ pub mod metered;
 pub mod mutants;
 pub mod net;
 pub mod pair;
+pub mod planted;
 pub mod pooled;
 pub mod raw;
 pub mod receiver;

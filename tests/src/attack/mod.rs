@@ -17,7 +17,6 @@ pub mod forks;
 pub mod frames;
 pub mod many;
 pub mod names;
-pub mod planted;
 pub mod ranks;
 pub mod reaped;
 pub mod reopen;

@@ -20,10 +20,10 @@ use hmc_std::{
     Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, Region,
     RemoteWindow, Result, Session, SessionBuilder, Want, Window,
 };
-use hmc_tests::attack::planted;
 use hmc_tests::bystander;
 use hmc_tests::counting::Counting;
 use hmc_tests::files;
+use hmc_tests::planted;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();

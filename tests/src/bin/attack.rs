@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use hmc_tests::attack::Context;
 use hmc_tests::attack::rows::ROWS;
-use hmc_tests::attack::{Context, planted};
+use hmc_tests::planted;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Attacks one promise.
