@@ -5,80 +5,35 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hmc_sim::rng::Rng;
-use hmc_std::{Address, Session};
+use hmc_std::{Address, Error, Session};
 
+use super::crew::Crew;
+use super::party::BUFFER;
+use super::settings::{LONG, Mortal, SOON, Settings};
+use super::totals::Totals;
 use super::watch::{Use, judge};
-use super::{HOMES, LONG, MORTALS, Mortal, Party, SOON, Settings, Stop, Totals, session};
 use crate::scene::{TempDir, Via, until};
 
+/// The sessions of the process that lives on.
+const HOMES: [u32; 2] = [0, 1];
+/// Those that are killed.
+const MORTALS: [u32; 2] = [2, 3];
 /// The time in parts, after each of which the process is at rest and looks at what it uses.
 const ROUNDS: u32 = 6;
 
-/// The threads of one process, and what they found.
-struct Crew {
-    drives: Vec<JoinHandle<()>>,
-    hosts: Vec<JoinHandle<()>>,
-    stop: Stop,
-    faults: Receiver<String>,
-}
-
-impl Crew {
-    /// Parties of those sessions with `others` each, itself excepted.
-    fn start(
-        sessions: &[Arc<Session>],
-        others: impl Iterator<Item = u32> + Clone,
-        seed: u64,
-        totals: &Arc<Totals>,
-    ) -> Self {
-        let (tell, faults) = channel();
-        let mut crew =
-            Self { drives: Vec::new(), hosts: Vec::new(), stop: Stop::default(), faults };
-        for session in sessions {
-            let own = session.rank().0;
-            for other in others.clone().filter(|o| *o != own) {
-                let party = Party {
-                    session: Arc::clone(session),
-                    own,
-                    other,
-                    seed,
-                    stop: crew.stop.clone(),
-                    totals: Arc::clone(totals),
-                    faults: tell.clone(),
-                };
-                let [drive, host] = party.start();
-                crew.drives.push(drive);
-                crew.hosts.push(host);
-            }
-        }
-        crew
+/// A session of the soak.
+fn session(rank: u32, dir: &std::path::Path, settings: &Settings) -> Result<Session, Error> {
+    let mut builder = Session::builder(rank).uds(dir).buffer(BUFFER);
+    if let (Via::Ucx, Some(lanes)) = (settings.via, &settings.lanes) {
+        builder = builder.ucx().ucx_key("TLS", lanes);
     }
-
-    /// What somebody found within `time`.
-    fn fault(&self, time: Duration) -> Option<String> {
-        self.faults.recv_timeout(time).ok()
+    if settings.via == Via::Tcp {
+        builder = builder.tcp("127.0.0.1:0");
     }
-
-    /// Ends the initiators: what they began is answered.
-    fn rest(&mut self) {
-        self.stop.drives.store(true, Ordering::Release);
-        self.drives.drain(..).for_each(|thread| drop(thread.join()));
-    }
-
-    /// Ends the rest, and says whether anything was found on the way.
-    ///
-    /// # Errors
-    /// What was found.
-    fn end(mut self) -> Result<(), String> {
-        self.rest();
-        self.stop.hosts.store(true, Ordering::Release);
-        self.hosts.drain(..).for_each(|thread| drop(thread.join()));
-        self.faults.try_recv().map_or(Ok(()), Err)
-    }
+    builder.start()
 }
 
 /// A process that may be killed.

@@ -4,8 +4,11 @@ use hmc_sim::rng::Rng;
 use hmc_std::future::WaitError;
 use hmc_std::{ErrorKind, Peer, Region, RemoteWindow, Want};
 
+use super::end::{End, Of as _, Step};
 use super::host::{Note, SLOTS};
-use super::{End, LONG, Of as _, PUTS, Party, Step, WINDOW, at, range};
+use super::party::{PUTS, Party, WINDOW};
+use super::range::{at, range};
+use super::settings::LONG;
 
 /// Puts that are in flight at once.
 const BURST: u64 = 8;

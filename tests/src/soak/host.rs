@@ -6,7 +6,11 @@ use hmc_core::kinds::Access;
 use hmc_sim::rng::Rng;
 use hmc_std::{ErrorKind, Message, Peer, Span, Want, Window};
 
-use super::{End, LONG, NOTES, Of as _, PUTS, Party, Step, Totals, WINDOW, at, range};
+use super::end::{End, Of as _, Step};
+use super::party::{NOTES, PUTS, Party, WINDOW};
+use super::range::{at, range};
+use super::settings::LONG;
+use super::totals::Totals;
 
 /// Windows that a peer has at once.
 pub(super) const SLOTS: usize = 3;
