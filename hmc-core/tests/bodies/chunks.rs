@@ -1,7 +1,7 @@
 //! Cutting: the pieces of a pair of ranges are the pair, in order, on both sides, within the limits.
 
-use super::Subject;
 use super::script::Script;
+use super::subject::Subject;
 use core::num::{NonZeroU32, NonZeroU64};
 use hmc_core::chunks::{Chunks, Pair};
 use hmc_core::kinds::{Access, MemoryKind};

@@ -1,6 +1,7 @@
 //! A whole control connection, driven by a script of what the peer says and what the owner does.
 
-use super::{Subject, wire};
+use super::subject::Subject;
+use super::wire;
 use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::ctrl::output::{CloseReason, Event, Frame, Output};

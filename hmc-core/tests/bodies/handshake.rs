@@ -1,8 +1,8 @@
 //! A native handshake between two machines, with somebody between them who may change the bytes of
 //! one frame. A second reader of HELLO and WELCOME, in plain numbers, says what must become of it.
 
-use super::Subject;
 use super::script::Script;
+use super::subject::Subject;
 use super::wire::last_reject;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::ctrl::output::{CloseReason, Output};

@@ -1,7 +1,7 @@
 //! Scripts of operations on a lane against the plain model of the property tests.
 
-use super::Subject;
 use super::script::Script;
+use super::subject::Subject;
 use hmc_core::transport::ErrorKind;
 
 #[path = "../data_support/mod.rs"]

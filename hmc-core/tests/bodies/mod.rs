@@ -20,18 +20,12 @@ pub mod lane;
 pub mod mutate;
 pub mod proof;
 pub mod script;
+pub mod subject;
 pub mod upstream;
 pub mod window;
 pub mod wire;
 
-/// What a body is run against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// The code itself.
-    Real,
-    /// The code behind a wrapper with one bug.
-    Broken,
-}
+pub use subject::Subject;
 
 /// A body.
 pub type Body = fn(&[u8], Subject);

@@ -1,9 +1,9 @@
 //! A handshake in which both ends prove that they know one secret, with somebody between them who changes, replaces or
 //! replays frames. A reader of the bytes says who may be believed.
 
-use super::Subject;
 use super::control::frame;
 use super::script::Script;
+use super::subject::Subject;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::ctrl::output::{Event, Output};
 use hmc_core::ctrl::state::State;

@@ -1,8 +1,8 @@
 //! A peer of the C++ HMC, heard by a node that allows it, against a second reader of the dialect.
 
-use super::Subject;
 use super::control::Rig;
 use super::script::Script;
+use super::subject::Subject;
 use hmc_core::ctrl::output::Violation;
 use hmc_core::ctrl::state::{State, Unexpected};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};

@@ -1,8 +1,8 @@
 //! The windows towards one peer against a plain model: every access that is let through lies within
 //! a range that is exposed, in its own epoch, with the right it needs; every other one says why not.
 
-use super::Subject;
 use super::script::Script;
+use super::subject::Subject;
 use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};

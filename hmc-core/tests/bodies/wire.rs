@@ -1,6 +1,6 @@
 //! Single frames and blobs: what parses emits the same bytes again, and what is refused says why.
 
-use super::Subject;
+use super::subject::Subject;
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
 use hmc_core::span::Extent;
 use hmc_core::wire::advert::{ADVERT_BYTES, Backing, EndpointBlob, RegionAdvert};
