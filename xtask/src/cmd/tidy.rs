@@ -6,6 +6,7 @@
 mod arrows;
 mod borrows;
 mod documents;
+mod finding;
 mod items;
 mod layers;
 mod length;
@@ -24,29 +25,7 @@ mod words;
 
 use crate::tree::{self, Tree};
 use crate::verdict::Verdict;
-
-/// A place that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    /// The file, from the root.
-    path: String,
-    /// The line, from 1; 0 for the file as a whole.
-    line: usize,
-    /// What is wrong there and what to do.
-    what: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into() }
-    }
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.what)
-    }
-}
+use finding::Finding;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 

@@ -1,6 +1,6 @@
 //! Arrows between crates point down: each manifest's dependencies on our crates are in a table.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::Tree;
 
 /// What a crate of a release may depend on, of ours and outside development.

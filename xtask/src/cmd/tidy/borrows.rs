@@ -1,7 +1,7 @@
 //! The Python package borrows no bytes of Python objects: other Python threads may write them while a call of ours waits, and a
 //! slice over bytes that somebody writes is undefined. They are reached by views (`SharedBytes`), which copy.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 

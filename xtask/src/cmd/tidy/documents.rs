@@ -1,7 +1,7 @@
 //! Documents: links lead somewhere, every dependency has its reason, and every Rust file says at its
 //! head what it is for.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::{File, Tree};
 
 /// The page that gives a reason for each dependency.

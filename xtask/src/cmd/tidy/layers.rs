@@ -1,6 +1,6 @@
 //! Layers inside the crates: names lead downwards only, and in no circle. `layers.txt` has the layers of each crate.
 
-use super::Finding;
+use super::finding::Finding;
 use super::modules::{Edge, Graph};
 use crate::tree::Tree;
 

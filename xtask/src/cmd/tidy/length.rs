@@ -1,6 +1,6 @@
 //! A file holds one noun: no Rust file has more than 500 lines, but for those listed with a reason.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::Tree;
 
 /// Lines that a file may have.

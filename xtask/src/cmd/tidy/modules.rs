@@ -9,20 +9,9 @@ mod load;
 mod names;
 mod visit;
 
-use crate::tree::Tree;
+pub(super) use visit::Edge;
 
-/// One name of another file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Edge {
-    /// The file that names, as an index of [`Graph::files`].
-    pub(super) from: usize,
-    /// The file that defines.
-    pub(super) to: usize,
-    /// The line of the name, from 1.
-    pub(super) line: usize,
-    /// The name as it is written.
-    pub(super) name: String,
-}
+use crate::tree::Tree;
 
 /// The files below one root and the names between them.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! What is looked for are sums of something whose name says that it is an offset, or a pointer. A name can lie; the rule is for
 //! those who forget, not for those who hide.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 

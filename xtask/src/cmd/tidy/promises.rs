@@ -3,7 +3,7 @@
 //!
 //! What a sentence promises, and whether a test shows it, is for a reader to judge.
 
-use super::Finding;
+use super::finding::Finding;
 use super::trace::{Tests, cells};
 use crate::tree::{File, Tree};
 use std::collections::BTreeSet;

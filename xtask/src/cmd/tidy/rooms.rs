@@ -2,7 +2,7 @@
 //!
 //! Test modules are left out: they may look anywhere.
 
-use super::Finding;
+use super::finding::Finding;
 use super::paths::{below, without_tests};
 use crate::source::Source;
 use crate::tree::Tree;

@@ -2,7 +2,7 @@
 //!
 //! One exception: hmc-std's root is the facade for applications, and only applications use it.
 
-use super::Finding;
+use super::finding::Finding;
 use super::paths::below;
 use crate::source::Source;
 use crate::tree::Tree;

@@ -1,6 +1,6 @@
 //! What a process has once, whatever its sessions: exactly what invariant 8 of ARCHITECTURE.md lists.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 

@@ -4,7 +4,8 @@
 //! A test is written `file::name`, where `file` is the end of its path without `.rs`. What a test
 //! shows is for a reader to judge; that it is compiled, is run by a command, and can fail is judged here ([`programs`]).
 
-use super::{Finding, programs};
+use super::finding::Finding;
+use super::programs;
 use crate::tree::{File, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 

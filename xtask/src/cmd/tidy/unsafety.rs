@@ -3,7 +3,7 @@
 //! clippy checks the comments of blocks as well. This rule also covers functions, traits and
 //! attributes, and counts, so that a change of the number is seen in a review.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::source::{Line, Source, Token};
 use crate::tree::{File, Tree};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Variables of the environment: each that the code names has its row in the page that says what it may be, and each row is
 //! of one that the code names.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::Tree;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Words that code of this project does not use, and where some of them are at home.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 

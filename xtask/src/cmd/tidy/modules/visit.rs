@@ -5,9 +5,21 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Path, VisRestricted};
 
-use super::Edge;
 use super::load::{Bound, Program, imports, is_test};
 use super::names::Target;
+
+/// One name of another file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edge {
+    /// The file that names, as an index of [`Graph::files`](super::Graph::files).
+    pub(crate) from: usize,
+    /// The file that defines.
+    pub(crate) to: usize,
+    /// The line of the name, from 1.
+    pub(crate) line: usize,
+    /// The name as it is written.
+    pub(crate) name: String,
+}
 
 /// The names of other files, in the order of the files and their lines.
 pub(super) fn edges(program: &Program) -> Vec<Edge> {
