@@ -8,60 +8,24 @@
 //! With `--against COMMIT` it compares this tree with a commit (`bench/against`), and a lost line is a failure.
 
 mod against;
+mod options;
 mod profile;
 mod python;
 mod ratios;
 mod taker;
 
+pub(crate) use options::Options;
+
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
+use options::PATIENCE;
 use std::process::Command;
-use std::time::Duration;
 
-/// Time that the build and the measurements may take.
-const PATIENCE: Duration = Duration::from_secs(1800);
 /// The status with which the measuring program says that something is missing.
 const MISSING: i32 = 77;
 /// UCX_TLS for the two runs over UCX: what is there, which on one host is shared memory, and TCP alone.
 const LANES: [Option<&str>; 2] = [None, Some("tcp")];
-
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Fewer samples and sizes: about a minute
-    #[arg(long)]
-    quick: bool,
-    /// Only rows whose name contains this
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
-    /// Write every line to FILE as one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    json: Option<std::path::PathBuf>,
-    /// Fail when a target was missed or a row not measured
-    #[arg(long)]
-    strict: bool,
-    /// The rows over UCX instead: lanes of shared memory, then TCP; HMC_UCX_LIB names the library
-    #[arg(long, conflicts_with_all = ["micro", "store_instructions"])]
-    ucx: bool,
-    /// The rows of the Python package instead, from the wheel in a fresh virtual environment
-    #[arg(long, conflicts_with_all = ["micro", "store_instructions", "ucx", "json", "only", "strict"])]
-    python: bool,
-    /// Run the micro-benchmarks (criterion) too
-    #[arg(long)]
-    micro: bool,
-    /// Store the present count of instructions as the one to compare with
-    #[arg(long, conflicts_with = "strict")]
-    store_instructions: bool,
-    /// Compare with COMMIT instead: both are built, and take samples in turns; fails when a line is lost
-    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["micro", "store_instructions", "ucx", "python", "strict"])]
-    against: Option<String>,
-    /// With --against: samples of each line (21 or more)
-    #[arg(long, default_value_t = 21, requires = "against")]
-    pairs: usize,
-    /// With --against: the profile that both are built in
-    #[arg(long, default_value = "release", requires = "against")]
-    profile: String,
-}
 
 /// Builds and measures.
 pub(crate) fn run(options: &Options) -> Verdict {

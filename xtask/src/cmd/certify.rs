@@ -5,6 +5,7 @@
 //! out and say so. The exit status is 0 when all that was asked for is proved, 1 when something
 //! failed, 77 when a tool is missing. What each claim means is in docs/SAFETY.md.
 
+mod answer;
 mod measured;
 mod portable;
 mod source;
@@ -13,9 +14,9 @@ mod stack;
 pub(crate) use measured::{lines_under, listed};
 
 use crate::cmd;
-use crate::tools;
 use crate::tree::{self, Tree};
 use crate::verdict::Verdict;
+use answer::Answer;
 use std::path::Path;
 use std::time::Instant;
 
@@ -28,60 +29,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
-
-/// What became of a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
-    /// It holds; the figure that shows how far.
-    Proved(String),
-    /// It does not hold.
-    Failed(String),
-    /// Something that the check needs is missing.
-    NotRun { reason: String, remedy: String },
-    /// It was not asked for.
-    LeftOut,
-}
-
-impl Answer {
-    fn of(result: Result<String, String>) -> Self {
-        match result {
-            Ok(figure) => Self::Proved(figure),
-            Err(why) => Self::Failed(why),
-        }
-    }
-
-    /// A check that knows only its verdict, with the figure for the case that it holds.
-    fn with_figure(verdict: Verdict, figure: impl FnOnce() -> String) -> Self {
-        match verdict {
-            Verdict::Passed => Self::Proved(figure()),
-            Verdict::Failed(why) => Self::Failed(why),
-            Verdict::Skipped { reason, remedy } => Self::NotRun { reason, remedy },
-        }
-    }
-
-    fn not_run(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::NotRun { reason: reason.into(), remedy: remedy.into() }
-    }
-
-    const fn word(&self) -> &'static str {
-        match self {
-            Self::Proved(_) => "proved",
-            Self::Failed(_) => "FAILED",
-            Self::NotRun { .. } | Self::LeftOut => "not run",
-        }
-    }
-
-    fn detail(&self) -> String {
-        match self {
-            Self::Proved(what) | Self::Failed(what) => what.clone(),
-            Self::NotRun { reason, remedy } => format!("{reason}; to run it: {remedy}"),
-            Self::LeftOut => "takes long; to run it: `cargo xtask certify --full`".to_owned(),
-        }
-    }
-}
-
-/// Without which there is no look at the frames of functions.
-const NIGHTLY: &str = "`rustup toolchain install nightly --component miri,rust-src`";
 
 /// What a check is given.
 struct Ground<'a> {
@@ -111,7 +58,7 @@ const CLAIMS: [Claim; 12] = [
     Claim { name: "tests on 32 bit", full: false, check: |g| portable::narrow(g.root) },
     Claim { name: "tests on big-endian", full: false, check: |g| portable::big_endian(g.root) },
     Claim { name: "requirements traced to tests", full: false, check: |g| traced(g.tree) },
-    Claim { name: "every line covered", full: true, check: |g| measured::coverage(g) },
+    Claim { name: "every line covered", full: true, check: |g| measured::coverage(g.root, g.tree) },
     Claim { name: "mutants caught", full: true, check: |g| measured::mutants(g.root) },
 ];
 
@@ -202,16 +149,6 @@ fn traced(tree: &Tree) -> Answer {
     } else {
         Answer::Failed(format!("{} gaps", findings.len()))
     }
-}
-
-/// The answer where there is no nightly toolchain, or no such part of it.
-fn without_nightly(part: Option<&str>) -> Option<Answer> {
-    let there = match part {
-        Some(part) => tools::has_extension("nightly", part),
-        None => tools::has_toolchain("nightly"),
-    };
-    (!there)
-        .then(|| Answer::not_run(format!("no nightly {}", part.unwrap_or("toolchain")), NIGHTLY))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::answer::{Answer, pytest};
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
+use install::Wheel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -81,12 +82,6 @@ fn check(python: &str) -> Result<(), Verdict> {
         }
         _ => Err(Verdict::skipped(format!("{python} cannot make virtual environments"), remedy)),
     }
-}
-
-/// A wheel, and an interpreter that takes it.
-struct Wheel {
-    path: PathBuf,
-    python: String,
 }
 
 /// What builds wheels, in an environment of its own.

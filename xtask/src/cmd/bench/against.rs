@@ -5,10 +5,10 @@
 //! not show, cannot be measured here: such lines are held by their instructions. The measuring program is this tree's, over the
 //! libraries of each: what it changed by itself is no difference.
 
+use super::options::{Options, PATIENCE};
 use super::profile::instructions;
 use super::ratios::{Judged, Kind, Ratio, judge};
 use super::taker::{Line, Taker, Word};
-use super::{Options, PATIENCE};
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;

@@ -1,7 +1,7 @@
 //! The rows of the Python package, and the check that they were measured: each row has its numbers, and the module is that of
 //! the wheel that was built for them.
 
-use super::PATIENCE;
+use super::options::PATIENCE;
 use crate::cmd::wheel;
 use crate::shell;
 use crate::tree;

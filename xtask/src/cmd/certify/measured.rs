@@ -3,11 +3,12 @@
 //!
 //! Both need a tool of cargo's that takes minutes to build; a machine without it gets "not run".
 
+use super::answer::Answer;
 use super::source::without_tests;
-use super::{Answer, Ground};
 use crate::answer::count;
 use crate::shell::{self, Outcome};
 use crate::tools;
+use crate::tree::Tree;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -73,22 +74,22 @@ const EQUIVALENT: &str = include_str!("equivalent_mutants.txt");
 const UNREACHABLE: &str = include_str!("uncovered_lines.txt");
 
 /// Line coverage: every line of the core is run by a test, or is listed with its reason.
-pub(super) fn coverage(ground: &Ground<'_>) -> Answer {
+pub(super) fn coverage(root: &Path, tree: &Tree) -> Answer {
     if !tools::has_extension("stable", "llvm-cov") {
         return Answer::not_run(
             "cargo-llvm-cov is not installed",
             "`rustup component add llvm-tools`, `cargo install --locked cargo-llvm-cov --version 0.9.1`",
         );
     }
-    let report = ground.root.join("target/certify/coverage.lcov");
+    let report = root.join("target/certify/coverage.lcov");
     let mut command = shell::cargo();
     command
-        .current_dir(ground.root)
+        .current_dir(root)
         .args(["llvm-cov", "--package", "hmc-core", "--lib", "--tests", "--lcov", "--output-path"])
         .arg(&report);
     let made = without_earlier(&report)
         .and_then(|()| {
-            let folder = ground.root.join("target/certify");
+            let folder = root.join("target/certify");
             std::fs::create_dir_all(folder).map_err(|e| format!("target/certify: {e}"))
         })
         .and_then(|()| shell::stream(&mut command, Duration::from_secs(1800)));
@@ -99,7 +100,7 @@ pub(super) fn coverage(ground: &Ground<'_>) -> Answer {
         Err(why) => return Answer::Failed(why),
     }
     match std::fs::read_to_string(&report) {
-        Ok(text) => judge_lines(&text, ground, UNREACHABLE),
+        Ok(text) => judge_lines(&text, tree, UNREACHABLE),
         Err(e) => Answer::Failed(format!("{}: {e}", report.display())),
     }
 }
@@ -115,7 +116,7 @@ fn without_earlier(path: &Path) -> Result<(), String> {
     gone.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn judge_lines(lcov: &str, ground: &Ground<'_>, excused: &str) -> Answer {
+fn judge_lines(lcov: &str, tree: &Tree, excused: &str) -> Answer {
     let excused: Vec<&str> = listed(excused).map(|(what, _)| what).collect();
     let mut all = 0_usize;
     let mut used = 0_usize;
@@ -124,7 +125,7 @@ fn judge_lines(lcov: &str, ground: &Ground<'_>, excused: &str) -> Answer {
         let Some(short) = path.split_once("hmc-core/src/").map(|(_, s)| s) else {
             continue;
         };
-        let Some(file) = ground.tree.file(&format!("hmc-core/src/{short}")) else {
+        let Some(file) = tree.file(&format!("hmc-core/src/{short}")) else {
             continue;
         };
         let end = without_tests(&file.text).lines.len();
@@ -349,7 +350,7 @@ pub(crate) fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::{Lists, ended, judge_lines, judge_mutants, planted_lines, without_earlier};
-    use crate::cmd::certify::{Answer, Ground};
+    use crate::cmd::certify::answer::Answer;
     use crate::shell::Outcome;
     use crate::tree::Tree;
     use std::path::Path;
@@ -358,9 +359,8 @@ mod tests {
     fn a_line_that_no_test_runs_fails_unless_it_is_listed() {
         let code = "fn a() {\n    b();\n}\n#[cfg(test)]\nmod tests {\n    c();\n}\n";
         let tree = Tree::planted(&[("hmc-core/src/x.rs", code)]);
-        let ground = Ground { root: Path::new("."), tree: &tree };
         let lcov = "SF:/p/hmc-core/src/x.rs\nDA:1,1\nDA:2,0\nDA:6,0\nend_of_record\n";
-        let judge = |lcov: &str, excused: &str| judge_lines(lcov, &ground, excused);
+        let judge = |lcov: &str, excused: &str| judge_lines(lcov, &tree, excused);
         assert_eq!(judge(lcov, ""), Answer::Failed("1 of 2 lines are not covered".into()));
         assert_eq!(judge(lcov, "x.rs: fn a() { / b(); => "), judge(lcov, ""), "a reason is wanted");
         assert!(matches!(judge(lcov, "x.rs: fn a() { / b(); => why"), Answer::Proved(_)));

@@ -4,7 +4,7 @@
 //! Miri interprets the tests on any machine; it is slow, so property tests try few cases and the
 //! files that try everything (all short scripts, all cuts of a stream) are left to this machine.
 
-use super::{Answer, NIGHTLY, without_nightly};
+use super::answer::{Answer, NIGHTLY, without_nightly};
 use crate::shell;
 use crate::tools;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Test modules (from the first `#[cfg(test)]` of a file on) are no part of the core.
 
-use super::Answer;
+use super::answer::Answer;
 use crate::shell;
 use crate::source::{Source, Token};
 use crate::tree::{File, Tree};

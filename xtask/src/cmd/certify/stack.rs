@@ -7,7 +7,7 @@
 
 mod graph;
 
-use super::{Answer, NIGHTLY, without_nightly};
+use super::answer::{Answer, NIGHTLY, without_nightly};
 use crate::shell;
 use graph::Program;
 use std::path::{Path, PathBuf};

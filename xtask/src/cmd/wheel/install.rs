@@ -3,7 +3,6 @@
 //! The wheel is installed and imported alone first, which needs no index: whatever fails there is the wheel's. The packages that
 //! its tests need come after that.
 
-use super::Wheel;
 use crate::shell;
 use crate::verdict::Verdict;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,12 @@ const INSTALL: Duration = Duration::from_secs(600);
 const ASK: Duration = Duration::from_secs(120);
 /// What to do where packages cannot be had.
 const REMEDY: &str = "a Python package index within reach";
+
+/// A wheel, and an interpreter that takes it.
+pub(super) struct Wheel {
+    pub(super) path: PathBuf,
+    pub(super) python: String,
+}
 
 /// Runs a command that has to succeed.
 fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
@@ -72,8 +77,7 @@ pub(super) fn wheel(wheel: &Wheel, home: &Path, extras: &str) -> Result<PathBuf,
 
 #[cfg(test)]
 mod tests {
-    use super::{maturin, wheel};
-    use crate::cmd::wheel::Wheel;
+    use super::{Wheel, maturin, wheel};
     use crate::verdict::Verdict;
     use std::path::PathBuf;
     use std::process::Command;
