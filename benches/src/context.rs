@@ -9,9 +9,10 @@ use hmc_std::peer::Peer;
 use hmc_std::session::Session;
 use std::time::Duration;
 
+use crate::error::{Res, text};
 use crate::helper::Helper;
+use crate::machine;
 use crate::measure::Delay;
-use crate::{Res, machine, text};
 
 /// Settings of one run.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::{Res, text};
+use crate::error::{Res, text};
 
 /// How long any one answer may take.
 const PATIENCE: Duration = Duration::from_secs(120);

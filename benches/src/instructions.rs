@@ -9,8 +9,8 @@ mod objects;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::error::{Res, text};
 use crate::rows::{sim_ops, ucx_ops};
-use crate::{Res, text};
 use objects::Split;
 
 const FEW: u32 = 2_000;

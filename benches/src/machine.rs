@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Res, text};
+use crate::error::{Res, text};
 
 /// The processors that this process may use.
 pub(crate) fn cpus() -> Vec<usize> {

@@ -14,6 +14,7 @@
 
 mod allocations;
 mod context;
+mod error;
 mod helper;
 mod instructions;
 mod machine;
@@ -30,15 +31,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use context::Context;
+use error::{Res, text};
 use report::Report;
-
-/// Errors of this program are sentences.
-type Res<T> = Result<T, String>;
-
-/// Any error as a sentence.
-fn text(e: impl std::fmt::Display) -> String {
-    e.to_string()
-}
 
 /// The status of a run that lacks what it needs, as automake and Meson have it.
 const SKIPPED: u8 = 77;

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::{Res, turns};
+use crate::error::Res;
+use crate::turns;
 
 /// A share of our own time that is wasted on purpose after each operation: 0 in a measurement, 0.1 in
 /// the self-test, which must see it in the ratio.

@@ -13,13 +13,14 @@ use hmc_std::address::Address;
 use hmc_std::session::Session;
 use hmc_std::window::Window;
 
+use crate::error::{Res, text};
+use crate::machine;
 use crate::reference::cma;
 use crate::reference::pages::{SharedPages, spin};
 use crate::reference::socket::{Door, PageBytes, Stream};
 use crate::reference::ucx_bare::End;
 use crate::rows::group::{Member, What};
 use crate::rows::ucx::latency;
-use crate::{Res, machine, text};
 
 #[derive(Default)]
 struct Passive {

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::Pairs;
 use crate::rows::Row;
-use crate::{Res, text};
 
 /// A bound, and on what.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,8 +16,8 @@ mod tcp_latency;
 pub(crate) mod ucx;
 pub(crate) mod ucx_ops;
 
-use crate::Res;
 use crate::context::Context;
+use crate::error::Res;
 use crate::report::Line;
 
 /// One row of the table: a question to the machine, answered by one or more lines.

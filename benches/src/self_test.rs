@@ -3,8 +3,8 @@
 //! Runs with the delay stand between two without. The two without are the control: when they differ
 //! the machine is too noisy to say anything, and that is what is said.
 
-use crate::Res;
 use crate::context::Context;
+use crate::error::Res;
 use crate::measure::median;
 use crate::rows::{Row, self_test_rows};
 

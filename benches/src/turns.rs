@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use serde_json::json;
 
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::Delay;
 use crate::rows::Row;
-use crate::{Res, text};
 
 /// How samples are taken when not beside a reference.
 #[derive(Clone, Copy, Debug)]

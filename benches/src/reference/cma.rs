@@ -1,6 +1,6 @@
 //! process_vm_readv(2), bare.
 
-use crate::Res;
+use crate::error::Res;
 
 /// Reads `len` bytes at `address` of process `pid` to the address `into` of this one.
 ///

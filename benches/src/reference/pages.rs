@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hmc_core::kinds::Access;
 use hmc_mem::os::memfd::Mapping;
 
-use crate::{Res, text};
+use crate::error::{Res, text};
 
 /// Shared pages.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::pages::spin;
 use crate::context::Context;
-use crate::{Res, text};
+use crate::error::{Res, text};
 
 /// How long one run may take. Its own measurement takes a second at the most.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,9 +6,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::error::{Res, text};
 use crate::helper::Helper;
 use crate::measure::timed;
-use crate::{Res, text};
 
 /// How long a call may block.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,8 +10,8 @@ use hmc_hw::ucx::library::{Library, Search};
 use hmc_hw::ucx::settings::{Settings, USER_KEYS};
 
 use super::pages::spin;
+use crate::error::{Res, text};
 use crate::helper::Helper;
-use crate::{Res, text};
 
 /// Bytes behind the payload: for the word by which the passive end is told to stop.
 const TAIL_BYTES: usize = 64;

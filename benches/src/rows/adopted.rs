@@ -14,10 +14,10 @@ use hmc_std::window::RemoteWindow;
 
 use super::{Row, size};
 use crate::context::{Context, Duo};
+use crate::error::{Res, text};
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
 use crate::report::Line;
-use crate::{Res, text};
 
 const MIB: u64 = 1 << 20;
 const SAMPLE_BYTES: u64 = 8 * MIB;

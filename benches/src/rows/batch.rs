@@ -5,10 +5,10 @@ use hmc_std::batch::{Copy, Direction};
 
 use super::Row;
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
 use crate::report::Line;
-use crate::{Res, text};
 
 const RANGES: u64 = 1024;
 const RANGE_BYTES: u64 = 4096;

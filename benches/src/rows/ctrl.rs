@@ -6,10 +6,10 @@ use hmc_core::kinds::ConnType;
 
 use super::{Row, SPINNING};
 use crate::context::{Context, Folder};
+use crate::error::{Res, text};
 use crate::measure::{interleave, timed};
 use crate::reference::socket::PingPong;
 use crate::report::Line;
-use crate::{Res, text};
 
 const BYTES: usize = 16;
 const WARM_ROUNDS: u32 = 20;

@@ -9,10 +9,10 @@ use hmc_std::session::Session;
 
 use super::{Row, size};
 use crate::context::{Context, Folder};
+use crate::error::{Res, text};
 use crate::helper::Helper;
 use crate::measure::interleave;
 use crate::report::Line;
-use crate::{Res, text};
 
 /// The longest vector of one member.
 const MOST: usize = 4 << 20;

@@ -15,10 +15,11 @@ use hmc_std::session::Session;
 
 use super::Row;
 use crate::context::{Context, Folder};
+use crate::error::{Res, text};
 use crate::helper::Helper;
+use crate::machine;
 use crate::measure::{interleave, median, timed};
 use crate::report::Line;
-use crate::{Res, machine, text};
 
 const PROCESSES: u32 = 8;
 const EACH: u32 = 125;

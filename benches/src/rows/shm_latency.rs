@@ -6,10 +6,10 @@ use hmc_core::kinds::ConnType;
 
 use super::{Row, size};
 use crate::context::{Context, Duo};
+use crate::error::{Res, text};
 use crate::measure::{alone, interleave, timed};
 use crate::reference::pages::{SharedPages, spin};
 use crate::report::Line;
-use crate::{Res, text};
 
 const WARM_ROUNDS: u64 = 100;
 const ROUNDS: u64 = 2_000;

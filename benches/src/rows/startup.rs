@@ -8,9 +8,9 @@ use hmc_std::session::Session;
 
 use super::Row;
 use crate::context::{Context, Folder};
+use crate::error::{Res, text};
 use crate::measure::{alone, timed};
 use crate::report::Line;
-use crate::{Res, text};
 
 /// The row.
 pub(crate) struct Startup;

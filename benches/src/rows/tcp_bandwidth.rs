@@ -7,10 +7,10 @@ use hmc_core::kinds::ConnType;
 
 use super::{Row, size};
 use crate::context::{Context, Duo};
+use crate::error::{Res, text};
 use crate::measure::{Delay, interleave, timed};
 use crate::reference::socket::{PageBytes, Stream};
 use crate::report::Line;
-use crate::{Res, text};
 
 const MIB: u64 = 1 << 20;
 /// Bytes on their way at a time, at the least two puts.

@@ -25,10 +25,11 @@ use hmc_hw::ucx::worker::Worker;
 use hmc_sim::vendor::library::beside;
 
 use super::Row;
+use crate::allocations;
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::instructions::{self, Over};
 use crate::report::Line;
-use crate::{Res, allocations, text};
 
 const OPS: u32 = 2_000;
 const BYTES: usize = 4096;

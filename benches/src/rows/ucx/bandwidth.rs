@@ -7,10 +7,10 @@ use hmc_hw::ucx::bare::Calls;
 
 use super::{RUNS, Rig};
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::{interleave, timed};
 use crate::report::Line;
 use crate::rows::{Row, size};
-use crate::{Res, text};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -6,12 +6,12 @@ use hmc_hw::ucx::bare::Calls;
 
 use super::{RUNS, Rig};
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::{interleave, median, timed};
 use crate::reference::pages::spin;
 use crate::reference::ucx_bare::{End, put_now};
 use crate::report::Line;
 use crate::rows::{Row, size};
-use crate::{Res, text};
 
 const WARM_ROUNDS: u64 = 100;
 const ROUNDS: u64 = 2_000;

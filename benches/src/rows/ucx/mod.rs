@@ -13,8 +13,8 @@ use std::cell::RefCell;
 use hmc_core::kinds::ConnType;
 use hmc_std::peer::Peer;
 
-use crate::Res;
 use crate::context::{Context, Duo};
+use crate::error::Res;
 use crate::reference::perftest::Perftest;
 use crate::reference::ucx_bare::{End, only_tcp};
 
@@ -49,5 +49,5 @@ impl Rig {
 
 /// The library that sessions use.
 fn library() -> Res<std::path::PathBuf> {
-    hmc_std::probe::ucx().map(|facts| facts.path).map_err(crate::text)
+    hmc_std::probe::ucx().map(|facts| facts.path).map_err(crate::error::text)
 }

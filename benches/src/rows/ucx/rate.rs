@@ -6,10 +6,10 @@ use hmc_std::batch::{Copy, Direction};
 
 use super::{RUNS, Rig};
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::{interleave, timed};
 use crate::report::Line;
 use crate::rows::Row;
-use crate::{Res, text};
 
 const LEN: u64 = 8;
 const DEPTH: u32 = 64;

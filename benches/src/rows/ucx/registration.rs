@@ -5,10 +5,10 @@ use std::time::Duration;
 use hmc_core::kinds::ConnType;
 
 use crate::context::Context;
+use crate::error::{Res, text};
 use crate::measure::{median, timed};
 use crate::report::Line;
 use crate::rows::Row;
-use crate::{Res, text};
 
 const GIB: u64 = 1 << 30;
 const USES: u64 = 10_000;
