@@ -3,7 +3,7 @@
 //! Every row measures ours and its reference alternately, with the same sizes, alignment, pinning and
 //! warmth, and gives the median of the ratios of neighbouring samples. The passive end is a process
 //! of its own: this program again, started with `--passive` and driven by lines on a pipe.
-//! Reading order: [`report`] (what a line is), [`measure`] (how samples are taken), [`helper`] and
+//! Reading order: [`mod@line`] (a line of the report), [`measure`] (how samples are taken), [`helper`] and
 //! [`passive`] (the other process), [`rows`] (one file for each row of the table).
 #![allow(
     clippy::arithmetic_side_effects,
@@ -17,6 +17,7 @@ mod context;
 mod error;
 mod helper;
 mod instructions;
+mod line;
 mod machine;
 mod measure;
 mod passive;

@@ -18,7 +18,7 @@ pub(crate) mod ucx_ops;
 
 use crate::context::Context;
 use crate::error::Res;
-use crate::report::Line;
+use crate::line::Line;
 
 /// One row of the table: a question to the machine, answered by one or more lines.
 pub(crate) trait Row {

@@ -15,9 +15,9 @@ use hmc_std::window::RemoteWindow;
 use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
-use crate::report::Line;
 
 const MIB: u64 = 1 << 20;
 const SAMPLE_BYTES: u64 = 8 * MIB;

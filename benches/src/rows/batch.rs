@@ -6,9 +6,9 @@ use hmc_std::batch::{Copy, Direction};
 use super::Row;
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
-use crate::report::Line;
 
 const RANGES: u64 = 1024;
 const RANGE_BYTES: u64 = 4096;

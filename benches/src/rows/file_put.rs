@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::{Row, size};
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::interleave;
-use crate::report::Line;
 
 const MEMORY: &str = "/dev/shm";
 /// How long a server may take until it says that it listens.

@@ -11,8 +11,8 @@ use super::{Row, size};
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::helper::Helper;
+use crate::line::Line;
 use crate::measure::interleave;
-use crate::report::Line;
 
 /// The longest vector of one member.
 const MOST: usize = 4 << 20;

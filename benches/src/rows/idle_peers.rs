@@ -17,9 +17,9 @@ use super::Row;
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::helper::Helper;
+use crate::line::Line;
 use crate::machine;
 use crate::measure::{interleave, median, timed};
-use crate::report::Line;
 
 const PROCESSES: u32 = 8;
 const EACH: u32 = 125;

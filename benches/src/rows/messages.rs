@@ -7,8 +7,8 @@ use hmc_core::kinds::ConnType;
 use super::{Row, size};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{interleave, timed};
-use crate::report::Line;
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a sample, at the most.

@@ -7,9 +7,9 @@ use hmc_core::kinds::ConnType;
 use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{alone, interleave, timed};
 use crate::reference::pages::{SharedPages, spin};
-use crate::report::Line;
 
 const WARM_ROUNDS: u64 = 100;
 const ROUNDS: u64 = 2_000;

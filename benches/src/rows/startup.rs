@@ -9,8 +9,8 @@ use hmc_std::session::Session;
 use super::Row;
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{alone, timed};
-use crate::report::Line;
 
 /// The row.
 pub(crate) struct Startup;

@@ -29,7 +29,7 @@ use crate::allocations;
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::instructions::{self, Over};
-use crate::report::Line;
+use crate::line::Line;
 
 const OPS: u32 = 2_000;
 const BYTES: usize = 4096;

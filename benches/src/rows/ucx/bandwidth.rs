@@ -8,8 +8,8 @@ use hmc_hw::ucx::bare::Calls;
 use super::{RUNS, Rig};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{interleave, timed};
-use crate::report::Line;
 use crate::rows::{Row, size};
 
 const KIB: u64 = 1 << 10;

@@ -7,10 +7,10 @@ use hmc_hw::ucx::bare::Calls;
 use super::{RUNS, Rig};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{interleave, median, timed};
 use crate::reference::pages::spin;
 use crate::reference::ucx_bare::{End, put_now};
-use crate::report::Line;
 use crate::rows::{Row, size};
 
 const WARM_ROUNDS: u64 = 100;

@@ -7,8 +7,8 @@ use hmc_std::batch::{Copy, Direction};
 use super::{RUNS, Rig};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{interleave, timed};
-use crate::report::Line;
 use crate::rows::Row;
 
 const LEN: u64 = 8;

@@ -6,8 +6,8 @@ use hmc_core::kinds::ConnType;
 
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::line::Line;
 use crate::measure::{median, timed};
-use crate::report::Line;
 use crate::rows::Row;
 
 const GIB: u64 = 1 << 30;
