@@ -23,6 +23,7 @@ mod measure;
 mod passive;
 mod reference;
 mod report;
+mod row;
 mod rows;
 mod self_test;
 mod turns;

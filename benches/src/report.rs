@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
-use crate::rows::Row;
+use crate::row::Row;
 
 /// The lines of a row. One that failed, or has none, is a line that says why.
 fn lines_of(row: &dyn Row, measured: Res<Vec<Line>>) -> Vec<Line> {

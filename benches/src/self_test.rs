@@ -6,7 +6,8 @@
 use crate::context::Context;
 use crate::error::Res;
 use crate::measure::median;
-use crate::rows::{Row, self_test_rows};
+use crate::row::Row;
+use crate::rows::self_test_rows;
 
 /// The share of our time that is wasted.
 const SHARE: f64 = 0.10;

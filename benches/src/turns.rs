@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::measure::Delay;
-use crate::rows::Row;
+use crate::row::Row;
 
 /// How samples are taken when not beside a reference.
 #[derive(Clone, Copy, Debug)]

@@ -12,12 +12,12 @@ use hmc_std::memory::Span;
 use hmc_std::peer::Peer;
 use hmc_std::window::RemoteWindow;
 
-use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
+use crate::row::{Row, size};
 
 const MIB: u64 = 1 << 20;
 const SAMPLE_BYTES: u64 = 8 * MIB;

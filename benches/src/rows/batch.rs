@@ -3,12 +3,12 @@
 use hmc_core::kinds::ConnType;
 use hmc_std::batch::{Copy, Direction};
 
-use super::Row;
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::reference::pages::SharedPages;
+use crate::row::Row;
 
 const RANGES: u64 = 1024;
 const RANGE_BYTES: u64 = 4096;

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use hmc_core::kinds::ConnType;
 
-use super::{Row, SPINNING};
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::reference::socket::PingPong;
+use crate::row::{Row, SPINNING};
 
 const BYTES: usize = 16;
 const WARM_ROUNDS: u32 = 20;

@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::{Row, size};
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::interleave;
+use crate::row::{Row, size};
 
 const MEMORY: &str = "/dev/shm";
 /// How long a server may take until it says that it listens.

@@ -7,12 +7,12 @@ use hmc_std::address::Address;
 use hmc_std::group::{Element, Exchange, Group, Reduce};
 use hmc_std::session::Session;
 
-use super::{Row, size};
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::helper::Helper;
 use crate::line::Line;
 use crate::measure::interleave;
+use crate::row::{Row, size};
 
 /// The longest vector of one member.
 const MOST: usize = 4 << 20;

@@ -13,13 +13,13 @@ use hmc_std::address::Address;
 use hmc_std::peer::Peer;
 use hmc_std::session::Session;
 
-use super::Row;
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::helper::Helper;
 use crate::line::Line;
 use crate::machine;
 use crate::measure::{interleave, median, timed};
+use crate::row::Row;
 
 const PROCESSES: u32 = 8;
 const EACH: u32 = 125;

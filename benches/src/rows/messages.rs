@@ -4,11 +4,11 @@ use std::cell::RefCell;
 
 use hmc_core::kinds::ConnType;
 
-use super::{Row, size};
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
+use crate::row::{Row, size};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a sample, at the most.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use hmc_core::kinds::ConnType;
 
-use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{Pairs, interleave, timed};
 use crate::reference::pages::SharedPages;
+use crate::row::{Row, size};
 
 const MIB: u64 = 1 << 20;
 /// Bytes that one sample moves at least: few, so that most samples are not interrupted by other work.

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use hmc_core::kinds::ConnType;
 
-use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{alone, interleave, timed};
 use crate::reference::pages::{SharedPages, spin};
+use crate::row::{Row, size};
 
 const WARM_ROUNDS: u64 = 100;
 const ROUNDS: u64 = 2_000;

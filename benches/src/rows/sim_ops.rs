@@ -6,11 +6,11 @@ use hmc_core::time::Instant;
 use hmc_core::work::{CompleteWhen, Opcode};
 use hmc_sim::nic::{Bytes, SimNic};
 
-use super::Row;
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{alone, timed};
+use crate::row::Row;
 use crate::{allocations, instructions, turns};
 
 /// Operations in one sample: short, so that most samples are not interrupted by other work.

@@ -6,11 +6,11 @@ use hmc_core::kinds::ConnType;
 use hmc_std::address::Address;
 use hmc_std::session::Session;
 
-use super::Row;
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{alone, timed};
+use crate::row::Row;
 
 /// The row.
 pub(crate) struct Startup;

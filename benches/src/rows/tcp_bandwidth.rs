@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 
 use hmc_core::kinds::ConnType;
 
-use super::{Row, size};
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{Delay, interleave, timed};
 use crate::reference::socket::{PageBytes, Stream};
+use crate::row::{Row, size};
 
 const MIB: u64 = 1 << 20;
 /// Bytes on their way at a time, at the least two puts.

@@ -2,12 +2,12 @@
 
 use hmc_core::kinds::ConnType;
 
-use super::{Row, SPINNING};
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::reference::socket::PingPong;
+use crate::row::{Row, SPINNING};
 
 const BYTES: usize = 64;
 const WARM_ROUNDS: u32 = 20;

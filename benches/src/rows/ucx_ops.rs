@@ -24,12 +24,12 @@ use hmc_hw::ucx::transport::UcxTransport;
 use hmc_hw::ucx::worker::Worker;
 use hmc_sim::vendor::library::beside;
 
-use super::Row;
 use crate::allocations;
 use crate::context::Context;
 use crate::error::{Res, text};
 use crate::instructions::{self, Over};
 use crate::line::Line;
+use crate::row::Row;
 
 const OPS: u32 = 2_000;
 const BYTES: usize = 4096;

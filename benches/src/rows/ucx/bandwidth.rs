@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
-use crate::rows::{Row, size};
+use crate::row::{Row, size};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

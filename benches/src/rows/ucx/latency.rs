@@ -11,7 +11,7 @@ use crate::line::Line;
 use crate::measure::{interleave, median, timed};
 use crate::reference::pages::spin;
 use crate::reference::ucx_bare::{End, put_now};
-use crate::rows::{Row, size};
+use crate::row::{Row, size};
 
 const WARM_ROUNDS: u64 = 100;
 const ROUNDS: u64 = 2_000;

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
-use crate::rows::Row;
+use crate::row::Row;
 
 const LEN: u64 = 8;
 const DEPTH: u32 = 64;

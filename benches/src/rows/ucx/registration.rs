@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{median, timed};
-use crate::rows::Row;
+use crate::row::Row;
 
 const GIB: u64 = 1 << 30;
 const USES: u64 = 10_000;
