@@ -26,6 +26,7 @@ mod report;
 mod row;
 mod rows;
 mod self_test;
+mod series;
 mod turns;
 
 use std::process::ExitCode;

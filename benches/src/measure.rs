@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::error::Res;
-use crate::turns;
+use crate::series;
 
 /// A share of our own time that is wasted on purpose after each operation: 0 in a measurement, 0.1 in
 /// the self-test, which must see it in the ratio.
@@ -26,7 +26,7 @@ impl Delay {
             }
         }
         // At the end: looking at the clock after each operation would be more than a tenth of a short one.
-        turns::waste().waste(begun.elapsed().as_nanos() as f64);
+        Delay(series::waste()).waste(begun.elapsed().as_nanos() as f64);
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(times))
     }
 
@@ -103,7 +103,7 @@ pub(crate) fn interleave(
     mut ours: impl FnMut() -> Res<f64>,
     mut reference: impl FnMut() -> Res<f64>,
 ) -> Res<Pairs> {
-    if let Some(samples) = turns::series(&mut ours) {
+    if let Some(samples) = series::samples(&mut ours) {
         let (number, ours) = samples?;
         return Ok(Pairs { ours, number: Some(number), ..Pairs::default() });
     }
@@ -124,7 +124,7 @@ pub(crate) fn interleave(
 
 /// Takes `count` samples of ours after one that does not count, without a reference.
 pub(crate) fn alone(count: usize, mut ours: impl FnMut() -> Res<f64>) -> Res<Pairs> {
-    if let Some(samples) = turns::series(&mut ours) {
+    if let Some(samples) = series::samples(&mut ours) {
         let (number, ours) = samples?;
         return Ok(Pairs { ours, number: Some(number), ..Pairs::default() });
     }

@@ -11,7 +11,7 @@ use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{alone, timed};
 use crate::row::Row;
-use crate::{allocations, instructions, turns};
+use crate::{allocations, instructions, series};
 
 /// Operations in one sample: short, so that most samples are not interrupted by other work.
 const OPS: u32 = 2_000;
@@ -101,7 +101,7 @@ impl Row for SimOps {
             "",
             Some(0.0),
         ));
-        if turns::are_taken() {
+        if series::are_taken() {
             return Ok(lines);
         }
         let name = "simulated NIC: instructions for one";
