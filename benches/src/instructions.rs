@@ -7,10 +7,9 @@
 mod objects;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::error::{Res, text};
-use crate::rows::{sim_ops, ucx_ops};
 use objects::Split;
 
 const FEW: u32 = 2_000;
@@ -42,23 +41,6 @@ impl Over {
             Self::UcxMapped => "ucx-mapped",
             Self::UcxMany => "ucx-many",
             Self::UcxLane => "ucx-lane",
-        }
-    }
-}
-
-/// The hidden mode `--ops COUNT`: does just that many operations.
-pub(crate) fn run_ops(over: Over, count: u32) -> ExitCode {
-    let done = match over {
-        Over::Sim => {
-            sim_ops::Rig::new(hmc_sim::nic::Bytes::Move).and_then(|mut rig| rig.rounds(count))
-        }
-        _ => ucx_ops::run_ops(over, count),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("hmc-bench: {why}");
-            ExitCode::FAILURE
         }
     }
 }

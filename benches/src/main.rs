@@ -20,6 +20,7 @@ mod instructions;
 mod line;
 mod machine;
 mod measure;
+mod ops;
 mod passive;
 mod reference;
 mod report;
@@ -100,7 +101,7 @@ fn main() -> ExitCode {
         return passive::main(arguments.cpu);
     }
     if let Some(count) = arguments.ops {
-        return instructions::run_ops(arguments.over, count);
+        return ops::run(arguments.over, count);
     }
     match run(&arguments) {
         Ok(code) => code,
