@@ -4,7 +4,6 @@
 //! (dtypes that the buffer protocol has no name for), DLPack (torch, and all others). Strides are honoured or refused, never
 //! misread; arrays of Python objects are refused.
 
-use std::ffi::CStr;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,79 +12,15 @@ use hmc_std::memory::{SharedBytes, StableBytes};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
 
+use crate::array::{Array, Keep, Lent, no_devices};
+use crate::dlpack::import::import;
 use crate::errors::refuse;
+use crate::lazy;
 use crate::pack::pack;
-use crate::{dlpack, lazy};
 
 /// Packing more bytes lets other Python threads run.
 const LONG: usize = 64 << 10;
-
-/// What holds the bytes.
-#[allow(dead_code, reason = "held for their drops")]
-pub(crate) enum Keep {
-    Buffer(Lent),
-    Object(Py<PyAny>),
-    Tensor(dlpack::Tensor),
-    /// A copy in C order of an object with gaps.
-    Packed(Vec<u8>),
-}
-
-/// What an object exports by the buffer protocol, until this is dropped. The view stays where it is: exporters may know its
-/// address.
-pub(crate) struct Lent(Box<ffi::Py_buffer>);
-
-impl Lent {
-    fn of(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: an object, and a view that nobody else has.
-        let rc =
-            unsafe { ffi::PyObject_GetBuffer(obj.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
-        if rc == 0 { Ok(Self(view)) } else { Err(PyErr::fetch(obj.py())) }
-    }
-
-    /// As `struct` writes it; `B` where nothing is said.
-    fn format(&self) -> &[u8] {
-        if self.0.format.is_null() {
-            return b"B";
-        }
-        // SAFETY: a text that ends with a zero and lives as long as the view.
-        unsafe { CStr::from_ptr(self.0.format) }.to_bytes()
-    }
-
-    /// Shape, strides or suboffsets; `None` where the exporter leaves them out.
-    fn numbers(&self, first: *mut isize) -> Option<Vec<isize>> {
-        let n = usize::try_from(self.0.ndim).unwrap_or_default();
-        // SAFETY: unless null, there is one for each dimension.
-        (!first.is_null())
-            .then(|| (0..n).map(|i| unsafe { first.wrapping_add(i).read() }).collect())
-    }
-
-    fn len(&self) -> usize {
-        usize::try_from(self.0.len).unwrap_or_default()
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        // At the interpreter's end nobody wants it back.
-        // SAFETY: filled by `of`, and released once.
-        let _ = Python::try_attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
-    }
-}
-
-/// An array in memory that this process can reach.
-pub(crate) struct Array {
-    pub(crate) start: *mut u8,
-    /// Bytes of one element.
-    pub(crate) item: usize,
-    pub(crate) shape: Vec<usize>,
-    /// In bytes; `None` for C order without gaps.
-    pub(crate) strides: Option<Vec<isize>>,
-    pub(crate) writable: bool,
-    pub(crate) keep: Keep,
-}
 
 /// Bytes without gaps, held as long as this lives.
 pub(crate) struct Bytes {
@@ -195,248 +130,78 @@ fn kind_of(obj: &Bound<'_, PyAny>) -> String {
     obj.get_type().fully_qualified_name().map_or_else(|_| "object".into(), |n| n.to_string())
 }
 
-/// How many bytes an array has, if that is a number.
-fn bytes_of(item: usize, shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(item, |n, extent| n.checked_mul(*extent))
+/// The array that an object is; with `copies`, one that holds the same if its own bytes do not say what it shows; with
+/// `lasts`, one whose memory stays where it is while the array is held.
+fn array_of(obj: &Bound<'_, PyAny>, copies: bool, lasts: bool) -> PyResult<Array> {
+    let py = obj.py();
+    // SAFETY: an object, and the interpreter is ours.
+    if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
+        lazy::no_mask(obj)?;
+        match Lent::of(obj) {
+            Ok(buffer) => return Array::of_buffer(py, buffer),
+            // Of a dtype that buffers have no name for.
+            Err(e) if !obj.hasattr(intern!(py, "__array_interface__"))? => return Err(e),
+            Err(_) => return Array::of_interface(obj),
+        }
+    }
+    if let Some(export) = obj.getattr_opt(intern!(py, "__dlpack__"))? {
+        let plain = lazy::settled(obj, copies)?;
+        if lasts {
+            lazy::keep_size(&plain)?;
+        }
+        if plain.is(obj) {
+            return import(obj, &export);
+        }
+        return import(&plain, &plain.getattr(intern!(py, "__dlpack__"))?);
+    }
+    if obj.hasattr(intern!(py, "__array_interface__"))? {
+        return Array::of_interface(obj);
+    }
+    if obj.hasattr(intern!(py, "__cuda_array_interface__"))? {
+        return Err(no_devices(py));
+    }
+    let what = format!(
+        "{} has no bytes that HMC can reach: give bytes, bytearray, memoryview, a NumPy array, a torch tensor, or \
+         an object with the buffer protocol or DLPack",
+        kind_of(obj)
+    );
+    Err(pyo3::exceptions::PyTypeError::new_err(what))
 }
 
-impl Array {
-    /// The array that an object is; with `copies`, one that holds the same if its own bytes do not say what it shows; with
-    /// `lasts`, one whose memory stays where it is while the array is held.
-    fn of(obj: &Bound<'_, PyAny>, copies: bool, lasts: bool) -> PyResult<Self> {
-        let py = obj.py();
-        // SAFETY: an object, and the interpreter is ours.
-        if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
-            lazy::no_mask(obj)?;
-            match Lent::of(obj) {
-                Ok(buffer) => return Self::of_buffer(py, buffer),
-                // Of a dtype that buffers have no name for.
-                Err(e) if !obj.hasattr(intern!(py, "__array_interface__"))? => return Err(e),
-                Err(_) => return Self::of_interface(obj),
-            }
-        }
-        if let Some(export) = obj.getattr_opt(intern!(py, "__dlpack__"))? {
-            let plain = lazy::settled(obj, copies)?;
-            if lasts {
-                lazy::keep_size(&plain)?;
-            }
-            if plain.is(obj) {
-                return dlpack::import(obj, &export);
-            }
-            return dlpack::import(&plain, &plain.getattr(intern!(py, "__dlpack__"))?);
-        }
-        if obj.hasattr(intern!(py, "__array_interface__"))? {
-            return Self::of_interface(obj);
-        }
-        if obj.hasattr(intern!(py, "__cuda_array_interface__"))? {
-            return Err(no_devices(py));
-        }
+/// The bytes of an array where they lie; one with gaps is refused.
+fn in_place(array: Array, py: Python<'_>, what: &str) -> PyResult<Bytes> {
+    let len = array.reachable(py)?;
+    if array.strides.is_some() {
         let what = format!(
-            "{} has no bytes that HMC can reach: give bytes, bytearray, memoryview, a NumPy array, a torch tensor, or \
-             an object with the buffer protocol or DLPack",
-            kind_of(obj)
+            "{what} must be C-contiguous: its bytes are used where they lie; give a contiguous array \
+             (numpy.ascontiguousarray, tensor.contiguous())"
         );
-        Err(pyo3::exceptions::PyTypeError::new_err(what))
+        return Err(refuse(py, ErrorKind::InvalidConfig, what));
     }
-
-    fn of_buffer(py: Python<'_>, buffer: Lent) -> PyResult<Self> {
-        if has_objects(buffer.format()) {
-            return Err(objects());
-        }
-        let view = &*buffer.0;
-        if buffer.numbers(view.suboffsets).is_some_and(|s| s.iter().any(|n| *n >= 0)) {
-            return Err(refuse(
-                py,
-                ErrorKind::InvalidConfig,
-                "the buffer lies behind pointers (suboffsets); make a plain copy of it first",
-            ));
-        }
-        let shape = buffer.numbers(view.shape);
-        let (item, shape) = match (shape, view.ndim) {
-            (Some(shape), _) => {
-                (view.itemsize, shape.into_iter().map(isize::unsigned_abs).collect())
-            }
-            (None, 0) => (view.itemsize, Vec::new()),
-            // Bytes in a row.
-            (None, _) => (1, vec![buffer.len()]),
-        };
-        let mut array = Self {
-            start: view.buf.cast(),
-            item: item.unsigned_abs(),
-            strides: buffer.numbers(view.strides).filter(|s| s.len() == shape.len()),
-            shape,
-            writable: view.readonly == 0,
-            keep: Keep::Buffer(buffer),
-        };
-        array.forget_plain_strides();
-        Ok(array)
-    }
-
-    /// NumPy's array interface, version 3.
-    fn of_interface(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = obj.py();
-        let interface = obj.getattr(intern!(py, "__array_interface__"))?;
-        let interface = interface.cast::<PyDict>()?;
-        let need = |key: &str| {
-            interface.get_item(key)?.ok_or_else(|| {
-                let what = format!("the array interface has no `{key}`");
-                refuse(py, ErrorKind::InvalidConfig, what)
-            })
-        };
-        let odd = |what: &str| {
-            refuse(py, ErrorKind::InvalidConfig, format!("the array interface {what}"))
-        };
-        let typestr: String = need("typestr")?.extract()?;
-        let shape: Vec<usize> = need("shape")?.extract()?;
-        let kind = typestr.as_bytes().get(1).copied();
-        let item = typestr.get(2..).and_then(|n| n.split('[').next()).and_then(|n| n.parse().ok());
-        let dtype = obj.getattr_opt(intern!(py, "dtype"))?;
-        let holds = match dtype {
-            // Of NumPy: also an object in a field.
-            Some(dtype) => match dtype.getattr_opt(intern!(py, "hasobject"))? {
-                Some(holds) => holds.is_truthy()?,
-                None => false,
-            },
-            None => false,
-        };
-        if kind == Some(b'O') || holds {
-            return Err(objects());
-        }
-        let item: usize = item.ok_or_else(|| odd(&format!("has no typestr: {typestr:?}")))?;
-        // Texts of NumPy count characters.
-        let item = if kind == Some(b'U') { 4usize.saturating_mul(item) } else { item };
-        let strides = match interface.get_item("strides")?.filter(|s| !s.is_none()) {
-            Some(strides) => Some(strides.cast::<PyTuple>()?.extract::<Vec<isize>>()?),
-            None => None,
-        };
-        if strides.as_ref().is_some_and(|s| s.len() != shape.len()) {
-            return Err(odd("has not one stride for each dimension"));
-        }
-        let data = need("data")?;
-        let mut array = Self {
-            start: std::ptr::null_mut(),
-            item,
-            shape,
-            strides,
-            writable: false,
-            keep: Keep::Object(obj.clone().unbind()),
-        };
-        array.forget_plain_strides();
-        if data.is_instance_of::<PyTuple>() {
-            let (start, readonly): (usize, bool) = data.extract()?;
-            array.start = std::ptr::with_exposed_provenance_mut(start);
-            array.writable = !readonly;
-            return Ok(array);
-        }
-        // Bytes that hold the data themselves.
-        let lent = Lent::of(&data)?;
-        let offset = match interface.get_item("offset")? {
-            Some(offset) => offset.extract()?,
-            None => 0usize,
-        };
-        let room = lent.len().checked_sub(offset);
-        if array.strides.is_some() || room.is_none_or(|room| array.len(py).is_ok_and(|n| n > room))
-        {
-            return Err(odd("names other bytes than its data has"));
-        }
-        array.start = lent.0.buf.cast::<u8>().wrapping_add(offset);
-        array.writable = lent.0.readonly == 0;
-        array.keep = Keep::Buffer(lent);
-        Ok(array)
-    }
-
-    /// Strides that say nothing but C order.
-    pub(crate) fn forget_plain_strides(&mut self) {
-        let Some(strides) = &self.strides else { return };
-        let mut next = isize::try_from(self.item).unwrap_or(isize::MAX);
-        let empty = self.shape.contains(&0);
-        let plain = strides.iter().zip(&self.shape).rev().all(|(stride, extent)| {
-            let fits = *extent == 1 || *stride == next;
-            next = next.saturating_mul(isize::try_from(*extent).unwrap_or(isize::MAX));
-            fits
-        });
-        if plain || empty {
-            self.strides = None;
-        }
-    }
-
-    fn len(&self, py: Python<'_>) -> PyResult<usize> {
-        bytes_of(self.item, &self.shape).filter(|n| isize::try_from(*n).is_ok()).ok_or_else(|| {
-            refuse(
-                py,
-                ErrorKind::InvalidConfig,
-                "the array's shape has more bytes than there are addresses",
-            )
-        })
-    }
-
-    /// Its length, if there can be as many bytes where it says that they are.
-    fn reachable(&self, py: Python<'_>) -> PyResult<usize> {
-        let len = self.len(py)?;
-        if len > 0 && self.start.is_null() {
-            let what = format!("an array of {len} bytes at address 0 has no memory");
-            return Err(refuse(py, ErrorKind::InvalidConfig, what));
-        }
-        Ok(len)
-    }
-
-    /// Its bytes where they lie; an array with gaps is refused.
-    fn in_place(self, py: Python<'_>, what: &str) -> PyResult<Bytes> {
-        let len = self.reachable(py)?;
-        if self.strides.is_some() {
-            let what = format!(
-                "{what} must be C-contiguous: its bytes are used where they lie; give a contiguous array \
-                 (numpy.ascontiguousarray, tensor.contiguous())"
-            );
-            return Err(refuse(py, ErrorKind::InvalidConfig, what));
-        }
-        Ok(Bytes { start: self.start, len, writable: self.writable, _keep: self.keep })
-    }
-
-    /// A copy in C order.
-    fn packed(self, py: Python<'_>) -> PyResult<Bytes> {
-        let len = self.reachable(py)?;
-        let mut out: Vec<u8> = Vec::new();
-        out.try_reserve_exact(len).map_err(|_| {
-            let what = format!("no memory for a copy without gaps of {len} bytes");
-            refuse(py, ErrorKind::NoSpace, what)
-        })?;
-        let strides = self.strides.as_deref().unwrap_or_default();
-        let (from, shape, item) = (self.start.expose_provenance(), &self.shape, self.item);
-        let mut copy = || {
-            let from = std::ptr::with_exposed_provenance_mut(from);
-            // SAFETY: whoever describes the array vouches for each element of its shape, and `self.keep` keeps them.
-            unsafe { pack(from, shape, strides, item, &mut out) }
-        };
-        let whole = if len > LONG { py.detach(copy) } else { copy() };
-        if !whole {
-            return Err(refuse(py, ErrorKind::Interrupted, "packing an array was interrupted"));
-        }
-        let (start, writable) = (out.as_mut_ptr(), false);
-        Ok(Bytes { start, len, writable, _keep: Keep::Packed(out) })
-    }
+    Ok(Bytes { start: array.start, len, writable: array.writable, _keep: array.keep })
 }
 
-/// Whether elements of a format of `struct` (PEP 3118) are or hold references to Python objects. Names of fields stand between
-/// colons.
-fn has_objects(format: &[u8]) -> bool {
-    format.split(|c| *c == b':').step_by(2).any(|codes| codes.contains(&b'O'))
-}
-
-fn objects() -> PyErr {
-    pyo3::exceptions::PyTypeError::new_err(
-        "an array of Python objects has no bytes that mean anything in another process; pickle it",
-    )
-}
-
-/// Device memory.
-pub(crate) fn no_devices(py: Python<'_>) -> PyErr {
-    refuse(
-        py,
-        ErrorKind::Unavailable,
-        "device memory (CUDA, ROCm and others) cannot be reached by this version: copy the tensor to the host \
-         (`.cpu()`) first",
-    )
+/// A copy of an array in C order.
+fn packed(array: Array, py: Python<'_>) -> PyResult<Bytes> {
+    let len = array.reachable(py)?;
+    let mut out: Vec<u8> = Vec::new();
+    out.try_reserve_exact(len).map_err(|_| {
+        let what = format!("no memory for a copy without gaps of {len} bytes");
+        refuse(py, ErrorKind::NoSpace, what)
+    })?;
+    let strides = array.strides.as_deref().unwrap_or_default();
+    let (from, shape, item) = (array.start.expose_provenance(), &array.shape, array.item);
+    let mut copy = || {
+        let from = std::ptr::with_exposed_provenance_mut(from);
+        // SAFETY: whoever describes the array vouches for each element of its shape, and `array.keep` keeps them.
+        unsafe { pack(from, shape, strides, item, &mut out) }
+    };
+    let whole = if len > LONG { py.detach(copy) } else { copy() };
+    if !whole {
+        return Err(refuse(py, ErrorKind::Interrupted, "packing an array was interrupted"));
+    }
+    let (start, writable) = (out.as_mut_ptr(), false);
+    Ok(Bytes { start, len, writable, _keep: Keep::Packed(out) })
 }
 
 /// The bytes of a source, in C order: where they lie, or a copy when the object has gaps. For a call that uses them until it
@@ -446,11 +211,11 @@ pub(crate) fn source(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 }
 
 fn source_of(obj: &Bound<'_, PyAny>, lasts: bool) -> PyResult<Bytes> {
-    let array = Array::of(obj, true, lasts)?;
+    let array = array_of(obj, true, lasts)?;
     if array.strides.is_some() {
-        array.packed(obj.py())
+        packed(array, obj.py())
     } else {
-        array.in_place(obj.py(), "a source")
+        in_place(array, obj.py(), "a source")
     }
 }
 
@@ -466,7 +231,7 @@ pub(crate) fn lasting(obj: &Bound<'_, PyAny>, writes: bool) -> PyResult<Bytes> {
 
 fn target_of(obj: &Bound<'_, PyAny>, lasts: bool) -> PyResult<Bytes> {
     let py = obj.py();
-    let bytes = Array::of(obj, false, lasts)?.in_place(py, "a destination")?;
+    let bytes = in_place(array_of(obj, false, lasts)?, py, "a destination")?;
     if bytes.writable {
         return Ok(bytes);
     }
@@ -476,7 +241,7 @@ fn target_of(obj: &Bound<'_, PyAny>, lasts: bool) -> PyResult<Bytes> {
 
 /// The bytes of an object where they lie, read-only or not, to be registered.
 pub(crate) fn place(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    Array::of(obj, false, true)?.in_place(obj.py(), "registered memory")
+    in_place(array_of(obj, false, true)?, obj.py(), "registered memory")
 }
 
 /// Memory at an address that the caller vouches for.

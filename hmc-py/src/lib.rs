@@ -2,11 +2,13 @@
 //!
 //! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
 //! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
-//! arrays, `pack` copies those with gaps, `lazy` knows those whose bytes are not what they show, `args` reads numbers; `session`, `parts`, `peer`, `region`, `op`,
+//! `array`s, `dlpack` those of torch and others, `pack` copies those with gaps, `lazy` knows those whose bytes are not what they
+//! show, `args` reads numbers; `session`, `parts`, `peer`, `region`, `op`,
 //! `group` are the objects; `bell` tells event loops, `log` hands on what the library says; `interpreter` says who may load
 //! all of this.
 
 mod args;
+mod array;
 mod batch;
 mod begun;
 mod bell;

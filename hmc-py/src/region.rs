@@ -11,6 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
 use crate::data::{self, Sweep};
+use crate::dlpack::export::export;
+use crate::dlpack::tensor::HERE;
 use crate::errors::{OrRaise, raise, refuse};
 
 /// Copies of more bytes let other Python threads run.
@@ -286,19 +288,16 @@ impl Region {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.buffer.check_process().or_raise(py)?;
-        if stream.is_some()
-            || copy == Some(true)
-            || dl_device.is_some_and(|d| d != crate::dlpack::HERE)
-        {
+        if stream.is_some() || copy == Some(true) || dl_device.is_some_and(|d| d != HERE) {
             return Err(pyo3::exceptions::PyBufferError::new_err(
                 "host memory, in place: without a stream, a copy or another device",
             ));
         }
-        crate::dlpack::export(py, &self.buffer, self.readonly, max_version)
+        export(py, &self.buffer, self.readonly, max_version)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        crate::dlpack::HERE
+        HERE
     }
 }
 

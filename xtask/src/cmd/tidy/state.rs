@@ -17,7 +17,7 @@ const KNOWN: [(&str, &str, &str); 20] = [
     ("hmc-mem/src/crc.rs", "SHIFT", "a table of numbers"),
     ("hmc-mem/src/os/fork.rs", "", "the handler of forks, and what it reserves in a child"),
     ("hmc-py/src/data.rs", "PUT_ASIDE", "objects that were let go without the interpreter's lock"),
-    ("hmc-py/src/dlpack.rs", "NEWEST", "an object of the interpreter, made once"),
+    ("hmc-py/src/dlpack/import.rs", "NEWEST", "an object of the interpreter, made once"),
     ("hmc-py/src/errors.rs", "MODULE", "a module of the interpreter"),
     ("hmc-py/src/errors.rs", "RAISED", "a thread's own exception"),
     ("hmc-py/src/lazy.rs", "PLAIN", "what torch said last of a plain tensor"),
