@@ -3,7 +3,7 @@
 //! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
 //! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
 //! `array`s, `dlpack` those of torch and others, `pack` copies those with gaps, `lazy` knows those whose bytes are not what they
-//! show, `args` reads numbers; `session`, `parts`, `peer`, `region`, `op`,
+//! show, `args` reads numbers; `session`, `native`, `parts`, `peer`, `region`, `op`,
 //! `group` are the objects; `bell` tells event loops, `log` hands on what the library says; `interpreter` says who may load
 //! all of this.
 
@@ -21,6 +21,7 @@ mod lazy;
 mod life;
 mod log;
 mod names;
+mod native;
 mod op;
 mod pack;
 mod parts;
@@ -50,7 +51,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<region::Region>()?;
     module.add_class::<region::Remote>()?;
     module.add_class::<region::Window>()?;
-    module.add_class::<session::Core>()?;
+    module.add_class::<native::Core>()?;
     module.add_class::<view::View>()?;
     module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
     module.add_function(wrap_pyfunction!(job_of, module)?)?;

@@ -12,9 +12,9 @@ use crate::batch::Batch;
 use crate::data::{self, Sweep};
 use crate::errors::{OrRaise, refuse};
 use crate::names::int_of;
+use crate::native::Core;
 use crate::op::Op;
 use crate::region::{Region, Remote, Window};
-use crate::session::Core;
 use crate::{time, told};
 
 /// A connected peer.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::args::Count;
 use crate::data::{self, Registered};
 use crate::errors::OrRaise as _;
-use crate::session::Core;
+use crate::native::Core;
 
 /// Copies of at most so many bytes are over before another thread could have the interpreter.
 const SHORT: u64 = 4 << 10;

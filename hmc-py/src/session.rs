@@ -1,8 +1,6 @@
-//! A session of one process: its buffer, its doors, its peers, and what the seeds call them.
+//! The methods of a session for Python: its buffer, its listeners and peers, and the calls of the C++ HMC.
 
-use std::sync::Arc;
-
-use hmc_std::{ConnBuffer, Direction, ErrorKind, Message, Peer as StdPeer, Session, Want};
+use hmc_std::{Direction, ErrorKind, Message, Peer as StdPeer, Want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
@@ -10,36 +8,16 @@ use crate::args::{Conn, Count, Name, Port};
 use crate::errors::{OrRaise, refuse};
 use crate::group::RawGroup;
 use crate::life::Life;
+use crate::native::Core;
 use crate::parts::Parts;
 use crate::peer::Peer;
 use crate::places::{Place, Places, conn_of};
 use crate::region::Region;
 use crate::remote::{address_of, copy};
 use crate::settings::Who;
-use crate::time::Waits;
 use crate::{data, settings, told};
 
-/// The native half of ``hmc.Session``.
-#[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
-pub(crate) struct Core {
-    pub(crate) parts: Parts,
-    pub(crate) waits: Waits,
-    /// Whether the buffer is UCX's own.
-    ucx: bool,
-}
-
 impl Core {
-    /// The session's buffer, waiting until it is there.
-    pub(crate) fn buffer(&self, py: Python<'_>) -> PyResult<ConnBuffer> {
-        let life = &self.parts.own.life;
-        let made = life.buffer_now();
-        made.unwrap_or_else(|| py.detach(|| life.buffer())).or_raise(py)
-    }
-
-    pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
-        self.parts.own.life.session(py)
-    }
-
     /// The peer of a place, and the place.
     #[inline]
     fn at(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<(StdPeer, Place)> {

@@ -7,7 +7,7 @@ use pyo3::types::PyInt;
 use crate::args::{Count, Name};
 use crate::errors::OrRaise as _;
 use crate::names::{int_of, tag_of};
-use crate::session::Core;
+use crate::native::Core;
 
 impl Core {
     pub(crate) fn send_number(
