@@ -23,7 +23,7 @@ impl Rng {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -33,7 +33,7 @@ impl Rng {
 
     /// A number below `n`; 0 for 0.
     pub fn below(&mut self, n: usize) -> usize {
-        if n == 0 { 0 } else { (self.next() % n as u64) as usize }
+        if n == 0 { 0 } else { (self.next_u64() % n as u64) as usize }
     }
 }
 
@@ -41,7 +41,7 @@ impl Rng {
 pub fn input(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     if corpus.is_empty() || rng.below(16) == 0 {
         let n = rng.below(80);
-        return (0..n).map(|_| rng.next() as u8).collect();
+        return (0..n).map(|_| rng.next_u64() as u8).collect();
     }
     let mut bytes = corpus[rng.below(corpus.len())].clone();
     for _ in 0..=rng.below(4) {
@@ -56,7 +56,7 @@ fn change(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
     let left = bytes.len() - at;
     match rng.below(9) {
         0 if left > 0 => bytes[at] ^= 1 << rng.below(8),
-        1 if left > 0 => bytes[at] = rng.next() as u8,
+        1 if left > 0 => bytes[at] = rng.next_u64() as u8,
         2 if left > 0 => bytes[at] = [0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF][rng.below(7)],
         3 if left > 0 => bytes[at] = bytes[at].wrapping_add([1, 0xFF][rng.below(2)]),
         4 => {
@@ -77,7 +77,7 @@ fn change(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
         }
         7 => {
             let n = rng.below(8);
-            bytes.splice(at..at, (0..n).map(|_| rng.next() as u8).collect::<Vec<_>>());
+            bytes.splice(at..at, (0..n).map(|_| rng.next_u64() as u8).collect::<Vec<_>>());
         }
         _ => {
             let other = &corpus[rng.below(corpus.len())];

@@ -51,7 +51,7 @@ pub(crate) fn all() -> Vec<Seed> {
     for target in ["window", "lane", "chunks"] {
         for i in 0..DRAWN {
             let n = if target == "chunks" { 12 } else { 20 + 8 * i };
-            let bytes = (0..n).map(|_| rng.next() as u8).collect();
+            let bytes = (0..n).map(|_| rng.next_u64() as u8).collect();
             seeds.push(Seed::plain(target, format!("drawn_{i:02}"), bytes));
         }
     }
