@@ -1,7 +1,6 @@
 //! Active messages, eager ones: a message is handed whole to the receiver's callback, in its progress.
 //!
-//! The declarations are of this file until hmc-hw's table has them. A reply endpoint is named where the receiver has an
-//! endpoint to the sender; UCX would make one.
+//! A reply endpoint is named where the receiver has an endpoint to the sender; UCX would make one.
 
 use core::ffi::{c_uint, c_void};
 
@@ -9,7 +8,8 @@ use crate::handle::Handle;
 use crate::rules::Call;
 use crate::setup::refused;
 use crate::sys::{
-    self, ucp_ep_h, ucp_request_param_t, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
+    self, ucp_am_handler_param_t, ucp_am_recv_callback_t, ucp_am_recv_param_t, ucp_ep_h,
+    ucp_request_param_t, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
 };
 use crate::transfer::told;
 use crate::world::{Request, What, World, answer, enter, given, world};
@@ -17,48 +17,8 @@ use crate::world::{Request, What, World, answer, enter, given, world};
 /// Bytes of a header, at the most.
 pub(crate) const MAX_HEADER: usize = 2048;
 
-const FIELD_ID: u64 = 1;
-const FIELD_FLAGS: u64 = 2;
-const FIELD_CB: u64 = 4;
-const FIELD_ARG: u64 = 8;
-const PERSISTENT_DATA: u32 = 2;
-const SEND_REPLY: u32 = 1;
-const SEND_RNDV: u32 = 4;
-const RECV_REPLY_EP: u64 = 1;
-const RECV_DATA: u64 = 1 << 16;
 const DATATYPE_CLASS: u64 = 7;
 const DATATYPE_IOV: u64 = 2;
-
-/// `ucp_am_recv_param_t`
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) recv_attr: u64,
-    pub(crate) reply_ep: ucp_ep_h,
-}
-
-/// `ucp_am_recv_callback_t`
-pub(crate) type Callback = Option<
-    unsafe extern "C" fn(
-        arg: *mut c_void,
-        header: *const c_void,
-        header_length: usize,
-        data: *mut c_void,
-        length: usize,
-        param: *const Received,
-    ) -> ucs_status_t,
->;
-
-/// `ucp_am_handler_param_t`
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct HandlerParam {
-    pub(crate) field_mask: u64,
-    pub(crate) id: c_uint,
-    pub(crate) flags: u32,
-    pub(crate) cb: Callback,
-    pub(crate) arg: *mut c_void,
-}
 
 /// `ucp_dt_iov_t`
 #[repr(C)]
@@ -72,7 +32,7 @@ struct Part {
 pub(crate) struct Handler {
     id: c_uint,
     flags: u32,
-    callback: Callback,
+    callback: ucp_am_recv_callback_t,
     arg: *mut c_void,
 }
 
@@ -156,13 +116,13 @@ pub(crate) fn receive(worker: Handle, message: Message) {
     let Message { header, mut data, .. } = message;
     // Without a handler UCX drops it, with a warning.
     if let Some(Handler { flags, callback: Some(callback), arg, .. }) = handler {
-        let keeps = flags & PERSISTENT_DATA != 0;
-        let mut recv_attr = if keeps { RECV_DATA } else { 0 };
+        let keeps = flags & sys::UCP_AM_FLAG_PERSISTENT_DATA != 0;
+        let mut recv_attr = if keeps { sys::UCP_AM_RECV_ATTR_FLAG_DATA } else { 0 };
         if back.is_some() {
-            recv_attr |= RECV_REPLY_EP;
+            recv_attr |= sys::UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
         }
         let reply_ep = back.map_or(core::ptr::null_mut(), Handle::pointer);
-        let param = Received { recv_attr, reply_ep };
+        let param = ucp_am_recv_param_t { recv_attr, reply_ep };
         let (start, len) = (data.as_mut_ptr(), data.len());
         drop(w);
         // SAFETY: the callback and its argument are what was registered; header and data outlive the call.
@@ -193,7 +153,7 @@ pub(crate) fn receive(worker: Handle, message: Message) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_worker_set_am_recv_handler(
     worker: ucp_worker_h,
-    param: *const HandlerParam,
+    param: *const ucp_am_handler_param_t,
 ) -> ucs_status_t {
     let name = Handle::of(worker);
     let _inside = enter(Call::AmHandler, name);
@@ -204,14 +164,18 @@ pub(crate) unsafe extern "C" fn ucp_worker_set_am_recv_handler(
     // SAFETY: the caller's parameters.
     let Some(param) = (unsafe { given(param) }) else { return sys::UCS_ERR_INVALID_PARAM };
     let has = |bit| param.field_mask & bit != 0;
-    if !has(FIELD_ID) || !has(FIELD_CB) {
+    if !has(sys::UCP_AM_HANDLER_PARAM_FIELD_ID) || !has(sys::UCP_AM_HANDLER_PARAM_FIELD_CB) {
         return sys::UCS_ERR_INVALID_PARAM;
     }
     let handler = Handler {
         id: param.id,
-        flags: if has(FIELD_FLAGS) { param.flags } else { 0 },
+        flags: if has(sys::UCP_AM_HANDLER_PARAM_FIELD_FLAGS) { param.flags } else { 0 },
         callback: param.cb,
-        arg: if has(FIELD_ARG) { param.arg } else { core::ptr::null_mut() },
+        arg: if has(sys::UCP_AM_HANDLER_PARAM_FIELD_ARG) {
+            param.arg
+        } else {
+            core::ptr::null_mut()
+        },
     };
     match w.worker(Call::AmHandler, name) {
         Ok(worker) => {
@@ -271,7 +235,7 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
     let Some(param) = (unsafe { given(param) }) else { return answer(sys::UCS_ERR_INVALID_PARAM) };
     let flagged = param.op_attr_mask & sys::UCP_OP_ATTR_FIELD_FLAGS != 0;
     let flags = if flagged { param.flags } else { 0 };
-    if flags & SEND_RNDV != 0 {
+    if flags & sys::UCP_AM_SEND_FLAG_RNDV != 0 {
         return answer(sys::UCS_ERR_UNSUPPORTED);
     }
     if header_length > MAX_HEADER {
@@ -289,7 +253,7 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
     if let Err(status) = unsafe { gather(&mut data, buffer, count, param) } {
         return answer(status);
     }
-    let reply_to = (flags & SEND_REPLY != 0).then_some(Handle::NONE);
+    let reply_to = (flags & sys::UCP_AM_SEND_FLAG_REPLY != 0).then_some(Handle::NONE);
     let message = Message { id, header: head, data, reply_to };
     w.send(endpoint, message, param).unwrap_or_else(answer)
 }

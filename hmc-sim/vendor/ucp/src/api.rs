@@ -3,17 +3,6 @@
 //! `sys.rs`, which is included as it is, ends with a call of `dyn_api!`. There it makes a table of pointers; here it
 //! makes one constant of that type for each function.
 
-/// One function. Those of active messages are declared in `am` until the table has them with types of its own.
-macro_rules! same {
-    (ucp_worker_set_am_recv_handler, $type:ty) => {};
-    (ucp_am_send_nbx, $type:ty) => {};
-    (ucp_am_data_release, $type:ty) => {};
-    ($name:ident, $type:ty) => {
-        const _: $type = $crate::api::exports::$name;
-    };
-}
-pub(crate) use same;
-
 macro_rules! dyn_api {
     (
         $(#[$meta:meta])*
@@ -26,16 +15,17 @@ macro_rules! dyn_api {
             )* }
         }
     ) => {
-        $($crate::api::same!(
-            $must, unsafe extern "C" fn($($must_type),*) $(-> $must_result)?
-        );)*
-        $($crate::api::same!($may, unsafe extern "C" fn($($may_type),*) $(-> $may_result)?);)*
+        $(const _: unsafe extern "C" fn($($must_type),*) $(-> $must_result)? =
+            $crate::api::exports::$must;)*
+        $(const _: unsafe extern "C" fn($($may_type),*) $(-> $may_result)? =
+            $crate::api::exports::$may;)*
     };
 }
 pub(crate) use dyn_api;
 
 /// All exported functions, for the proof.
 pub(crate) mod exports {
+    pub(crate) use crate::am::{ucp_am_send_nbx, ucp_worker_set_am_recv_handler};
     pub(crate) use crate::endpoint::{
         ucp_ep_close_nbx, ucp_ep_create, ucp_ep_flush_nbx, ucp_ep_print_info, ucp_ep_query,
         ucp_worker_flush_nbx,

@@ -4,13 +4,14 @@ mod rig;
 
 use core::ptr::null_mut;
 
-use crate::am::{self, HandlerParam};
+use crate::am;
 use crate::endpoint::ucp_ep_print_info;
 use crate::memory::{ucp_mem_unmap, ucp_rkey_destroy};
 use crate::script::{
     FAIL, HOLD, LATE, REFUSE, hmc_standin_kill, hmc_standin_release, hmc_standin_reset,
 };
 use crate::setup::ucp_cleanup;
+use crate::sys;
 use crate::transfer::{ucp_request_check_status, ucp_request_free};
 use crate::worker::{ucp_worker_arm, ucp_worker_destroy, ucp_worker_progress, ucp_worker_signal};
 use rig::{FAILED, MAIL, Rig, count, findings, held, order, received, rule, set, unpack};
@@ -205,7 +206,7 @@ fn two_threads_inside_one_worker_are_found() {
 fn a_message_comes_whole_and_in_order() {
     let rig = Rig::new();
     for (id, keep) in [(3, 0), (4, 1)] {
-        let param = HandlerParam {
+        let param = sys::ucp_am_handler_param_t {
             field_mask: 15,
             id,
             flags: 2,

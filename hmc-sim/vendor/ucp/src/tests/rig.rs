@@ -4,7 +4,6 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{null, null_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::am::Received;
 use crate::endpoint::{ucp_ep_close_nbx, ucp_ep_create, ucp_ep_flush_nbx};
 use crate::memory::{
     ucp_ep_rkey_unpack, ucp_mem_map, ucp_mem_unmap, ucp_rkey_buffer_release, ucp_rkey_destroy,
@@ -55,7 +54,7 @@ pub(super) unsafe extern "C" fn received(
     header_length: usize,
     data: *mut c_void,
     length: usize,
-    _param: *const Received,
+    _param: *const sys::ucp_am_recv_param_t,
 ) -> i8 {
     let bytes = |start: *const c_void, len: usize| {
         // SAFETY: the library hands that many bytes.
