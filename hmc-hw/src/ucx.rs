@@ -1,6 +1,6 @@
 //! UCX: one library over InfiniBand, RoCE, shared memory, TCP and the memory of devices.
 //!
-//! From the ground up: `sys` is what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
+//! From the ground up: `sys` and `functions` are what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
 //! it, [`settings`] is what it is set up with, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
 //! the peers of a session, `ending` keeps threads out of UCX when the process ends, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
 //! [`soft`] moves bytes by messages where no lane reaches memory by itself, and [`transport`] joins them to the core's
@@ -18,6 +18,7 @@ mod card;
 pub mod context;
 mod ending;
 mod endpoint;
+mod functions;
 #[cfg(test)]
 mod layout;
 pub mod library;

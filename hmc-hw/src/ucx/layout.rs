@@ -1,4 +1,4 @@
-//! Compares `sys.rs` with what a C compiler makes of UCX's own headers, of two versions.
+//! Compares `sys` with what a C compiler makes of UCX's own headers, of two versions.
 //!
 //! Of the version that is declared everything must be equal. The older one may lack fields, constants
 //! and the tails of structures; what it has must be where it is declared, or a zeroed structure of
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 const NEWEST: &str = include_str!("layout-1.22.0.txt");
 const OLDEST: &str = include_str!("layout-1.13.1.txt");
-const DECLARED: &str = include_str!("sys.rs");
+const DECLARED: &str = include_str!("sys/constants.rs");
 
 /// `type NAME`, `struct NAME` and so on, each with its figures.
 type Layout = BTreeMap<String, Vec<String>>;
@@ -77,7 +77,7 @@ macro_rules! unions {
     )* };
 }
 
-/// What `sys.rs` declares, as this compiler lays it out.
+/// What `sys` declares, as this compiler lays it out.
 fn declared() -> Layout {
     let mut out = Layout::new();
     integers! { out:

@@ -14,9 +14,9 @@ use hmc_mem::os::exit::at_exit;
 use libloading::os::unix;
 
 use super::ending::{Ending, Inherited, REST_WITHIN};
+use super::functions::Ucp;
 use super::log::Push;
 use super::result::Status;
-use super::sys::Ucp;
 
 /// The name by which the loader knows a libucp that is loaded already.
 const SONAME: &str = "libucp.so.0";

@@ -11,6 +11,7 @@ use hmc_core::limits::MAX_PEERS;
 use super::board::{Bell, Board, Rung};
 use super::card::Card;
 use super::context::{Context, Failed, check};
+use super::functions::Ucp;
 use super::memory::Memory;
 use super::process::Process;
 use super::result::Status;
@@ -314,7 +315,7 @@ impl Drop for Worker {
 }
 
 impl Crank<'_> {
-    pub(super) fn api(&self) -> &'static sys::Ucp {
+    pub(super) fn api(&self) -> &'static Ucp {
         &self.of.0.context.library().api
     }
 

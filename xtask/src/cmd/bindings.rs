@@ -1,5 +1,5 @@
-//! `cargo xtask bindings`: writes `hmc-hw/src/ucx/sys.rs` from UCX's headers, and what a C compiler
-//! says of the layout of each structure in it.
+//! `cargo xtask bindings`: writes `hmc-hw/src/ucx/sys/{constants,types}.rs` and `functions.rs` beside it from UCX's
+//! headers, and what a C compiler says of the layout of each structure in them.
 //!
 //! Two sets of headers: the newest one is what is declared; the oldest one proves that the same
 //! declarations serve an older library (every function declared alike, and a layout to compare with).
@@ -114,10 +114,12 @@ type Made = (String, String);
 /// The declarations and their layout.
 fn current(headers: &Headers, root: &Path, work: &Path) -> Result<(Vec<Made>, Vec<Item>), Trouble> {
     let items = headers.items(root)?;
-    let text = declare::text(&items, NEWEST)?;
-    let sys = ("sys.rs".to_owned(), headers::formatted(&text, root, work)?);
-    let layout = (layout_name(NEWEST), headers.printed(&items, work)?);
-    Ok((vec![sys, layout], items))
+    let mut files = Vec::new();
+    for (name, text) in declare::texts(&items, NEWEST)? {
+        files.push((name.to_owned(), headers::formatted(&text, root, work)?));
+    }
+    files.push((layout_name(NEWEST), headers.printed(&items, work)?));
+    Ok((files, items))
 }
 
 /// The layout by the oldest headers, after a comparison of the functions.

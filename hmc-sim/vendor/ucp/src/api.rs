@@ -1,6 +1,6 @@
 //! Proof that each function of hmc-hw's table is exported here with the type that the table gives it.
 //!
-//! `sys.rs`, which is included as it is, ends with a call of `dyn_api!`. There it makes a table of pointers; here it
+//! `functions.rs`, which is included as it is, calls `dyn_api!`. There it makes a table of pointers; here it
 //! makes one constant of that type for each function.
 
 macro_rules! dyn_api {

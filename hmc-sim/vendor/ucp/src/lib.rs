@@ -24,13 +24,15 @@ mod am;
 mod api;
 mod endpoint;
 mod flight;
+#[path = "../../../../hmc-hw/src/ucx/functions.rs"]
+mod functions;
 mod handle;
 mod memory;
 mod rules;
 pub mod script;
 mod setup;
-// UCX's declarations are written once, in the file that is compared with its headers.
-#[path = "../../../../hmc-hw/src/ucx/sys.rs"]
+// UCX's declarations are written once, in the files that are compared with its headers.
+#[path = "../../../../hmc-hw/src/ucx/sys/mod.rs"]
 mod sys;
 #[cfg(test)]
 mod tests;

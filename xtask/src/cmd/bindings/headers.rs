@@ -7,7 +7,7 @@ use crate::verdict::Verdict;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The version of bindgen that wrote the committed file; another one would write another text.
+/// The version of bindgen that wrote the committed files; another one would write another text.
 pub(super) const BINDGEN: &str = "0.72.1";
 
 /// C's stream is passed through and never looked into; bindgen would write the C library's own
@@ -147,7 +147,7 @@ impl Headers {
 /// # Errors
 /// Words, when rustfmt refuses it.
 pub(super) fn formatted(text: &str, root: &Path, work: &Path) -> Result<String, String> {
-    let path = work.join("sys.rs");
+    let path = work.join("formatted.rs");
     std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     let out = shell::capture(
         Command::new("rustfmt")

@@ -25,7 +25,7 @@ const KNOWN: [(&str, &str); 14] = [
     ("hmc-py/src/array.rs", "strides of arrays, which only Python knows"),
     ("hmc-py/src/dlpack/import.rs", "the same"),
     ("hmc-std/src/transport/stream/requests.rs", "numbers in a sequence"),
-    ("hmc-hw/src/ucx/sys.rs", "generated"),
+    ("hmc-hw/src/ucx/sys", "generated"),
     ("hmc-hw/src/ucx/layout.rs", "places in structures of C, which it compares"),
 ];
 
