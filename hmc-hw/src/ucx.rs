@@ -31,6 +31,7 @@ pub mod settings;
 pub mod soft;
 mod sys;
 pub mod transport;
+mod ucs_log;
 pub mod worker;
 
 pub use board::Bell;

@@ -15,8 +15,8 @@ use libloading::os::unix;
 
 use super::ending::{Ending, Inherited, REST_WITHIN};
 use super::functions::Ucp;
-use super::log::Push;
 use super::result::Status;
+use super::ucs_log::Push;
 
 /// The name by which the loader knows a libucp that is loaded already.
 const SONAME: &str = "libucp.so.0";

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::library::Library;
+use super::ucs_log::{CONTINUE, FATAL, STOP};
 use crate::sys::{Arguments, vsnprintf};
 
 /// How grave a message is: `ucs_log_level_t` (ucs/config/types.h), the finer levels together.
@@ -50,25 +51,6 @@ pub struct Message<'a> {
 /// Takes a message. Called from inside UCX, in whichever thread calls it: it must not call UCX, and not wait.
 pub type Sink = fn(&Message<'_>);
 
-/// `ucs_log_func_t` (ucs/debug/log_def.h, the same from 1.10 to 1.22).
-pub(super) type Handler = unsafe extern "C" fn(
-    file: *const c_char,
-    line: c_uint,
-    function: *const c_char,
-    level: c_uint,
-    component: *const c_void,
-    format: *const c_char,
-    arguments: Arguments,
-) -> c_uint;
-/// `ucs_log_push_handler`.
-pub(super) type Push = unsafe extern "C" fn(handler: Handler);
-
-/// `UCS_LOG_FUNC_RC_STOP`: nobody else needs to see it.
-const STOP: c_uint = 0;
-/// `UCS_LOG_FUNC_RC_CONTINUE`.
-const CONTINUE: c_uint = 1;
-/// `UCS_LOG_LEVEL_FATAL`: UCX's own handler prints it and ends the process.
-const FATAL: c_uint = 0;
 /// Bytes of a message that are kept.
 const LONGEST: usize = 1024;
 
