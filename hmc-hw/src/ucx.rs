@@ -22,6 +22,7 @@ mod functions;
 #[cfg(test)]
 mod layout;
 pub mod library;
+mod lock;
 pub mod log;
 pub mod memory;
 mod printed;

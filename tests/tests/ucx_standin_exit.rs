@@ -3,9 +3,12 @@
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use hmc_hw::ucx::context::Context;
+use hmc_hw::ucx::settings::Settings;
+use hmc_hw::ucx::worker::Worker;
 use hmc_mem::os::exit::at_exit;
 use hmc_std::{ConnType, Session};
 use hmc_tests::scene::{TempDir, until};
@@ -18,6 +21,8 @@ const CALLS: [&str; 2] = ["ucp_worker_progress", "ucp_mem_map"];
 static LIBRARY: OnceLock<&'static StandIn> = OnceLock::new();
 /// They live when the process ends.
 static SESSIONS: Mutex<Option<(Session, Session)>> = Mutex::new(None);
+/// It lives then, too, and no thread uses it.
+static WORKER: Mutex<Option<Arc<Worker>>> = Mutex::new(None);
 
 fn calls() -> [u64; 2] {
     CALLS.map(|call| LIBRARY.get().unwrap().calls(call))
@@ -33,6 +38,12 @@ extern "C" fn look_for_a_while() {
         std::thread::yield_now();
     }
     drop(SESSIONS.lock().unwrap().take());
+    let destroyed = || LIBRARY.get().unwrap().calls("ucp_worker_destroy");
+    let before = destroyed();
+    drop(WORKER.lock().unwrap().take());
+    if destroyed() != before {
+        std::process::abort();
+    }
 }
 
 fn load() {
@@ -93,6 +104,9 @@ fn use_ucx() {
             other.find_ucx_registration(&region).unwrap();
         }
     });
+    let library = LIBRARY.get().unwrap().library();
+    let context = Context::new(library, &Settings::default()).unwrap();
+    *WORKER.lock().unwrap() = Some(Worker::new(&context).unwrap());
     let begun = calls();
     until("all are at it", LONG, || {
         calls().iter().zip(begun).all(|(now, begun)| *now > begun + 100).then_some(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hmc_mem::os::fork::ForkGuard;
 
-use super::worker::{Worker, lock};
+use super::lock::{WorkerLock, lock};
 
 /// How long the end of the process waits for calls that are under way. UCX may take that long only where a device hangs.
 pub(super) const REST_WITHIN: Duration = Duration::from_secs(1);
@@ -18,8 +18,8 @@ pub(super) struct Ending {
     thread: AtomicI32,
     /// How many there are.
     contexts: AtomicUsize,
-    /// Each is entered by its crank.
-    workers: Mutex<Vec<Weak<Worker>>>,
+    /// Those of the workers, under which each is entered.
+    locks: Mutex<Vec<Weak<WorkerLock>>>,
     /// Calls that are made without a crank are made under this.
     others: RwLock<()>,
     /// `None` when the system refused: a forked child that ends then waits for threads which it does not have.
@@ -47,7 +47,7 @@ impl Ending {
         Self {
             thread: AtomicI32::new(0),
             contexts: AtomicUsize::new(0),
-            workers: Mutex::default(),
+            locks: Mutex::default(),
             others: RwLock::default(),
             process: ForkGuard::new().ok(),
         }
@@ -73,11 +73,11 @@ impl Ending {
         }
     }
 
-    /// Has the end of the process wait for who holds that worker's crank.
-    pub(super) fn watch(&self, worker: &Arc<Worker>) {
-        let mut workers = lock(&self.workers);
-        workers.retain(|w| w.strong_count() != 0);
-        workers.push(Arc::downgrade(worker));
+    /// Has the end of the process wait for who holds that worker's lock.
+    pub(super) fn watch(&self, worker: &Arc<WorkerLock>) {
+        let mut locks = lock(&self.locks);
+        locks.retain(|l| l.strong_count() != 0);
+        locks.push(Arc::downgrade(worker));
     }
 
     /// Before calls without a crank. Once the process ends, this returns in the thread that ends it alone.
@@ -98,7 +98,7 @@ impl Ending {
             // A lock that is taken is so for ever.
             let at_rest = self.contexts.load(Ordering::Acquire) == 0
                 && self.others.try_write().is_ok()
-                && self.workers.try_lock().is_ok();
+                && self.locks.try_lock().is_ok();
             if at_rest { Inherited::AtRest } else { Inherited::InUse }
         })
     }
@@ -127,19 +127,20 @@ impl Ending {
     }
 
     fn take_cranks(&self, start: Instant) {
-        let mut workers = Vec::new();
-        try_until(start, || match self.workers.try_lock() {
+        let mut locks = Vec::new();
+        try_until(start, || match self.locks.try_lock() {
             Err(TryLockError::WouldBlock) => false,
             Ok(mut all) => {
-                workers.extend(all.drain(..).filter_map(|w| w.upgrade()));
+                locks.extend(all.drain(..).filter_map(|l| l.upgrade()));
                 true
             }
             Err(TryLockError::Poisoned(_)) => true,
         });
-        for worker in workers {
-            try_until(start, || worker.keep_crank());
-            // Its end is a call, too.
-            std::mem::forget(worker);
+        for lock in locks {
+            // A worker that is being destroyed is called under `others`.
+            if lock.claim() {
+                try_until(start, || lock.keep());
+            }
         }
     }
 }

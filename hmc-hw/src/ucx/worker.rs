@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use hmc_core::limits::MAX_PEERS;
@@ -12,6 +12,7 @@ use super::board::{Bell, Board, Rung};
 use super::card::Card;
 use super::context::{Context, Failed, check};
 use super::functions::Ucp;
+use super::lock::{Held, WorkerLock, lock};
 use super::memory::Memory;
 use super::process::Process;
 use super::result::Status;
@@ -34,7 +35,7 @@ pub struct Worker {
     /// Where peers put their first bytes, to show that the way is open: to the first word, from their second.
     porch: Option<Memory>,
     fd: RawFd,
-    crank: Mutex<()>,
+    crank: Arc<WorkerLock>,
     /// Where messages of peers come in.
     hall: Arc<Hall>,
     pub(super) rung: Arc<Rung>,
@@ -56,14 +57,10 @@ impl fmt::Debug for Worker {
     }
 }
 
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
 pub struct Crank<'a> {
-    // The lock is let go before the others hear: fields are dropped in this order. None in the thread that ends the process.
-    _guard: Option<MutexGuard<'a, ()>>,
+    // The lock is let go before the others hear: fields are dropped in this order.
+    _held: Held<'a>,
     of: Rings<'a>,
 }
 
@@ -109,7 +106,7 @@ impl Worker {
             address: Vec::new(),
             porch: None,
             fd: -1,
-            crank: Mutex::new(()),
+            crank: Arc::default(),
             hall: Hall::new(),
             rung: Rung::new(),
             boards: Mutex::default(),
@@ -123,9 +120,8 @@ impl Worker {
         // SAFETY: the worker is ours and nobody else has it yet.
         let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
         check("asking for a worker's descriptor", status)?;
-        let worker = Arc::new(worker);
-        ending.watch(&worker);
-        Ok(worker)
+        ending.watch(&worker.crank);
+        Ok(Arc::new(worker))
     }
 
     fn read_address(&self) -> Result<Vec<u8>, Failed> {
@@ -182,33 +178,15 @@ impl Worker {
     /// The right to make calls, unless another thread has it: it will be a moment.
     #[inline]
     pub fn try_crank(&self) -> Option<Crank<'_>> {
-        let guard = match self.crank.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let is_mine = self.context.library().ending().is_mine();
-                return is_mine.then_some(Crank { _guard: None, of: Rings(self) });
-            }
-        };
-        Some(Crank { _guard: Some(guard), of: Rings(self) })
+        let at_the_end = || self.context.library().ending().is_mine().then(Held::at_the_end);
+        let held = self.crank.try_take().or_else(at_the_end)?;
+        Some(Crank { _held: held, of: Rings(self) })
     }
 
     /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps, until the process ends
     /// (`ucx/ending.rs`): then no other thread gets it any more.
     pub fn crank(&self) -> Crank<'_> {
-        self.try_crank()
-            .unwrap_or_else(|| Crank { _guard: Some(lock(&self.crank)), of: Rings(self) })
-    }
-
-    /// Keeps the right to make calls for ever, if nobody has it now. Whether it could.
-    pub(super) fn keep_crank(&self) -> bool {
-        match self.crank.try_lock() {
-            Err(TryLockError::WouldBlock) => false,
-            kept => {
-                std::mem::forget(kept);
-                true
-            }
-        }
+        self.try_crank().unwrap_or_else(|| Crank { _held: self.crank.take(), of: Rings(self) })
     }
 
     /// Makes progress and says whether the descriptor can be slept on. `None`: another thread is at it.
@@ -258,6 +236,15 @@ impl Worker {
         lock(&self.orphans).is_empty()
     }
 
+    /// Leaves UCX's worker as it is, with all that it may still touch.
+    #[cold]
+    fn leak(&mut self) {
+        std::mem::forget(self.porch.take());
+        std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
+        std::mem::forget(Arc::clone(&self.context));
+        std::mem::forget(Arc::clone(&self.hall));
+    }
+
     /// Tells those whose operations have ended. Without the crank.
     #[cold]
     fn ring(&self) {
@@ -285,6 +272,10 @@ impl AsFd for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        if !self.crank.claim() {
+            // The process ends, and this would be a call.
+            return self.leak();
+        }
         self.porch = None;
         let deadline = Instant::now().checked_add(FAREWELL);
         // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
@@ -300,10 +291,7 @@ impl Drop for Worker {
             if deadline.is_none_or(|at| Instant::now() >= at) {
                 // UCX ends the process when a worker goes whose endpoints are not closed (1.13.1, `ucp_request.c`).
                 // What still runs may touch what it uses, too: all of it stays.
-                std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
-                std::mem::forget(Arc::clone(&self.context));
-                std::mem::forget(Arc::clone(&self.hall));
-                return;
+                return self.leak();
             }
             std::thread::yield_now();
         }

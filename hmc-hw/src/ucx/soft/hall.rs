@@ -9,9 +9,10 @@ use super::{Door, MESSAGE, read_head};
 use crate::ucx::board::Rung;
 use crate::ucx::context::{Failed, check};
 use crate::ucx::library::Library;
+use crate::ucx::lock::lock;
 use crate::ucx::result::Status;
 use crate::ucx::sys;
-use crate::ucx::worker::{Crank, lock};
+use crate::ucx::worker::Crank;
 
 /// The doors of one worker.
 pub(in crate::ucx) struct Hall {
