@@ -27,6 +27,7 @@ pub mod log;
 pub mod memory;
 mod printed;
 mod process;
+mod records;
 pub mod result;
 pub mod settings;
 pub mod soft;

@@ -29,26 +29,13 @@ use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::process::Process;
+pub use super::records::MAX_REQUESTS;
 use super::result::Status;
 use super::soft::{Door, Reach};
 use super::worker::{Crank, Worker};
 use flights::Flights;
 use state::{Known, Local, Remote, State};
 use trips::Trips;
-
-/// Requests that may be under way to one peer, with those that wait for the crank.
-pub const MAX_REQUESTS: usize = 256;
-/// Flushes under way at a time: more would only be behind each other.
-const FLUSHES: usize = 4;
-/// Messages of the software path under way at a time.
-const SENDS: u16 = 8;
-/// Records: one for each request, for each flush, for the endpoint's close, for the first put, and for each message.
-pub(super) const RECORDS: u32 = 256 + 4 + 2 + 8;
-const FIRST_FLUSH: u16 = 256;
-const CLOSE: u16 = FIRST_FLUSH + 4;
-const GREETING: u16 = CLOSE + 1;
-const FIRST_SEND: u16 = GREETING + 1;
-const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 8);
 
 /// The release whose requests name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };

@@ -24,9 +24,9 @@ use crate::ucx::board::{Bell, Board};
 use crate::ucx::context::Failed;
 use crate::ucx::lock::lock;
 use crate::ucx::memory::Memory;
+use crate::ucx::records::{MAX_REQUESTS, RECORDS};
 use crate::ucx::result::Status;
 use crate::ucx::sys;
-use crate::ucx::transport::{MAX_REQUESTS, RECORDS};
 use crate::ucx::worker::{Crank, Worker};
 
 /// More than an honest peer can have under way, twice.

@@ -4,9 +4,9 @@ use hmc_core::span::Extent;
 use hmc_core::work::Failure;
 
 use super::state::State;
-use super::{CLOSE, GREETING};
 use crate::ucx::endpoint::{Key, told};
 use crate::ucx::memory::Memory;
+use crate::ucx::records::{CLOSE, GREETING};
 use crate::ucx::result::Answer;
 use crate::ucx::soft::{Reach, Way};
 use crate::ucx::sys;

@@ -9,7 +9,7 @@ use hmc_core::slots::OpId;
 use hmc_core::span::Extent;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{FLUSHES, MAX_REQUESTS};
+use crate::ucx::records::{FLUSHES, MAX_REQUESTS};
 
 /// No record.
 const NONE: u16 = u16::MAX;

@@ -7,8 +7,8 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::state::{State, failure_of};
-use super::{FIRST_SEND, MAX_REQUESTS, SENDS};
 use crate::ucx::endpoint::told;
+use crate::ucx::records::{FIRST_SEND, MAX_REQUESTS, SENDS};
 use crate::ucx::result::{Answer, Status};
 use crate::ucx::soft::{Landing, PIECE, Parcel, Way, view};
 use crate::ucx::sys;

@@ -4,7 +4,7 @@ use hmc_core::slots::OpId;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::{Flights, List, NO_WORK};
-use crate::ucx::transport::{FLUSHES, MAX_REQUESTS};
+use crate::ucx::records::{FLUSHES, MAX_REQUESTS};
 
 fn enter(flights: &mut Flights, waits: bool) -> u16 {
     assert!(flights.enter(&NO_WORK));
