@@ -6,6 +6,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use hmc_core::kinds::MemoryKind;
+use hmc_core::span::{Extent, Span};
+use hmc_mem::shared::SharedBytes;
 
 use super::context::{Context, Failed, check};
 use super::result::Status;
@@ -176,6 +178,19 @@ impl Memory {
 
     pub(super) fn handle(&self) -> sys::ucp_mem_h {
         self.handle.as_ptr()
+    }
+
+    /// A view of a part, if processors can reach it.
+    pub(super) fn view(&self, part: Span) -> Option<SharedBytes<'_>> {
+        let whole = Extent::new(u64::try_from(self.len).ok()?);
+        if self.kind != MemoryKind::Cpu || !whole.contains(part) {
+            return None;
+        }
+        let at = NonNull::new(part.pointer(self.start.as_ptr()))?;
+        let len = usize::try_from(part.len()).ok()?;
+        // SAFETY: registered memory is valid for reads and writes as long as the registration, which the result borrows, and
+        // is not touched through references (the contract of `Memory::register`).
+        Some(unsafe { SharedBytes::new(at, len) })
     }
 
     /// The key by which a peer reaches it: some ten bytes for each device. It belongs inside an authenticated channel

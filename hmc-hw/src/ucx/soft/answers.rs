@@ -9,7 +9,8 @@ use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 
-use super::{PIECE, Parcel, Way, view};
+use super::parcel::{PIECE, Parcel};
+use super::way::Way;
 use crate::ucx::board::Board;
 use crate::ucx::endpoint::told;
 use crate::ucx::memory::Memory;
@@ -152,7 +153,7 @@ impl Reading {
         if rest.is_empty() {
             frame.flags = DataFlags::LAST;
         }
-        let bytes = view(&self.memory, piece)?;
+        let bytes = self.memory.view(piece)?;
         parcel.load(&bytes, bytes.extent().whole())?;
         Some(frame)
     }

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -16,17 +15,16 @@ use hmc_core::span::{Extent, Side, Span};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::work::Failure;
-use hmc_mem::shared::SharedBytes;
 
 use super::answers::{Answers, Reading};
 use super::violation::Violation;
+use super::way::Way;
 use crate::ucx::board::{Bell, Board};
 use crate::ucx::context::Failed;
 use crate::ucx::lock::lock;
 use crate::ucx::memory::Memory;
 use crate::ucx::records::{MAX_REQUESTS, RECORDS};
 use crate::ucx::result::Status;
-use crate::ucx::sys;
 use crate::ucx::worker::{Crank, Worker};
 
 /// More than an honest peer can have under way, twice.
@@ -57,16 +55,6 @@ pub(in crate::ucx) struct Landing {
     pub(in crate::ucx) span: Span,
     pub(in crate::ucx) come: u64,
 }
-
-/// The way to the peer: its endpoint, and the number of its door.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::ucx) struct Way {
-    pub(in crate::ucx) endpoint: sys::ucp_ep_h,
-    pub(in crate::ucx) door: u64,
-}
-
-// SAFETY: a name that is only used under the crank of its worker.
-unsafe impl Send for Way {}
 
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -105,19 +93,6 @@ impl Bell for Mute {
     fn ring(&self) {}
 }
 
-/// A view of a part of registered memory, if processors can reach it.
-pub(in crate::ucx) fn view(memory: &Memory, part: Span) -> Option<SharedBytes<'_>> {
-    let whole = Extent::new(u64::try_from(memory.len()).ok()?);
-    if memory.kind() != MemoryKind::Cpu || !whole.contains(part) {
-        return None;
-    }
-    let at = NonNull::new(part.pointer(memory.start().as_ptr()))?;
-    let len = usize::try_from(part.len()).ok()?;
-    // SAFETY: registered memory is valid for reads and writes as long as the registration, which the result borrows, and
-    // is not touched through references (the contract of `Memory::register`).
-    Some(unsafe { SharedBytes::new(at, len) })
-}
-
 impl Inner {
     fn opening(&self, id: WindowId, epoch: Epoch) -> Result<&Opening, WindowFault> {
         let place = self.openings.get(usize::from(id.index())).and_then(Option::as_ref);
@@ -146,7 +121,7 @@ impl Inner {
 
     fn write(&self, frame: &DataFrame, data: &[u8]) -> Result<(), Failure> {
         let (opening, span) = self.judge(frame, u64::from(frame.len), Access::WRITE)?;
-        let bytes = view(&opening.memory, opening.place).ok_or(Failure::Unsupported)?;
+        let bytes = opening.memory.view(opening.place).ok_or(Failure::Unsupported)?;
         bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
     }
 
@@ -235,7 +210,7 @@ impl Inner {
         let (whole, len) = (landing.span, u64::from(frame.len));
         let of_it = (frame.total == whole.len()).then(|| Extent::new(whole.len()));
         let span = of_it.and_then(|all| all.span(Side::Local, frame.offset, len).ok());
-        let bytes = view(&landing.memory, whole);
+        let bytes = landing.memory.view(whole);
         let written = span.zip(bytes).and_then(|(span, bytes)| bytes.write_at(span, data).ok());
         written.ok_or(Violation("an answer that does not fit its request"))?;
         landing.come = landing.come.saturating_add(len);

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::{Door, MESSAGE, read_head};
+use super::door::Door;
+use super::head::{MESSAGE, read_head};
 use crate::ucx::board::Rung;
 use crate::ucx::context::{Failed, check};
 use crate::ucx::library::Library;

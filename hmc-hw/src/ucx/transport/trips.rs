@@ -10,7 +10,7 @@ use super::state::{State, failure_of};
 use crate::ucx::endpoint::told;
 use crate::ucx::records::{FIRST_SEND, MAX_REQUESTS, SENDS};
 use crate::ucx::result::{Answer, Status};
-use crate::ucx::soft::{Landing, PIECE, Parcel, Way, view};
+use crate::ucx::soft::{Landing, PIECE, Parcel, Way};
 use crate::ucx::sys;
 use crate::ucx::worker::Crank;
 
@@ -160,7 +160,7 @@ impl State {
             trip.sent = total.saturating_sub(rest.len());
             // At most a piece.
             frame.len = u32::try_from(piece.len()).unwrap_or(0);
-            let bytes = view(&memory, piece);
+            let bytes = memory.view(piece);
             loaded = bytes.is_some_and(|b| parcel.load(&b, b.extent().whole()).is_some());
         } else {
             parcel.clear();
@@ -200,7 +200,7 @@ impl State {
             (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
             (frame.offset, frame.total) = (work.remote.span.offset(), len);
             (frame.len, frame.flags) = (u32::try_from(len).unwrap_or(0), DataFlags::LAST);
-            let Some(bytes) = view(&memory, work.local.span) else { return };
+            let Some(bytes) = memory.view(work.local.span) else { return };
             if parcel.add_with(&frame, &bytes).is_none() {
                 return;
             }
