@@ -178,8 +178,8 @@ pub struct Met {
 /// # Errors
 /// What UCX said.
 pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, Failed> {
-    let ours = Door::new(near, Box::new(rings.clone()))?;
-    let theirs = Door::new(far, Box::new(Rings::default()))?;
+    let ours = near.door(Box::new(rings.clone()))?;
+    let theirs = far.door(Box::new(Rings::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.card(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
     let back = transport.sends_messages().then(|| {

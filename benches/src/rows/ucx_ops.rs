@@ -19,7 +19,6 @@ use hmc_hw::ucx::context::Context as Ucx;
 use hmc_hw::ucx::library::{Library, Search};
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::settings::Settings;
-use hmc_hw::ucx::soft::Door;
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_hw::ucx::worker::Worker;
 use hmc_sim::vendor::library::beside;
@@ -62,7 +61,7 @@ impl Pair {
         let (ours, far) = (Worker::new(&ucx).map_err(text)?, Worker::new(&ucx).map_err(text)?);
         let here = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
         let there = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
-        let door = |worker| Door::new(worker, Box::new(Mute)).map_err(text);
+        let door = |worker: &Worker| worker.door(Box::new(Mute)).map_err(text);
         let (here_in, there_in) = (door(&ours)?, door(&far)?);
         let card = far.card(&there_in).map_err(text)?;
         let mut near = UcxTransport::new(&ours, &here_in, &card, false).map_err(text)?;

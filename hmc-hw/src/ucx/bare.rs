@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::span::{Extent, Side, Span};
 
-use super::board::{Bell, Board};
+use super::board::{Board, Mute};
 use super::card::Card;
 use super::context::{Context, Failed, check};
 use super::endpoint::{Endpoint, Key, plain};
@@ -30,13 +30,6 @@ const CLOSE: u32 = 0;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the close of an endpoint may take.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// Nobody sleeps here.
-struct Mute;
-
-impl Bell for Mute {
-    fn ring(&self) {}
-}
 
 #[derive(Debug)]
 struct Way {

@@ -22,6 +22,13 @@ pub trait Bell: Send + Sync {
     fn ring(&self);
 }
 
+/// Nobody waits.
+pub(super) struct Mute;
+
+impl Bell for Mute {
+    fn ring(&self) {}
+}
+
 /// No request of that record has ended.
 const NONE: u32 = u32::MAX;
 

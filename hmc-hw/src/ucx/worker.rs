@@ -15,6 +15,7 @@ use super::functions::Ucp;
 use super::lock::{Held, WorkerLock, lock};
 use super::memory::Memory;
 use super::process::Process;
+use super::records::RECORDS;
 use super::result::Status;
 use super::soft::{Door, Hall};
 use super::sys;
@@ -161,8 +162,14 @@ impl Worker {
         &self.address
     }
 
-    pub(super) fn hall(&self) -> &Arc<Hall> {
-        &self.hall
+    /// Where the messages of one more peer come in. `bell` is rung when another thread's progress has ended something of the
+    /// transport behind it.
+    ///
+    /// # Errors
+    /// [`Failed`]: too many peers.
+    pub fn door(&self, bell: Box<dyn Bell>) -> Result<Arc<Door>, Failed> {
+        let board = self.post_board(RECORDS, bell)?;
+        Ok(self.hall.door(self.context.library(), board))
     }
 
     /// Memory of which the first word is for peers and the second for puts to theirs.

@@ -90,7 +90,7 @@ impl UcxPort {
         Ok(Self {
             exposed: Vec::new(),
             ucx: None,
-            door: Door::new(seat.worker(), Box::new(Rope(Arc::clone(&bell))))?,
+            door: seat.worker().door(Box::new(Rope(Arc::clone(&bell))))?,
             stream,
             plane,
             seat,

@@ -19,13 +19,12 @@ use hmc_core::work::Failure;
 use super::answers::{Answers, Reading};
 use super::violation::Violation;
 use super::way::Way;
-use crate::ucx::board::{Bell, Board};
-use crate::ucx::context::Failed;
+use crate::ucx::board::Board;
 use crate::ucx::lock::lock;
 use crate::ucx::memory::Memory;
-use crate::ucx::records::{MAX_REQUESTS, RECORDS};
+use crate::ucx::records::MAX_REQUESTS;
 use crate::ucx::result::Status;
-use crate::ucx::worker::{Crank, Worker};
+use crate::ucx::worker::Crank;
 
 /// More than an honest peer can have under way, twice.
 const MOST: usize = 2 * MAX_REQUESTS;
@@ -84,13 +83,6 @@ impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Door").field("number", &self.number).finish_non_exhaustive()
     }
-}
-
-/// Nobody waits for a reply.
-struct Mute;
-
-impl Bell for Mute {
-    fn ring(&self) {}
 }
 
 impl Inner {
@@ -264,20 +256,8 @@ pub(in crate::ucx) fn place_of(seq: u32) -> usize {
 const _: () = assert!(MAX_REQUESTS == 256, "a byte names a record");
 
 impl Door {
-    /// A door of that worker. `bell` is rung when another thread's progress has ended something of the transport behind it.
-    ///
-    /// # Errors
-    /// [`Failed`]: too many peers.
-    pub fn new(worker: &Worker, bell: Box<dyn Bell>) -> Result<Arc<Self>, Failed> {
-        let hall = worker.hall();
-        let board = worker.post_board(RECORDS, bell)?;
-        let replies = Board::new(
-            Answers::SENDS,
-            worker.context().library(),
-            Arc::clone(&hall.calls),
-            board.place,
-            Box::new(Mute),
-        );
+    /// A door of that number. `board` is that of the transport behind it, `replies` that of what it sends.
+    pub(super) fn new(number: u64, board: Arc<Board>, replies: Arc<Board>) -> Arc<Self> {
         let inner = Inner {
             openings: Vec::new(),
             arrivals: vec![Arrival { seq: u32::MAX, ..Arrival::default() }; MAX_REQUESTS].into(),
@@ -288,11 +268,8 @@ impl Door {
             peer_is_soft: false,
             greeted: false,
         };
-        let place = board.place;
-        let (number, inner) = (hall.number(place), Mutex::new(inner));
-        let door = Arc::new(Self { number, board, replies, inner, violation: OnceLock::new() });
-        hall.hang(place, &door);
-        Ok(door)
+        let (inner, violation) = (Mutex::new(inner), OnceLock::new());
+        Arc::new(Self { number, board, replies, inner, violation })
     }
 
     /// Its number, which the peer puts before all it sends.

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use super::answers::Answers;
 use super::door::Door;
 use super::head::{MESSAGE, read_head};
-use crate::ucx::board::Rung;
+use crate::ucx::board::{Board, Mute, Rung};
 use crate::ucx::context::{Failed, check};
 use crate::ucx::library::Library;
 use crate::ucx::lock::lock;
@@ -55,12 +56,19 @@ impl Hall {
         check("asking for messages", status)
     }
 
-    /// A number for a door at that place which no other door of this worker has had.
-    pub(super) fn number(&self, place: u32) -> u64 {
-        u64::from(self.opened.fetch_add(1, Ordering::Relaxed)) << 32 | u64::from(place)
+    /// A door for the transport of that board. Its number is one that no other door of this worker has had.
+    pub(in crate::ucx) fn door(&self, library: &'static Library, board: Arc<Board>) -> Arc<Door> {
+        let place = board.place;
+        let number =
+            u64::from(self.opened.fetch_add(1, Ordering::Relaxed)) << 32 | u64::from(place);
+        let calls = Arc::clone(&self.calls);
+        let replies = Board::new(Answers::SENDS, library, calls, place, Box::new(Mute));
+        let door = Door::new(number, board, replies);
+        self.hang(place, &door);
+        door
     }
 
-    pub(super) fn hang(&self, place: u32, door: &Arc<Door>) {
+    fn hang(&self, place: u32, door: &Arc<Door>) {
         let mut doors = lock(&self.doors);
         let at = usize::try_from(place).unwrap_or(usize::MAX);
         if at >= doors.len() {
