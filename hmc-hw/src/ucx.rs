@@ -33,6 +33,7 @@ pub mod settings;
 pub mod soft;
 mod sys;
 pub mod transport;
+mod ucp_worker;
 mod ucs_log;
 pub mod worker;
 

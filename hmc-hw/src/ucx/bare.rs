@@ -22,7 +22,7 @@ use super::process::Process;
 use super::result::{Answer, Status};
 use super::settings::Settings;
 use super::sys;
-use super::worker::{Crank, Worker, address_of};
+use super::worker::{Crank, Worker};
 
 /// The record of the endpoint's close, the only one that tells the board.
 const CLOSE: u32 = 0;
@@ -69,7 +69,7 @@ impl Bare {
     /// # Errors
     /// [`Failed`].
     pub fn card(&self) -> Result<Vec<u8>, Failed> {
-        let (address, porch) = (self.worker.address(), address_of(&self.memory));
+        let (address, porch) = (self.worker.address(), self.memory.address());
         let (owner, key) = (Process::own(), &self.memory.pack()?);
         Ok(Card { door: 0, porch, owner, address, key }.to_bytes())
     }
@@ -110,7 +110,7 @@ impl Drop for Bare {
         let deadline = Instant::now().checked_add(FAREWELL);
         while !self.board.closed.load(Ordering::Acquire) {
             crank.progress();
-            let mut news = self.board.take(&crank);
+            let mut news = self.board.take(crank.held());
             if self.board.next(&mut news).is_some() {
                 self.board.closed.store(true, Ordering::Release);
             }
@@ -288,7 +288,7 @@ impl Calls<'_> {
     #[inline]
     pub fn progress(&self) {
         // SAFETY: the worker lives; the crank is held.
-        let _ = unsafe { (self.crank.api().ucp_worker_progress)(self.crank.worker()) };
+        let _ = unsafe { (self.crank.api().ucp_worker_progress)(self.crank.handle()) };
     }
 
     /// A word of our memory, for flags. None where there is none: outside, or across two words.

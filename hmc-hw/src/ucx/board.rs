@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 use hmc_core::limits::MAX_PEERS;
 
 use super::library::Library;
+use super::lock::Held;
 use super::result::Status;
 use super::sys;
-use super::worker::Crank;
 
 /// Wakes whoever waits for an operation of one peer: some other thread's progress has ended it. Called without locks of
 /// this crate held, often, from any thread.
@@ -136,7 +136,7 @@ impl Board {
 
     /// Takes the records whose requests have ended, the last one first: [`Board::next`] reads them.
     #[inline]
-    pub(super) fn take(&self, _: &Crank<'_>) -> News {
+    pub(super) fn take(&self, _: &Held<'_>) -> News {
         let news = self.ended.load(Ordering::Acquire);
         if news != NONE {
             self.ended.store(NONE, Ordering::Relaxed);

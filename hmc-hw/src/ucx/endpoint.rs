@@ -12,7 +12,7 @@ use super::printed::{lanes, printed};
 use super::process::Process;
 use super::result::{Answer, Status};
 use super::sys;
-use super::worker::Crank;
+use super::ucp_worker::LockedWorker;
 
 /// The way to a peer. It is closed by [`Endpoint::close`] alone, which needs the crank.
 pub(super) struct Endpoint {
@@ -79,7 +79,7 @@ impl Endpoint {
     ///
     /// The card comes from the peer, and UCX does not check it: it must come through an authenticated channel.
     pub(super) fn new(
-        crank: &Crank<'_>,
+        crank: &LockedWorker<'_>,
         card: &Card<'_>,
         board: &Arc<Board>,
     ) -> Result<Self, Failed> {
@@ -93,7 +93,7 @@ impl Endpoint {
         params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg: board.itself() };
         let mut handle = ptr::null_mut();
         // SAFETY: the caller has the worker's crank; the board outlives the endpoint.
-        let status = unsafe { (crank.api().ucp_ep_create)(crank.worker(), &params, &mut handle) };
+        let status = unsafe { (crank.api().ucp_ep_create)(crank.handle(), &params, &mut handle) };
         check("making an endpoint", status)?;
         let missing = || Failed {
             call: "making an endpoint",
@@ -109,7 +109,7 @@ impl Endpoint {
 
     /// Closes it without a word to the peer: requests that are under way end, with an error, in calls of progress that
     /// follow. The answer goes to `record`.
-    pub(super) fn close(self, crank: &Crank<'_>, board: &Board, record: u32) {
+    pub(super) fn close(self, crank: &LockedWorker<'_>, board: &Board, record: u32) {
         let mut param = told(board, record);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
@@ -121,7 +121,7 @@ impl Endpoint {
     }
 
     /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
-    pub(super) fn lanes(&self, crank: &Crank<'_>) -> Vec<String> {
+    pub(super) fn lanes(&self, crank: &LockedWorker<'_>) -> Vec<String> {
         let Some(print) = crank.api().ucp_ep_print_info else { return Vec::new() };
         lanes(&printed(|stream| {
             // SAFETY: the caller has the worker's crank; the stream is open.
@@ -133,7 +133,7 @@ impl Endpoint {
     ///
     /// Not of one that has ended: where a lane of shared memory does not find the peer's memory any more, 1.13.1 ends this
     /// process (`ucp_ep_rkey_unpack_internal` destroys the key with parts that it has not filled).
-    pub(super) fn unpack(&self, crank: &Crank<'_>, packed: &[u8]) -> Result<Key, Failed> {
+    pub(super) fn unpack(&self, crank: &LockedWorker<'_>, packed: &[u8]) -> Result<Key, Failed> {
         if self.owner.has_ended() {
             return Err(Failed {
                 call: "reading a memory key",
@@ -162,7 +162,7 @@ impl Key {
     }
 
     /// Gives it back. No operation uses it any more.
-    pub(super) fn destroy(self, crank: &Crank<'_>) {
+    pub(super) fn destroy(self, crank: &LockedWorker<'_>) {
         // SAFETY: the caller has the worker's crank; unpacked once, destroyed once.
         unsafe { (crank.api().ucp_rkey_destroy)(self.handle()) };
     }

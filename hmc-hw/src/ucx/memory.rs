@@ -158,6 +158,11 @@ impl Memory {
         self.start
     }
 
+    /// Where it begins, as a number for the peer.
+    pub(super) fn address(&self) -> u64 {
+        u64::try_from(self.start.as_ptr().expose_provenance()).unwrap_or(0)
+    }
+
     /// Bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no caller asks whether it is empty")]

@@ -32,6 +32,7 @@ use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
 use super::soft::{Door, Reach};
+use super::ucp_worker::LockedWorker;
 use super::worker::{Crank, Worker};
 use flights::Flights;
 use state::{Known, Local, Remote, State};
@@ -68,7 +69,11 @@ pub(super) struct Orphan {
 
 impl Orphan {
     /// Whether all requests have come back. Memory that they use no more is put into `free`, before that if it can be.
-    pub(super) fn is_over(&mut self, crank: &Crank<'_>, free: &mut Vec<Arc<Memory>>) -> bool {
+    pub(super) fn is_over(
+        &mut self,
+        crank: &LockedWorker<'_>,
+        free: &mut Vec<Arc<Memory>>,
+    ) -> bool {
         self.state.collect(crank);
         self.state.part(crank);
         if !self.state.uses_memory() {
@@ -352,7 +357,16 @@ impl UcxTransport {
     /// which [`UcxTransport::is_idle`] tells; until then its memory may still be read and written.
     pub fn bring_down(&mut self) {
         let crank = self.worker.crank();
-        self.state.bring_down(&crank);
+        self.state.end(&crank);
+    }
+}
+
+impl State {
+    /// Closes the endpoint and ends what has ended by that.
+    fn end(&mut self, crank: &Crank<'_>) {
+        self.bring_down(crank);
+        crank.progress();
+        self.collect(crank);
     }
 }
 
@@ -420,7 +434,7 @@ impl Transport for UcxTransport {
 impl Drop for UcxTransport {
     fn drop(&mut self) {
         let crank = self.worker.crank();
-        self.state.bring_down(&crank);
+        self.state.end(&crank);
         if self.state.is_quiet() {
             self.state.forget_keys(&crank);
             return;

@@ -1,72 +1,48 @@
-//! A UCP worker: what makes progress. All its calls are made by whoever holds its [`Crank`].
+//! A worker as a session has it: what comes in as messages is answered, and what peers that are gone have left comes back.
+//! All its calls are made by whoever holds its [`Crank`].
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, Weak};
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hmc_core::limits::MAX_PEERS;
-
-use super::board::{Bell, Board, Rung};
+use super::board::{Bell, Board};
 use super::card::Card;
-use super::context::{Context, Failed, check};
-use super::functions::Ucp;
-use super::lock::{Held, WorkerLock, lock};
+use super::context::{Context, Failed};
+use super::lock::lock;
 use super::memory::Memory;
 use super::process::Process;
 use super::records::RECORDS;
 use super::result::Status;
 use super::soft::{Door, Hall};
-use super::sys;
 use super::transport::Orphan;
+pub use super::ucp_worker::Armed;
+use super::ucp_worker::{LockedWorker, UcpWorker};
 
 /// Bytes of the porch: a page.
 const PORCH_BYTES: usize = 4096;
 /// How long a worker that goes waits for requests of peers that are gone.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Calls of progress in a row while each finds something.
-const ROUNDS: usize = 64;
 
 /// A worker: one for each session, or several (channels), shared by the peers that they serve.
+#[derive(Debug)]
 pub struct Worker {
-    context: Arc<Context>,
-    handle: NonNull<sys::ucp_worker>,
-    address: Vec<u8>,
+    // Destroyed before what it may touch is dropped: fields are dropped in this order.
+    ucp: UcpWorker,
     /// Where peers put their first bytes, to show that the way is open: to the first word, from their second.
     porch: Option<Memory>,
-    fd: RawFd,
-    crank: Arc<WorkerLock>,
     /// Where messages of peers come in.
     hall: Arc<Hall>,
-    pub(super) rung: Arc<Rung>,
-    boards: Mutex<Vec<Option<Weak<Board>>>>,
     /// What requests of peers that are gone still use.
     orphans: Mutex<Vec<Orphan>>,
-    /// Boards that requests name which UCX has lost.
-    kept: Mutex<Vec<Arc<Board>>>,
-}
-
-// SAFETY: the worker is made for serialised calls from several threads, and all are made under the crank.
-unsafe impl Send for Worker {}
-// SAFETY: as above.
-unsafe impl Sync for Worker {}
-
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("fd", &self.fd).finish_non_exhaustive()
-    }
 }
 
 /// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
 pub struct Crank<'a> {
-    // The lock is let go before the others hear: fields are dropped in this order.
-    _held: Held<'a>,
-    of: Rings<'a>,
+    locked: LockedWorker<'a>,
+    worker: &'a Worker,
 }
-
-/// The worker, whose peers hear of their news when this goes.
-struct Rings<'a>(&'a Worker);
 
 impl fmt::Debug for Crank<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,13 +50,13 @@ impl fmt::Debug for Crank<'_> {
     }
 }
 
-/// Whether a worker's descriptor will tell of the next event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Armed {
-    /// It will: sleep on it.
-    Yes,
-    /// Something came meanwhile: make progress first.
-    Busy,
+impl<'a> Deref for Crank<'a> {
+    type Target = LockedWorker<'a>;
+
+    #[inline]
+    fn deref(&self) -> &LockedWorker<'a> {
+        &self.locked
+    }
 }
 
 impl Worker {
@@ -89,60 +65,18 @@ impl Worker {
     /// # Errors
     /// [`Failed`].
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Failed> {
-        let ending = context.library().ending();
-        let _leave = ending.enter();
-        let api = &context.library().api;
-        let mut params = zeroed();
-        params.field_mask = sys::UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-        params.thread_mode = sys::UCS_THREAD_MODE_SERIALIZED;
-        let mut handle = ptr::null_mut();
-        // SAFETY: the context lives; the mask says which fields count.
-        let status = unsafe { (api.ucp_worker_create)(context.handle(), &params, &mut handle) };
-        check("making a worker", status)?;
-        let missing =
-            || Failed { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
-        let mut worker = Self {
-            context: Arc::clone(context),
-            handle: NonNull::new(handle).ok_or_else(missing)?,
-            address: Vec::new(),
-            porch: None,
-            fd: -1,
-            crank: Arc::default(),
-            hall: Hall::new(),
-            rung: Rung::new(),
-            boards: Mutex::default(),
-            orphans: Mutex::default(),
-            kept: Mutex::default(),
-        };
-        // From here on `Drop` gives it back.
-        worker.hall.receive(context.library(), worker.handle.as_ptr())?;
-        worker.address = worker.read_address()?;
+        let _leave = context.library().ending().enter();
+        let ucp = UcpWorker::new(context)?;
+        let mut worker = Self { ucp, porch: None, hall: Hall::new(), orphans: Mutex::default() };
+        worker.hall.receive(context.library(), worker.ucp.handle())?;
         worker.porch = Some(Memory::allocate(context, PORCH_BYTES)?);
-        // SAFETY: the worker is ours and nobody else has it yet.
-        let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
-        check("asking for a worker's descriptor", status)?;
-        ending.watch(&worker.crank);
         Ok(Arc::new(worker))
-    }
-
-    fn read_address(&self) -> Result<Vec<u8>, Failed> {
-        let api = &self.context.library().api;
-        let (mut address, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the worker is ours and nobody else has it yet.
-        let status =
-            unsafe { (api.ucp_worker_get_address)(self.handle.as_ptr(), &mut address, &mut len) };
-        check("asking for a worker's address", status)?;
-        // SAFETY: UCX just wrote that many bytes there.
-        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) }.to_vec();
-        // SAFETY: from the call above; released once.
-        unsafe { (api.ucp_worker_release_address)(self.handle.as_ptr(), address) };
-        Ok(bytes)
     }
 
     /// Its context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
-        &self.context
+        self.ucp.context()
     }
 
     /// What the peer of that door needs to come here: the door's number, the worker's address and the way to its porch.
@@ -153,13 +87,13 @@ impl Worker {
     pub fn card(&self, door: &Door) -> Result<Vec<u8>, Failed> {
         let (porch, door) = (self.porch()?, door.number());
         let key = &porch.pack()?;
-        let (owner, porch) = (Process::own(), address_of(porch));
-        Ok(Card { door, porch, owner, address: &self.address, key }.to_bytes())
+        let (owner, porch) = (Process::own(), porch.address());
+        Ok(Card { door, porch, owner, address: &self.ucp.address, key }.to_bytes())
     }
 
     /// What UCX calls the worker's address.
     pub(super) fn address(&self) -> &[u8] {
-        &self.address
+        &self.ucp.address
     }
 
     /// Where the messages of one more peer come in. `bell` is rung when another thread's progress has ended something of the
@@ -169,7 +103,7 @@ impl Worker {
     /// [`Failed`]: too many peers.
     pub fn door(&self, bell: Box<dyn Bell>) -> Result<Arc<Door>, Failed> {
         let board = self.post_board(RECORDS, bell)?;
-        Ok(self.hall.door(self.context.library(), board))
+        Ok(self.hall.door(self.context().library(), board))
     }
 
     /// Memory of which the first word is for peers and the second for puts to theirs.
@@ -185,15 +119,13 @@ impl Worker {
     /// The right to make calls, unless another thread has it: it will be a moment.
     #[inline]
     pub fn try_crank(&self) -> Option<Crank<'_>> {
-        let at_the_end = || self.context.library().ending().is_mine().then(Held::at_the_end);
-        let held = self.crank.try_take().or_else(at_the_end)?;
-        Some(Crank { _held: held, of: Rings(self) })
+        self.ucp.try_lock().map(|locked| Crank { locked, worker: self })
     }
 
     /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps, until the process ends
     /// (`ucx/ending.rs`): then no other thread gets it any more.
     pub fn crank(&self) -> Crank<'_> {
-        self.try_crank().unwrap_or_else(|| Crank { _held: self.crank.take(), of: Rings(self) })
+        Crank { locked: self.ucp.lock(), worker: self }
     }
 
     /// Makes progress and says whether the descriptor can be slept on. `None`: another thread is at it.
@@ -211,25 +143,7 @@ impl Worker {
         records: u32,
         bell: Box<dyn Bell>,
     ) -> Result<Arc<Board>, Failed> {
-        let mut boards = lock(&self.boards);
-        let is_free =
-            |place: &Option<Weak<Board>>| place.as_ref().is_none_or(|b| b.strong_count() == 0);
-        let at = boards.iter().position(is_free).unwrap_or(boards.len());
-        let full = || Failed {
-            call: "making an endpoint",
-            status: Status::NO_RESOURCE,
-            what: format!("{MAX_PEERS} peers, which is the limit"),
-        };
-        let place = u32::try_from(at).ok().filter(|p| *p < MAX_PEERS).ok_or_else(full)?;
-        let board =
-            Board::new(records, self.context.library(), Arc::clone(&self.rung), place, bell);
-        if at == boards.len() {
-            boards.push(None);
-        }
-        if let Some(free) = boards.get_mut(at) {
-            *free = Some(Arc::downgrade(&board));
-        }
-        Ok(board)
+        self.ucp.post_board(records, bell)
     }
 
     /// Keeps what requests of a peer that is gone still use, until they have come back.
@@ -246,40 +160,23 @@ impl Worker {
     /// Leaves UCX's worker as it is, with all that it may still touch.
     #[cold]
     fn leak(&mut self) {
+        self.ucp.leak();
         std::mem::forget(self.porch.take());
         std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
-        std::mem::forget(Arc::clone(&self.context));
         std::mem::forget(Arc::clone(&self.hall));
     }
-
-    /// Tells those whose operations have ended. Without the crank.
-    #[cold]
-    fn ring(&self) {
-        self.rung.take(|place| {
-            let at = usize::try_from(place).unwrap_or(usize::MAX);
-            let board = lock(&self.boards).get(at).and_then(Option::as_ref).and_then(Weak::upgrade);
-            if let Some(board) = board.filter(|b| b.has_news()) {
-                board.bell.ring();
-            }
-        });
-    }
-}
-
-/// Where memory begins, as a number for the peer.
-pub(super) fn address_of(memory: &Memory) -> u64 {
-    u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0)
 }
 
 impl AsFd for Worker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: UCX keeps the descriptor open as long as the worker, which the result borrows.
-        unsafe { BorrowedFd::borrow_raw(self.fd) }
+        unsafe { BorrowedFd::borrow_raw(self.ucp.fd) }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if !self.crank.claim() {
+        if !self.ucp.claim() {
             // The process ends, and this would be a call.
             return self.leak();
         }
@@ -289,7 +186,7 @@ impl Drop for Worker {
         // the peer gone (`ucp_request.c`, "got REP message").
         while !lock(&self.orphans).is_empty() {
             let free = {
-                let _leave = self.context.library().ending().enter();
+                let _leave = self.context().library().ending().enter();
                 let crank = self.crank();
                 crank.progress();
                 crank.tend()
@@ -302,36 +199,17 @@ impl Drop for Worker {
             }
             std::thread::yield_now();
         }
-        let _leave = self.context.library().ending().enter();
-        let api = &self.context.library().api;
-        // SAFETY: transports hold the worker, so none is left; no request is under way and no endpoint is open.
-        unsafe { (api.ucp_worker_destroy)(self.handle.as_ptr()) };
     }
 }
 
 impl Crank<'_> {
-    pub(super) fn api(&self) -> &'static Ucp {
-        &self.of.0.context.library().api
-    }
-
-    pub(super) fn worker(&self) -> sys::ucp_worker_h {
-        self.of.0.handle.as_ptr()
-    }
-
     /// Lets UCX work: receives, sends, ends requests; then answers what came as messages. Says whether anything happened; bounded.
     #[inline]
     pub fn progress(&self) -> bool {
-        let mut any = false;
-        for _ in 0..ROUNDS {
-            // SAFETY: the worker lives, and this thread has its crank.
-            let events = unsafe { (self.api().ucp_worker_progress)(self.worker()) };
-            if events == 0 {
-                break;
-            }
-            any = true;
-        }
-        if self.of.0.hall.calls.is_marked() {
-            any |= self.of.0.hall.answer(self);
+        let mut any = self.progress_ucx();
+        let hall = &self.worker.hall;
+        if hall.calls.is_marked() {
+            any |= hall.answer(self);
         }
         any
     }
@@ -339,29 +217,7 @@ impl Crank<'_> {
     /// As [`Crank::progress`], for one who takes the news of `board` as soon as it is over.
     #[inline]
     pub(super) fn progress_for(&self, board: &Board) -> bool {
-        self.of.0.rung.attending(board, || self.progress())
-    }
-
-    /// Asks the descriptor to tell of the next event. Only after a call of [`Crank::progress`] that found nothing.
-    #[must_use]
-    pub fn arm(&self) -> Armed {
-        // SAFETY: as in `progress`.
-        match Status(unsafe { (self.api().ucp_worker_arm)(self.worker()) }) {
-            Status::OK => Armed::Yes,
-            // BUSY; with any other answer the descriptor cannot be trusted to tell.
-            _ => Armed::Busy,
-        }
-    }
-
-    /// Wakes whoever sleeps on the descriptor.
-    pub fn signal(&self) {
-        // SAFETY: as in `progress`.
-        let _ = unsafe { (self.api().ucp_worker_signal)(self.worker()) };
-    }
-
-    /// Keeps a board for as long as there are calls of this worker.
-    pub(super) fn keep(&self, board: Arc<Board>) {
-        lock(&self.of.0.kept).push(board);
+        self.worker.ucp.rung.attending(board, || self.progress())
     }
 
     /// Looks after what peers that are gone have left. Gives the memory that nothing of it uses any more: the last handle of
@@ -369,24 +225,10 @@ impl Crank<'_> {
     #[must_use]
     pub fn tend(&self) -> Vec<Arc<Memory>> {
         let mut free = Vec::new();
-        let mut orphans = lock(&self.of.0.orphans);
+        let mut orphans = lock(&self.worker.orphans);
         if !orphans.is_empty() {
             orphans.retain_mut(|orphan| !orphan.is_over(self, &mut free));
         }
         free
     }
-}
-
-impl Drop for Rings<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.0.rung.is_marked() {
-            self.0.ring();
-        }
-    }
-}
-
-fn zeroed() -> sys::ucp_worker_params_t {
-    // SAFETY: numbers and pointers that may be null.
-    unsafe { std::mem::zeroed() }
 }

@@ -15,7 +15,7 @@ use crate::ucx::board::Board;
 use crate::ucx::endpoint::told;
 use crate::ucx::memory::Memory;
 use crate::ucx::result::Status;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 /// Frames in one message of answers.
 const TOGETHER: usize = 16;
@@ -110,7 +110,11 @@ impl Answers {
     }
 
     /// Sends as much as may be under way. Whether there was anything.
-    pub(super) fn send(&mut self, crank: &Crank<'_>, told_to: &Board) -> Result<bool, Status> {
+    pub(super) fn send(
+        &mut self,
+        crank: &LockedWorker<'_>,
+        told_to: &Board,
+    ) -> Result<bool, Status> {
         let Some(way) = self.way else { return Ok(false) };
         let mut any = false;
         while self.is_wanted() {

@@ -24,7 +24,7 @@ use crate::ucx::lock::lock;
 use crate::ucx::memory::Memory;
 use crate::ucx::records::MAX_REQUESTS;
 use crate::ucx::result::Status;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 /// More than an honest peer can have under way, twice.
 const MOST: usize = 2 * MAX_REQUESTS;
@@ -394,10 +394,10 @@ impl Door {
     }
 
     /// Sends what there is to be answered. Whether there was something.
-    pub(super) fn answer(&self, crank: &Crank<'_>) -> bool {
+    pub(super) fn answer(&self, crank: &LockedWorker<'_>) -> bool {
         let mut inner = lock(&self.inner);
         let mut freed = false;
-        let mut news = self.replies.take(crank);
+        let mut news = self.replies.take(crank.held());
         while let Some((number, _)) = self.replies.next(&mut news) {
             inner.answers.returned(number);
             freed = true;

@@ -14,7 +14,7 @@ use crate::ucx::library::Library;
 use crate::ucx::lock::lock;
 use crate::ucx::result::Status;
 use crate::ucx::sys;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 /// The doors of one worker.
 pub(in crate::ucx) struct Hall {
@@ -86,7 +86,7 @@ impl Hall {
 
     /// Sends what the doors that were called have to say. Whether any had something.
     #[cold]
-    pub(in crate::ucx) fn answer(&self, crank: &Crank<'_>) -> bool {
+    pub(in crate::ucx) fn answer(&self, crank: &LockedWorker<'_>) -> bool {
         let mut any = false;
         self.calls.take(|place| {
             if let Some(door) = self.at(place) {

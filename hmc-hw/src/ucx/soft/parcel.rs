@@ -8,7 +8,7 @@ use super::head::{HEAD_BYTES, MESSAGE, head};
 use super::way::Way;
 use crate::ucx::result::{Answer, Status};
 use crate::ucx::sys;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 /// Payload of one message. With its heads it fits a segment that a TCP lane sends (`settings`) and receives
 /// (`UCX_TCP_RX_SEG_SIZE`), 64 KiB.
@@ -89,7 +89,7 @@ impl Parcel {
     /// of when the answer is a request.
     pub(in crate::ucx) fn send(
         &mut self,
-        crank: &Crank<'_>,
+        crank: &LockedWorker<'_>,
         way: Way,
         frame: &DataFrame,
         mut param: sys::ucp_request_param_t,

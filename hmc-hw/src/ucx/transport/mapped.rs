@@ -17,7 +17,7 @@ use super::UcxTransport;
 use super::state::{Known, State};
 use crate::ucx::endpoint::Key;
 use crate::ucx::sys;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 /// Where a window lies in this process.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Mapped(NonNull<u8>);
 unsafe impl Send for Mapped {}
 
 /// Where the peer's memory at `base` lies in this process, if it is mapped here.
-pub(super) fn mapped(crank: &Crank<'_>, key: &Key, base: u64) -> Option<Mapped> {
+pub(super) fn mapped(crank: &LockedWorker<'_>, key: &Key, base: u64) -> Option<Mapped> {
     let ask = crank.api().ucp_rkey_ptr?;
     let mut at = std::ptr::null_mut();
     // SAFETY: the key lives and the crank is held; the address is written when there is one.

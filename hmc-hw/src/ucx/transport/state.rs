@@ -20,7 +20,7 @@ use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, GREETING};
 use crate::ucx::result::{Answer, Kind, Status};
 use crate::ucx::soft::{Door, Reach};
 use crate::ucx::sys;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 #[derive(Debug)]
 pub(super) struct Local {
@@ -232,7 +232,7 @@ impl State {
 
     /// Hands what was accepted to UCX.
     #[inline]
-    pub(super) fn launch(&mut self, crank: &Crank<'_>) {
+    pub(super) fn launch(&mut self, crank: &LockedWorker<'_>) {
         if !self.flights.has_queued() {
             return;
         }
@@ -314,7 +314,7 @@ impl State {
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     #[inline]
-    pub(super) fn flush(&mut self, crank: &Crank<'_>) {
+    pub(super) fn flush(&mut self, crank: &LockedWorker<'_>) {
         let nothing = self.greeted && !self.flights.wants_flush();
         if nothing || self.reach == Reach::Messages || self.board.failure().is_some() {
             return;
@@ -374,7 +374,7 @@ impl State {
 
     /// Takes what the callbacks have left.
     #[inline]
-    pub(super) fn collect(&mut self, crank: &Crank<'_>) {
+    pub(super) fn collect(&mut self, crank: &LockedWorker<'_>) {
         if !self.board.has_news() {
             return;
         }
@@ -385,7 +385,7 @@ impl State {
         if self.board.failure().is_none() {
             self.board.unmark();
         }
-        let mut news = self.board.take(crank);
+        let mut news = self.board.take(crank.held());
         while let Some((record, status)) = self.board.next(&mut news) {
             self.returned(u16::try_from(record).unwrap_or(CLOSE), status);
         }
@@ -420,7 +420,7 @@ impl State {
 
     /// Ends flushes that have not come back though the endpoint is closed: 1.13.1 loses one that waits in the queue of a peer
     /// that is killed. A flush names no memory; should it come back after all, its board is still there.
-    pub(super) fn end_lost_flushes(&mut self, crank: &Crank<'_>) {
+    pub(super) fn end_lost_flushes(&mut self, crank: &LockedWorker<'_>) {
         let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
         if !closed || self.board.has_news() || !self.flights.is_flushing() {
             return;
@@ -434,7 +434,7 @@ impl State {
         }
     }
 
-    pub(super) fn forget_keys(&mut self, crank: &Crank<'_>) {
+    pub(super) fn forget_keys(&mut self, crank: &LockedWorker<'_>) {
         let keys = self.known.remotes.drain(..).flatten().map(|remote| remote.key);
         for key in keys.chain(self.porch.take()) {
             key.destroy(crank);

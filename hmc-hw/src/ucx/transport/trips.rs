@@ -12,7 +12,7 @@ use crate::ucx::records::{FIRST_SEND, MAX_REQUESTS, SENDS};
 use crate::ucx::result::{Answer, Status};
 use crate::ucx::soft::{Landing, PIECE, Parcel, Way};
 use crate::ucx::sys;
-use crate::ucx::worker::Crank;
+use crate::ucx::ucp_worker::LockedWorker;
 
 /// The longest put that shares its message with others.
 const PACKED: u64 = 1024;
@@ -71,7 +71,7 @@ impl Trips {
 
 impl State {
     /// Says that we are here, so that both ends know when the way is open.
-    pub(super) fn greet_softly(&mut self, crank: &Crank<'_>) {
+    pub(super) fn greet_softly(&mut self, crank: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(trips) = &mut self.trips else { return };
         let way = Way { endpoint: endpoint.handle(), door: trips.door };
@@ -87,7 +87,7 @@ impl State {
 
     /// Begins what was accepted.
     #[cold]
-    pub(super) fn depart(&mut self, crank: &Crank<'_>) {
+    pub(super) fn depart(&mut self, crank: &LockedWorker<'_>) {
         while let Some((record, flight)) = self.flights.next_queued() {
             let work = flight.work;
             match self.known.order(&work) {
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    fn depart_one(&mut self, crank: &Crank<'_>, record: u16, work: &WorkRequest) {
+    fn depart_one(&mut self, crank: &LockedWorker<'_>, record: u16, work: &WorkRequest) {
         let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
         let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
         let Some(trip) = trips.trip(record) else { return };
@@ -124,13 +124,13 @@ impl State {
 
     /// Sends pieces as long as messages are free.
     #[inline]
-    pub(super) fn pump(&mut self, crank: &Crank<'_>) {
+    pub(super) fn pump(&mut self, crank: &LockedWorker<'_>) {
         if self.trips.is_some() {
             self.send_pieces(crank);
         }
     }
 
-    fn send_pieces(&mut self, crank: &Crank<'_>) {
+    fn send_pieces(&mut self, crank: &LockedWorker<'_>) {
         while let Some((record, sent)) = self.send_piece(crank) {
             if let Err(status) = sent {
                 // The peer cannot tell of bytes that it did not get.
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Sends the next piece, if there is one and a message for it.
-    fn send_piece(&mut self, crank: &Crank<'_>) -> Option<(u16, Result<Answer, Status>)> {
+    fn send_piece(&mut self, crank: &LockedWorker<'_>) -> Option<(u16, Result<Answer, Status>)> {
         let (record, work) = self.next_to_send()?;
         let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();

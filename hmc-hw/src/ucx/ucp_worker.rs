@@ -1,0 +1,271 @@
+//! `ucp_worker_h`: made, locked, destroyed. All its calls are made by whoever has its [`LockedWorker`].
+
+use std::fmt;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, Weak};
+
+use hmc_core::limits::MAX_PEERS;
+
+use super::board::{Bell, Board, Rung};
+use super::context::{Context, Failed, check};
+use super::functions::Ucp;
+use super::lock::{Held, WorkerLock, lock};
+use super::result::Status;
+use super::sys;
+
+/// Calls of progress in a row while each finds something.
+const ROUNDS: usize = 64;
+
+/// UCX's worker, the lock of its calls, and the boards that they write to.
+pub(super) struct UcpWorker {
+    context: Arc<Context>,
+    handle: NonNull<sys::ucp_worker>,
+    /// What UCX calls its address.
+    pub(super) address: Vec<u8>,
+    pub(super) fd: RawFd,
+    lock: Arc<WorkerLock>,
+    pub(super) rung: Arc<Rung>,
+    boards: Mutex<Vec<Option<Weak<Board>>>>,
+    /// Boards that requests name which UCX has lost.
+    kept: Mutex<Vec<Arc<Board>>>,
+    /// It is not destroyed.
+    leaked: bool,
+}
+
+// SAFETY: the worker is made for serialised calls from several threads, and all are made under its lock.
+unsafe impl Send for UcpWorker {}
+// SAFETY: as above.
+unsafe impl Sync for UcpWorker {}
+
+impl fmt::Debug for UcpWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UcpWorker").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+/// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
+pub struct LockedWorker<'a> {
+    // The lock is let go before the others hear: fields are dropped in this order.
+    held: Held<'a>,
+    of: Rings<'a>,
+}
+
+/// The worker, whose peers hear of their news when this goes.
+struct Rings<'a>(&'a UcpWorker);
+
+impl fmt::Debug for LockedWorker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockedWorker").finish_non_exhaustive()
+    }
+}
+
+/// Whether a worker's descriptor will tell of the next event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// It will: sleep on it.
+    Yes,
+    /// Something came meanwhile: make progress first.
+    Busy,
+}
+
+impl UcpWorker {
+    /// A worker with all devices of the context.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, Failed> {
+        let _leave = context.library().ending().enter();
+        let api = &context.library().api;
+        let mut params = zeroed();
+        params.field_mask = sys::UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+        params.thread_mode = sys::UCS_THREAD_MODE_SERIALIZED;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context lives; the mask says which fields count.
+        let status = unsafe { (api.ucp_worker_create)(context.handle(), &params, &mut handle) };
+        check("making a worker", status)?;
+        let missing =
+            || Failed { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
+        let mut worker = Self {
+            context: Arc::clone(context),
+            handle: NonNull::new(handle).ok_or_else(missing)?,
+            address: Vec::new(),
+            fd: -1,
+            lock: Arc::default(),
+            rung: Rung::new(),
+            boards: Mutex::default(),
+            kept: Mutex::default(),
+            leaked: false,
+        };
+        // From here on `Drop` gives it back.
+        worker.address = worker.read_address()?;
+        // SAFETY: the worker is ours and nobody else has it yet.
+        let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
+        check("asking for a worker's descriptor", status)?;
+        context.library().ending().watch(&worker.lock);
+        Ok(worker)
+    }
+
+    fn read_address(&self) -> Result<Vec<u8>, Failed> {
+        let api = &self.context.library().api;
+        let (mut address, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the worker is ours and nobody else has it yet.
+        let status =
+            unsafe { (api.ucp_worker_get_address)(self.handle.as_ptr(), &mut address, &mut len) };
+        check("asking for a worker's address", status)?;
+        // SAFETY: UCX just wrote that many bytes there.
+        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) }.to_vec();
+        // SAFETY: from the call above; released once.
+        unsafe { (api.ucp_worker_release_address)(self.handle.as_ptr(), address) };
+        Ok(bytes)
+    }
+
+    /// Its context.
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(super) fn handle(&self) -> sys::ucp_worker_h {
+        self.handle.as_ptr()
+    }
+
+    /// The right to make calls, unless another thread has it.
+    #[inline]
+    pub(super) fn try_lock(&self) -> Option<LockedWorker<'_>> {
+        let at_the_end = || self.context.library().ending().is_mine().then(Held::at_the_end);
+        let held = self.lock.try_take().or_else(at_the_end)?;
+        Some(LockedWorker { held, of: Rings(self) })
+    }
+
+    /// The right to make calls, waiting for whoever has it.
+    pub(super) fn lock(&self) -> LockedWorker<'_> {
+        let taken = || LockedWorker { held: self.lock.take(), of: Rings(self) };
+        self.try_lock().unwrap_or_else(taken)
+    }
+
+    /// Whether the caller decides what becomes of it. If not, the process ends and has decided: it stays as it is.
+    pub(super) fn claim(&self) -> bool {
+        self.lock.claim()
+    }
+
+    /// Leaves it as it is.
+    pub(super) fn leak(&mut self) {
+        self.leaked = true;
+        std::mem::forget(Arc::clone(&self.context));
+    }
+
+    /// A place for the news of one more peer.
+    pub(super) fn post_board(
+        &self,
+        records: u32,
+        bell: Box<dyn Bell>,
+    ) -> Result<Arc<Board>, Failed> {
+        let mut boards = lock(&self.boards);
+        let is_free =
+            |place: &Option<Weak<Board>>| place.as_ref().is_none_or(|b| b.strong_count() == 0);
+        let at = boards.iter().position(is_free).unwrap_or(boards.len());
+        let full = || Failed {
+            call: "making an endpoint",
+            status: Status::NO_RESOURCE,
+            what: format!("{MAX_PEERS} peers, which is the limit"),
+        };
+        let place = u32::try_from(at).ok().filter(|p| *p < MAX_PEERS).ok_or_else(full)?;
+        let board =
+            Board::new(records, self.context.library(), Arc::clone(&self.rung), place, bell);
+        if at == boards.len() {
+            boards.push(None);
+        }
+        if let Some(free) = boards.get_mut(at) {
+            *free = Some(Arc::downgrade(&board));
+        }
+        Ok(board)
+    }
+
+    /// Tells those whose operations have ended. Without the lock.
+    #[cold]
+    fn ring(&self) {
+        self.rung.take(|place| {
+            let at = usize::try_from(place).unwrap_or(usize::MAX);
+            let board = lock(&self.boards).get(at).and_then(Option::as_ref).and_then(Weak::upgrade);
+            if let Some(board) = board.filter(|b| b.has_news()) {
+                board.bell.ring();
+            }
+        });
+    }
+}
+
+impl Drop for UcpWorker {
+    fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
+        let _leave = self.context.library().ending().enter();
+        let api = &self.context.library().api;
+        // SAFETY: transports hold the worker, so none is left; no request is under way and no endpoint is open.
+        unsafe { (api.ucp_worker_destroy)(self.handle.as_ptr()) };
+    }
+}
+
+impl LockedWorker<'_> {
+    pub(super) fn api(&self) -> &'static Ucp {
+        &self.of.0.context.library().api
+    }
+
+    pub(super) fn handle(&self) -> sys::ucp_worker_h {
+        self.of.0.handle()
+    }
+
+    /// That the lock is held.
+    #[inline]
+    pub(super) fn held(&self) -> &Held<'_> {
+        &self.held
+    }
+
+    /// Lets UCX work: receives, sends, ends requests. Says whether anything happened; bounded.
+    #[inline]
+    pub(super) fn progress_ucx(&self) -> bool {
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            // SAFETY: the worker lives, and this thread has its lock.
+            let events = unsafe { (self.api().ucp_worker_progress)(self.handle()) };
+            if events == 0 {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Asks the descriptor to tell of the next event. Only after a call of progress that found nothing.
+    #[must_use]
+    pub fn arm(&self) -> Armed {
+        // SAFETY: as in `progress_ucx`.
+        match Status(unsafe { (self.api().ucp_worker_arm)(self.handle()) }) {
+            Status::OK => Armed::Yes,
+            // BUSY; with any other answer the descriptor cannot be trusted to tell.
+            _ => Armed::Busy,
+        }
+    }
+
+    /// Wakes whoever sleeps on the descriptor.
+    pub fn signal(&self) {
+        // SAFETY: as in `progress_ucx`.
+        let _ = unsafe { (self.api().ucp_worker_signal)(self.handle()) };
+    }
+
+    /// Keeps a board for as long as there are calls of this worker.
+    pub(super) fn keep(&self, board: Arc<Board>) {
+        lock(&self.of.0.kept).push(board);
+    }
+}
+
+impl Drop for Rings<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.rung.is_marked() {
+            self.0.ring();
+        }
+    }
+}
+
+fn zeroed() -> sys::ucp_worker_params_t {
+    // SAFETY: numbers and pointers that may be null.
+    unsafe { std::mem::zeroed() }
+}
