@@ -25,6 +25,7 @@ pub mod library;
 mod lock;
 pub mod log;
 pub mod memory;
+mod peer;
 mod printed;
 mod process;
 mod records;

@@ -9,16 +9,11 @@
 //!
 //! Calls need the worker's crank. What is posted waits for it, and whoever polls next gives it to UCX.
 
-mod ends;
-mod flights;
-mod mapped;
-mod state;
-mod trips;
-
 use std::sync::Arc;
 
 use hmc_core::kinds::Caps;
-use hmc_core::region::{RegionKey, RemoteRegion, WindowId};
+use hmc_core::lane::Transfer;
+use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
@@ -28,15 +23,16 @@ use super::context::Failed;
 use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
+use super::peer::flights::Flights;
+use super::peer::mapped;
+use super::peer::state::{Known, Local, Remote, State};
+use super::peer::trips::Trips;
 use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
 use super::soft::{Door, Reach};
 use super::ucp_worker::LockedWorker;
 use super::worker::{Crank, Worker};
-use flights::Flights;
-use state::{Known, Local, Remote, State};
-use trips::Trips;
 
 /// The release whose requests name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
@@ -367,6 +363,26 @@ impl State {
         self.bring_down(crank);
         crank.progress();
         self.collect(crank);
+    }
+}
+
+impl UcxTransport {
+    /// Puts or gets here and now, where the window is mapped: when it answers `true`, the transfer is over, and a put is
+    /// visible to the peer. `false` when it must be posted, be it to fail.
+    #[inline]
+    pub fn transfer_now(&mut self, opcode: Opcode, local: LocalSlice, remote: RemoteSlice) -> bool {
+        let silent = !self.state.down && !matches!(opcode, Opcode::PutNotify { .. });
+        let done = silent && self.state.copy_mapped(opcode, local, remote);
+        if done {
+            self.state.flights.count_bytes(local.span.len());
+        }
+        done
+    }
+
+    /// As [`UcxTransport::transfer_now`], for all transfers of a list. `false` when it must be posted, all of it: some may
+    /// have been done, and are done again.
+    pub fn transfer_list_now(&mut self, list: &[Transfer]) -> bool {
+        self.state.copy_list_mapped(list)
     }
 }
 

@@ -23,21 +23,21 @@ use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
 #[derive(Debug)]
-pub(super) struct Local {
-    pub(super) key: RegionKey,
+pub(in crate::ucx) struct Local {
+    pub(in crate::ucx) key: RegionKey,
     /// What UCX calls its kind, once and for all.
     memory_type: sys::ucs_memory_type_t,
-    pub(super) bytes: u64,
-    pub(super) start: NonNull<u8>,
+    pub(in crate::ucx) bytes: u64,
+    pub(in crate::ucx) start: NonNull<u8>,
     handle: sys::ucp_mem_h,
-    pub(super) memory: Arc<Memory>,
+    pub(in crate::ucx) memory: Arc<Memory>,
 }
 
 // SAFETY: an address and a name, of memory that `memory` holds, which any thread may use.
 unsafe impl Send for Local {}
 
 impl Local {
-    pub(super) fn new(key: RegionKey, memory: Arc<Memory>) -> Self {
+    pub(in crate::ucx) fn new(key: RegionKey, memory: Arc<Memory>) -> Self {
         Self {
             key,
             memory_type: memory.memory_type(),
@@ -50,33 +50,33 @@ impl Local {
 
     /// Where a range lies.
     #[inline]
-    pub(super) fn at(&self, span: Span) -> Option<*mut u8> {
+    pub(in crate::ucx) fn at(&self, span: Span) -> Option<*mut u8> {
         (span.end() <= self.bytes).then(|| span.pointer(self.start.as_ptr()))
     }
 
     /// Whether processors read and write it.
     #[inline]
-    pub(super) fn is_host(&self) -> bool {
+    pub(in crate::ucx) fn is_host(&self) -> bool {
         self.memory_type == sys::UCS_MEMORY_TYPE_HOST
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Remote {
-    pub(super) region: RemoteRegion,
+pub(in crate::ucx) struct Remote {
+    pub(in crate::ucx) region: RemoteRegion,
     /// Where the window begins in the peer's address space.
-    pub(super) base: u64,
-    pub(super) key: Key,
+    pub(in crate::ucx) base: u64,
+    pub(in crate::ucx) key: Key,
     /// Where it lies in this process, if a lane maps it.
-    pub(super) mapped: Option<Mapped>,
+    pub(in crate::ucx) mapped: Option<Mapped>,
     /// The peer takes it back: nothing new is posted, and the key goes with the last operation.
-    pub(super) leaving: bool,
+    pub(in crate::ucx) leaving: bool,
 }
 
 impl Remote {
     /// Judges an access to this window.
     #[inline]
-    pub(super) fn judged(&self, opcode: Opcode, r: RemoteSlice) -> Result<Span, Failure> {
+    pub(in crate::ucx) fn judged(&self, opcode: Opcode, r: RemoteSlice) -> Result<Span, Failure> {
         let fault = |f| Err(Failure::Window(f));
         if self.region.epoch != r.epoch {
             return fault(WindowFault::StaleEpoch);
@@ -96,57 +96,57 @@ impl Remote {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) board: Arc<Board>,
+pub(in crate::ucx) struct State {
+    pub(in crate::ucx) board: Arc<Board>,
     /// Where the peer's messages come in.
-    pub(super) door: Arc<Door>,
+    pub(in crate::ucx) door: Arc<Door>,
     /// Set where operations go as messages, those on mapped windows excepted.
-    pub(super) trips: Option<Trips>,
-    pub(super) reach: Reach,
-    pub(super) endpoint: Option<Endpoint>,
+    pub(in crate::ucx) trips: Option<Trips>,
+    pub(in crate::ucx) reach: Reach,
+    pub(in crate::ucx) endpoint: Option<Endpoint>,
     /// The key to the peer's porch.
-    pub(super) porch: Option<Key>,
+    pub(in crate::ucx) porch: Option<Key>,
     /// The first put is under way.
-    pub(super) greeting: bool,
-    pub(super) names_memory: bool,
-    pub(super) known: Known,
-    pub(super) flights: Flights,
-    pub(super) sends_tags: bool,
+    pub(in crate::ucx) greeting: bool,
+    pub(in crate::ucx) names_memory: bool,
+    pub(in crate::ucx) known: Known,
+    pub(in crate::ucx) flights: Flights,
+    pub(in crate::ucx) sends_tags: bool,
     /// The first flush was begun.
-    pub(super) greeted: bool,
+    pub(in crate::ucx) greeted: bool,
     /// A flush has passed: both ends know each other.
-    pub(super) wired: bool,
+    pub(in crate::ucx) wired: bool,
     /// The peer is gone.
-    pub(super) down: bool,
+    pub(in crate::ucx) down: bool,
     /// Something was begun with UCX: whoever sleeps on the worker has to ask anew to be told.
-    pub(super) begun: bool,
+    pub(in crate::ucx) begun: bool,
 }
 
 /// What a request needs to be told.
-pub(super) struct Order {
-    pub(super) here: *mut u8,
-    pub(super) len: usize,
-    pub(super) there: u64,
-    pub(super) memory: sys::ucp_mem_h,
-    pub(super) memory_type: sys::ucs_memory_type_t,
-    pub(super) key: sys::ucp_rkey_h,
+pub(in crate::ucx) struct Order {
+    pub(in crate::ucx) here: *mut u8,
+    pub(in crate::ucx) len: usize,
+    pub(in crate::ucx) there: u64,
+    pub(in crate::ucx) memory: sys::ucp_mem_h,
+    pub(in crate::ucx) memory_type: sys::ucs_memory_type_t,
+    pub(in crate::ucx) key: sys::ucp_rkey_h,
 }
 
 /// Memory here and windows there that requests may name.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) locals: Vec<Option<Local>>,
-    pub(super) remotes: Vec<Option<Remote>>,
+pub(in crate::ucx) struct Known {
+    pub(in crate::ucx) locals: Vec<Option<Local>>,
+    pub(in crate::ucx) remotes: Vec<Option<Remote>>,
 }
 
 impl Known {
     #[inline]
-    pub(super) fn local(&self, key: RegionKey) -> Option<&Local> {
+    pub(in crate::ucx) fn local(&self, key: RegionKey) -> Option<&Local> {
         self.locals.get(usize::from(key.index))?.as_ref().filter(|l| l.key == key)
     }
 
     #[inline]
-    pub(super) fn remote(&self, window: WindowId) -> Option<&Remote> {
+    pub(in crate::ucx) fn remote(&self, window: WindowId) -> Option<&Remote> {
         self.remotes
             .get(usize::from(window.index()))?
             .as_ref()
@@ -155,7 +155,7 @@ impl Known {
 
     /// Judges an access as the peer would, whose lanes of shared memory do not.
     #[inline]
-    pub(super) fn judged(
+    pub(in crate::ucx) fn judged(
         &self,
         opcode: Opcode,
         r: RemoteSlice,
@@ -167,7 +167,7 @@ impl Known {
 
     /// Judges both ranges of a request.
     #[inline]
-    pub(super) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
+    pub(in crate::ucx) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
         let local = self.local(work.local.key).ok_or(Failure::UnknownRegion)?;
         let here = local.at(work.local.span).ok_or(Failure::UnknownRegion)?;
         let (remote, span) = self.judged(work.opcode, work.remote)?;
@@ -184,37 +184,37 @@ impl Known {
 
 impl State {
     /// Whether a flush could be begun now, and puts want it.
-    pub(super) fn can_flush(&self) -> bool {
+    pub(in crate::ucx) fn can_flush(&self) -> bool {
         self.flights.wants_flush() && self.flights.may_flush()
     }
 
     /// Whether a flush or the first put is under way.
     #[inline]
-    pub(super) fn is_flushing(&self) -> bool {
+    pub(in crate::ucx) fn is_flushing(&self) -> bool {
         self.greeting || self.flights.is_flushing()
     }
 
     /// Whether progress could end something, or there is something to be told. Where all operations go as messages it
     /// always might.
     #[inline]
-    pub(super) fn is_stirring(&self) -> bool {
+    pub(in crate::ucx) fn is_stirring(&self) -> bool {
         let settled = self.wired && !self.down && self.reach != Reach::Messages;
         !settled || self.has_requests() || self.board.has_news()
     }
 
     /// Whether a request names that window.
-    pub(super) fn uses(&self, window: WindowId) -> bool {
+    pub(in crate::ucx) fn uses(&self, window: WindowId) -> bool {
         self.flights.iter().any(|f| f.work.remote.window == window)
     }
 
     /// Whether UCX has something of this peer's to do.
     #[inline]
-    pub(super) fn has_requests(&self) -> bool {
+    pub(in crate::ucx) fn has_requests(&self) -> bool {
         self.flights.len() != 0 || self.is_flushing()
     }
 
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(in crate::ucx) fn is_quiet(&self) -> bool {
         let closed = || self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
         let sends = || self.trips.as_ref().is_some_and(|t| !t.is_quiet());
         let all_back = self.flights.len() == 0 && !self.is_flushing();
@@ -223,7 +223,7 @@ impl State {
 
     /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where lanes reach
     /// memory by themselves, requests that a forced close has given back say nothing of the lane before it is answered.
-    pub(super) fn uses_memory(&self) -> bool {
+    pub(in crate::ucx) fn uses_memory(&self) -> bool {
         let closes = self.down
             && self.reach == Reach::Memory
             && !(self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire));
@@ -232,7 +232,7 @@ impl State {
 
     /// Hands what was accepted to UCX.
     #[inline]
-    pub(super) fn launch(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn launch(&mut self, crank: &LockedWorker<'_>) {
         if !self.flights.has_queued() {
             return;
         }
@@ -296,7 +296,7 @@ impl State {
 
     /// Ends what was accepted and not given to UCX: the peer is gone.
     #[cold]
-    pub(super) fn refuse_queued(&mut self) {
+    pub(in crate::ucx) fn refuse_queued(&mut self) {
         while let Some((record, _)) = self.flights.next_queued() {
             self.refuse(record, Failure::PeerDead);
         }
@@ -304,7 +304,7 @@ impl State {
 
     /// Ends a request that UCX was not given, or did not take.
     #[cold]
-    pub(super) fn refuse(&mut self, record: u16, why: Failure) {
+    pub(in crate::ucx) fn refuse(&mut self, record: u16, why: Failure) {
         if let Some(flight) = self.flights.get(record) {
             (flight.returned, flight.waits, flight.result) = (true, false, Err(why));
         }
@@ -314,7 +314,7 @@ impl State {
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     #[inline]
-    pub(super) fn flush(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn flush(&mut self, crank: &LockedWorker<'_>) {
         let nothing = self.greeted && !self.flights.wants_flush();
         if nothing || self.reach == Reach::Messages || self.board.failure().is_some() {
             return;
@@ -334,7 +334,7 @@ impl State {
 
     /// A flush has ended: its puts are visible, or failed.
     #[inline]
-    pub(super) fn flushed(&mut self, number: u16, status: Status) {
+    pub(in crate::ucx) fn flushed(&mut self, number: u16, status: Status) {
         if status != Status::OK && !self.down {
             // Nobody can tell any more when bytes of its puts stop arriving: the endpoint is of no use, and they end when it
             // is brought down.
@@ -352,7 +352,7 @@ impl State {
     }
 
     /// A put waits for no flush any more: none will come.
-    pub(super) fn release(&mut self, record: u16, why: Failure) {
+    pub(in crate::ucx) fn release(&mut self, record: u16, why: Failure) {
         if let Some(flight) = self.flights.get(record) {
             flight.waits = false;
             flight.fail(why);
@@ -361,7 +361,7 @@ impl State {
     }
 
     /// Ends a flight that waits for nothing any more.
-    pub(super) fn settle(&mut self, record: u16) {
+    pub(in crate::ucx) fn settle(&mut self, record: u16) {
         let Some(flight) = self.flights.get(record) else { return };
         if !flight.returned || flight.waits {
             return;
@@ -374,7 +374,7 @@ impl State {
 
     /// Takes what the callbacks have left.
     #[inline]
-    pub(super) fn collect(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn collect(&mut self, crank: &LockedWorker<'_>) {
         if !self.board.has_news() {
             return;
         }
@@ -420,7 +420,7 @@ impl State {
 
     /// Ends flushes that have not come back though the endpoint is closed: 1.13.1 loses one that waits in the queue of a peer
     /// that is killed. A flush names no memory; should it come back after all, its board is still there.
-    pub(super) fn end_lost_flushes(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn end_lost_flushes(&mut self, crank: &LockedWorker<'_>) {
         let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
         if !closed || self.board.has_news() || !self.flights.is_flushing() {
             return;
@@ -434,7 +434,7 @@ impl State {
         }
     }
 
-    pub(super) fn forget_keys(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn forget_keys(&mut self, crank: &LockedWorker<'_>) {
         let keys = self.known.remotes.drain(..).flatten().map(|remote| remote.key);
         for key in keys.chain(self.porch.take()) {
             key.destroy(crank);
@@ -447,7 +447,7 @@ fn to_usize(n: u64) -> Result<usize, Failure> {
 }
 
 /// Requests of an endpoint that fails may end before its error handler has told of it.
-pub(super) fn failure_of(status: Status) -> Failure {
+pub(in crate::ucx) fn failure_of(status: Status) -> Failure {
     match status.kind() {
         Kind::PeerLost => Failure::PeerDead,
         _ => Failure::Transport(i32::from(status.0)),

@@ -27,14 +27,14 @@ const NO_WORK: WorkRequest = WorkRequest {
 
 /// A request under way, or about to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
-    pub(super) work: WorkRequest,
+pub(in crate::ucx) struct Flight {
+    pub(in crate::ucx) work: WorkRequest,
     /// What became of it, or will if nothing fails: all bytes moved.
-    pub(super) result: Result<u64, Failure>,
+    pub(in crate::ucx) result: Result<u64, Failure>,
     /// UCX gave the request back.
-    pub(super) returned: bool,
+    pub(in crate::ucx) returned: bool,
     /// A flush that covers it has to pass first.
-    pub(super) waits: bool,
+    pub(in crate::ucx) waits: bool,
     flies: bool,
     /// The record after it on its list.
     next: u16,
@@ -42,7 +42,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// It will end with that, unless it has failed already.
-    pub(super) fn fail(&mut self, why: Failure) {
+    pub(in crate::ucx) fn fail(&mut self, why: Failure) {
         if self.result.is_ok() {
             self.result = Err(why);
         }
@@ -51,7 +51,7 @@ impl Flight {
 
 /// Some records, the oldest first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
+pub(in crate::ucx) struct List {
     head: u16,
     tail: u16,
 }
@@ -89,7 +89,7 @@ impl Default for List {
 
 /// The records.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(in crate::ucx) struct Flights {
     records: Box<[Flight]>,
     free: u16,
     /// Records of operations that have not ended.
@@ -111,7 +111,7 @@ pub(super) struct Flights {
 
 impl Flights {
     /// A table of [`MAX_REQUESTS`] records.
-    pub(super) fn new() -> Self {
+    pub(in crate::ucx) fn new() -> Self {
         let record = |next| Flight {
             work: NO_WORK,
             result: Ok(0),
@@ -127,7 +127,7 @@ impl Flights {
     }
 
     /// A table without records.
-    pub(super) fn none() -> Self {
+    pub(in crate::ucx) fn none() -> Self {
         Self {
             records: Box::default(),
             free: NONE,
@@ -144,28 +144,28 @@ impl Flights {
 
     /// How many operations have not ended.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::ucx) fn len(&self) -> usize {
         self.count
     }
 
     /// Bytes of payload that have moved.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::ucx) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Counts bytes that have moved without an operation.
     #[inline]
-    pub(super) fn count_bytes(&mut self, bytes: u64) {
+    pub(in crate::ucx) fn count_bytes(&mut self, bytes: u64) {
         self.bytes = self.bytes.wrapping_add(bytes);
     }
 
     /// Whether something that has ended was not taken yet.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::ucx) fn has_ended(&self) -> bool {
         self.done.head != NONE || self.notices.head != NONE
     }
 
     /// Whether an operation has ended, and was not taken yet.
-    pub(super) fn keeps(&self, op: OpId) -> bool {
+    pub(in crate::ucx) fn keeps(&self, op: OpId) -> bool {
         [self.done, self.notices].into_iter().any(|mut list| {
             std::iter::from_fn(|| self.pop(&mut list))
                 .any(|r| self.records.get(usize::from(r)).is_some_and(|f| f.work.op == op))
@@ -174,42 +174,46 @@ impl Flights {
 
     /// Whether a flush is under way.
     #[inline]
-    pub(super) fn is_flushing(&self) -> bool {
+    pub(in crate::ucx) fn is_flushing(&self) -> bool {
         self.flying != 0
     }
 
     /// Whether puts want a flush that was not begun.
     #[inline]
-    pub(super) fn wants_flush(&self) -> bool {
+    pub(in crate::ucx) fn wants_flush(&self) -> bool {
         self.unflushed.head != NONE
     }
 
     /// Whether one more flush may be begun.
     #[inline]
-    pub(super) fn may_flush(&self) -> bool {
+    pub(in crate::ucx) fn may_flush(&self) -> bool {
         self.flying != ALL
     }
 
     /// All that have not ended.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Flight> {
+    pub(in crate::ucx) fn iter(&self) -> impl Iterator<Item = &Flight> {
         self.records.iter().filter(|f| f.flies)
     }
 
     /// The operation of that record, if it has not ended.
     #[inline]
-    pub(super) fn get(&mut self, record: u16) -> Option<&mut Flight> {
+    pub(in crate::ucx) fn get(&mut self, record: u16) -> Option<&mut Flight> {
         self.records.get_mut(usize::from(record)).filter(|f| f.flies)
     }
 
     /// Whether one more operation would find room.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::ucx) fn has_room(&self) -> bool {
         self.free != NONE
     }
 
     /// An operation that is over already. `false`: there is no room.
     #[inline]
-    pub(super) fn enter_ended(&mut self, work: &WorkRequest, result: Result<u64, Failure>) -> bool {
+    pub(in crate::ucx) fn enter_ended(
+        &mut self,
+        work: &WorkRequest,
+        result: Result<u64, Failure>,
+    ) -> bool {
         let Some(record) = self.occupy(work, result) else { return false };
         self.end(record);
         true
@@ -229,7 +233,7 @@ impl Flights {
 
     /// A request is to be given to UCX. `false`: there is no room.
     #[inline]
-    pub(super) fn enter(&mut self, work: &WorkRequest) -> bool {
+    pub(in crate::ucx) fn enter(&mut self, work: &WorkRequest) -> bool {
         let all = Ok(work.local.span.len());
         let Some(record) = self.occupy(work, all) else { return false };
         append(&mut self.records, &mut self.queued, record);
@@ -238,13 +242,13 @@ impl Flights {
 
     /// Whether some wait for the crank.
     #[inline]
-    pub(super) fn has_queued(&self) -> bool {
+    pub(in crate::ucx) fn has_queued(&self) -> bool {
         self.queued.head != NONE
     }
 
     /// The oldest of those, which is UCX's from now on, with its record.
     #[inline]
-    pub(super) fn next_queued(&mut self) -> Option<(u16, &mut Flight)> {
+    pub(in crate::ucx) fn next_queued(&mut self) -> Option<(u16, &mut Flight)> {
         let record = self.queued.head;
         let flight = self.records.get_mut(usize::from(record))?;
         self.queued.head = std::mem::replace(&mut flight.next, NONE);
@@ -255,7 +259,7 @@ impl Flights {
     }
 
     /// Takes those of an operation out that wait for the crank. How many there were.
-    pub(super) fn withdraw(&mut self, op: OpId) -> usize {
+    pub(in crate::ucx) fn withdraw(&mut self, op: OpId) -> usize {
         let before = self.count;
         let mut rest = EMPTY;
         while let Some((record, flight)) = self.next_queued() {
@@ -273,13 +277,13 @@ impl Flights {
 
     /// A put wants a flush.
     #[inline]
-    pub(super) fn want_flush(&mut self, record: u16) {
+    pub(in crate::ucx) fn want_flush(&mut self, record: u16) {
         append(&mut self.records, &mut self.unflushed, record);
     }
 
     /// The operation is over: it waits to be taken.
     #[inline]
-    pub(super) fn end(&mut self, record: u16) {
+    pub(in crate::ucx) fn end(&mut self, record: u16) {
         let Some(flight) = self.get(record) else { return };
         (flight.flies, flight.next) = (false, NONE);
         let (result, opcode) = (flight.result, flight.work.opcode);
@@ -293,7 +297,7 @@ impl Flights {
 
     /// A flush has passed: what it covered waits for it no more, and what has come back, too, is over.
     #[inline]
-    pub(super) fn pass(&mut self, number: u16) {
+    pub(in crate::ucx) fn pass(&mut self, number: u16) {
         let mut list = self.end_flush(number);
         while let Some(record) = self.pop(&mut list) {
             if let Some(flight) = self.get(record) {
@@ -315,7 +319,7 @@ impl Flights {
 
     /// What became of operations, each once, the oldest first. How many were written.
     #[inline]
-    pub(super) fn take_done(&mut self, out: &mut [Completion]) -> usize {
+    pub(in crate::ucx) fn take_done(&mut self, out: &mut [Completion]) -> usize {
         let mut n: usize = 0;
         for place in out {
             let Some(flight) = take(&mut self.records, &mut self.done, &mut self.free) else {
@@ -329,14 +333,14 @@ impl Flights {
     }
 
     /// A put whose bytes are there and whose tag is to be sent now.
-    pub(super) fn take_notice(&mut self) -> Option<WorkRequest> {
+    pub(in crate::ucx) fn take_notice(&mut self) -> Option<WorkRequest> {
         let flight = take(&mut self.records, &mut self.notices, &mut self.free)?;
         Some(flight.work)
     }
 
     /// The oldest of a list, which may go on another one then.
     #[inline]
-    pub(super) fn pop(&self, list: &mut List) -> Option<u16> {
+    pub(in crate::ucx) fn pop(&self, list: &mut List) -> Option<u16> {
         let record = list.head;
         list.head = self.records.get(usize::from(record))?.next;
         Some(record)
@@ -344,7 +348,7 @@ impl Flights {
 
     /// A flush of all that want one is begun: its number. `None` when too many are under way.
     #[inline]
-    pub(super) fn begin_flush(&mut self) -> Option<u16> {
+    pub(in crate::ucx) fn begin_flush(&mut self) -> Option<u16> {
         let at = (!self.flying).trailing_zeros();
         let place = self.flushes.get_mut(usize::try_from(at).ok()?)?;
         *place = std::mem::take(&mut self.unflushed);
@@ -354,14 +358,14 @@ impl Flights {
 
     /// That flush is over: what it covers.
     #[inline]
-    pub(super) fn end_flush(&mut self, number: u16) -> List {
+    pub(in crate::ucx) fn end_flush(&mut self, number: u16) -> List {
         let Some(place) = self.flushes.get_mut(usize::from(number)) else { return EMPTY };
         self.flying &= !(1 << number);
         std::mem::take(place)
     }
 
     /// What that flush would have covered wants one anew.
-    pub(super) fn fail_flush(&mut self, number: u16) {
+    pub(in crate::ucx) fn fail_flush(&mut self, number: u16) {
         let mut list = self.end_flush(number);
         while let Some(record) = self.pop(&mut list) {
             if let Some(flight) = self.get(record) {
@@ -372,7 +376,7 @@ impl Flights {
     }
 
     /// No flush will be begun any more: what wanted one.
-    pub(super) fn take_unflushed(&mut self) -> List {
+    pub(in crate::ucx) fn take_unflushed(&mut self) -> List {
         std::mem::take(&mut self.unflushed)
     }
 }

@@ -14,7 +14,7 @@ use crate::ucx::ucp_worker::LockedWorker;
 
 impl State {
     /// The peer's messages can be answered.
-    pub(super) fn tell_way(&self, door: u64) {
+    pub(in crate::ucx) fn tell_way(&self, door: u64) {
         if let Some(endpoint) = &self.endpoint {
             self.door.set_way(Way { endpoint: endpoint.handle(), door });
         }
@@ -22,7 +22,13 @@ impl State {
 
     /// Puts a word onto the peer's porch. The flush after it shows that the way is open; without any operation UCX would
     /// not open it, and 1.13 ends the process of one whose peer goes while it does.
-    pub(super) fn greet(&mut self, crank: &LockedWorker<'_>, ours: &Memory, theirs: u64, key: Key) {
+    pub(in crate::ucx) fn greet(
+        &mut self,
+        crank: &LockedWorker<'_>,
+        ours: &Memory,
+        theirs: u64,
+        key: Key,
+    ) {
         let Some(endpoint) = &self.endpoint else { return };
         let mut param = told(&self.board, u32::from(GREETING));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -51,7 +57,7 @@ impl State {
     /// it up: where the path is cut UCX then calls what it has freed (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0).
     /// The peer may be gone for long before the kernel says so; what is under way keeps what it uses.
     #[inline]
-    pub(super) fn part(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn part(&mut self, crank: &LockedWorker<'_>) {
         if !self.down {
             return;
         }
@@ -65,7 +71,7 @@ impl State {
         self.end_lost_flushes(crank);
     }
 
-    pub(super) fn bring_down(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn bring_down(&mut self, crank: &LockedWorker<'_>) {
         self.down = true;
         self.refuse_queued();
         self.give_up_trips();

@@ -29,7 +29,7 @@ struct Trip {
 }
 
 #[derive(Debug)]
-pub(super) struct Trips {
+pub(in crate::ucx) struct Trips {
     door: u64,
     /// Operations with something to be sent.
     queue: VecDeque<u16>,
@@ -39,7 +39,7 @@ pub(super) struct Trips {
 
 impl Trips {
     /// To the peer's door of that number.
-    pub(super) fn new(door: u64) -> Self {
+    pub(in crate::ucx) fn new(door: u64) -> Self {
         Self {
             door,
             queue: VecDeque::with_capacity(MAX_REQUESTS),
@@ -49,12 +49,12 @@ impl Trips {
     }
 
     /// Whether UCX has given all messages back.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(in crate::ucx) fn is_quiet(&self) -> bool {
         !self.parcels.iter().any(Parcel::is_busy)
     }
 
     /// Whether a message could be sent now.
-    pub(super) fn can_send(&self) -> bool {
+    pub(in crate::ucx) fn can_send(&self) -> bool {
         !self.queue.is_empty() && self.parcels.iter().any(|p| !p.is_busy())
     }
 
@@ -71,7 +71,7 @@ impl Trips {
 
 impl State {
     /// Says that we are here, so that both ends know when the way is open.
-    pub(super) fn greet_softly(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn greet_softly(&mut self, crank: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(trips) = &mut self.trips else { return };
         let way = Way { endpoint: endpoint.handle(), door: trips.door };
@@ -87,7 +87,7 @@ impl State {
 
     /// Begins what was accepted.
     #[cold]
-    pub(super) fn depart(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn depart(&mut self, crank: &LockedWorker<'_>) {
         while let Some((record, flight)) = self.flights.next_queued() {
             let work = flight.work;
             match self.known.order(&work) {
@@ -124,7 +124,7 @@ impl State {
 
     /// Sends pieces as long as messages are free.
     #[inline]
-    pub(super) fn pump(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn pump(&mut self, crank: &LockedWorker<'_>) {
         if self.trips.is_some() {
             self.send_pieces(crank);
         }
@@ -222,7 +222,7 @@ impl State {
     }
 
     /// UCX gave a message back.
-    pub(super) fn message_returned(&mut self, at: usize, status: Status) {
+    pub(in crate::ucx) fn message_returned(&mut self, at: usize, status: Status) {
         let parcel = self.trips.as_mut().and_then(|t| t.parcels.get_mut(at));
         if let Some(parcel) = parcel {
             parcel.returned();
@@ -256,7 +256,7 @@ impl State {
     }
 
     /// Takes what the peer answered.
-    pub(super) fn read_mail(&mut self) {
+    pub(in crate::ucx) fn read_mail(&mut self) {
         while let Some((seq, result)) = self.door.take_mail() {
             if seq == GREETING {
                 self.wired = true;
@@ -272,7 +272,7 @@ impl State {
     }
 
     /// The peer is gone: nobody answers any more.
-    pub(super) fn give_up_trips(&mut self) {
+    pub(in crate::ucx) fn give_up_trips(&mut self) {
         self.door.shut();
         let Some(trips) = &mut self.trips else { return };
         trips.queue.clear();

@@ -13,7 +13,6 @@ use hmc_core::span::{Extent, Span};
 use hmc_core::work::Opcode;
 use hmc_mem::copy;
 
-use super::UcxTransport;
 use super::state::{Known, State};
 use crate::ucx::endpoint::Key;
 use crate::ucx::sys;
@@ -21,13 +20,13 @@ use crate::ucx::ucp_worker::LockedWorker;
 
 /// Where a window lies in this process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mapped(NonNull<u8>);
+pub(in crate::ucx) struct Mapped(NonNull<u8>);
 
 // SAFETY: an address, which any thread may copy to and from.
 unsafe impl Send for Mapped {}
 
 /// Where the peer's memory at `base` lies in this process, if it is mapped here.
-pub(super) fn mapped(crank: &LockedWorker<'_>, key: &Key, base: u64) -> Option<Mapped> {
+pub(in crate::ucx) fn mapped(crank: &LockedWorker<'_>, key: &Key, base: u64) -> Option<Mapped> {
     let ask = crank.api().ucp_rkey_ptr?;
     let mut at = std::ptr::null_mut();
     // SAFETY: the key lives and the crank is held; the address is written when there is one.
@@ -38,7 +37,7 @@ pub(super) fn mapped(crank: &LockedWorker<'_>, key: &Key, base: u64) -> Option<M
 impl Mapped {
     /// Where a range of the window lies.
     #[inline]
-    pub(super) fn at(self, span: Span) -> *mut u8 {
+    pub(in crate::ucx) fn at(self, span: Span) -> *mut u8 {
         span.pointer(self.0.as_ptr())
     }
 }
@@ -56,7 +55,7 @@ fn copy_at(opcode: Opcode, here: *mut u8, there: *mut u8, len: usize) {
 impl State {
     /// Does a transfer here and now, if its window is mapped. `false`: the long way finds out why.
     #[inline(always)]
-    pub(super) fn copy_mapped(
+    pub(in crate::ucx) fn copy_mapped(
         &self,
         opcode: Opcode,
         local: LocalSlice,
@@ -73,6 +72,28 @@ impl State {
         copy_at(opcode, here, there, len);
         // What the peer is told after this comes after the bytes.
         fence(Ordering::Release);
+        true
+    }
+
+    /// Does all transfers of a list here and now, if their windows are mapped. `false`: some may have been done, and may be done
+    /// again.
+    pub(in crate::ucx) fn copy_list_mapped(&mut self, list: &[Transfer]) -> bool {
+        let (mut course, mut bytes): (Option<Course>, u64) = (None, 0);
+        if self.down {
+            return false;
+        }
+        for t in list {
+            if !course.as_ref().is_some_and(|c| c.serves(t)) {
+                course = self.known.course_of(t);
+            }
+            let Some(course) = &course else { return false };
+            if course.copy(t).is_none() {
+                return false;
+            }
+            bytes = bytes.saturating_add(t.local.span.len());
+        }
+        fence(Ordering::Release);
+        self.flights.count_bytes(bytes);
         true
     }
 }
@@ -107,43 +128,6 @@ impl Course {
         let at = here.pointer(self.here);
         copy_at(t.opcode, at, self.there.at(there), usize::try_from(here.len()).ok()?);
         Some(())
-    }
-}
-
-impl UcxTransport {
-    /// Puts or gets here and now, where the window is mapped: when it answers `true`, the transfer is over, and a put is
-    /// visible to the peer. `false` when it must be posted, be it to fail.
-    #[inline]
-    pub fn transfer_now(&mut self, opcode: Opcode, local: LocalSlice, remote: RemoteSlice) -> bool {
-        let silent = !self.state.down && !matches!(opcode, Opcode::PutNotify { .. });
-        let done = silent && self.state.copy_mapped(opcode, local, remote);
-        if done {
-            self.state.flights.count_bytes(local.span.len());
-        }
-        done
-    }
-
-    /// As [`UcxTransport::transfer_now`], for all transfers of a list. `false` when it must be posted, all of it: some may
-    /// have been done, and are done again.
-    pub fn transfer_list_now(&mut self, list: &[Transfer]) -> bool {
-        let state = &mut self.state;
-        let (mut course, mut bytes): (Option<Course>, u64) = (None, 0);
-        if state.down {
-            return false;
-        }
-        for t in list {
-            if !course.as_ref().is_some_and(|c| c.serves(t)) {
-                course = state.known.course_of(t);
-            }
-            let Some(course) = &course else { return false };
-            if course.copy(t).is_none() {
-                return false;
-            }
-            bytes = bytes.saturating_add(t.local.span.len());
-        }
-        fence(Ordering::Release);
-        state.flights.count_bytes(bytes);
-        true
     }
 }
 

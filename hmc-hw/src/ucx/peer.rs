@@ -1,0 +1,7 @@
+//! One peer: its endpoint, what is under way to it, its windows as they are known here. Below the worker that it is of.
+
+pub(super) mod ends;
+pub(super) mod flights;
+pub(super) mod mapped;
+pub(super) mod state;
+pub(super) mod trips;
