@@ -24,14 +24,15 @@ use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::peer::flights::Flights;
+use super::peer::known::{Known, Local, Remote};
 use super::peer::mapped;
-use super::peer::state::{Known, Local, Remote, State};
+use super::peer::orphan::Orphan;
+use super::peer::state::State;
 use super::peer::trips::Trips;
 use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
 use super::soft::{Door, Reach};
-use super::ucp_worker::LockedWorker;
 use super::worker::{Crank, Worker};
 
 /// The release whose requests name the registration of their memory.
@@ -55,32 +56,6 @@ pub struct UcxTransport {
     peer: Process,
     /// UCX had something to do since the last question.
     stirred: bool,
-}
-
-/// What the requests of a transport that is gone still use.
-#[derive(Debug)]
-pub(super) struct Orphan {
-    state: State,
-}
-
-impl Orphan {
-    /// Whether all requests have come back. Memory that they use no more is put into `free`, before that if it can be.
-    pub(super) fn is_over(
-        &mut self,
-        crank: &LockedWorker<'_>,
-        free: &mut Vec<Arc<Memory>>,
-    ) -> bool {
-        self.state.collect(crank);
-        self.state.part(crank);
-        if !self.state.uses_memory() {
-            free.extend(self.state.known.locals.drain(..).flatten().map(|local| local.memory));
-        }
-        let over = self.state.is_quiet();
-        if over {
-            self.state.forget_keys(crank);
-        }
-        over
-    }
 }
 
 impl UcxTransport {

@@ -12,11 +12,11 @@ use super::card::Card;
 use super::context::{Context, Failed};
 use super::lock::lock;
 use super::memory::Memory;
+use super::peer::orphan::Orphan;
 use super::process::Process;
 use super::records::RECORDS;
 use super::result::Status;
 use super::soft::{Door, Hall};
-use super::transport::Orphan;
 pub use super::ucp_worker::Armed;
 use super::ucp_worker::{LockedWorker, UcpWorker};
 

@@ -1,99 +1,21 @@
 //! What is under way to one peer: requests, the flushes that make puts visible, keys to the peer's windows.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hmc_core::kinds::Access;
-use hmc_core::region::{RegionKey, RemoteRegion, RemoteSlice, WindowId};
-use hmc_core::span::{Side, Span};
-use hmc_core::window::WindowFault;
-use hmc_core::work::{CompleteWhen, Failure, Opcode, WorkRequest};
+use hmc_core::region::WindowId;
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
 use super::flights::Flights;
-use super::mapped::Mapped;
+use super::known::Known;
 use super::trips::Trips;
 use crate::ucx::board::{Board, ended};
 use crate::ucx::endpoint::{Endpoint, Key, plain, told};
-use crate::ucx::memory::Memory;
 use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, GREETING};
 use crate::ucx::result::{Answer, Kind, Status};
 use crate::ucx::soft::{Door, Reach};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
-
-#[derive(Debug)]
-pub(in crate::ucx) struct Local {
-    pub(in crate::ucx) key: RegionKey,
-    /// What UCX calls its kind, once and for all.
-    memory_type: sys::ucs_memory_type_t,
-    pub(in crate::ucx) bytes: u64,
-    pub(in crate::ucx) start: NonNull<u8>,
-    handle: sys::ucp_mem_h,
-    pub(in crate::ucx) memory: Arc<Memory>,
-}
-
-// SAFETY: an address and a name, of memory that `memory` holds, which any thread may use.
-unsafe impl Send for Local {}
-
-impl Local {
-    pub(in crate::ucx) fn new(key: RegionKey, memory: Arc<Memory>) -> Self {
-        Self {
-            key,
-            memory_type: memory.memory_type(),
-            bytes: u64::try_from(memory.len()).unwrap_or(0),
-            start: memory.start(),
-            handle: memory.handle(),
-            memory,
-        }
-    }
-
-    /// Where a range lies.
-    #[inline]
-    pub(in crate::ucx) fn at(&self, span: Span) -> Option<*mut u8> {
-        (span.end() <= self.bytes).then(|| span.pointer(self.start.as_ptr()))
-    }
-
-    /// Whether processors read and write it.
-    #[inline]
-    pub(in crate::ucx) fn is_host(&self) -> bool {
-        self.memory_type == sys::UCS_MEMORY_TYPE_HOST
-    }
-}
-
-#[derive(Debug)]
-pub(in crate::ucx) struct Remote {
-    pub(in crate::ucx) region: RemoteRegion,
-    /// Where the window begins in the peer's address space.
-    pub(in crate::ucx) base: u64,
-    pub(in crate::ucx) key: Key,
-    /// Where it lies in this process, if a lane maps it.
-    pub(in crate::ucx) mapped: Option<Mapped>,
-    /// The peer takes it back: nothing new is posted, and the key goes with the last operation.
-    pub(in crate::ucx) leaving: bool,
-}
-
-impl Remote {
-    /// Judges an access to this window.
-    #[inline]
-    pub(in crate::ucx) fn judged(&self, opcode: Opcode, r: RemoteSlice) -> Result<Span, Failure> {
-        let fault = |f| Err(Failure::Window(f));
-        if self.region.epoch != r.epoch {
-            return fault(WindowFault::StaleEpoch);
-        }
-        if self.leaving {
-            return fault(WindowFault::Revoked);
-        }
-        let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-        if !self.region.access.contains(needed) {
-            return fault(WindowFault::Access);
-        }
-        match self.region.extent.span(Side::Remote, r.span.offset(), r.span.len()) {
-            Ok(span) => Ok(span),
-            Err(e) => fault(WindowFault::OutOfWindow(e)),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(in crate::ucx) struct State {
@@ -120,66 +42,6 @@ pub(in crate::ucx) struct State {
     pub(in crate::ucx) down: bool,
     /// Something was begun with UCX: whoever sleeps on the worker has to ask anew to be told.
     pub(in crate::ucx) begun: bool,
-}
-
-/// What a request needs to be told.
-pub(in crate::ucx) struct Order {
-    pub(in crate::ucx) here: *mut u8,
-    pub(in crate::ucx) len: usize,
-    pub(in crate::ucx) there: u64,
-    pub(in crate::ucx) memory: sys::ucp_mem_h,
-    pub(in crate::ucx) memory_type: sys::ucs_memory_type_t,
-    pub(in crate::ucx) key: sys::ucp_rkey_h,
-}
-
-/// Memory here and windows there that requests may name.
-#[derive(Debug, Default)]
-pub(in crate::ucx) struct Known {
-    pub(in crate::ucx) locals: Vec<Option<Local>>,
-    pub(in crate::ucx) remotes: Vec<Option<Remote>>,
-}
-
-impl Known {
-    #[inline]
-    pub(in crate::ucx) fn local(&self, key: RegionKey) -> Option<&Local> {
-        self.locals.get(usize::from(key.index))?.as_ref().filter(|l| l.key == key)
-    }
-
-    #[inline]
-    pub(in crate::ucx) fn remote(&self, window: WindowId) -> Option<&Remote> {
-        self.remotes
-            .get(usize::from(window.index()))?
-            .as_ref()
-            .filter(|r| r.region.window == window)
-    }
-
-    /// Judges an access as the peer would, whose lanes of shared memory do not.
-    #[inline]
-    pub(in crate::ucx) fn judged(
-        &self,
-        opcode: Opcode,
-        r: RemoteSlice,
-    ) -> Result<(&Remote, Span), Failure> {
-        let unknown = Failure::Window(WindowFault::Unknown);
-        let remote = self.remote(r.window).ok_or(unknown)?;
-        Ok((remote, remote.judged(opcode, r)?))
-    }
-
-    /// Judges both ranges of a request.
-    #[inline]
-    pub(in crate::ucx) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
-        let local = self.local(work.local.key).ok_or(Failure::UnknownRegion)?;
-        let here = local.at(work.local.span).ok_or(Failure::UnknownRegion)?;
-        let (remote, span) = self.judged(work.opcode, work.remote)?;
-        Ok(Order {
-            here,
-            len: to_usize(work.local.span.len())?,
-            there: span.address(remote.base),
-            memory: local.handle,
-            memory_type: local.memory_type,
-            key: remote.key.handle(),
-        })
-    }
 }
 
 impl State {
@@ -440,10 +302,6 @@ impl State {
             key.destroy(crank);
         }
     }
-}
-
-fn to_usize(n: u64) -> Result<usize, Failure> {
-    usize::try_from(n).map_err(|_| Failure::UnknownRegion)
 }
 
 /// Requests of an endpoint that fails may end before its error handler has told of it.
