@@ -1,10 +1,16 @@
 //! UCX: one library over InfiniBand, RoCE, shared memory, TCP and the memory of devices.
 //!
-//! From the ground up: `sys` and `functions` are what its headers declare, [`result`] what its calls answer, [`library`] finds and loads
-//! it, [`settings`] is what it is set up with, [`context`] knows the devices, [`memory`] is registered with a context, [`worker`] makes progress and is shared by
-//! the peers of a session, `ending` keeps threads out of UCX when the process ends, `endpoint` is the way to one of them, `board` is where callbacks leave their news,
-//! [`soft`] moves bytes by messages where no lane reaches memory by itself, and [`transport`] joins them to the core's
-//! border. [`bare`] is the reference of measurements: UCX without all that.
+//! From the ground up (the layers are in `xtask/src/cmd/tidy/layers.txt`):
+//!
+//! - `sys` and `functions` are generated from UCX's headers; [`result`] reads what calls return.
+//! - [`library`] finds and loads libucp, [`settings`] has its configuration, `ending` keeps threads out of UCX when the
+//!   process ends, [`log`] passes its messages on.
+//! - [`context`] owns the devices, [`memory`] is registered with a context.
+//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is the way to one peer, callbacks write to a `board`.
+//! - [`soft`] moves bytes by active messages where no lane reaches memory by itself.
+//! - `peer` has what is under way to one peer.
+//! - [`worker`] is what the peers of a session share.
+//! - [`transport`] implements the core's border. [`bare`] is the reference of measurements: UCX without all that.
 //!
 //! Trust: UCX's lanes over TCP and shared memory check no bounds at the target (our messages are judged, but whoever
 //! can send them can send UCX's own as well), and no lane checks the addresses and keys

@@ -4,7 +4,7 @@
 //! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
-//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`mapped`). Memory that no lane reaches by
+//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`peer/direct`). Memory that no lane reaches by
 //! itself is reached by messages ([`super::soft`]).
 //!
 //! Calls need the worker's crank. What is posted waits for it, and whoever polls next gives it to UCX.
