@@ -5,14 +5,14 @@
 use core::ffi::{c_uint, c_void};
 
 use crate::handle::Handle;
-use crate::rules::Call;
-use crate::setup::refused;
+use crate::message::{Handler, Message};
+use crate::request::{Request, What, told};
+use crate::rules::{Call, refused};
 use crate::sys::{
-    self, ucp_am_handler_param_t, ucp_am_recv_callback_t, ucp_am_recv_param_t, ucp_ep_h,
-    ucp_request_param_t, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
+    self, ucp_am_handler_param_t, ucp_am_recv_param_t, ucp_ep_h, ucp_request_param_t, ucp_worker_h,
+    ucs_status_ptr_t, ucs_status_t,
 };
-use crate::transfer::told;
-use crate::world::{Request, What, World, answer, enter, given, world};
+use crate::world::{World, answer, enter, given, world};
 
 /// Bytes of a header, at the most.
 pub(crate) const MAX_HEADER: usize = 2048;
@@ -25,25 +25,6 @@ const DATATYPE_IOV: u64 = 2;
 struct Part {
     buffer: *const c_void,
     length: usize,
-}
-
-/// Who receives the messages of an id.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Handler {
-    id: c_uint,
-    flags: u32,
-    callback: ucp_am_recv_callback_t,
-    arg: *mut c_void,
-}
-
-/// A message on its way.
-#[derive(Debug)]
-pub(crate) struct Message {
-    id: c_uint,
-    header: Vec<u8>,
-    data: Vec<u8>,
-    /// The worker that sent it, if it wants an answer.
-    reply_to: Option<Handle>,
 }
 
 impl World {

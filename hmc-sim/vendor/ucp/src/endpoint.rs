@@ -4,15 +4,15 @@ use core::ffi::c_char;
 use std::ffi::CString;
 
 use crate::handle::Handle;
-use crate::rules::{Action, Call};
-use crate::setup::{print, refused};
+use crate::request::{Request, What, told};
+use crate::rules::{Action, Call, refused};
+use crate::setup::print;
 use crate::sys::{
     self, FILE, ucp_ep_attr_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
     ucp_transport_entry_t, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
 };
-use crate::transfer::told;
 use crate::worker::read_address;
-use crate::world::{Endpoint, Request, What, World, answer, enter, given, world};
+use crate::world::{Endpoint, World, answer, enter, given, world};
 
 impl World {
     /// The endpoints of a worker.

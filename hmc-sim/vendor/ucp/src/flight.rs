@@ -3,9 +3,10 @@
 use core::ffi::c_uint;
 
 use crate::handle::Handle;
+use crate::request::{Ended, HELD, What};
 use crate::rules::Order;
 use crate::sys::{self, ucs_status_t};
-use crate::world::{Ended, HELD, Memory, News, Staged, What, World};
+use crate::world::{Memory, News, Staged, World};
 
 /// What one call of progress tells its caller's callbacks.
 #[derive(Debug, Default)]

@@ -11,8 +11,9 @@
 //! type. Nothing of time, chance or the environment is read: the same calls and script give the same run. Puts, flushes
 //! and progress allocate nothing once as much was under way before. Nothing here may be used outside of tests.
 //!
-//! Reading order: `handle` (names of objects), `world` (all state), `rules` (the script's memory), [`script`] (its C
-//! functions), then UCX's calls: `setup`, `memory`, `worker`, `endpoint`, `transfer` (posting), `flight` (ending), `am`.
+//! Reading order: `handle` (names of objects), `message` and `request`, `rules` (the script's memory), `world` (all state),
+//! [`script`] (its C functions), then UCX's calls: `setup`, `memory`, `worker`, `endpoint`, `transfer` (posting), `flight`
+//! (ending), `am`.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -28,6 +29,8 @@ mod flight;
 mod functions;
 mod handle;
 mod memory;
+mod message;
+mod request;
 mod rules;
 pub mod script;
 mod setup;

@@ -4,8 +4,7 @@ use core::ffi::{c_uint, c_void};
 use std::alloc::Layout;
 
 use crate::handle::Handle;
-use crate::rules::Call;
-use crate::setup::refused;
+use crate::rules::{Call, refused};
 use crate::sys::{
     self, ucp_context_h, ucp_ep_h, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucp_rkey_h,
     ucs_status_t,

@@ -64,6 +64,14 @@ pub(crate) enum Action {
     Lose,
 }
 
+/// What a call that ends at once answers by the script.
+pub(crate) fn refused(action: Option<Action>) -> Option<ucs_status_t> {
+    match action {
+        Some(Action::Refuse(status) | Action::Fail(status)) => Some(status),
+        _ => None,
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     call: Call,

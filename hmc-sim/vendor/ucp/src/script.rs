@@ -5,8 +5,9 @@ use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
 use crate::handle::Handle;
+use crate::request::HELD;
 use crate::rules::{Action, Script, call};
-use crate::world::{Books, HELD, LINGER, World, world};
+use crate::world::{Books, LINGER, World, world};
 
 /// [`hmc_standin_rule`]: the call answers the value, a status, and begins nothing.
 pub const REFUSE: c_int = 1;
@@ -204,16 +205,6 @@ pub extern "C" fn hmc_standin_reset() -> u64 {
 }
 
 impl World {
-    /// What an endpoint's lane is called.
-    pub(crate) fn lane_name(&self) -> String {
-        if self.lane.is_empty() { "rc_mlx5/mlx5_0:1".to_owned() } else { self.lane.clone() }
-    }
-
-    /// Whether a lane is one of a NIC.
-    pub(crate) fn has_nic(&self) -> bool {
-        self.lane_name().split('+').any(|l| l.starts_with("rc_") || l.starts_with("dc_"))
-    }
-
     fn is_held(&self, name: Handle) -> bool {
         self.requests.get(name).is_some_and(|r| r.due == HELD && r.ended.is_none())
     }

@@ -4,20 +4,12 @@ use core::ffi::{c_char, c_uint};
 use std::ffi::{CStr, CString};
 
 use crate::handle::Handle;
-use crate::rules::{Action, Call};
+use crate::rules::{Call, refused};
 use crate::sys::{
     self, FILE, ucp_config_t, ucp_context_attr_t, ucp_context_h, ucp_lib_attr_t, ucp_params_t,
     ucs_status_t,
 };
 use crate::world::world;
-
-/// What a call that ends at once answers by the script.
-pub(crate) fn refused(action: Option<Action>) -> Option<ucs_status_t> {
-    match action {
-        Some(Action::Refuse(status) | Action::Fail(status)) => Some(status),
-        _ => None,
-    }
-}
 
 // SAFETY: the name is UCX's own, and a process has one libucp. The pointers are null or valid, as UCX asks.
 #[unsafe(no_mangle)]

@@ -3,11 +3,12 @@
 use core::ffi::c_void;
 
 use crate::handle::Handle;
+use crate::request::{HELD, Request, What, told};
 use crate::rules::{Action, Call};
 use crate::sys::{
     self, ucp_ep_h, ucp_request_param_t, ucp_rkey_h, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
 };
-use crate::world::{HELD, Request, What, World, answer, enter, given, world};
+use crate::world::{World, answer, enter, given, world};
 
 /// What a put or a get was called with.
 struct Order {
@@ -162,46 +163,6 @@ impl World {
         };
         Ok(self.launch(request, plan.delay, tick).pointer())
     }
-}
-
-impl Request {
-    /// A request without bytes and callback.
-    pub(crate) const fn of(what: What, worker: Handle, endpoint: Handle, seq: u64) -> Self {
-        Self {
-            what,
-            worker,
-            endpoint,
-            seq,
-            due: HELD,
-            fate: sys::UCS_OK,
-            cancelled: false,
-            here: core::ptr::null_mut(),
-            there: core::ptr::null_mut(),
-            len: 0,
-            memory: Handle::NONE,
-            key: Handle::NONE,
-            target: Handle::NONE,
-            message: None,
-            callback: None,
-            user_data: core::ptr::null_mut(),
-            ended: None,
-            released: false,
-        }
-    }
-}
-
-/// Whom a request tells of its end.
-pub(crate) fn told(param: &ucp_request_param_t) -> (sys::ucp_send_nbx_callback_t, *mut c_void) {
-    let has = |bit| param.op_attr_mask & bit != 0;
-    let callback = if has(sys::UCP_OP_ATTR_FIELD_CALLBACK) {
-        // SAFETY: of the calls that come here this is the member that counts; all are pointers of one size.
-        unsafe { param.cb.send }
-    } else {
-        None
-    };
-    let data =
-        if has(sys::UCP_OP_ATTR_FIELD_USER_DATA) { param.user_data } else { core::ptr::null_mut() };
-    (callback, data)
 }
 
 fn transfer(order: &Order, param: *const ucp_request_param_t) -> ucs_status_ptr_t {

@@ -4,13 +4,12 @@ use core::ffi::{c_int, c_uint};
 
 use crate::am;
 use crate::handle::Handle;
-use crate::rules::Call;
-use crate::setup::refused;
+use crate::rules::{Call, refused};
 use crate::sys::{
     self, ucp_address_t, ucp_context_h, ucp_worker_attr_t, ucp_worker_h, ucp_worker_params_t,
     ucs_status_t,
 };
-use crate::world::{Ended, Worker, World, enter, world};
+use crate::world::{Worker, World, enter, world};
 
 const ADDRESS_MARK: [u8; 8] = *b"standin\0";
 const ADDRESS_BYTES: usize = 48;
@@ -27,19 +26,6 @@ pub(crate) unsafe fn read_address(address: *const ucp_address_t) -> Option<Handl
     let bytes = unsafe { address.cast::<[[u8; 8]; 2]>().read_unaligned() };
     let number = usize::try_from(u64::from_le_bytes(bytes[1])).ok()?;
     (bytes[0] == ADDRESS_MARK).then_some(Handle(number))
-}
-
-impl Ended {
-    /// Tells the request's owner.
-    ///
-    /// # Safety
-    /// Called once for a request that has ended, without the lock.
-    pub(crate) unsafe fn tell(&self) {
-        if let Some(callback) = self.callback {
-            // SAFETY: the callback and its data are what the owner gave with the request.
-            unsafe { callback(self.request.pointer(), self.status, self.user_data) };
-        }
-    }
 }
 
 impl World {
@@ -102,7 +88,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
     if w.endpoints.values_mut().any(|e| e.worker == name) {
         w.misuse(Call::WorkerDestroy, "endpoints of this worker are not closed");
     }
-    let of_it = |r: &mut crate::world::Request| r.worker == name;
+    let of_it = |r: &mut crate::request::Request| r.worker == name;
     if w.requests.values_mut().any(of_it) {
         w.misuse(Call::WorkerDestroy, "requests of this worker are under way, or not freed");
     }

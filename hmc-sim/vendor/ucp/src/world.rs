@@ -1,22 +1,20 @@
 //! All state of the stand-in, under one lock, and what watches over its callers.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use std::alloc::Layout;
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::am;
 use crate::handle::{Handle, Kind, MAX_WORKERS, Slab};
+use crate::message::{Handler, Message};
+use crate::request::{Ended, Request};
 use crate::rules::{CALLS, Call, Script};
 use crate::sys;
 
 /// Room that is made at once for what may be under way.
 const ROOM: usize = 512;
-
-/// An operation's end that is held until the script releases it.
-pub(crate) const HELD: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -32,8 +30,8 @@ pub(crate) struct Worker {
     /// Callbacks to be made; it keeps its room between calls of progress.
     pub(crate) ended: Vec<Ended>,
     pub(crate) news: Vec<News>,
-    pub(crate) inbox: VecDeque<am::Message>,
-    pub(crate) handlers: Vec<am::Handler>,
+    pub(crate) inbox: VecDeque<Message>,
+    pub(crate) handlers: Vec<Handler>,
 }
 
 impl Worker {
@@ -51,15 +49,6 @@ impl Worker {
             handlers: Vec::new(),
         }
     }
-}
-
-/// A callback of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) request: Handle,
-    pub(crate) callback: sys::ucp_send_nbx_callback_t,
-    pub(crate) user_data: *mut c_void,
-    pub(crate) status: sys::ucs_status_t,
 }
 
 /// A call of an error handler.
@@ -133,55 +122,6 @@ pub(crate) struct Key {
     pub(crate) len: u64,
     pub(crate) rights: u32,
     pub(crate) users: usize,
-}
-
-/// What a request is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Put,
-    Get,
-    Message,
-    Flush,
-    WorkerFlush,
-    Close,
-}
-
-impl What {
-    pub(crate) const fn is_data(self) -> bool {
-        matches!(self, Self::Put | Self::Get | Self::Message)
-    }
-
-    pub(crate) const fn is_flush(self) -> bool {
-        matches!(self, Self::Flush | Self::WorkerFlush)
-    }
-}
-
-/// A request.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) what: What,
-    pub(crate) worker: Handle,
-    pub(crate) endpoint: Handle,
-    pub(crate) seq: u64,
-    /// The tick at which it ends, or [`HELD`].
-    pub(crate) due: u64,
-    /// What its callback will tell.
-    pub(crate) fate: sys::ucs_status_t,
-    /// It was withdrawn by the end of its endpoint.
-    pub(crate) cancelled: bool,
-    pub(crate) here: *mut u8,
-    pub(crate) there: *mut u8,
-    pub(crate) len: usize,
-    pub(crate) memory: Handle,
-    pub(crate) key: Handle,
-    /// The target's memory; none when the access is refused, and moves nothing.
-    pub(crate) target: Handle,
-    pub(crate) message: Option<am::Message>,
-    pub(crate) callback: sys::ucp_send_nbx_callback_t,
-    pub(crate) user_data: *mut c_void,
-    pub(crate) ended: Option<sys::ucs_status_t>,
-    /// Its owner wants to hear nothing more of it.
-    pub(crate) released: bool,
 }
 
 /// What is counted beside calls.
@@ -334,6 +274,16 @@ impl World {
         let mut buffer = self.pool.pop().unwrap_or_default();
         buffer.clear();
         buffer
+    }
+
+    /// What an endpoint's lane is called.
+    pub(crate) fn lane_name(&self) -> String {
+        if self.lane.is_empty() { "rc_mlx5/mlx5_0:1".to_owned() } else { self.lane.clone() }
+    }
+
+    /// Whether a lane is one of a NIC.
+    pub(crate) fn has_nic(&self) -> bool {
+        self.lane_name().split('+').any(|l| l.starts_with("rc_") || l.starts_with("dc_"))
     }
 
     /// Objects that are alive.
