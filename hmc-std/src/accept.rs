@@ -9,19 +9,19 @@ use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::{Features, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 
-use crate::claim::Claim;
 use crate::clock;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts};
 use crate::listen::Source;
+use crate::lock::lock;
 use crate::node::inbox::Inbox;
 use crate::node::registry::{Input, Output as Decision};
+use crate::pending::{Claim, Pending, say_last_words};
 use crate::private::is_private;
-use crate::redial::Reach;
-use crate::shared::{Shared, lock};
+use crate::reconnect_info::ReconnectInfo;
+use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::strangers::{Pending, say_last_words};
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{StreamPort, StreamSetup};
 use crate::transport::ucx::UcxPort;
@@ -95,7 +95,7 @@ impl Shared {
         } else if let Some(address) = route {
             let redial = lock(&self.registry).redials(rank, peer_listens, self.listens());
             let conn = ConnType::Auto;
-            lock(&self.routes).insert(rank, Reach { address, conn, redial });
+            lock(&self.routes).insert(rank, ReconnectInfo { address, conn, redial });
         } else {
             lock(&self.routes).remove(&rank);
         }

@@ -1,15 +1,15 @@
 //! Where a peer listens.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use hmc_core::kinds::Rank;
 use hmc_core::limits::MAX_PEERS;
 
-use crate::config::{absolute, uds_path};
 use crate::error::{Error, ErrorKind, Result};
+use crate::paths::{absolute, uds_path};
 
 /// Where a peer's control listener is: `tcp://HOST:PORT`, or `uds://FOLDER` of control sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +129,11 @@ impl From<SocketAddr> for Address {
     fn from(a: SocketAddr) -> Self {
         Self::Tcp(a)
     }
+}
+
+/// Whether an address can only be had by processes of this system (of this network namespace, to be exact).
+pub(crate) fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

@@ -1,62 +1,37 @@
 //! Waiting for several operations: for all of them, or for whichever ends first.
 //!
-//! [`Communicator::wait_any`] watches the sockets of the links concerned and a bell of its own: whoever else reads an
-//! answer (a leader, the background thread) rings it. No look is repeated for want of a signal. What a wait needs is kept
-//! for the next one, so that it allocates nothing but the first time.
+//! [`Communicator::wait_any`] polls the sockets of the links concerned and a waker of its own, which is woken by the thread that
+//! reads an answer (a leader, the background thread).
 
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::time::{Duration as NanoDuration, Instant};
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::Progress;
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::OpId;
-use crate::peer::Peer;
+use crate::eventfd::EventfdWaker;
+use crate::op_id::OpId;
+use crate::wait_pool::{WaitSpace, Waited};
 use crate::wakers::Notice;
 
-/// Rung when an operation that is waited for ends.
-#[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> Result<Arc<Self>> {
-        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(|fd| Arc::new(Self(fd)))
-            .map_err(|e| Error::io("cannot create an eventfd to wait on", e))
-    }
-
-    /// Wakes the wait.
-    pub(crate) fn ring(&self) {
-        // eventfd(2): fails only when the counter is full, and then it rings already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    /// Forgets what was rung.
-    fn hush(&self) {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.0, &mut count);
-    }
-}
-
-/// A bell at operations, taken off again on drop: it must not ring for somebody else's wait.
+/// A waker registered with operations, deregistered on drop: it must not be woken for another call's wait.
 struct Armed<'a> {
-    peers: &'a [(Peer, OpId)],
+    ops: &'a [Waited],
 }
 
 impl<'a> Armed<'a> {
-    /// Hangs `bell` at every operation. `None` when there is something to do first: one has ended, or bytes are to
-    /// be copied by this process itself.
-    fn put(peers: &'a [(Peer, OpId)], bell: &Arc<Bell>) -> Option<Self> {
-        let armed = Armed { peers };
-        for (peer, op) in peers {
+    /// Registers `waker` with every operation. Returns `None` if there is something to do first: one has ended, or this process
+    /// itself has bytes to copy.
+    fn put(ops: &'a [Waited], waker: &Arc<EventfdWaker>) -> Option<Self> {
+        let armed = Armed { ops };
+        for (link, op) in ops {
             // What it replaces may be a waker: dropped outside the lock.
-            let waker = Notice::Own(Arc::clone(bell));
-            let mut data = peer.link.data();
+            let waker = Notice::Own(Arc::clone(waker));
+            let mut data = link.data();
             let busy = data.has_work() || data.test(op.op) != Ok(false);
             let left = if busy { Some(waker) } else { data.set_waker(op.op, waker) };
             drop(data);
@@ -71,95 +46,46 @@ impl<'a> Armed<'a> {
 
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
-        for (peer, op) in self.peers {
-            let waker = peer.link.data().take_waker(op.op);
+        for (link, op) in self.ops {
+            let waker = link.data().take_waker(op.op);
             drop(waker);
         }
     }
 }
 
-/// Sockets that one wait watches at most, and its bell. Answers on others are read by the background thread, which rings.
+/// Sockets that one wait polls at most, and its waker. Answers on others are read by the background thread, which wakes it.
 const WATCHED: usize = 128;
-/// How long a wait sleeps at most that cannot watch all sockets, where no thread but it reads them.
-const UNWATCHED_NAP: NanoDuration = NanoDuration::from_millis(1);
+/// How long a wait parks at most that cannot poll all sockets, if no thread but it reads them.
+const UNWATCHED_PARK: NanoDuration = NanoDuration::from_millis(1);
 
-/// Sleeps until the bell rings, a socket is ready, or the time of an operation or of the caller has come.
-fn sleep(peers: &[(Peer, OpId)], bell: &Bell, deadline: Instant) {
+/// Parks until the waker is woken, a socket is ready, or the deadline of an operation or of the caller has come.
+fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
     let mut until = deadline;
     let mut fds: heapless::Vec<PollFd<'_>, WATCHED> = heapless::Vec::new();
-    let _ = fds.push(PollFd::new(&bell.0, PollFlags::IN));
+    let _ = fds.push(PollFd::new(waker, PollFlags::IN));
     let mut last = None;
-    for (peer, _) in peers {
-        // Operations of one peer often stand side by side: one look at it is enough.
-        if last.replace(peer.link.serial) == Some(peer.link.serial) {
+    for (link, _) in ops {
+        // Operations of one peer often follow each other: one look at its link is enough.
+        if last.replace(link.serial) == Some(link.serial) {
             continue;
         }
         let (interest, earliest) = {
-            let mut data = peer.link.data();
+            let mut data = link.data();
             (data.port().interest(), data.lane().next_deadline())
         };
         until = until.min(earliest);
         let flags = interest.wanted.flags();
-        let socket = peer.link.data_socket().filter(|_| !flags.is_empty());
+        let socket = link.data_socket().filter(|_| !flags.is_empty());
         if let Some(fd) = socket.and_then(|s| s.fd())
             && fds.push(PollFd::from_borrowed_fd(fd, flags)).is_err()
-            && peer.shared.config.progress == Progress::Manual
+            && manual
         {
-            until = until.min(clock::now().after(UNWATCHED_NAP));
+            until = until.min(clock::now().after(UNWATCHED_PARK));
         }
     }
     let timeout = clock::timespec(clock::left(until));
     // EINTR is one more reason to look again.
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-}
-
-/// What a wait needs beside its operations.
-#[derive(Debug)]
-struct Wait {
-    bell: Arc<Bell>,
-}
-
-/// What waits have left behind for the next ones.
-#[derive(Debug)]
-pub(crate) struct Waits(Mutex<heapless::Vec<Box<Room>, KEPT>>);
-
-/// How many are kept: threads that wait at the same time and allocate nothing.
-const KEPT: usize = 16;
-
-/// The operations that a wait looks at, with their peers, and what it sleeps with, once it has to.
-#[derive(Debug, Default)]
-struct Room {
-    peers: Vec<(Peer, OpId)>,
-    wait: Option<Wait>,
-}
-
-impl Waits {
-    pub(crate) const fn new() -> Self {
-        Self(Mutex::new(heapless::Vec::new()))
-    }
-
-    /// Never waits: what another thread is just taking or leaving is made anew.
-    fn take(&self) -> Box<Room> {
-        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
-        kept.unwrap_or_default()
-    }
-
-    fn leave(&self, mut room: Box<Room>) {
-        room.peers.clear();
-        if let Ok(mut kept) = self.0.try_lock() {
-            let _ = kept.push(room);
-        }
-    }
-}
-
-impl Room {
-    fn wait(&mut self) -> Result<(&[(Peer, OpId)], &Wait)> {
-        let wait = match &mut self.wait {
-            Some(wait) => wait,
-            place => place.insert(Wait { bell: Bell::new()? }),
-        };
-        Ok((&self.peers, wait))
-    }
 }
 
 impl Communicator {
@@ -195,9 +121,9 @@ impl Communicator {
         if ops.is_empty() {
             return Err(Error::config("wait_any needs at least one operation"));
         }
-        let mut room = self.shared.waits.take();
-        let ended = self.wait_any_in(ops, timeout, &mut room);
-        self.shared.waits.leave(room);
+        let mut space = self.shared.wait_pool.take();
+        let ended = self.wait_any_in(ops, timeout, &mut space);
+        self.shared.wait_pool.leave(space);
         ended
     }
 
@@ -205,18 +131,19 @@ impl Communicator {
         &self,
         ops: &[OpId],
         timeout: Duration,
-        room: &mut Room,
+        space: &mut WaitSpace,
     ) -> Result<(usize, Result<u64>)> {
         let mut vigil = self.shared.until(timeout).vigil();
         let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
         for (i, op) in ops.iter().enumerate() {
             match self.peer_of(*op) {
-                Ok(peer) => room.peers.push((peer, *op)),
+                Ok(peer) => space.ops.push((Arc::clone(&peer.link), *op)),
                 Err(e) => return Ok((i, Err(e))),
             }
         }
         loop {
-            for (i, (peer, op)) in room.peers.iter().enumerate() {
+            for (i, (link, op)) in space.ops.iter().enumerate() {
+                let peer = self.peer_over(Arc::clone(link));
                 if peer.test(*op)? {
                     return Ok((i, peer.wait(*op)));
                 }
@@ -227,11 +154,12 @@ impl Communicator {
                 std::hint::spin_loop();
                 continue;
             }
-            let (peers, wait) = room.wait()?;
-            if let Some(armed) = Armed::put(peers, &wait.bell) {
-                sleep(peers, &wait.bell, vigil.nap_until());
+            let (links, waker) = space.waker()?;
+            if let Some(armed) = Armed::put(links, waker) {
+                let manual = self.shared.config.progress == Progress::Manual;
+                park(links, waker, manual, vigil.nap_until());
                 drop(armed);
-                wait.bell.hush();
+                waker.clear();
             }
         }
     }

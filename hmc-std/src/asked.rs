@@ -10,15 +10,10 @@ use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::hello::Asked;
 
 use crate::address::Address;
+use crate::address::is_loopback;
 use crate::listen::Source;
-use crate::proof::is_loopback;
 use crate::shared::Shared;
 use crate::socket::Socket;
-
-/// This process's network namespace; 0: not known.
-pub(crate) fn netns() -> u64 {
-    rustix::fs::stat("/proc/self/ns/net").map_or(0, |stat| stat.st_ino)
-}
 
 /// Whether this system (this network namespace) has that address.
 fn is_own(ip: IpAddr) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hmc_core::lane::Transfer;
 
 use crate::memory::Region;
-use crate::op::LinkId;
+use crate::op_id::LinkId;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,33 +1,19 @@
 //! What a stranger's HELLO claims, and what it has to prove before anybody looks at its rank.
 
-use hmc_core::kinds::{Incarnation, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::advert::Endpoint;
-use hmc_core::wire::hello::{Hello, HostId};
+use hmc_core::wire::hello::Hello;
 use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::listen::Source;
-use crate::shared::{Shared, lock};
+use crate::lock::lock;
+use crate::pending::{Claim, First};
+use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::strangers::First;
-
-/// Who a stranger says that it is.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    pub(crate) rank: Rank,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) host: HostId,
-    /// Where it can be dialed.
-    pub(crate) route: Option<Address>,
-    /// It is in another network namespace.
-    pub(crate) elsewhere: bool,
-    /// It belongs to the same user: the kernel says so, or it proved it.
-    pub(crate) proven: bool,
-}
 
 impl Shared {
     /// What a HELLO claims, and whether it has to be proven.

@@ -11,14 +11,14 @@ use crate::address::Address;
 use crate::batch::Copy;
 use crate::clock;
 use crate::config::check_rank;
-use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::link::{Life, Link};
+use crate::lock::lock;
 use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
 use crate::metrics::Stats;
-use crate::op::OpId;
+use crate::op_id::OpId;
 use crate::peer::{Explanation, Peer};
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::until::Until;
 
 /// Everything of a session but its buffer's own bytes: peers, transfers, messages.
@@ -309,7 +309,7 @@ impl Communicator {
         // A link that died is replaced by its successor; what was posted to it ended with it.
         match self.shared.link(op.peer()) {
             Some(link) if link.id().is(op.link) => Ok(self.peer_over(link)),
-            _ => Err(op.has_no_link(self.shared.id)),
+            _ => Err(Error::no_link(op, self.shared.id)),
         }
     }
 
@@ -343,12 +343,6 @@ impl Communicator {
     /// As there.
     pub fn cancel(&self, op: OpId) -> Result<()> {
         self.peer_of(op)?.cancel(op)
-    }
-
-    /// Messages by rank.
-    #[must_use]
-    pub fn control(&self) -> Control<'_> {
-        Control { shared: &self.shared }
     }
 
     /// Sends a tag to a rank; see [`Peer::send_tag`].
@@ -468,7 +462,7 @@ impl Communicator {
             return Ok(());
         };
         self.shared.stopping_links.store(true, Ordering::Release);
-        let result = crate::session::leave(&self.shared, &self.shared.links(), until);
+        let result = crate::leave::leave(&self.shared, &self.shared.links(), until);
         if self.shared.origin.is_child() {
             std::mem::forget(engine);
             return result;

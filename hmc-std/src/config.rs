@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hmc_core::kinds::Rank;
@@ -11,7 +11,9 @@ use hmc_core::limits;
 use hmc_hw::ucx::settings::USER_KEYS;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::proof::SecretPlace;
+use crate::paths::absolute;
+pub use crate::paths::uds_path;
+use crate::secret::SecretPlace;
 
 /// Who drives a session when nobody waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -223,11 +225,6 @@ pub fn seconds(value: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(value).ok()
 }
 
-/// The same file wherever this process goes later.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
-}
-
 /// The name of the secret's file in a folder of control sockets.
 const SECRET_NAME: &str = "secret";
 
@@ -353,46 +350,11 @@ pub(crate) fn check_exposure(ip: IpAddr, insecure: bool) -> Result<()> {
     ))
 }
 
-const SOCKET_PREFIX: &str = "hmc_ctrl_rank_";
-const SOCKET_SUFFIX: &str = ".sock";
-
-/// The rank whose control socket bears that name, if it is the name of one.
-pub(crate) fn rank_of_socket(name: &str) -> Option<Rank> {
-    let rank = name.strip_prefix(SOCKET_PREFIX)?.strip_suffix(SOCKET_SUFFIX)?;
-    let digits = rank.bytes().all(|b| b.is_ascii_digit());
-    rank.parse().ok().filter(|_| digits).map(Rank)
-}
-
-/// The socket of `rank` in `dir`, named as the C++ HMC names it.
-///
-/// # Errors
-/// `InvalidConfig` when the path does not fit a socket address (107 bytes, unix(7)).
-pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
-    let path = dir.join(format!("{SOCKET_PREFIX}{rank}{SOCKET_SUFFIX}"));
-    let len = path.as_os_str().len();
-    if len > limits::MAX_UDS_PATH_BYTES {
-        return Err(Error::config(format!(
-            "the socket path {} has {len} bytes, the system allows {}; choose a shorter folder",
-            path.display(),
-            limits::MAX_UDS_PATH_BYTES
-        )));
-    }
-    Ok(path)
-}
-
-/// The same as an absolute path, which leads there from every folder, as peers have others; the path as it was given where
-/// only that fits a socket address.
-///
-/// # Errors
-/// As [`uds_path`].
-pub(crate) fn socket_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
-    uds_path(&absolute(dir), rank).or_else(|_| uds_path(dir, rank))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Environment, check_exposure, job_of, rank_of_socket, uds_path};
+    use super::{Environment, check_exposure, job_of, uds_path};
     use crate::error::ErrorKind;
+    use crate::paths::rank_of_socket;
     use hmc_core::kinds::Rank;
     use std::path::Path;
 

@@ -17,8 +17,9 @@ use crate::clock;
 use crate::dialing::{Dialing, Step, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
+use crate::lock::lock;
 use crate::retry::Retries;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::socket::Socket;
 
 /// How long a refusal as a duplicate is doubted: the link of the peer's own dial may be about to appear.

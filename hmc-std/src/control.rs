@@ -6,6 +6,7 @@ use std::time::Duration;
 use hmc_core::kinds::Rank;
 
 use crate::clock;
+use crate::communicator::Communicator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::{Message, Want};
 use crate::peer::{Peer, take_message};
@@ -16,6 +17,14 @@ use crate::until::Until;
 #[derive(Clone, Copy, Debug)]
 pub struct Control<'a> {
     pub(crate) shared: &'a Arc<Shared>,
+}
+
+impl Communicator {
+    /// Messages by rank.
+    #[must_use]
+    pub fn control(&self) -> Control<'_> {
+        Control { shared: &self.shared }
+    }
 }
 
 impl Control<'_> {

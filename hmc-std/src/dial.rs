@@ -14,13 +14,14 @@ use crate::connecting::{Connecting, Need};
 use crate::dialing::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, open, open_path, wait_for_answer};
-use crate::left::Mute;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts, Watch};
+use crate::lock::lock;
 use crate::node::registry::{Input, Output as Decision};
 use crate::private::{is_private, too_many};
-use crate::shared::{Shared, lock};
+use crate::rest_socket::RestSocket;
+use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::transport::Port;
 use crate::transport::loopback::LoopbackPort;
@@ -188,7 +189,7 @@ impl Shared {
         let control = Control::dial_upstream(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
         // A socket that never says anything stands for the control connection.
-        let socket = Mute::socket()?;
+        let socket = RestSocket::socket()?;
         let link = Link::new(LinkParts {
             session: self.id,
             serial: self.next_serial(),

@@ -19,17 +19,16 @@ use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
 use crate::error::{Error, ErrorKind, Result};
-use crate::greeting::{other_question, told, unsayable};
-use crate::handshake::{Handshake, Met, Reached};
-use crate::link::ctrl::CtrlState;
-use crate::link::data::DataState;
-use crate::link::{Choice, Link, LinkParts};
+use crate::greeting::told;
+use crate::handshake::{Handshake, Met, Reached, other_question, unsayable};
+use crate::link::{Choice, Link, LinkParts, ctrl::CtrlState, data::DataState};
 use crate::listen::local_peer;
+use crate::lock::lock;
 use crate::node::registry::{Input, Output as Decision};
 use crate::private::is_private;
-use crate::redial::Reach;
+use crate::reconnect_info::ReconnectInfo;
 use crate::retry::Retries;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::socket::Socket;
 
 /// What a dial needs next.
@@ -445,7 +444,7 @@ impl Dialing {
         shared.watch(&link);
         if !is_private(self.rank) {
             let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
-            let route = Reach { address: self.address.absolute(), conn: self.conn, redial };
+            let route = ReconnectInfo { address: self.address.absolute(), conn: self.conn, redial };
             lock(&shared.routes).insert(self.rank, route);
         }
         Ok(link)

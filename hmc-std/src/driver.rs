@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use crate::config::Progress;
 use crate::error::{Error, Result};
-use crate::link::Link;
 use crate::socket::Socket;
 
 /// Which half of a link a descriptor belongs to.
@@ -198,12 +197,9 @@ impl Driver {
         }
     }
 
-    /// Stops watching a link.
-    pub(crate) fn forget(&self, link: &Link) {
-        if let Some(fd) = link.ctrl_socket().fd() {
-            let _ = epoll::delete(&self.epoll, fd);
-        }
-        if let Some(fd) = link.data_socket().and_then(|s| s.fd()) {
+    /// Stops watching the sockets of a link.
+    pub(crate) fn forget(&self, ctrl: &Socket, data: Option<&Socket>) {
+        for fd in [Some(ctrl), data].into_iter().flatten().filter_map(Socket::fd) {
             let _ = epoll::delete(&self.epoll, fd);
         }
     }

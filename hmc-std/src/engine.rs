@@ -18,8 +18,9 @@ use crate::clock;
 use crate::config::Progress;
 use crate::driver::{Driver, Events, Token};
 use crate::link::Link;
+use crate::lock::lock;
 use crate::node::registry::Input;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::ucx::RESTLESS;
 use crate::until::Until;
 

@@ -10,7 +10,7 @@ use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedError;
 
-use crate::op::OpId;
+use crate::op_id::OpId;
 
 /// What went wrong, by family. More kinds may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -200,6 +200,18 @@ impl Error {
     #[must_use]
     pub fn range(&self) -> Option<RangeError> {
         self.0.range
+    }
+
+    /// Returns the reason why that session has no link of an operation.
+    #[cold]
+    pub(crate) fn no_link(op: OpId, session: u64) -> Self {
+        let error = if op.link.session == session {
+            Self::peer_dead(op.peer(), "its link was replaced")
+        } else {
+            let what = "the operation belongs to another session; wait for it there";
+            Self::new(ErrorKind::Stale, what)
+        };
+        error.with_op(op)
     }
 
     /// An error of the operating system while doing `what`.

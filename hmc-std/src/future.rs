@@ -12,7 +12,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::Hold;
 use crate::memory::Span;
-use crate::op::{OpError, OpId};
+use crate::op::OpError;
+use crate::op_id::OpId;
 use crate::peer::Peer;
 use crate::wakers::Notice;
 

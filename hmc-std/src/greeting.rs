@@ -8,18 +8,10 @@ use hmc_core::wire::reject::RejectReason;
 use crate::address::Address;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handshake::Handshake;
+use crate::handshake::{Handshake, unsayable};
 use crate::link::Choice;
 use crate::shared::Shared;
 use crate::socket::Socket;
-
-pub(crate) fn other_question() -> Error {
-    Error::new(ErrorKind::Protocol, "an answer to another question")
-}
-
-pub(crate) fn unsayable(e: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidConfig, e.to_string())
-}
 
 impl Shared {
     /// The first words to whoever listens at `address`, ready to be said on the connection to it.

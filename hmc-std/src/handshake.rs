@@ -19,11 +19,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, sockopt};
 
 use crate::address::Address;
 use crate::clock;
-use crate::config::socket_path;
 use crate::error::{Error, ErrorKind, Result};
-use crate::greeting::{other_question, unsayable};
 use crate::link::ctrl::CtrlState;
 use crate::listen::{local_peer, new_socket, tune_tcp};
+use crate::paths::socket_path;
 use crate::proof::Prover;
 use crate::socket::Socket;
 use crate::until::{Stop, Until};
@@ -310,4 +309,12 @@ fn sleep_in_connect(fd: &OwnedFd, nap: Option<std::time::Duration>) -> Result<()
     sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, nap)
         .and_then(|()| rustix::io::ioctl_fionbio(fd, nap.is_none()))
         .map_err(|e| Error::io("cannot set how long connecting may take", e))
+}
+
+pub(crate) fn other_question() -> Error {
+    Error::new(ErrorKind::Protocol, "an answer to another question")
+}
+
+pub(crate) fn unsayable(e: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidConfig, e.to_string())
 }

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 
 use crate::address::Address;
 use crate::clock;
-use crate::config::{check_exposure, rank_of_socket, socket_path};
+use crate::config::check_exposure;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Reached, is_served, open, wait_for_answer};
+use crate::paths::{rank_of_socket, socket_path};
 use crate::retry::Retries;
 use crate::shared::Shared;
 use crate::until::{Stop, Until};

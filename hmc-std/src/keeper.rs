@@ -6,6 +6,7 @@
 //! that ends nor the process. It belongs to the process that made it: the child of a fork has none of it, and frees nothing.
 //! A fence may be a vendor library's to tell, whose state goes when the process ends by exit(3): from then on the thread rests.
 
+mod entry;
 mod sleep;
 
 use std::os::fd::OwnedFd;
@@ -14,18 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
 
 use hmc_core::kinds::Rank;
-use hmc_core::time::Duration;
 use hmc_mem::os::exit::at_exit;
 use hmc_mem::os::fork::ForkGuard;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::aside::Collects;
-use crate::transport::stream::PeerLife;
-use crate::wakers::{Wakers, panics};
+use crate::wakers::panics;
+use entry::Entry;
+pub(crate) use entry::Unfenced;
 use sleep::sleep;
-
-/// How often that is looked at of which no descriptor tells.
-const TICK: Duration = Duration::from_millis(100);
 
 /// How long the end of the process waits for the thread. It is longer at it only in code of others: a waker, a vendor's library.
 const REST_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -44,49 +42,11 @@ pub struct Held {
     pub since: SystemTime,
 }
 
-/// What the keeper holds: it lets go of its memory when it is dropped.
-pub(crate) trait Unfenced: Send + Sync {
-    /// The peer that may still use it.
-    fn peer(&self) -> Rank;
-
-    /// What tells of that peer's end.
-    fn life(&self) -> PeerLife;
-
-    /// Whether its fence may pass without that.
-    fn may_end_before(&self) -> bool;
-
-    /// Whether nobody uses the memory any more. Called without locks, now and then.
-    fn is_fenced(&self) -> bool;
-
-    /// The fence has passed: what has to be done before the memory goes.
-    fn release(&self);
-
-    /// What drops owners of its memory.
-    fn wakers(&self) -> &Arc<Wakers>;
-
-    /// Its pieces, by size and reason.
-    fn pieces(&self, each: &mut dyn FnMut(u64, &'static str));
-}
-
 /// How much of one session's is held.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) links: AtomicUsize,
     pub(crate) window_bytes: AtomicU64,
-}
-
-struct Entry {
-    what: Arc<dyn Unfenced>,
-    life: PeerLife,
-    since: SystemTime,
-    /// Its descriptors tell of nothing more.
-    told: AtomicBool,
-}
-
-impl Entry {
-    fn needs_ticks(&self) -> bool {
-        self.told.load(Ordering::Relaxed) || self.what.may_end_before()
-    }
 }
 
 #[derive(Default)]
@@ -254,8 +214,10 @@ pub fn held() -> Vec<Held> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PeerLife, Unfenced, Wakers, keep};
+    use super::{Unfenced, keep};
     use crate::memory::{HeapBytes, Region, RegionTable, StableBytes};
+    use crate::transport::stream::PeerLife;
+    use crate::wakers::Wakers;
     use hmc_core::kinds::Rank;
     use hmc_mem::os::exit::at_exit;
     use std::process::Command;

@@ -7,42 +7,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::limits::MAX_LEFT_BYTES;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::error::{Error, Result};
 use crate::link::{Life, Link};
+use crate::lock::lock;
 use crate::node::inbox::MESSAGE_BYTES;
 use crate::private::is_private;
-use crate::shared::{Shared, lock};
-use crate::socket::Socket;
-
-/// The socket of all rests of a session, as long as there are any.
-#[derive(Debug, Default)]
-pub(crate) struct Mute(Mutex<Weak<Socket>>);
-
-impl Mute {
-    /// A socket that never says anything. One of datagrams: a stream that is connected to nobody counts as hung up (EINVAL
-    /// and POLLHUP).
-    pub(crate) fn socket() -> Result<Arc<Socket>> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-            .map_err(|e| Error::io("cannot make a socket", e))?;
-        Ok(Arc::new(fd.into()))
-    }
-
-    fn get(&self) -> Option<Arc<Socket>> {
-        let mut known = lock(&self.0);
-        if let Some(socket) = known.upgrade() {
-            return Some(socket);
-        }
-        let socket = Self::socket().ok()?;
-        *known = Arc::downgrade(&socket);
-        Some(socket)
-    }
-}
+use crate::shared::Shared;
 
 impl Shared {
     /// Lets go of links that are over: of those without unread messages only why they ended is remembered, of the others
@@ -102,7 +74,7 @@ impl Shared {
             if link.life() != Life::Dead {
                 continue;
             }
-            let Some(socket) = socket.get_or_insert_with(|| self.mute.get()) else { return };
+            let Some(socket) = socket.get_or_insert_with(|| self.rest_socket.get()) else { return };
             if !link.is_rest(socket) {
                 link.drop_unused();
                 self.links.replace(&link, &link.rest(socket, self.next_serial()));

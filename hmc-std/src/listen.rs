@@ -13,8 +13,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use crate::config::socket_path;
 use crate::error::{Error, ErrorKind, Result};
+use crate::paths::{private_dir, socket_path};
 
 /// Strangers that the kernel may hold back for us; no more than net.core.somaxconn, which is as much by default.
 const BACKLOG: i32 = 4096;
@@ -223,36 +223,6 @@ fn lock_rank(path: &Path, rank: Rank) -> Result<OwnedFd> {
         Err(Errno::WOULDBLOCK) => Err(taken(path, rank)),
         Err(e) => Err(Error::io(format_args!("cannot lock {}", at.display()), e)),
     }
-}
-
-/// Makes sure that `dir` is a folder (no link) of this user that nobody else may enter.
-pub(crate) fn private_dir(dir: &Path) -> Result<()> {
-    match rustix::fs::mkdir(dir, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(Error::io(format_args!("cannot make {}", dir.display()), e)),
-    }
-    let stat = rustix::fs::lstat(dir)
-        .map_err(|e| Error::io(format_args!("cannot look at {}", dir.display()), e))?;
-    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
-    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
-    let closed = stat.st_mode & 0o077 == 0;
-    #[cfg(hmc_mutants)]
-    let closed = closed || mutant::is(Mutant::AnyFolder);
-    if is_dir && ours && closed {
-        return Ok(());
-    }
-    let what = if !is_dir {
-        "is not a folder"
-    } else if !ours {
-        "belongs to another user"
-    } else {
-        "can be entered by other users"
-    };
-    Err(Error::config(format!(
-        "{} {what}; control sockets need a folder of your own with mode 0700 (chmod 700, or name \
-         another one)",
-        dir.display()
-    )))
 }
 
 #[cfg(test)]

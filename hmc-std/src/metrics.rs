@@ -74,7 +74,7 @@ impl Stats {
             panics_caught: shared.wakers.panics(),
             peers_lost: shared.peers_lost.load(Ordering::Relaxed),
             strangers_refused: shared.refused.load(Ordering::Relaxed),
-            quarantined_bytes: crate::window::quarantined_bytes(shared),
+            quarantined_bytes: shared.tally.window_bytes.load(Ordering::Acquire),
             quarantined_links: shared.tally.links.load(Ordering::Acquire),
             held: held(),
             ucx_registrations: shared.ucx_begun().map_or(0, |plane| plane.registrations()),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// What one who waits does after a look.
 pub(crate) enum Next<R> {

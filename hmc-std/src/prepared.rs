@@ -10,16 +10,17 @@ use hmc_core::limits::MAX_PENDING;
 use hmc_mem::os::life::LifePage;
 use rustix::process::{Resource, getrlimit};
 
+use crate::address::is_loopback;
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::{Config, listening_address};
-use crate::doors::Doors;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::listen::Listener;
+use crate::listeners::Listeners;
 use crate::memory::{ConnBuffer, RegionTable};
 use crate::process::Origin;
-use crate::proof::{SecretPlace, is_loopback};
+use crate::secret::SecretPlace;
 use crate::session::{Session, SessionBuilder, host_id};
 use crate::shared::{Parts, Shared};
 use crate::starting::Starting;
@@ -196,7 +197,7 @@ impl Prepared {
         let (driver, plane) = self.drive(&config)?;
         let life = Arc::new(LifePage::new()?);
         let starting = Starting::begin(config.rank, &driver, &life)?;
-        let doors = Doors::new(&driver);
+        let doors = Listeners::new(&driver);
         if let Some(addr) = config.tcp {
             if !config.insecure_loopback && is_loopback(addr.ip()) {
                 // Rather now than with each peer.

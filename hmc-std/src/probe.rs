@@ -9,9 +9,10 @@ use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};
 
-use crate::config::{Config, Environment, uds_path};
+use crate::config::{Config, Environment};
 use crate::error::{Error, ErrorKind, Result};
-use crate::listen::private_dir;
+use crate::paths::{private_dir, uds_path};
+pub use crate::ucx::UcxFacts;
 
 /// Limits and grants of the system, as it states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +139,15 @@ pub fn uds_dir(dir: &Path) -> Result<()> {
     result
 }
 
+/// Loads UCX and opens its devices, as a session that takes part in it does.
+///
+/// # Errors
+/// `Unavailable` when there is none that can be used, with what to do about it.
+pub fn ucx() -> Result<UcxFacts> {
+    let config = crate::config::Config::new(Rank(0), &crate::config::Environment::read());
+    crate::ucx::facts(&config.ucx)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{host, memfd, uds_dir};
@@ -151,27 +161,4 @@ mod tests {
         assert!(!dir.exists(), "the folder was left behind");
         uds_dir(&dir.join("d".repeat(100))).expect_err("the path is too long");
     }
-}
-
-/// The UCX of this machine, as a session would find it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct UcxFacts {
-    /// Its release, as the library itself says.
-    pub version: String,
-    /// The file that was loaded.
-    pub path: std::path::PathBuf,
-    /// Kinds of device memory that it was built and started for: `cuda`, `rocm`.
-    pub devices: Vec<&'static str>,
-    /// Transports and devices that it may use here, as it names them: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
-    pub transports: Vec<String>,
-}
-
-/// Loads UCX and opens its devices, as a session that takes part in it does.
-///
-/// # Errors
-/// `Unavailable` when there is none that can be used, with what to do about it.
-pub fn ucx() -> Result<UcxFacts> {
-    let config = crate::config::Config::new(Rank(0), &crate::config::Environment::read());
-    crate::ucx::facts(&config.ucx)
 }

@@ -49,3 +49,8 @@ pub(crate) fn forked() -> Error {
         "this object belongs to the parent process; start a new session in the child",
     )
 }
+
+/// This process's network namespace; 0: not known.
+pub(crate) fn netns() -> u64 {
+    rustix::fs::stat("/proc/self/ns/net").map_or(0, |stat| stat.st_ino)
+}

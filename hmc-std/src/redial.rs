@@ -2,21 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::kinds::Rank;
 use hmc_core::time::Instant;
 
-use crate::address::Address;
 use crate::clock;
+use crate::lock::lock;
 use crate::node::registry::{Input, Output};
-use crate::shared::{Shared, lock};
-
-/// How a lost peer can be reached again.
-#[derive(Clone, Debug)]
-pub(crate) struct Reach {
-    pub(crate) address: Address,
-    pub(crate) conn: ConnType,
-    pub(crate) redial: bool,
-}
+use crate::shared::Shared;
 
 impl Shared {
     /// Judges and records a change of the peers' lives.

@@ -3,25 +3,18 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::kinds::Rank;
-use hmc_core::time::Instant;
 use hmc_core::wire::hello::HostId;
 use hmc_mem::os::limits;
 
-use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::{Config, Environment, Progress};
 use crate::error::Result;
-use crate::link::{Life, Link};
 use crate::memory::ConnBuffer;
 use crate::prepared::Prepared;
-use crate::process::forked;
-use crate::proof::SecretPlace;
-use crate::shared::Shared;
-use crate::until::{Stop, Until};
+use crate::secret::SecretPlace;
 
 /// A process's part in a job: its rank, its buffer, its listeners, its peers.
 ///
@@ -360,46 +353,4 @@ pub(crate) fn host_id() -> HostId {
         *to = *from;
     }
     HostId(id)
-}
-
-/// Ends links in order: waits for what was posted, says BYE, waits for the peers' BYE.
-pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> Result<()> {
-    for link in links {
-        link.advance(Life::Leaving);
-        link.relay_leave();
-    }
-    let mut late = None;
-    for link in links {
-        let idle = |l: &Link| l.is_relay_quiet() && l.data().lane().in_flight() == 0;
-        let quiet = |l: &Link| (l.life() == Life::Dead || idle(l)).then_some(());
-        // Messages end by notes on the control connection.
-        let busy = !link.is_relay_quiet();
-        let watch = if busy { crate::link::Watch::Both } else { crate::link::Watch::Data };
-        if let Err(stop) = link.drive(watch, until, quiet) {
-            if stop == Stop::Forked {
-                return Err(forked());
-            }
-            late = late.or(Some((link.peer, stop)));
-            // No more waiting: the rest is closed as it is.
-            until = Until::time(clock::now());
-        }
-        // The wait below ends the link. Were the connection to end by itself at the same time, an answer that did not come
-        // could not be told from one that did.
-        link.bye(Instant::NEVER);
-    }
-    for link in links {
-        let over = shared.wait_news(until, |_| (link.life() == Life::Dead).then_some(()));
-        if let Err(stop) = over {
-            if stop == Stop::Forked {
-                return Err(forked());
-            }
-            late = late.or(Some((link.peer, stop)));
-            until = Until::time(clock::now());
-        }
-        link.die(false, "this session left");
-    }
-    match late {
-        Some((rank, stop)) => Err(stop.error("saying goodbye").with_peer(rank)),
-        None => Ok(()),
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
@@ -12,27 +12,29 @@ use hmc_core::wire::message::Message as Wire;
 
 use hmc_mem::os::life::LifePage;
 
-use crate::any::Waits;
 use crate::clock;
 use crate::config::{Config, Progress};
-use crate::doors::Doors;
 use crate::driver::Driver;
+use crate::entropy::random;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Tally;
-use crate::left::Mute;
 use crate::link::{Link, Owner};
 use crate::links::Links;
+use crate::listeners::Listeners;
+use crate::lock::lock;
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::news::{News, Next};
 use crate::node::registry::{Input, Registry};
+use crate::pending::Strangers;
 use crate::private::FIRST_PRIVATE;
 use crate::process::Origin;
-use crate::proof::KeptSecret;
-use crate::redial::Reach;
-use crate::strangers::Strangers;
+use crate::reconnect_info::ReconnectInfo;
+use crate::rest_socket::RestSocket;
+use crate::secret::KeptSecret;
 use crate::tokens::Tokens;
 use crate::ucx::Plane;
 use crate::until::{Stop, Until};
+use crate::wait_pool::WaitPool;
 use crate::wakers::Wakers;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) are kept to within this; for the
@@ -46,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) driver: Arc<Driver>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
-    pub(crate) doors: Doors,
+    pub(crate) doors: Listeners,
     pub(crate) secret: KeptSecret,
     /// Machines that prove nothing about themselves are allowed.
     pub(crate) insecure: AtomicBool,
@@ -61,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) pending: Mutex<Strangers>,
     /// How many strangers there may be.
     pub(crate) places: usize,
-    pub(crate) routes: Mutex<BTreeMap<Rank, Reach>>,
+    pub(crate) routes: Mutex<BTreeMap<Rank, ReconnectInfo>>,
     pub(crate) tokens: Mutex<Tokens>,
     /// The session's part in UCX, once it has one.
     pub(crate) plane: Mutex<Option<Arc<Plane>>>,
@@ -69,9 +71,9 @@ pub(crate) struct Shared {
     /// A link is over and was not retired since.
     pub(crate) ended: AtomicBool,
     /// For what is left of links that are over.
-    pub(crate) mute: Mute,
+    pub(crate) rest_socket: RestSocket,
     /// What calls of `wait_any` leave behind for the next ones.
-    pub(crate) waits: Waits,
+    pub(crate) wait_pool: WaitPool,
     /// Why peers that are gone went.
     pub(crate) departed: Mutex<BTreeMap<Rank, String>>,
     /// How much cannot be given back yet.
@@ -98,17 +100,13 @@ pub(crate) struct Shared {
     pub(crate) me: Weak<Shared>,
 }
 
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What a session starts with.
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) driver: Arc<Driver>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
-    pub(crate) doors: Doors,
+    pub(crate) doors: Listeners,
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
     pub(crate) origin: Origin,
@@ -117,25 +115,6 @@ pub(crate) struct Parts {
     pub(crate) plane: Option<Arc<Plane>>,
     /// How many connections may be unproven at a time.
     pub(crate) places: usize,
-}
-
-/// Random bytes of the system, for names and tokens that must not be guessed.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    #[cfg(feature = "testing")]
-    if crate::clock::virtual_time::entropy(&mut bytes) {
-        return Ok(bytes);
-    }
-    let mut filled: usize = 0;
-    while filled < N {
-        let rest = bytes.get_mut(filled..).unwrap_or_default();
-        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled = filled.saturating_add(n),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::io("no random numbers from the system", e)),
-        }
-    }
-    Ok(bytes)
 }
 
 impl Shared {
@@ -162,8 +141,8 @@ impl Shared {
             plane: Mutex::new(parts.plane),
             links: Links::default(),
             ended: AtomicBool::new(false),
-            mute: Mute::default(),
-            waits: Waits::new(),
+            rest_socket: RestSocket::default(),
+            wait_pool: WaitPool::new(),
             departed: Mutex::default(),
             tally: Arc::default(),
             next_serial: AtomicU32::new(1),

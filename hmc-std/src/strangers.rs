@@ -4,164 +4,31 @@
 //! at. Each has two seconds and half a kilobyte for it. When places run out, the connection that has been silent for longest
 //! is closed; its dialer may come again. None of them can delay another.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hmc_core::ctrl::framer::{Framer, Next};
+use hmc_core::ctrl::framer::Next;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{Event, Output, Violation};
-use hmc_core::kinds::Rank;
-use hmc_core::limits::{
-    FRAME_HEADER_BYTES, HELLO_DEADLINE_NS, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES,
-};
+use hmc_core::ctrl::output::{Event, Violation};
+use hmc_core::limits::HELLO_DEADLINE_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::WireErrorKind;
-use hmc_core::wire::header::Header;
-use hmc_core::wire::hello::LinkToken;
-use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
 
-use crate::claim::Claim;
 use crate::clock;
 use crate::driver::Token;
 use crate::link::ctrl::CtrlState;
 use crate::listen::{Source, tune_tcp};
-use crate::shared::{Shared, lock};
+use crate::lock::lock;
+use crate::pending::{Claim, First, Pending, Seen, Stage, Stranger, look, say_last_words};
+use crate::shared::Shared;
 use crate::socket::Socket;
 
 /// Connections that are accepted before others get their turn.
 const ACCEPTS_A_TURN: usize = 64;
-
-/// A connection that has not said who it is.
-#[derive(Debug)]
-pub(crate) struct Stranger {
-    source: Source,
-    door: u32,
-    /// By when its first frame must be whole.
-    by: Instant,
-    /// When bytes came last; when it came, if none did.
-    heard: Instant,
-    stage: Stage,
-}
-
-/// The strangers of a session, by number and by how long they have been silent.
-#[derive(Debug, Default)]
-pub(crate) struct Strangers {
-    by_number: BTreeMap<u32, Stranger>,
-    by_silence: BTreeSet<(Instant, u32)>,
-    /// When a refusal was last worth a warning, and how many were not since then.
-    warned: Option<Instant>,
-    unsaid: u64,
-}
-
-impl Strangers {
-    fn insert(&mut self, id: u32, stranger: Stranger) {
-        self.by_silence.insert((stranger.heard, id));
-        self.by_number.insert(id, stranger);
-    }
-
-    fn remove(&mut self, id: u32) -> Option<Stranger> {
-        let stranger = self.by_number.remove(&id)?;
-        self.by_silence.remove(&(stranger.heard, id));
-        Some(stranger)
-    }
-
-    /// Takes out the one that has been silent for longest.
-    fn take_most_silent(&mut self) -> Option<(u32, Stranger)> {
-        let (_, id) = self.by_silence.pop_first()?;
-        self.by_number.remove(&id).map(|stranger| (id, stranger))
-    }
-
-    /// Takes out those about which something has to be done.
-    fn take_late(&mut self, now: Instant) -> Vec<(u32, Stranger)> {
-        let late = self.by_number.iter().filter(|(_, s)| now >= s.deadline());
-        let late: Vec<u32> = late.map(|(id, _)| *id).collect();
-        late.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
-    }
-
-    /// When something has to be done about one of them.
-    fn next_late(&self) -> Instant {
-        self.by_number.values().map(Stranger::deadline).min().unwrap_or(Instant::NEVER)
-    }
-
-    /// Whether a refusal is worth a warning: the first one is, and one a second. How many were not before it.
-    pub(crate) fn is_worth_a_warning(&mut self, now: Instant) -> Option<u64> {
-        let pause = Duration::from_millis(1000);
-        if self.warned.is_some_and(|last| now < last.after(pause)) {
-            self.unsaid = self.unsaid.saturating_add(1);
-            return None;
-        }
-        self.warned = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
-    }
-
-    fn len(&self) -> usize {
-        self.by_number.len()
-    }
-
-    #[cfg(hmc_mutants)]
-    fn keeps_out(&self, source: &Source, places: usize) -> bool {
-        let ip = |source: &Source| match source {
-            Source::Tcp(from) => Some(from.ip()),
-            Source::Uds { .. } => None,
-        };
-        let same = || self.by_number.values().filter(|s| ip(&s.source) == ip(source)).count();
-        mutant::is(Mutant::NewcomerGoes) && self.len() >= places
-            || (mutant::is(Mutant::FewOfAnAddress) || mutant::is(Mutant::TurnManyAway))
-                && same() >= 4
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_number.is_empty()
-    }
-
-    /// Whether that one is still a stranger.
-    #[cfg(feature = "testing")]
-    pub(crate) fn has(&self, id: u32) -> bool {
-        self.by_number.contains_key(&id)
-    }
-
-    /// All go: their connections close.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Its first frame is not whole: nothing was received.
-    Silent(Socket),
-    /// It has spoken.
-    Talking(Box<Pending>),
-}
-
-/// A stranger that has spoken.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) socket: Arc<Socket>,
-    pub(crate) source: Source,
-    pub(crate) door: u32,
-    pub(crate) control: Control,
-    pub(crate) framer: Framer<Vec<u8>>,
-    /// Who it says that it is, until it has proved what it must.
-    claim: Option<Claim>,
-}
-
-/// What can be seen of a first frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    Nothing,
-    /// Its beginning.
-    Part,
-    /// All of it, or enough to refuse it.
-    Whole,
-    /// Its sender is gone.
-    End,
-}
 
 /// What a stranger turned out to be.
 enum Turned {
@@ -171,49 +38,6 @@ enum Turned {
     Away,
     /// Connected or attached: no stranger any more.
     Home,
-}
-
-/// A first message, copied out of the buffer.
-pub(crate) enum First {
-    Native(Claim),
-    /// It has to prove itself first.
-    Promised(Claim, Challenge, Proof),
-    /// It proved itself.
-    Proven,
-    /// It is refused without a look at its rank.
-    Refused(RejectReason),
-    Upstream {
-        rank: Rank,
-    },
-    Attach {
-        rank: Rank,
-        token: LinkToken,
-        channel: u8,
-    },
-}
-
-/// Looks at what came, and leaves it where it is.
-fn look(socket: &Socket) -> Seen {
-    let mut bytes = [0; MAX_HELLO_FRAME_BYTES];
-    let held = match socket.peek(&mut bytes) {
-        Ok(0) => return Seen::End,
-        Ok(n) => bytes.get(..n).unwrap_or_default(),
-        Err(Errno::AGAIN) => return Seen::Nothing,
-        Err(_) => return Seen::End,
-    };
-    let whole = match held.first_chunk::<FRAME_HEADER_BYTES>() {
-        None => false,
-        Some(header) => match Header::parse(header, MAX_HELLO_BYTES) {
-            Ok(header) => held.len() >= header.frame_bytes(),
-            // Nothing better will come.
-            Err(_) => true,
-        },
-    };
-    match whole {
-        true => Seen::Whole,
-        false if socket.has_ended() => Seen::End,
-        false => Seen::Part,
-    }
 }
 
 impl Shared {
@@ -459,26 +283,6 @@ impl Shared {
             }
             _ => return None,
         })
-    }
-}
-
-impl Stranger {
-    /// When something has to be done about it.
-    fn deadline(&self) -> Instant {
-        match &self.stage {
-            Stage::Silent(_) => self.by,
-            Stage::Talking(p) => p.control.next_deadline(),
-        }
-    }
-}
-
-/// Sends what the machine still has to say. A socket that is full this early is not worth waiting
-/// for.
-pub(crate) fn say_last_words(p: &mut Pending) {
-    while let Some(output) = p.control.poll_output() {
-        if let Output::Transmit(frame) = output {
-            let _ = p.socket.send(frame.as_bytes());
-        }
     }
 }
 

@@ -19,11 +19,11 @@ use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::error::MemError;
 
+use crate::entropy::random;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::listen::tune_tcp;
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, Want};
-use crate::shared::random;
 use crate::transport::loopback::LoopbackPort;
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{Down, StreamPort, StreamSetup};

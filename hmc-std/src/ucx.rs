@@ -12,9 +12,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use hmc_core::kinds::ConnType;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{LocalSlice, RegionKey};
 use hmc_hw::ucx::context::{Context, Failed};
 use hmc_hw::ucx::library::{Library, Search, Unavailable};
@@ -22,13 +19,11 @@ use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::settings::Settings;
 
-use crate::aside::Collects;
 use crate::config::{Progress, Ucx as Config};
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::memory::{Region, StableBytes};
-use crate::probe::UcxFacts;
-use crate::shared::{Shared, lock};
 
 pub(crate) use seat::{RESTLESS, Seat};
 use seats::Seats;
@@ -187,12 +182,12 @@ impl Plane {
     }
 
     /// Something came for the worker of that number: see [`Seat::serve`].
-    fn serve(&self, worker: u32, free: &mut Vec<Arc<Memory>>) -> bool {
+    pub(crate) fn serve(&self, worker: u32, free: &mut Vec<Arc<Memory>>) -> bool {
         self.seats.find(worker).is_some_and(|seat| seat.serve(Some(free)))
     }
 
     /// Lets all workers look after what has a time of its own, and those go that nobody needs any more.
-    fn serve_all(&self, free: &mut Vec<Arc<Memory>>) {
+    pub(crate) fn serve_all(&self, free: &mut Vec<Arc<Memory>>) {
         for seat in self.seats.all().iter() {
             if seat.is_manual() && Seats::is_left(seat) {
                 // No caller drives it any more.
@@ -204,8 +199,13 @@ impl Plane {
         self.seats.retire();
     }
 
+    /// Returns `true` if closed peers have left something for a worker to do.
+    pub(crate) fn has_left(&self) -> bool {
+        self.seats.has_left()
+    }
+
     /// Lets all workers work, whoever watches them, and those go that nobody needs any more. Whether anything happened.
-    fn crank_all(&self, free: &mut Vec<Arc<Memory>>) -> bool {
+    pub(crate) fn crank_all(&self, free: &mut Vec<Arc<Memory>>) -> bool {
         let all = self.seats.all();
         let busy = all.iter().fold(false, |busy, seat| seat.crank_and_tend(free) | busy);
         self.seats.retire();
@@ -299,92 +299,6 @@ impl Plane {
     }
 }
 
-impl Shared {
-    /// The session's part in UCX, begun at its first use.
-    ///
-    /// # Errors
-    /// As [`Plane::start`].
-    pub(crate) fn ucx(&self) -> Result<Arc<Plane>> {
-        let mut place = lock(&self.plane);
-        if let Some(plane) = &*place {
-            return Ok(Arc::clone(plane));
-        }
-        let plane = Plane::start(&self.config.ucx, self.config.progress, &self.driver)?;
-        *place = Some(Arc::clone(&plane));
-        Ok(plane)
-    }
-
-    /// The transport that was asked for, once what it needs is there.
-    ///
-    /// # Errors
-    /// As [`Plane::start`].
-    pub(crate) fn found(&self, conn: ConnType) -> Result<ConnType> {
-        if conn == ConnType::Ucx {
-            let plane = self.ucx();
-            #[cfg(hmc_mutants)]
-            if plane.is_err() && mutant::is(Mutant::FallBack) {
-                return Ok(ConnType::Auto);
-            }
-            plane?;
-        }
-        Ok(conn)
-    }
-
-    /// Whether some worker of UCX is to be looked at each millisecond.
-    pub(crate) fn is_restless(&self) -> bool {
-        self.ucx_begun().is_some_and(|plane| plane.is_restless())
-    }
-
-    /// Something came for the worker of that number. Whether anything happened.
-    pub(crate) fn serve_worker(&self, worker: u32) -> bool {
-        self.at_plane(|plane, free| plane.serve(worker, free))
-    }
-
-    /// Lets UCX look after its own connections, and after what peers that are gone have left.
-    pub(crate) fn serve_workers(&self) {
-        self.at_plane(|plane, free| {
-            plane.serve_all(free);
-            true
-        });
-    }
-
-    /// Lets all workers work, whoever watches them. Whether anything happened.
-    pub(crate) fn crank_workers(&self) -> bool {
-        self.at_plane(Plane::crank_all)
-    }
-
-    /// Whether peers that are gone have left something for a worker to do.
-    pub(crate) fn has_left_in_ucx(&self) -> bool {
-        self.ucx_begun().is_some_and(|plane| plane.seats.has_left())
-    }
-
-    /// What becomes free meanwhile may be the application's: it is dropped after the right to make calls was given back.
-    fn at_plane(&self, run: impl FnOnce(&Plane, &mut Vec<Arc<Memory>>) -> bool) -> bool {
-        let Some(plane) = self.ucx_begun() else { return false };
-        let _aside = Collects::to(&self.wakers);
-        let mut free = Vec::new();
-        let busy = run(&plane, &mut free);
-        drop(free);
-        busy
-    }
-
-    /// # Errors
-    /// `Closed` when the process is about to end by exit(3) and this session takes part in UCX: what its thread has locked
-    /// stays so, and the system closes everything.
-    pub(crate) fn check_lasts(&self) -> Result<()> {
-        if self.ucx_begun().is_some_and(|plane| plane.is_ending()) {
-            let what = "the process is about to end: the system closes what is open";
-            return Err(Error::new(ErrorKind::Closed, what));
-        }
-        Ok(())
-    }
-
-    /// The session's part in UCX, if it has begun.
-    pub(crate) fn ucx_begun(&self) -> Option<Arc<Plane>> {
-        lock(&self.plane).clone()
-    }
-}
-
 /// Where a UCX that the loader does not know by itself may lie.
 fn known_folders(prefixes: &[PathBuf]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
@@ -402,4 +316,18 @@ fn known_folders(prefixes: &[PathBuf]) -> Vec<PathBuf> {
         }
     }
     folders
+}
+
+/// The UCX of this machine, as a session would find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UcxFacts {
+    /// Its release, as the library itself says.
+    pub version: String,
+    /// The file that was loaded.
+    pub path: std::path::PathBuf,
+    /// Kinds of device memory that it was built and started for: `cuda`, `rocm`.
+    pub devices: Vec<&'static str>,
+    /// Transports and devices that it may use here, as it names them: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
+    pub transports: Vec<String>,
 }

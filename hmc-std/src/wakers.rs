@@ -17,12 +17,12 @@ use std::thread::ThreadId;
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Duration;
 
-use crate::any::Bell;
 use crate::aside::Foreign;
 use crate::clock;
 use crate::error::Result;
+use crate::eventfd::EventfdWaker;
+use crate::lock::lock;
 use crate::process::forked;
-use crate::shared::lock;
 use crate::until::{Stop, Until};
 
 /// How long the end of a session waits at the least for owners of memory that it let go of: its own deadline may have passed
@@ -32,8 +32,8 @@ const OWNERS_WITHIN: Duration = Duration::from_millis(100);
 /// Who is to be told that an operation has ended.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A wait of this crate: rung where the operation ends.
-    Own(Arc<Bell>),
+    /// A waiting call of this crate, woken by the thread that learns of the end.
+    Own(Arc<EventfdWaker>),
     /// Code of the application.
     User(Waker),
 }

@@ -11,10 +11,10 @@ use hmc_core::wire::message::Message as Wire;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::{self, Tally, Unfenced};
 use crate::link::{Link, Watch};
+use crate::lock::lock;
 use crate::memory::{ConnBuffer, Span};
-use crate::op::LinkId;
+use crate::op_id::LinkId;
 use crate::peer::Peer;
-use crate::shared::{Shared, lock};
 use crate::transport::Fence;
 use crate::transport::stream::PeerLife;
 use crate::until::{Stop, Until};
@@ -365,9 +365,4 @@ impl Unfenced for Quarantine {
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
         each(lock(&self.held).bytes(), "the peer may be inside a window that was taken back");
     }
-}
-
-/// Bytes that are held back.
-pub(crate) fn quarantined_bytes(shared: &Shared) -> u64 {
-    shared.tally.window_bytes.load(Ordering::Acquire)
 }

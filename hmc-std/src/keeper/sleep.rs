@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::{Entry, TICK};
+use super::entry::{Entry, TICK};
 use crate::clock;
 
 /// Sleeps until something may have passed its fence, or more is held; with `ticks` for a moment at the most.

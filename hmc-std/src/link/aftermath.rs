@@ -63,7 +63,7 @@ impl Aftermath {
             let notice = hold.waker.take();
             drop(hold);
             match notice {
-                Some(Notice::Own(bell)) => bell.ring(),
+                Some(Notice::Own(waker)) => waker.wake(),
                 Some(Notice::User(waker)) => wakers.wake(waker),
                 None => {}
             }

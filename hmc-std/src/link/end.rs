@@ -1,5 +1,6 @@
 //! How a link ends: its operations first, then, once all that the peer has sent was received, the link itself.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::kinds::ConnType;
@@ -206,7 +207,7 @@ impl Link {
         // Pairs with the one in `at_relay`: we find a message that begins, or its turn finds the link dead.
         fence(Ordering::SeqCst);
         self.run_relay();
-        self.driver.forget(self);
+        self.driver.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.baton.notify();
         self.bells.ring();
         self.keep_unfenced();

@@ -13,7 +13,7 @@ use super::ctrl::CtrlState;
 use super::data::DataState;
 use crate::driver::Driver;
 use crate::keeper::Tally;
-use crate::op::LinkId;
+use crate::op_id::LinkId;
 use crate::socket::Socket;
 use crate::transport::SharedInbox;
 use crate::wakers::Wakers;

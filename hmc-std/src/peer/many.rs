@@ -10,7 +10,7 @@ use crate::future::OpFuture;
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::pieces::Pieces;
 use crate::link::{Life, Link, Watch};
-use crate::op::OpId;
+use crate::op_id::OpId;
 use crate::until::{Stop, Until};
 use hmc_core::pipeline::{Advance, Pipeline};
 use hmc_core::time::Duration;

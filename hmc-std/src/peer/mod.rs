@@ -206,7 +206,7 @@ impl Peer {
     pub fn disconnect(&self, timeout: Duration) -> Result<()> {
         self.shared.check_process()?;
         let until = self.shared.until(timeout);
-        crate::session::leave(&self.shared, std::slice::from_ref(&self.link), until)
+        crate::leave::leave(&self.shared, std::slice::from_ref(&self.link), until)
     }
 }
 

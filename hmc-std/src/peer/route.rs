@@ -12,7 +12,7 @@ use crate::batch::{Batch, Copy, Direction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::data::DataState;
 use crate::memory::{ConnBuffer, Region};
-use crate::op::OpId;
+use crate::op_id::OpId;
 use crate::window::RemoteWindow;
 
 /// A buffer of ours and a window of the peer's, between which offsets address bytes: what [`Peer`]'s own `put` and `get` are

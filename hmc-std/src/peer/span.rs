@@ -13,6 +13,7 @@ use hmc_core::lane::Transfer;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::{CompleteWhen, Opcode};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Peer {
@@ -129,7 +130,7 @@ impl Peer {
     ) -> Result<Grant> {
         self.shared.check_process()?;
         self.shared.check_own(region)?;
-        let held = crate::window::quarantined_bytes(&self.shared);
+        let held = self.shared.tally.window_bytes.load(Ordering::Acquire);
         if held > self.shared.config.max_quarantine {
             return Err(Error::new(
                 ErrorKind::Quarantined,

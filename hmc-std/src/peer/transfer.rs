@@ -9,7 +9,7 @@ use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::DataState;
 use crate::link::data::ended::MAX_UNASKED;
 use crate::link::{Link, Watch, bump};
-use crate::op::OpId;
+use crate::op_id::OpId;
 use crate::process::forked;
 use crate::transport::Port;
 use crate::until::{Stop, Until};

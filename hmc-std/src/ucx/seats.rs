@@ -14,7 +14,7 @@ use super::Seat;
 use crate::config::Progress;
 use crate::driver::{Driver, Token};
 use crate::error::Result;
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// The workers of a session.
 pub(super) struct Seats {

@@ -62,7 +62,7 @@ const NOT_RELEASED: [&str; 3] =
 const EQUIVALENT: &str = include_str!("mutants/equivalent.txt");
 
 /// The suites that matter most for the files of a path, the best first; the longest path counts. The others follow.
-const TABLE: [(&str, &[&str]); 22] = [
+const TABLE: [(&str, &[&str]); 24] = [
     ("hmc-mem/src/", &["conformance", "visibility", "sessions"]),
     ("hmc-mem/src/os/", &["conformance", "sessions", "death"]),
     ("hmc-mem/src/os/fork", &["fork", "fork_drops", "fork_views"]),
@@ -88,7 +88,9 @@ const TABLE: [(&str, &[&str]); 22] = [
     ("hmc-std/src/node/", &["driven", "clusters", "tags", "full_inbox"]),
     ("hmc-std/src/accept", &["strangers", "doors_open", "connects"]),
     ("hmc-std/src/strangers", &["strangers", "doors_open", "rank_claims"]),
+    ("hmc-std/src/pending", &["strangers", "doors_open", "rank_claims"]),
     ("hmc-std/src/proof", &["same_user"]),
+    ("hmc-std/src/secret", &["same_user"]),
     ("hmc-std/src/keeper", &["unfenced", "left_behind"]),
     ("hmc-std/src/window", &["revoke", "unfenced", "reopen"]),
 ];

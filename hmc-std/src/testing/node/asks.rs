@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::Hold;
 use crate::link::{Life, Link};
 use crate::node::inbox::Message;
-use crate::op::OpId;
+use crate::op_id::OpId;
 use crate::peer::Peer;
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for room then.

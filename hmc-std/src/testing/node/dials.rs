@@ -13,7 +13,7 @@ use crate::connecting::{Connecting, Need};
 use crate::dialing::Target;
 use crate::driver::Channel;
 use crate::error::{Error, ErrorKind, Result};
-use crate::shared::lock;
+use crate::lock::lock;
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe};
 

@@ -21,16 +21,17 @@ use hmc_core::wire::hello::HostId;
 
 use crate::clock::virtual_time;
 use crate::config::{Config, Environment, Progress};
-use crate::doors::Doors;
 use crate::driver::{Channel, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::listen::{Listener, Source};
+use crate::listeners::Listeners;
+use crate::lock::lock;
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
 use crate::peer::Peer;
-use crate::proof::SecretPlace;
-use crate::shared::{Parts, Shared, lock};
+use crate::secret::SecretPlace;
+use crate::shared::{Parts, Shared};
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe, Touched};
 use crate::window::Window;
@@ -172,7 +173,7 @@ impl Node {
         let len = usize::try_from(settings.buffer_len).unwrap_or(0);
         let buffer = ConnBuffer::new(regions.adopt(Box::new(HeapBytes::from(vec![0; len])))?)?;
         let driver = Arc::new(Driver::new(config.progress)?);
-        let doors = Doors::new(&driver);
+        let doors = Listeners::new(&driver);
         doors.open(Listener::Simulated { addr: door(settings.rank) })?;
         let mut host = [0; 16];
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {

@@ -58,7 +58,7 @@ const WORDS: [Word; 12] = [
         code: "SystemTime",
         why: "the wall clock jumps: only the monotonic clock is compared",
         // It names lives and files, and says since when memory is held; nothing is ever compared with it.
-        homes: &["hmc-std/src/clock.rs", "hmc-std/src/keeper.rs", "hmc-cli/"],
+        homes: &["hmc-std/src/clock.rs", "hmc-std/src/keeper", "hmc-cli/"],
     },
     Word {
         code: "process::exit",

@@ -1,0 +1,226 @@
+//! Connections that were accepted and whose handshake is not finished.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hmc_core::ctrl::framer::Framer;
+use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::output::Output;
+use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES};
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+use hmc_core::time::{Duration, Instant};
+use hmc_core::wire::header::Header;
+use hmc_core::wire::hello::{HostId, LinkToken};
+use hmc_core::wire::proof::{Challenge, Proof};
+use hmc_core::wire::reject::RejectReason;
+use rustix::io::Errno;
+
+use crate::address::Address;
+use crate::listen::Source;
+use crate::socket::Socket;
+
+/// A connection that has not said who it is.
+#[derive(Debug)]
+pub(crate) struct Stranger {
+    pub(crate) source: Source,
+    pub(crate) door: u32,
+    /// By when its first frame must be whole.
+    pub(crate) by: Instant,
+    /// When bytes came last; when it came, if none did.
+    pub(crate) heard: Instant,
+    pub(crate) stage: Stage,
+}
+
+/// The strangers of a session, by number and by how long they have been silent.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    by_number: BTreeMap<u32, Stranger>,
+    by_silence: BTreeSet<(Instant, u32)>,
+    /// When a refusal was last worth a warning, and how many were not since then.
+    warned: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Strangers {
+    pub(crate) fn insert(&mut self, id: u32, stranger: Stranger) {
+        self.by_silence.insert((stranger.heard, id));
+        self.by_number.insert(id, stranger);
+    }
+
+    pub(crate) fn remove(&mut self, id: u32) -> Option<Stranger> {
+        let stranger = self.by_number.remove(&id)?;
+        self.by_silence.remove(&(stranger.heard, id));
+        Some(stranger)
+    }
+
+    /// Takes out the one that has been silent for longest.
+    pub(crate) fn take_most_silent(&mut self) -> Option<(u32, Stranger)> {
+        let (_, id) = self.by_silence.pop_first()?;
+        self.by_number.remove(&id).map(|stranger| (id, stranger))
+    }
+
+    /// Takes out those about which something has to be done.
+    pub(crate) fn take_late(&mut self, now: Instant) -> Vec<(u32, Stranger)> {
+        let late = self.by_number.iter().filter(|(_, s)| now >= s.deadline());
+        let late: Vec<u32> = late.map(|(id, _)| *id).collect();
+        late.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
+    }
+
+    /// When something has to be done about one of them.
+    pub(crate) fn next_late(&self) -> Instant {
+        self.by_number.values().map(Stranger::deadline).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Whether a refusal is worth a warning: the first one is, and one a second. How many were not before it.
+    pub(crate) fn is_worth_a_warning(&mut self, now: Instant) -> Option<u64> {
+        let pause = Duration::from_millis(1000);
+        if self.warned.is_some_and(|last| now < last.after(pause)) {
+            self.unsaid = self.unsaid.saturating_add(1);
+            return None;
+        }
+        self.warned = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    #[cfg(hmc_mutants)]
+    pub(crate) fn keeps_out(&self, source: &Source, places: usize) -> bool {
+        let ip = |source: &Source| match source {
+            Source::Tcp(from) => Some(from.ip()),
+            Source::Uds { .. } => None,
+        };
+        let same = || self.by_number.values().filter(|s| ip(&s.source) == ip(source)).count();
+        mutant::is(Mutant::NewcomerGoes) && self.len() >= places
+            || (mutant::is(Mutant::FewOfAnAddress) || mutant::is(Mutant::TurnManyAway))
+                && same() >= 4
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    /// Whether that one is still a stranger.
+    #[cfg(feature = "testing")]
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.by_number.contains_key(&id)
+    }
+
+    /// All go: their connections close.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Its first frame is not whole: nothing was received.
+    Silent(Socket),
+    /// It has spoken.
+    Talking(Box<Pending>),
+}
+
+/// A stranger that has spoken.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) source: Source,
+    pub(crate) door: u32,
+    pub(crate) control: Control,
+    pub(crate) framer: Framer<Vec<u8>>,
+    /// Who it says that it is, until it has proved what it must.
+    pub(crate) claim: Option<Claim>,
+}
+
+/// What can be seen of a first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Nothing,
+    /// Its beginning.
+    Part,
+    /// All of it, or enough to refuse it.
+    Whole,
+    /// Its sender is gone.
+    End,
+}
+
+/// Who a stranger says that it is.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) rank: Rank,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) host: HostId,
+    /// Where it can be dialed.
+    pub(crate) route: Option<Address>,
+    /// It is in another network namespace.
+    pub(crate) elsewhere: bool,
+    /// It belongs to the same user: the kernel says so, or it proved it.
+    pub(crate) proven: bool,
+}
+
+/// A first message, copied out of the buffer.
+pub(crate) enum First {
+    Native(Claim),
+    /// It has to prove itself first.
+    Promised(Claim, Challenge, Proof),
+    /// It proved itself.
+    Proven,
+    /// It is refused without a look at its rank.
+    Refused(RejectReason),
+    Upstream {
+        rank: Rank,
+    },
+    Attach {
+        rank: Rank,
+        token: LinkToken,
+        channel: u8,
+    },
+}
+
+/// Looks at what came, and leaves it where it is.
+pub(crate) fn look(socket: &Socket) -> Seen {
+    let mut bytes = [0; MAX_HELLO_FRAME_BYTES];
+    let held = match socket.peek(&mut bytes) {
+        Ok(0) => return Seen::End,
+        Ok(n) => bytes.get(..n).unwrap_or_default(),
+        Err(Errno::AGAIN) => return Seen::Nothing,
+        Err(_) => return Seen::End,
+    };
+    let whole = match held.first_chunk::<FRAME_HEADER_BYTES>() {
+        None => false,
+        Some(header) => match Header::parse(header, MAX_HELLO_BYTES) {
+            Ok(header) => held.len() >= header.frame_bytes(),
+            // Nothing better will come.
+            Err(_) => true,
+        },
+    };
+    match whole {
+        true => Seen::Whole,
+        false if socket.has_ended() => Seen::End,
+        false => Seen::Part,
+    }
+}
+
+impl Stranger {
+    /// When something has to be done about it.
+    pub(crate) fn deadline(&self) -> Instant {
+        match &self.stage {
+            Stage::Silent(_) => self.by,
+            Stage::Talking(p) => p.control.next_deadline(),
+        }
+    }
+}
+
+/// Sends what the machine still has to say. A socket that is full this early is not worth waiting
+/// for.
+pub(crate) fn say_last_words(p: &mut Pending) {
+    while let Some(output) = p.control.poll_output() {
+        if let Output::Transmit(frame) = output {
+            let _ = p.socket.send(frame.as_bytes());
+        }
+    }
+}
