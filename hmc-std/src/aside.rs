@@ -9,11 +9,8 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::memory::StableBytes;
+use crate::memory::stable::Foreign;
 use crate::wakers::Wakers;
-
-/// The owner of memory of the application.
-pub(crate) type Foreign = Box<dyn StableBytes>;
 
 thread_local! {
     /// `None`: this thread collects nothing.

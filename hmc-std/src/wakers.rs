@@ -17,11 +17,11 @@ use std::thread::ThreadId;
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Duration;
 
-use crate::aside::Foreign;
 use crate::clock;
 use crate::error::Result;
 use crate::eventfd::EventfdWaker;
 use crate::lock::lock;
+use crate::memory::stable::Foreign;
 use crate::process::forked;
 use crate::until::{Stop, Until};
 

@@ -1,6 +1,6 @@
 //! The staged path of the seeds: one region with offset-addressed copies in and out.
 
-use super::Region;
+use super::region::Region;
 use crate::error::Result;
 use hmc_core::span::{Side, Span as Range};
 use hmc_mem::error::MemError;

@@ -1,6 +1,6 @@
 //! Private ranges of a region, as linear tokens.
 
-use super::{Region, lock};
+use super::region::Region;
 use crate::error::Result;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -20,6 +20,26 @@ use std::ptr::NonNull;
 pub struct Span {
     pub(super) region: Region,
     pub(super) range: Range,
+}
+
+impl Region {
+    /// Takes `len` bytes at `offset` as a private span.
+    ///
+    /// # Errors
+    /// `Range` when they exceed the region; `Busy` when part of them is taken already: by another
+    /// span, a window, or an operation that has not reached its fence; or when the region is a shared buffer.
+    pub fn take(&self, offset: u64, len: u64) -> Result<Span> {
+        let range = self.claim(offset, len)?;
+        Ok(Span { region: self.clone(), range })
+    }
+
+    /// Takes the whole region as a private span.
+    ///
+    /// # Errors
+    /// As [`Region::take`].
+    pub fn take_all(&self) -> Result<Span> {
+        self.take(0, self.len())
+    }
 }
 
 impl Drop for Span {
@@ -143,12 +163,7 @@ impl Span {
             return Err(self);
         };
         let (region, whole) = self.into_parts();
-        {
-            let mut taken = lock(&region.0.taken);
-            if let Some(i) = taken.ranges.iter().position(|r| *r == whole) {
-                taken.ranges.splice(i..=i, [a, b]);
-            }
-        }
+        region.split_claim(whole, (a, b));
         Ok((Self { region: region.clone(), range: a }, Self { region, range: b }))
     }
 
@@ -170,13 +185,7 @@ impl Span {
         };
         let (region, first) = self.into_parts();
         let (_, second) = other.into_parts();
-        {
-            let mut taken = lock(&region.0.taken);
-            taken.ranges.retain(|r| *r != second);
-            if let Some(r) = taken.ranges.iter_mut().find(|r| **r == first) {
-                *r = both;
-            }
-        }
+        region.join_claims((first, second), both);
         Ok(Self { region, range: both })
     }
 
