@@ -282,7 +282,7 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use super::{Channel, Token};
+    use super::{Channel, Registered, Token, Wanted};
 
     #[test]
     fn tokens_survive_the_kernel() {
@@ -297,5 +297,14 @@ mod tests {
             assert_eq!(Token::decode(t.encode()), Some(t));
         }
         assert_eq!(Token::decode(7), None);
+    }
+
+    /// One call of the kernel for each change, not for each look.
+    #[test]
+    fn what_the_kernel_knows_is_not_registered_again() {
+        let read = Wanted { read: true, ..Wanted::default() };
+        assert!(!Registered(Some(read)).differs(read));
+        assert!(Registered(Some(read)).differs(Wanted::default()));
+        assert!(Registered::default().differs(read), "nothing is known of a new descriptor");
     }
 }

@@ -331,3 +331,22 @@ pub struct UcxFacts {
     /// Transports and devices that it may use here, as it names them: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
     pub transports: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Kept;
+    use crate::memory::RegionTable;
+
+    #[test]
+    fn a_registration_that_is_gone_keeps_no_region() {
+        let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
+        let handle = region.clone();
+        let kept = Kept::new(&region);
+        drop(region);
+        assert!(!handle.is_only_cached(), "the application has a handle");
+        drop(kept);
+        assert!(!handle.is_only_cached(), "it is the only one, and no cache's");
+    }
+}

@@ -301,3 +301,20 @@ fn copy(from: &SharedBytes<'_>, into: &SharedBytes<'_>) -> Result<()> {
     let (all, over) = (from.extent().whole(), into.extent().whole());
     Ok(from.copy_to(all, into, over).map_err(MemError::from)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Exchange, MAX_DIRECT_BLOCK_BYTES, MAX_DIRECT_MEMBERS};
+
+    #[test]
+    fn few_members_and_small_blocks_are_exchanged_all_at_once() {
+        let (few, many) = (MAX_DIRECT_MEMBERS, MAX_DIRECT_MEMBERS + 1);
+        let (small, large) = (MAX_DIRECT_BLOCK_BYTES, MAX_DIRECT_BLOCK_BYTES + 1);
+        assert_eq!(Exchange::Auto.partners(few, large), few - 1);
+        assert_eq!(Exchange::Auto.partners(many, small), many - 1);
+        assert_eq!(Exchange::Auto.partners(many, large), 1);
+        assert_eq!(Exchange::Direct.partners(many, large), many - 1);
+        assert_eq!(Exchange::Ring.partners(few, small), 1);
+        assert_eq!(Exchange::Auto.partners(1, small), 1, "nobody else: still a number");
+    }
+}
