@@ -1,7 +1,7 @@
 //! A worked embedding of hmc-core: no operating system, no allocator, no thread, no clock.
 //!
 //! Two nodes in one program, so that it can run anywhere: a control connection over two lines
-//! ([`node`]), a bus that copies between two memories ([`board`]), and the journey that every
+//! ([`node`]), a bus that copies between two memories ([`board`]), and the walkthrough that every
 //! program over HMC makes ([`run`]): say HELLO, learn of a window, put bytes into it, say so, leave.
 //! `main.rs` runs it on a small stack with an operating system below; `cargo xtask nostd` links the
 //! same library into a program without libc and runs that.
@@ -40,14 +40,14 @@ use node::{Line, Node};
 
 /// Nanoseconds that one turn of the loop stands for.
 const TURN: Duration = Duration::from_millis(1);
-/// Turns after which the journey has failed.
+/// Turns after which the walkthrough has failed.
 const MAX_TURNS: u32 = 5_000;
 /// The tag that tells the other node where to look.
 const TAG: u64 = 0x00C0_FFEE;
 /// What is moved.
 const CARGO: &[u8] = b"These bytes were put through a window, and got back from it.";
 
-/// Why the journey ended early.
+/// Why the walkthrough ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The control connection broke.
@@ -88,7 +88,7 @@ impl core::fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
-/// What the journey did.
+/// What the walkthrough did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Bytes put and got back.
@@ -129,7 +129,7 @@ impl Link<'_> {
     }
 }
 
-/// Makes the whole journey on the storage that the caller supplies.
+/// Runs the whole walkthrough on the storage that the caller supplies.
 ///
 /// # Errors
 /// [`Fault`] says where it ended.
@@ -259,7 +259,7 @@ mod tests {
     use super::{CARGO, board::Storage, run};
 
     #[test]
-    fn the_journey_ends_well_and_can_be_made_again_on_the_same_storage() {
+    fn the_walkthrough_ends_well_and_can_be_made_again_on_the_same_storage() {
         let mut storage = Storage::new();
         for _ in 0..2 {
             let report = run(&mut storage);

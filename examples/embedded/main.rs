@@ -6,7 +6,7 @@
 use embedded::board::Storage;
 use std::process::ExitCode;
 
-/// The stack that the whole journey fits, in a build without optimisation.
+/// The stack that the whole walkthrough fits, in a build without optimisation.
 const STACK_BYTES: usize = 64 * 1024;
 
 fn main() -> ExitCode {

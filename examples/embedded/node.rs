@@ -144,7 +144,7 @@ impl<'s> Node<'s> {
         Ok(Self::new(own, control, storage))
     }
 
-    /// The end that waits for a stranger.
+    /// The end that accepts a pending connection.
     pub fn accept(own: Rank, storage: &'s mut [u8], now: Instant) -> Self {
         let acceptor = Acceptor { rank: own, job: JOB, upstream: Upstream::Refused };
         Self::new(own, Control::accepted(&acceptor, now), storage)

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_left_is_no_news() {
+    fn a_reader_that_left_is_no_failure() {
         let f = Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)).during("put");
         assert_eq!((f.to_string().as_str(), f.code()), ("", NO_READER));
     }

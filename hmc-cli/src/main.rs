@@ -1,12 +1,12 @@
 //! The command `hmc`: look at a machine, move files, measure.
 //!
-//! A face: arguments in, answers out. Everything that moves bytes is in hmc-std. Each command is one
-//! module of [`cmd`]; the rooms beside it are what they share. A command ends with a status and, when
+//! A front end: arguments in, answers out. Everything that moves bytes is in hmc-std. Each command is one
+//! module of [`cmd`]; the modules beside it are what they share. A command ends with a status and, when
 //! it failed, one line on stderr.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
-    reason = "a face: sizes are bounded by files and by arguments that were checked"
+    reason = "a front end: sizes are bounded by files and by arguments that were checked"
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic"))]
 

@@ -36,7 +36,7 @@ fn requests_that_wait_for_their_turn_are_all_answered() {
     for (n, name) in absent.iter().enumerate() {
         let refused = heard(&peer);
         let why = refused["refused"].as_str().unwrap();
-        // Those that it kept; how many of the others found room again depends on when it heard them.
+        // Those that it kept; how many of the others it kept later depends on when it received them.
         assert!(why.contains(name) || n >= 16 && why.contains("ask again"), "{n}: {refused}");
     }
     ask_for(&peer, "a", 1);

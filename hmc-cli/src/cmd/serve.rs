@@ -112,12 +112,12 @@ impl Event {
     fn text(&self) -> String {
         match self {
             Self::Listening { pid, rank, tcp, uds } => {
-                let doors = [
+                let addresses = [
                     uds.as_ref().map(|d| format!("uds://{d}")),
                     tcp.as_ref().map(|a| format!("tcp://{a}")),
                 ];
-                let doors: Vec<String> = doors.into_iter().flatten().collect();
-                format!("rank {rank} (process {pid}) listens at {}", doors.join(" and "))
+                let addresses: Vec<String> = addresses.into_iter().flatten().collect();
+                format!("rank {rank} (process {pid}) listens at {}", addresses.join(" and "))
             }
             Self::Received { path, bytes, seconds, gb_per_s, transport, crc32c, from, .. } => {
                 format!(

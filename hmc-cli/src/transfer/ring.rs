@@ -17,7 +17,7 @@ const MIN_SLOT: u64 = 2 * HEAD;
 const MAX_SLOT: u64 = 1 << 20;
 /// The most slots.
 const MAX_SLOTS: u32 = 256;
-/// The slot of a ring that has room for several.
+/// The slot of a ring that has several.
 pub(crate) const USUAL_SLOT: u64 = 512 << 10;
 /// The smallest ring: two of the smallest slots.
 const MIN_RING: u64 = 2 * MIN_SLOT;

@@ -17,7 +17,7 @@ const SIZE: (u32, u32) = (1200, 520);
 /// Height of letters, in pixels.
 const LETTERS: i32 = 16;
 /// The frame of a legend is measured as if letters were narrower than ours.
-const ROOM: &str = "   ";
+const MARGIN: &str = "   ";
 const COLOURS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(214, 39, 40), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
 
@@ -158,7 +158,7 @@ fn panel<B: DrawingBackend>(
                 chart
                     .draw_series(LineSeries::new(line.points.iter().copied(), style))
                     .map_err(failed)?
-                    .label(line.name.clone() + ROOM)
+                    .label(line.name.clone() + MARGIN)
                     .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], style));
             }
             chart

@@ -116,7 +116,7 @@ mod tests {
     use super::{GLYPHS, of};
 
     #[test]
-    fn letters_differ_and_strangers_are_question_marks() {
+    fn letters_differ_and_unknown_ones_are_question_marks() {
         for (i, a) in GLYPHS.iter().enumerate() {
             assert!(!GLYPHS[..i].contains(a), "{i} is there twice");
         }

@@ -67,12 +67,12 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
     if options.json {
         say::json(&listening)?;
     } else {
-        let doors = [
+        let addresses = [
             listening.uds.as_ref().map(|d| format!("--uds {d}")),
             listening.tcp.as_ref().map(|a| format!("--to tcp://{a}")),
         ];
-        let doors: Vec<String> = doors.into_iter().flatten().collect();
-        say::text(&format!("hmc perf {} --peer {rank}", doors.join(" or ")))?;
+        let addresses: Vec<String> = addresses.into_iter().flatten().collect();
+        say::text(&format!("hmc perf {} --peer {rank}", addresses.join(" or ")))?;
     }
     let ended = Arc::new(AtomicBool::new(false));
     if options.with_stdin {

@@ -116,7 +116,7 @@ mod tests {
                 "{n}: {next:?}"
             );
         }
-        assert!(matches!(requests.next(0), Some(Next::Refuse(_, 1))), "the one that found no room");
+        assert!(matches!(requests.next(0), Some(Next::Refuse(_, 1))), "the one beyond the limit");
         assert!(requests.has(0) && requests.next(0).is_none() && !requests.has(0));
         // No thread could be started: the next request tries again.
         assert!(requests.begins(&peer, b"next"));
