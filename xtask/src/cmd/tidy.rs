@@ -15,6 +15,7 @@ mod offsets;
 mod paths;
 mod programs;
 mod promises;
+mod retired;
 mod rooms;
 mod roots;
 mod state;
@@ -29,7 +30,7 @@ use finding::Finding;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 15] = [
     ("layers", layers::check),
     ("crate arrows", arrows::check),
     ("room arrows of hmc-core", rooms::check),
@@ -38,6 +39,7 @@ const RULES: [(&str, Rule); 14] = [
     ("unsafe", unsafety::check),
     ("documents", documents::check),
     ("words", words::check),
+    ("retired words", retired::check),
     ("process-wide state", state::check),
     ("who adds offsets", offsets::check),
     ("who borrows bytes of Python", borrows::check),

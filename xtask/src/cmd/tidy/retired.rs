@@ -1,0 +1,124 @@
+//! Words of docs/GLOSSARY.md that this project does not use, in code, comments and names of files.
+
+use super::finding::Finding;
+use crate::tree::Tree;
+
+/// Each word and what stands for it.
+const WORDS: [(&str, &str); 25] = [
+    ("aftermath", "deferred"),
+    ("baton", "leader"),
+    ("bell", "waker"),
+    ("card", "connection info"),
+    ("crank", "progress lock"),
+    ("desk", "state of a rendezvous, scripted transport"),
+    ("door", "listener, AM target"),
+    ("face", "public API, front end"),
+    ("graveyard", "unfenced links"),
+    ("hall", "AM dispatcher"),
+    ("house", "project"),
+    ("journey", "walkthrough"),
+    ("nap", "park"),
+    ("news", "event, event count"),
+    ("parcel", "AM message"),
+    ("porch", "wireup page"),
+    ("room", "module, space, capacity"),
+    ("seat", "worker"),
+    ("stranger", "pending connection"),
+    ("tale", "outcome"),
+    ("trip", "AM operation"),
+    ("vigil", "wait timer"),
+    ("wall", "interface"),
+    ("weather", "network conditions"),
+    ("wing", "plane"),
+];
+
+/// Terms that hold such a word.
+const TERMS: [&str; 5] = ["round trip", "round-trip", "round_trip", "roundtrip", "wall clock"];
+
+/// The folders whose files are free of them; the others follow as their names are changed.
+const FREE: [&str; 2] = ["examples/", "hmc-cli/"];
+
+/// The list itself.
+const LIST: &str = "xtask/src/cmd/tidy/retired.rs";
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let files = tree.ending(".rs").chain(tree.ending(".py"));
+    let free = files.filter(|f| f.path != LIST && FREE.iter().any(|c| f.path.starts_with(c)));
+    let mut out = Vec::new();
+    for file in free {
+        let lines = file.text.lines().zip(1_usize..);
+        for (line, number) in [(file.path.as_str(), 0)].into_iter().chain(lines) {
+            for (word, instead) in retired(line) {
+                let what = format!("`{word}` is no term of docs/GLOSSARY.md: {instead}");
+                out.push(Finding::new(&file.path, number, what));
+            }
+        }
+    }
+    out
+}
+
+/// The retired words of a line, with what stands for them.
+fn retired(line: &str) -> Vec<(&'static str, &'static str)> {
+    let mut lower = line.to_lowercase();
+    for term in TERMS {
+        lower = lower.replace(term, &" ".repeat(term.len()));
+    }
+    if !WORDS.iter().any(|(word, _)| lower.contains(word)) {
+        return Vec::new();
+    }
+    let parts = parts(line);
+    let is_part = |word: &str| {
+        parts.iter().any(|p| p == word || p.strip_suffix('s') == Some(word)) && lower.contains(word)
+    };
+    WORDS.into_iter().filter(|(word, _)| is_part(word)).collect()
+}
+
+/// The words of a line, those within names too: `tryCrank`, `try_crank` and `CRANK_NS` hold `crank`.
+fn parts(line: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut word = String::new();
+    let mut was_lower = false;
+    for c in line.chars() {
+        if !c.is_alphabetic() || (c.is_uppercase() && was_lower) {
+            out.push(std::mem::take(&mut word));
+        }
+        if c.is_alphabetic() {
+            word.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase();
+    }
+    out.push(word);
+    out.retain(|w| !w.is_empty());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FREE, check, retired};
+    use crate::tree::Tree;
+
+    fn words(line: &str) -> Vec<&'static str> {
+        retired(line).into_iter().map(|(word, _)| word).collect()
+    }
+
+    #[test]
+    fn planted_words_are_found_in_names_and_comments() {
+        assert_eq!(words("let crank = worker.try_crank();"), ["crank"]);
+        assert_eq!(words("struct WaitBell;"), ["bell"]);
+        assert_eq!(words("const NAPS_NS: u64 = 1;"), ["nap"]);
+        assert_eq!(words("// Who knocks at the doors of this house?"), ["door", "house"]);
+        let path = format!("{}src/card.rs", FREE[0]);
+        let text = "fn f() {}\n// the porch\n";
+        let found = check(&Tree::planted(&[(&path, text), ("hmc-other/a.rs", text)]));
+        let lines: Vec<usize> = found.iter().map(|f| f.line).collect();
+        assert_eq!(lines, [0, 2]);
+    }
+
+    #[test]
+    fn other_words_pass() {
+        let none: [&str; 0] = [];
+        for line in ["interface", "doorbell", "a round trip", "the wall clock", "snapshot"] {
+            assert_eq!(words(line), none, "{line}");
+        }
+    }
+}
