@@ -78,14 +78,19 @@ fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
         let socket = link.data_socket().filter(|_| !flags.is_empty());
         if let Some(fd) = socket.and_then(|s| s.fd())
             && fds.push(PollFd::from_borrowed_fd(fd, flags)).is_err()
-            && manual
         {
-            until = until.min(clock::now().after(UNWATCHED_PARK));
+            until = unwatched(until, manual, clock::now());
         }
     }
     let timeout = clock::timespec(clock::left(until));
     // EINTR is one more reason to look again.
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+}
+
+/// By when a wait looks again that cannot poll all sockets: another thread reads the others, unless the session is driven by its
+/// callers (`manual`).
+fn unwatched(until: Instant, manual: bool, now: Instant) -> Instant {
+    if manual { until.min(now.after(UNWATCHED_PARK)) } else { until }
 }
 
 impl Communicator {
@@ -162,5 +167,21 @@ impl Communicator {
                 waker.clear();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::time::Instant;
+
+    use super::{UNWATCHED_PARK, unwatched};
+
+    #[test]
+    fn only_a_session_without_a_thread_looks_at_sockets_that_it_cannot_poll() {
+        let at = Instant::from_nanos;
+        let park = UNWATCHED_PARK.as_nanos();
+        assert_eq!(unwatched(at(10 * park), true, at(5)), at(5 + park));
+        assert_eq!(unwatched(at(7), true, at(5)), at(7), "the deadline comes first");
+        assert_eq!(unwatched(at(10 * park), false, at(5)), at(10 * park));
     }
 }

@@ -283,7 +283,7 @@ impl KeptSecret {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTEXT, KeptSecret, Look, SETTLED_NS, Secret, SecretPlace};
+    use super::{CONTEXT, KeptSecret, Look, SETTLED_NS, Secret, SecretPlace, make, open};
     use crate::error::ErrorKind;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt, chown, symlink};
@@ -395,5 +395,17 @@ mod tests {
         std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("new");
         refused(&folder, "is no file");
         std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    /// A program that this process starts meanwhile has no way to the secret.
+    #[test]
+    fn the_file_is_closed_in_a_program_that_is_started() {
+        let dir = scratch("exec");
+        std::fs::create_dir(&dir).expect("a folder");
+        let path = dir.join("secret");
+        make(&path).expect("made");
+        let flags = rustix::io::fcntl_getfd(open(&path).expect("a file")).expect("its flags");
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let _ = std::fs::remove_dir_all(&dir);
     }
 }

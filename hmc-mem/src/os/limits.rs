@@ -273,12 +273,15 @@ pub fn boot_id() -> Option<String> {
 
 /// Bytes of the mapping that starts at `at` which huge pages hold (proc_pid_smaps(5): ShmemPmdMapped).
 pub(crate) fn huge_mapped(at: u64) -> u64 {
-    let head = format!("{at:x}-");
-    let found = read(Path::new("/proc/self/smaps"), |text| {
-        let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
-        lines.find_map(|line| field(line, "ShmemPmdMapped"))
-    });
+    let found = read(Path::new("/proc/self/smaps"), |text| huge_kib(text, at));
     found.unwrap_or(0).saturating_mul(1024)
+}
+
+/// What `smaps` says of the mapping that starts at `at`, in KiB.
+fn huge_kib(smaps: &str, at: u64) -> Option<u64> {
+    let head = format!("{at:x}-");
+    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&head));
+    lines.find_map(|line| field(line, "ShmemPmdMapped"))
 }
 
 /// All that `doctor` shows about memory and descriptors.
@@ -344,7 +347,7 @@ impl HostLimits {
 
 #[cfg(test)]
 mod tests {
-    use super::shmem_huge_granted;
+    use super::{huge_kib, shmem_huge_granted};
 
     #[test]
     fn huge_pages_are_granted_as_the_kernel_says() {
@@ -353,5 +356,15 @@ mod tests {
         let granting = ["[advise]", "[always]", "[within_size]", "[force]"];
         let granted = text.split_whitespace().any(|word| granting.contains(&word));
         assert_eq!(shmem_huge_granted(), granted, "{text}");
+    }
+
+    /// As in proc_pid_smaps(5).
+    #[test]
+    fn huge_pages_are_those_of_the_mapping_that_starts_there() {
+        let smaps = "7f00-7f80 rw-s 0 00:01 7 /memfd:a\nSize: 8 kB\nShmemPmdMapped: 0 kB\n\
+                     7f80-7fff rw-s 0 00:01 8 /memfd:b\nSize: 8 kB\nShmemPmdMapped: 2048 kB\n";
+        assert_eq!(huge_kib(smaps, 0x7f80), Some(2048));
+        assert_eq!(huge_kib(smaps, 0x7f00), Some(0));
+        assert_eq!(huge_kib(smaps, 0x7fff), None);
     }
 }

@@ -244,10 +244,9 @@ impl Actor {
             "put" | "get" => {
                 let peer = self.peer(rank(w.first())?)?;
                 let (lo, ro, len) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
-                if *verb == "put" {
-                    peer.put(lo, ro, len)?
-                } else {
-                    peer.get(lo, ro, len)?
+                // So often; once if nothing is said.
+                for _ in 0..w.get(4).map_or(Ok(1), |_| number(w.get(4)))? {
+                    if *verb == "put" { peer.put(lo, ro, len)? } else { peer.get(lo, ro, len)? }
                 }
                 Ok(String::new())
             }

@@ -1,0 +1,38 @@
+//! System calls of transfers, counted by strace.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use hmc_std::{ConnType, Session};
+use hmc_tests::actor::Actor;
+use hmc_tests::scene::{TempDir, skipped};
+use hmc_tests::strace::Strace;
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+
+/// Neither the copy nor entering and leaving the window needs the kernel. The thread that moves the bytes makes calls for the command
+/// and its answer alone.
+#[test]
+fn puts_and_gets_of_mapped_windows_make_none() {
+    let dir = TempDir::new();
+    let target = Session::builder(0).uds(dir.path()).buffer(4096).start().unwrap();
+    let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096");
+    actor.ask(&format!("connect 0 {} shm 20000", dir.address()));
+    assert_eq!(target.peer(1).unwrap().conn(), Some(ConnType::Shm));
+    let log = dir.path().join("calls");
+    let counted = ["-o", log.to_str().unwrap()];
+    let strace = match Strace::attach(actor.pid(), &counted) {
+        Ok(strace) => strace,
+        Err(why) => return skipped(&why),
+    };
+    actor.ask("put 0 0 0 8 1000");
+    actor.ask("get 0 0 0 8 1000");
+    drop(strace);
+    let text = std::fs::read_to_string(&log).unwrap();
+    let calls = text.lines().count();
+    assert!(text.contains("write("), "strace saw not even the answer: {text}");
+    assert!(
+        calls < 100,
+        "{calls} calls for 2000 transfers: {}",
+        text.lines().take(20).collect::<String>()
+    );
+}
