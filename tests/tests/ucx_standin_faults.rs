@@ -374,6 +374,17 @@ fn a_set_up_that_fails_half_way_gives_everything_back() {
     }
 }
 
+/// The stand-in knows the keys in capitals.
+#[test]
+fn a_setting_that_is_refused_is_named() {
+    let stand_in = StandIn::take();
+    let keys = vec![("tls".to_owned(), "tcp".to_owned())];
+    let settings = Settings { keys, ..Settings::default() };
+    let text = Context::new(stand_in.library(), &settings).expect_err("no key").to_string();
+    assert!(text.contains("tls=tcp"), "{text}");
+    stand_in.assert_clean();
+}
+
 #[test]
 fn a_first_put_that_fails_is_a_failed_endpoint() {
     let stand_in = StandIn::take();
