@@ -123,19 +123,15 @@ pub(crate) fn builder(
                 builder
             }
             "prefix" => builder.ucx_prefix(value.extract::<std::path::PathBuf>()?),
-            "job" => builder.job(job_of(&value)?),
-            "secret_file" => builder.secret_file(value.extract::<std::path::PathBuf>()?),
-            "insecure_loopback" if value.is_truthy()? => builder.insecure_loopback(),
             "slots" => builder.slots(value.extract()?),
             "windows" => builder.windows(value.extract()?),
             "redial" => builder.redial(value.extract()?),
-            "accept_upstream" if value.extract()? => builder.accept_upstream(),
             "ucx" if value.extract()? => {
                 ucx = true;
                 builder.ucx()
             }
             "lazy" if value.extract()? => builder.lazy(),
-            "accept_upstream" | "ucx" | "lazy" | "insecure_loopback" => builder,
+            "ucx" | "lazy" => builder,
             other => {
                 let what = format!("no setting of a session is named `{other}`");
                 return Err(refuse(py, ErrorKind::InvalidConfig, what));

@@ -156,10 +156,14 @@ def test_dicts_have_the_keys_that_their_types_name(pair):
 
 
 def test_settings_are_those_of_the_native_half():
-    samples = {"deadline": 1.0, "heartbeat": None, "spin": 0.0, "job": 1, "slots": 16, "windows": 8, "redial": False,
-               "accept_upstream": False, "lazy": True, "secret_file": "/nowhere/s", "insecure_loopback": True}
-    assert set(samples) == hmc.typing.Settings.__optional_keys__
+    samples = {"deadline": 1.0, "heartbeat": None, "spin": 0.0, "slots": 16, "windows": 8, "redial": False, "lazy": True}
+    # Those of the start, when rank and addresses are known.
+    later = {"job", "accept_upstream", "secret_file", "insecure_loopback"}
+    assert samples.keys() | later == hmc.typing.Settings.__optional_keys__
     _hmc.Core(buffer_size=0, settings=samples)
+    for key in later:
+        with pytest.raises(hmc.InvalidArgument, match=key):
+            _hmc.Core(buffer_size=0, settings={key: True})
     with pytest.raises(hmc.InvalidArgument, match="no_such"):
         _hmc.Core(buffer_size=0, settings={"no_such": 1})
 
