@@ -15,6 +15,7 @@ use crate::config::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eventfd::EventfdWaker;
 use crate::op_id::OpId;
+use crate::peer::transfer::has_ended;
 use crate::wait_pool::{WaitSpace, Waited};
 use crate::wakers::Notice;
 
@@ -148,9 +149,8 @@ impl Communicator {
         }
         loop {
             for (i, (link, op)) in space.ops.iter().enumerate() {
-                let peer = self.peer_over(Arc::clone(link));
-                if peer.test(*op)? {
-                    return Ok((i, peer.wait(*op)));
+                if has_ended(link, *op)? {
+                    return Ok((i, self.peer_over(Arc::clone(link)).wait(*op)));
                 }
             }
             let what = "waiting for any of several operations";

@@ -6,7 +6,7 @@ mod message;
 mod relay;
 mod route;
 mod span;
-mod transfer;
+pub(crate) mod transfer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

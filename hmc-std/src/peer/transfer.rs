@@ -313,13 +313,7 @@ impl Peer {
     /// `Stale`.
     pub fn test(&self, op: OpId) -> Result<bool> {
         self.check_name(op)?;
-        let ended = |link: &Link| link.data().test(op.op);
-        let stale = |_| Error::new(ErrorKind::Stale, "already waited for").with_op(op);
-        if ended(&self.link).map_err(stale)? {
-            return Ok(true);
-        }
-        self.link.turn_data(false);
-        ended(&self.link).map_err(stale)
+        has_ended(&self.link, op)
     }
 
     /// Asks for an operation to end. It still has to be waited for; it ends as `Cancelled` unless it
@@ -362,4 +356,18 @@ impl Peer {
         let what = "the operation belongs to another peer, life or session";
         Err(Error::new(ErrorKind::Stale, what).with_op(op))
     }
+}
+
+/// Whether an operation of that link has ended.
+///
+/// # Errors
+/// `Stale`.
+pub(crate) fn has_ended(link: &Link, op: OpId) -> Result<bool> {
+    let ended = || link.data().test(op.op);
+    let stale = |_| Error::new(ErrorKind::Stale, "already waited for").with_op(op);
+    if ended().map_err(stale)? {
+        return Ok(true);
+    }
+    link.turn_data(false);
+    ended().map_err(stale)
 }
