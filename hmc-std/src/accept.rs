@@ -15,17 +15,17 @@ use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts};
 use crate::listen::Source;
 use crate::lock::lock;
-use crate::node::inbox::Inbox;
+use crate::node::inbox::{Inbox, SharedInbox};
 use crate::node::registry::{Input, Output as Decision};
 use crate::pending::{Claim, Pending, say_last_words};
 use crate::private::is_private;
 use crate::reconnect_info::ReconnectInfo;
 use crate::shared::Shared;
 use crate::socket::Socket;
+use crate::transport::Port;
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{StreamPort, StreamSetup};
 use crate::transport::ucx::UcxPort;
-use crate::transport::{Port, SharedInbox};
 
 /// What the data plane of a link is made of.
 pub(crate) struct Way {

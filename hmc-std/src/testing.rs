@@ -23,11 +23,11 @@ use crate::entropy::random;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::listen::tune_tcp;
 use crate::memory::{HeapBytes, Region, RegionTable};
-use crate::node::inbox::{Inbox, Message, Want};
+use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
 use crate::transport::loopback::LoopbackPort;
 use crate::transport::shm::ShmPort;
 use crate::transport::stream::{Down, StreamPort, StreamSetup};
-use crate::transport::{Fence, Port, SharedInbox};
+use crate::transport::{Fence, Port};
 
 /// Windows that each end can expose.
 const WINDOWS: usize = 64;

@@ -13,9 +13,9 @@ use super::ctrl::CtrlState;
 use super::data::DataState;
 use crate::driver::Driver;
 use crate::keeper::Tally;
+use crate::node::inbox::SharedInbox;
 use crate::op_id::LinkId;
 use crate::socket::Socket;
-use crate::transport::SharedInbox;
 use crate::wakers::Wakers;
 
 /// Why a transport was chosen or not, for `explain`.

@@ -1,6 +1,7 @@
 //! What a peer sent and nobody took yet: bounded, in order, matched by kind or tag.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -54,6 +55,9 @@ impl Want {
         }
     }
 }
+
+/// One inbox, shared by a link and the transports that deliver tags.
+pub(crate) type SharedInbox = Arc<Mutex<Inbox>>;
 
 /// The messages of one peer.
 #[derive(Debug)]

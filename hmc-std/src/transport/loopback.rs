@@ -8,8 +8,7 @@ use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
-use crate::node::inbox::Message;
-use crate::transport::SharedInbox;
+use crate::node::inbox::{Message, SharedInbox};
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::MAX_REQUESTS;
 

@@ -10,8 +10,6 @@ pub(crate) mod shm;
 pub(crate) mod stream;
 pub(crate) mod ucx;
 
-use std::sync::Arc;
-
 use hmc_core::kinds::{Access, Caps, ConnType, MemoryKind};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
 use hmc_core::slots::OpId;
@@ -347,6 +345,3 @@ impl Transport for Port {
         each!(self, p => p.cancel(op), none => CancelOutcome::Withdrawn)
     }
 }
-
-/// Shared by ports that deliver tags.
-pub(crate) type SharedInbox = Arc<std::sync::Mutex<crate::node::inbox::Inbox>>;

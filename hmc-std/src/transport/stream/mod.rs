@@ -19,7 +19,7 @@ pub(crate) use rx::Arrival;
 pub(crate) use tx::Offer;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use hmc_core::kinds::{Caps, Rank};
 #[cfg(hmc_mutants)]
@@ -35,7 +35,7 @@ use hmc_hw::ucx::soft::Violation;
 use rustix::io::Errno;
 
 use crate::driver::Wanted;
-use crate::node::inbox::Inbox;
+use crate::node::inbox::SharedInbox;
 use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
 use requests::{Phase, Request, Requests};
@@ -104,7 +104,7 @@ pub(crate) struct StreamSetup {
     pub(crate) batched_acks: bool,
     /// Windows that can be exposed to this peer.
     pub(crate) windows: usize,
-    pub(crate) inbox: Arc<Mutex<Inbox>>,
+    pub(crate) inbox: SharedInbox,
 }
 
 /// Requests that one end may have unanswered on one stream; more is a breach of protocol.
@@ -125,7 +125,7 @@ pub(crate) struct StreamPort {
     rx: rx::Rx,
     serve: serve::Serve,
     arrivals: VecDeque<Arrival>,
-    inbox: Arc<Mutex<Inbox>>,
+    inbox: SharedInbox,
     delivered: bool,
     /// The peer cannot reach our address space by itself (it said so once).
     by_ref_refused: bool,
