@@ -2,7 +2,6 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hmc_core::kinds::Access;
 #[cfg(hmc_mutants)]
@@ -17,7 +16,6 @@ use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::{SharedBytes, SharedError};
 use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
-use super::{BEAT_AT, ShmPort};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::Region;
@@ -64,31 +62,6 @@ impl Mapped {
             && self.map.extent().len() == len
             && (!writable || self.access.contains(Access::WRITE));
         suits.then(|| Arc::clone(&self.map))
-    }
-}
-
-impl ShmPort {
-    /// Beats once, and says whether the peer has since the last call. `None` until both pages are
-    /// there: heartbeats then travel as messages.
-    pub(crate) fn beat(&mut self) -> Option<bool> {
-        self.stream.retry_offers();
-        let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
-        let ours = self.page.bytes();
-        let ours = ours.atomic_u64(BEAT_AT).ok()?;
-        // Relaxed: a beat orders nothing.
-        ours.fetch_add(1, Ordering::Relaxed);
-        let count = theirs.load(Ordering::Relaxed);
-        Some(std::mem::replace(&mut self.heard, count) != count)
-    }
-
-    /// Whether the peer's words have arrived.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.peer_page.is_some()
-    }
-
-    /// Whether the peer's process is marked as ended, whatever its stream tells.
-    pub(crate) fn is_marked(&self) -> bool {
-        self.peer_life.as_ref().is_some_and(PeerLife::has_ended)
     }
 }
 

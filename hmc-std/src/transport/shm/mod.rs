@@ -31,6 +31,7 @@ use crate::transport::stream::{
     Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort, reserve_once,
 };
 
+mod heartbeat;
 mod mapped;
 mod unmapped;
 mod unused;
@@ -45,9 +46,6 @@ pub(crate) use unused::Unused;
 const PIECES_A_POLL: usize = 4;
 /// Bytes of the page of window words.
 const PAGE_BYTES: u64 = 4096;
-/// Where, after the words, the owner of the page counts its heartbeats.
-const BEAT_AT: u64 = 2048;
-const _: () = assert!(MAX_WINDOWS_PER_PEER * 8 <= 2048);
 /// The name under which the page itself travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
 /// The name under which a session's [`LifePage`] travels, before the page.
@@ -105,8 +103,7 @@ impl ShmPort {
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = PAGE_ID;
         frame.total = PAGE_BYTES;
-        let fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
-        stream.offer(Offer { frame, fd });
+        stream.offer(Offer { frame, fd: page.fd()?.try_clone_to_owned().map_err(no_descriptor)? });
         Ok(Self {
             stream,
             page: Arc::new(page),
@@ -151,6 +148,11 @@ impl ShmPort {
         self.unused.extend(self.remote.drain(..));
         self.peer_page = None;
         self.peer_life = None;
+    }
+
+    /// What is to be unmapped once the link's lock is free.
+    pub(crate) fn take_unused(&mut self) -> Unused {
+        std::mem::take(&mut self.unused)
     }
 
     pub(crate) fn interest(&mut self) -> Interest {
@@ -287,8 +289,7 @@ impl ShmPort {
     }
 
     pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
-        let index = usize::from(id.index());
-        if let Some(place) = self.remote.get_mut(index)
+        if let Some(place) = self.remote.get_mut(usize::from(id.index()))
             && place.as_ref().is_some_and(|m| m.id == id && m.epoch == epoch)
         {
             self.unused.extend([place.take()]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hmc_mem::os::memfd::Mapping;
 
-use super::{Mapped, ShmPort};
+use super::mapped::Mapped;
 
 /// So many bytes at the most are unmapped by the caller: that takes a millisecond or two.
 const MOST_AT_ONCE: u64 = 16 << 20;
@@ -30,13 +30,6 @@ impl Unused {
     }
 }
 
-impl ShmPort {
-    /// What is to be unmapped once the link's lock is free.
-    pub(crate) fn take_unused(&mut self) -> Unused {
-        std::mem::take(&mut self.unused)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
@@ -48,7 +41,7 @@ mod tests {
     use hmc_core::region::{Epoch, WindowId};
     use hmc_mem::os::memfd::Mapping;
 
-    use super::ShmPort;
+    use super::super::ShmPort;
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{Arrival, Down, StreamPort, StreamSetup};
 

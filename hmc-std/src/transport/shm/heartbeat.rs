@@ -1,0 +1,37 @@
+//! What a peer tells by pages alone: that it is there, that it goes on, and that its process has ended.
+
+use std::sync::atomic::Ordering;
+
+use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_mem::os::life::PeerLife;
+
+use super::ShmPort;
+
+/// Where, after the words, the owner of the page of window words counts its heartbeats.
+const BEAT_AT: u64 = 2048;
+const _: () = assert!(MAX_WINDOWS_PER_PEER * 8 <= 2048);
+
+impl ShmPort {
+    /// Beats once, and says whether the peer has since the last call. `None` until both pages are
+    /// there: heartbeats then travel as messages.
+    pub(crate) fn beat(&mut self) -> Option<bool> {
+        self.stream.retry_offers();
+        let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
+        let ours = self.page.bytes();
+        let ours = ours.atomic_u64(BEAT_AT).ok()?;
+        // Relaxed: a beat orders nothing.
+        ours.fetch_add(1, Ordering::Relaxed);
+        let count = theirs.load(Ordering::Relaxed);
+        Some(std::mem::replace(&mut self.heard, count) != count)
+    }
+
+    /// Whether the peer's words have arrived.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.peer_page.is_some()
+    }
+
+    /// Whether the peer's process is marked as ended, whatever its stream tells.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.peer_life.as_ref().is_some_and(PeerLife::has_ended)
+    }
+}
