@@ -16,7 +16,7 @@ use super::rig::{LIE, Rig, WINDOW};
 use super::target::{INBOX, LONG};
 use super::{BOTH, Case, LOCAL};
 
-/// Windows that may wait to be mapped (`MAX_ARRIVALS` in `hmc-std/src/transport/stream/rx.rs`).
+/// Windows that may wait to be mapped (`MAX_ARRIVALS` in `hmc-std/src/transport/stream/receive.rs`).
 const ARRIVALS: u64 = 64;
 /// What a session receives at a time over a local socket (`LOCAL_BUF_BYTES` there). Each message brings as many, so that the
 /// session goes on receiving after each.

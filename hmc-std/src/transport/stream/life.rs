@@ -14,7 +14,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::StreamPort;
 use crate::clock;
 use crate::socket::Socket;
 
@@ -113,16 +112,6 @@ impl PeerLife {
         // Its direction alone: ours may have ended before.
         let stream = stream.map(|s| PollFd::from_borrowed_fd(s, PollFlags::RDHUP));
         process.into_iter().chain(stream)
-    }
-}
-
-impl StreamPort {
-    /// The peer, which came by TCP, may reach our memory without this stream, as the process of this system of that number.
-    pub(crate) fn draw_near(&mut self, pid: Option<u32>) {
-        if !self.near && self.down.is_none() {
-            self.near = true;
-            self.life = PeerLife::told(pid, &self.socket);
-        }
     }
 }
 

@@ -5,16 +5,23 @@
 //! into the region it is meant for. Frames are those of [`hmc_core::wire::data`]. Nothing here
 //! blocks: [`StreamPort::service`] reads what is there, [`StreamPort::flush`] sends what fits.
 //!
-//! Rooms: `requests` (what we asked), `tx` (frames out), `rx` (frames in), `serve` (what the peer
-//! asked), `life` (whether the peer may still copy). One lock around the port, its link's, guards all of it.
+//! The state is in `requests` (what we asked), `tx` (frames out), `rx` (frames in), `target` (what the peer asked) and `life`
+//! (whether the peer may still copy). The port's methods that work on it are in `send`, `receive` and `serve`. One lock around
+//! the port, its link's, guards all of it.
 
+mod down;
 mod life;
+mod receive;
 mod requests;
 mod rx;
+mod send;
 mod serve;
+mod target;
 mod tx;
 
+pub(crate) use down::Down;
 pub(crate) use life::PeerLife;
+pub(crate) use requests::{MAX_REQUESTS, reserve_once};
 pub(crate) use rx::Arrival;
 pub(crate) use tx::Offer;
 
@@ -28,55 +35,14 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::window::{WindowEntry, WindowTable};
-use hmc_core::wire::cursor::WireError;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
-use hmc_hw::ucx::result::Status;
-use hmc_hw::ucx::soft::Violation;
-use rustix::io::Errno;
 
 use crate::driver::Wanted;
 use crate::node::inbox::SharedInbox;
 use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
 use requests::{Phase, Request, Requests};
-
-/// Why a stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Down {
-    /// The peer closed it, or its process died.
-    Eof,
-    /// It fell silent, or we ended the link; its process may still run.
-    Silent,
-    /// The system reported an error.
-    Io(Errno),
-    /// The peer broke the protocol.
-    Protocol(&'static str),
-    /// The peer sent a data frame that is none.
-    Malformed(WireError),
-    /// The peer broke the rules of the messages over UCX.
-    Message(Violation),
-    /// UCX gave the peer up.
-    Ucx(Status),
-    /// There was no descriptor left here for what the link cannot do without.
-    NoDescriptor,
-}
-
-impl std::fmt::Display for Down {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Eof => f.write_str("it closed the connection"),
-            Self::Silent => f.write_str("the link ended"),
-            Self::Io(e) => write!(f, "{}", std::io::Error::from(*e)),
-            Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
-            Self::Malformed(e) => write!(f, "it broke the protocol: a malformed data frame: {e}"),
-            Self::Message(what) => write!(f, "it broke the protocol: {what}"),
-            Self::Ucx(status) => write!(f, "UCX gave it up: {status}"),
-            Self::NoDescriptor => f.write_str(
-                "no descriptor was left here for what it passed; raise the limit of open files (ulimit -n)",
-            ),
-        }
-    }
-}
+use target::Serve;
 
 /// What a port waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,9 +73,6 @@ pub(crate) struct StreamSetup {
     pub(crate) inbox: SharedInbox,
 }
 
-/// Requests that one end may have unanswered on one stream; more is a breach of protocol.
-pub(crate) const MAX_REQUESTS: usize = hmc_core::limits::MAX_STREAM_REQUESTS;
-
 #[derive(Debug)]
 pub(crate) struct StreamPort {
     socket: Arc<Socket>,
@@ -123,7 +86,7 @@ pub(crate) struct StreamPort {
     done: VecDeque<Completion>,
     tx: tx::Tx,
     rx: rx::Rx,
-    serve: serve::Serve,
+    serve: Serve,
     arrivals: VecDeque<Arrival>,
     inbox: SharedInbox,
     delivered: bool,
@@ -160,7 +123,7 @@ impl StreamPort {
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
             rx: rx::Rx::new(setup.local),
-            serve: serve::Serve::new(reached, setup.batched_acks),
+            serve: Serve::new(reached, setup.batched_acks),
             arrivals: VecDeque::new(),
             inbox: setup.inbox,
             delivered: false,
@@ -271,6 +234,14 @@ impl StreamPort {
     /// Whether the peer may reach our memory without this stream, as a process of this system.
     pub(crate) fn is_near(&self) -> bool {
         self.near
+    }
+
+    /// The peer, which came by TCP, may reach our memory without this stream, as the process of this system of that number.
+    pub(crate) fn draw_near(&mut self, pid: Option<u32>) {
+        if !self.near && self.down.is_none() {
+            self.near = true;
+            self.life = PeerLife::told(pid, &self.socket);
+        }
     }
 
     /// Whether the peer is in none of our memory, and will not be: its process has ended, or it has ended its direction of
@@ -394,14 +365,6 @@ impl StreamPort {
     /// Sends a descriptor and what it is.
     pub(crate) fn offer(&mut self, offer: tx::Offer) {
         self.tx.offers.push_back(offer);
-    }
-}
-
-/// Makes a queue as large as it may become, at its first use: an idle peer does not pay for it, and
-/// no later use allocates.
-pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
-    if queue.capacity() == 0 {
-        queue.reserve_exact(MAX_REQUESTS);
     }
 }
 

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use hmc_core::work::WorkRequest;
 
+/// Requests that one end may have unanswered on one stream; more is a breach of protocol.
+pub(crate) const MAX_REQUESTS: usize = hmc_core::limits::MAX_STREAM_REQUESTS;
+
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -101,6 +104,14 @@ impl Requests {
         let base = self.base;
         let len = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
         (0..len).map(move |i| base.wrapping_add(i))
+    }
+}
+
+/// Makes a queue as large as it may become, at its first use: an idle peer does not pay for it, and
+/// no later use allocates.
+pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
+    if queue.capacity() == 0 {
+        queue.reserve_exact(MAX_REQUESTS);
     }
 }
 

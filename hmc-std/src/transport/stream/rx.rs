@@ -1,31 +1,20 @@
-//! Frames in: headers through a small buffer, large payload straight into its region.
+//! Where frames come in: headers through a small buffer, large payload straight into its region.
 
 use hmc_core::kinds::Access;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::Span as Range;
-use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind, Nack};
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::wire::data::DataFrame;
 use hmc_mem::error::MemError;
-use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use super::requests::Phase;
-use super::{Down, StreamPort};
 use crate::memory::Region;
 
 const BUF_BYTES: usize = 16 * 1024;
 /// The same where most payload goes through mapped memory: a thousand idle peers cost a page each.
 const LOCAL_BUF_BYTES: usize = 4 * 1024;
-/// Bytes that one call of `receive` takes before others get their turn.
-const BUDGET_BYTES: usize = 4 << 20;
-/// Descriptors that may have arrived ahead of their frames.
-const MAX_DESCRIPTORS: usize = 8;
-/// Mappable windows that may wait to be mapped.
-const MAX_ARRIVALS: usize = 64;
-
 /// A window that can be mapped, as its Region frame says.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -45,7 +34,7 @@ pub(crate) struct Arrival {
 
 /// Where payload goes.
 #[derive(Debug)]
-enum Dest {
+pub(super) enum Dest {
     /// Into one of our windows, for the peer's put.
     Window { region: Region, range: Range, window: WindowId, epoch: Epoch },
     /// Into our local memory, for our get of that number.
@@ -55,7 +44,7 @@ enum Dest {
 }
 
 impl Dest {
-    fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         match self {
             Self::Window { range, .. } | Self::Answer { range, .. } => range.len(),
             Self::Discard { left } => *left,
@@ -63,7 +52,7 @@ impl Dest {
     }
 
     /// Accounts for `n` bytes received.
-    fn advance(&mut self, n: u64) {
+    pub(super) fn advance(&mut self, n: u64) {
         match self {
             Self::Window { range, .. } | Self::Answer { range, .. } => *range = range.take(n).1,
             Self::Discard { left } => *left = left.saturating_sub(n),
@@ -72,20 +61,20 @@ impl Dest {
 }
 
 #[derive(Debug)]
-struct Incoming {
-    frame: DataFrame,
-    dest: Dest,
+pub(super) struct Incoming {
+    pub(super) frame: DataFrame,
+    pub(super) dest: Dest,
 }
 
 #[derive(Debug)]
 pub(super) struct Rx {
-    buf: Box<[u8]>,
-    start: usize,
-    end: usize,
-    body: Option<Incoming>,
+    pub(super) buf: Box<[u8]>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) body: Option<Incoming>,
     /// What came beside the bytes, in the order of its frames. One that could not be taken has its place there, too.
-    descriptors: VecDeque<Result<OwnedFd, MemError>>,
-    paused: bool,
+    pub(super) descriptors: VecDeque<Result<OwnedFd, MemError>>,
+    pub(super) paused: bool,
 }
 
 impl Rx {
@@ -105,7 +94,7 @@ impl Rx {
         self.body = None;
     }
 
-    fn available(&self) -> usize {
+    pub(super) fn available(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 
@@ -143,336 +132,3 @@ impl Rx {
         }
     }
 }
-
-impl StreamPort {
-    /// As if the kernel had dropped the descriptor of the next frame that says it has one.
-    #[cfg(test)]
-    pub(crate) fn lose_descriptor(&mut self) {
-        self.rx.descriptors.push_back(Err(MemError::NoFds { limit: 8 }));
-    }
-
-    /// Whether reading stopped until the application takes tags out of its inbox.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.rx.paused
-    }
-
-    /// Reads until the socket is empty or the budget is spent. Returns whether bytes came.
-    pub(super) fn receive(&mut self) -> bool {
-        let mut got: usize = 0;
-        self.rx.paused = false;
-        while self.down.is_none() && got < BUDGET_BYTES {
-            if let Err(down) = self.digest() {
-                self.bring_down(down);
-                break;
-            }
-            if self.rx.paused {
-                break;
-            }
-            match self.fill() {
-                Ok((0, _)) => self.bring_down(Down::Eof),
-                Ok((n, drained)) => {
-                    got = got.saturating_add(n);
-                    if drained {
-                        if let Err(down) = self.digest() {
-                            self.bring_down(down);
-                        }
-                        break;
-                    }
-                }
-                Err(Errno::AGAIN) => break,
-                Err(e) => self.fail(e),
-            }
-        }
-        if self.rx.paused && self.down.is_none() && self.socket.has_ended() {
-            // Nobody waits for an answer to what lies there.
-            self.bring_down(Down::Eof);
-        }
-        got > 0
-    }
-
-    /// The stream cannot be used any more.
-    pub(super) fn fail(&mut self, e: Errno) {
-        self.life.note_error(e);
-        self.bring_down(match e {
-            Errno::CONNRESET | Errno::PIPE => Down::Eof,
-            e => Down::Io(e),
-        });
-    }
-
-    /// One receive call. The buffer holds less than what is needed next. Returns the bytes and
-    /// whether the socket is now (very likely) empty.
-    fn fill(&mut self) -> Result<(usize, bool), Errno> {
-        let rx = &mut self.rx;
-        if rx.start > 0 {
-            if rx.start < rx.end {
-                rx.buf.copy_within(rx.start..rx.end, 0);
-            }
-            rx.end = rx.end.saturating_sub(rx.start);
-            rx.start = 0;
-        }
-        let tail = rx.buf.get_mut(rx.end..).unwrap_or_default();
-        let (n, asked) = match &mut rx.body {
-            Some(Incoming { dest: Dest::Discard { .. }, .. }) | None if self.local => {
-                let (n, fd) = self.socket.recv_with_fd(tail)?;
-                if let Some(fd) = fd
-                    && rx.descriptors.len() < MAX_DESCRIPTORS
-                {
-                    rx.descriptors.push_back(fd);
-                }
-                (n, tail.len())
-            }
-            Some(Incoming { dest: Dest::Discard { .. }, .. }) | None => {
-                (self.socket.recv(tail)?, tail.len())
-            }
-            Some(Incoming { dest: dest @ (Dest::Window { .. } | Dest::Answer { .. }), .. }) => {
-                let (Dest::Window { region, range, .. } | Dest::Answer { region, range, .. }) =
-                    &*dest
-                else {
-                    return Ok((0, true));
-                };
-                let want = usize::try_from(range.len()).unwrap_or(usize::MAX);
-                // Over UDS the next frame may carry a descriptor, which only `recv_with_fd` keeps:
-                // take no byte beyond this frame.
-                let tail = if self.local { Default::default() } else { tail };
-                let asked = want.saturating_add(tail.len());
-                let n = self.socket.recv_vectored(&region.bytes(), *range, tail)?;
-                let body = n.min(want);
-                dest.advance(u64::try_from(body).unwrap_or(0));
-                rx.end = rx.end.saturating_add(n.saturating_sub(body));
-                self.bytes_in = self.bytes_in.saturating_add(u64::try_from(body).unwrap_or(0));
-                return Ok((n, n < asked && !(self.local && n == want)));
-            }
-        };
-        rx.end = rx.end.saturating_add(n);
-        Ok((n, n < asked))
-    }
-
-    /// Consumes what the buffer holds.
-    fn digest(&mut self) -> Result<(), Down> {
-        loop {
-            if let Some(mut incoming) = self.rx.body.take() {
-                self.drain_into(&mut incoming.dest);
-                if incoming.dest.left() > 0 {
-                    self.rx.body = Some(incoming);
-                    return Ok(());
-                }
-                let discarded = matches!(incoming.dest, Dest::Discard { .. });
-                self.end_frame(&incoming.frame, discarded)?;
-                continue;
-            }
-            let rx = &self.rx;
-            let held = rx.buf.get(rx.start..rx.end).unwrap_or_default();
-            let Some(head) = held.first_chunk::<DATA_FRAME_BYTES>() else {
-                return Ok(());
-            };
-            let parsed = DataFrame::parse(head);
-            #[cfg(hmc_mutants)]
-            if parsed.is_err() && mutant::is(Mutant::PassMalformed) {
-                self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
-                continue;
-            }
-            let frame = parsed.map_err(Down::Malformed)?;
-            if frame.flags.contains(DataFlags::NOTIFY)
-                && frame.flags.contains(DataFlags::LAST)
-                && !self.inbox_has_room()
-            {
-                self.rx.paused = true;
-                return Ok(());
-            }
-            self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
-            let dest = self.begin_frame(&frame)?;
-            self.rx.body = Some(Incoming { frame, dest });
-        }
-    }
-
-    /// Moves payload bytes that are already in the buffer to where they belong.
-    fn drain_into(&mut self, dest: &mut Dest) {
-        let left = usize::try_from(dest.left()).unwrap_or(usize::MAX);
-        let n = self.rx.available().min(left);
-        if n == 0 {
-            return;
-        }
-        let upto = self.rx.start.saturating_add(n);
-        let bytes = self.rx.buf.get(self.rx.start..upto).unwrap_or_default();
-        if let Dest::Window { region, range, .. } | Dest::Answer { region, range, .. } = dest {
-            let (part, _) = range.take(u64::try_from(n).unwrap_or(0));
-            #[cfg(hmc_mutants)]
-            let (part, bytes) = if mutant::is(Mutant::ShortReadLosesByte) && n < left {
-                let kept = n.saturating_sub(1);
-                (part.take(u64::try_from(kept).unwrap_or(0)).0, bytes.get(..kept).unwrap_or(bytes))
-            } else {
-                (part, bytes)
-            };
-            // The range was resolved against this region, so it fits.
-            let _ = region.bytes().write_at(part, bytes);
-            self.bytes_in = self.bytes_in.saturating_add(part.len());
-        }
-        dest.advance(u64::try_from(n).unwrap_or(0));
-        self.rx.start = upto;
-    }
-
-    /// Decides where the payload of a frame goes; executes frames without payload.
-    fn begin_frame(&mut self, frame: &DataFrame) -> Result<Dest, Down> {
-        let nothing = Dest::Discard { left: u64::from(frame.len) };
-        match frame.kind {
-            DataKind::Write => Ok(match self.accept_write(frame)? {
-                Some((region, range)) => {
-                    Dest::Window { region, range, window: frame.window, epoch: frame.epoch }
-                }
-                None => nothing,
-            }),
-            DataKind::Read => self.accept_read(frame).map(|()| nothing),
-            DataKind::WriteRef | DataKind::ReadRef => self.accept_by_ref(frame).map(|()| nothing),
-            DataKind::ReadData => self.accept_answer(frame),
-            DataKind::Ack => self.accept_ack(frame).map(|()| nothing),
-            DataKind::Nack => self.accept_nack(frame).map(|()| nothing),
-            DataKind::Region => {
-                let fd = self.rx.descriptors.pop_front();
-                // One that was sent and could not be taken is no breach.
-                let fd = fd.ok_or(Down::Protocol("a region frame without a descriptor"))?;
-                if self.arrivals.len() >= MAX_ARRIVALS {
-                    return Err(Down::Protocol("too many regions at once"));
-                }
-                self.arrivals.push_back(Arrival {
-                    window: frame.window,
-                    epoch: frame.epoch,
-                    offset: frame.offset,
-                    len: frame.addr,
-                    access: Access::from_bits_truncate(u8::try_from(frame.tag & 0xFF).unwrap_or(0)),
-                    total: frame.total,
-                    fd,
-                });
-                Ok(nothing)
-            }
-        }
-    }
-
-    fn end_frame(&mut self, frame: &DataFrame, discarded: bool) -> Result<(), Down> {
-        match frame.kind {
-            DataKind::Write => self.end_write(frame),
-            DataKind::ReadData if !discarded || frame.len == 0 => self.end_answer(frame),
-            DataKind::ReadData => {
-                if frame.flags.contains(DataFlags::LAST) {
-                    self.answer(frame.seq, Err(Failure::Cancelled));
-                }
-            }
-            DataKind::Read
-            | DataKind::WriteRef
-            | DataKind::ReadRef
-            | DataKind::Ack
-            | DataKind::Nack
-            | DataKind::Region => {}
-        }
-        Ok(())
-    }
-
-    /// Payload of one of our gets: it must continue where the last frame ended.
-    fn accept_answer(&mut self, frame: &DataFrame) -> Result<Dest, Down> {
-        let Some(r) = self.requests.get_mut(frame.seq) else {
-            return Err(Down::Protocol("an answer that nobody asked for"));
-        };
-        let len = u64::from(frame.len);
-        let whole = r.work.local;
-        let part = whole.span.sub(hmc_core::span::Side::Local, frame.offset, len);
-        let (Opcode::Get, Phase::Sent, Ok(part)) = (r.work.opcode, r.phase, part) else {
-            return Err(Down::Protocol("an answer that does not fit its request"));
-        };
-        if frame.offset != r.moved {
-            return Err(Down::Protocol("an answer out of order"));
-        }
-        r.moved = r.moved.saturating_add(len);
-        let early = frame.flags.contains(DataFlags::LAST) && r.moved != whole.span.len();
-        #[cfg(hmc_mutants)]
-        let early = early && !mutant::is(Mutant::AnswerEndsEarly);
-        if early {
-            return Err(Down::Protocol("an answer that ends early"));
-        }
-        if r.mute {
-            return Ok(Dest::Discard { left: len });
-        }
-        match self.regions.resolve(whole) {
-            Some(region) => {
-                Ok(Dest::Answer { region: region.clone(), range: part, seq: frame.seq })
-            }
-            None => Ok(Dest::Discard { left: len }),
-        }
-    }
-
-    fn end_answer(&mut self, frame: &DataFrame) {
-        if !frame.flags.contains(DataFlags::LAST) {
-            return;
-        }
-        let len = self.requests.get_mut(frame.seq).map(|r| r.moved);
-        if let Some(len) = len {
-            self.answer(frame.seq, Ok(len));
-        }
-    }
-
-    /// A row of operations is done: puts are visible at the peer.
-    fn accept_ack(&mut self, frame: &DataFrame) -> Result<(), Down> {
-        // The parser bounded the count.
-        let count = u32::try_from(frame.total).unwrap_or(0);
-        let first = frame.seq.wrapping_sub(count.saturating_sub(1));
-        for i in 0..count {
-            let seq = first.wrapping_add(i);
-            if self.tx.body_of(seq) {
-                return Err(Down::Protocol("an acknowledgement of an unsent put"));
-            }
-            let Some(r) = self.requests.get_mut(seq) else {
-                return Err(Down::Protocol("an acknowledgement of nothing"));
-            };
-            if r.phase != Phase::Sent || (r.work.opcode == Opcode::Get && !r.by_ref) {
-                return Err(Down::Protocol("an acknowledgement out of turn"));
-            }
-            let len = r.report;
-            if r.by_ref {
-                self.bytes_out = self.bytes_out.saturating_add(len);
-            }
-            self.answer(seq, Ok(len));
-        }
-        Ok(())
-    }
-
-    fn accept_nack(&mut self, frame: &DataFrame) -> Result<(), Down> {
-        let failure = frame.why().map_or(Failure::Unsupported, Nack::failure);
-        if self.tx.body_of(frame.seq) {
-            return Err(Down::Protocol("a refusal of an unsent put"));
-        }
-        let Some(r) = self.requests.get_mut(frame.seq) else {
-            return Err(Down::Protocol("a refusal of nothing"));
-        };
-        if r.phase != Phase::Sent {
-            return Err(Down::Protocol("a refusal out of turn"));
-        }
-        if r.by_ref && failure == Failure::Unsupported {
-            // The peer may not reach our memory by itself: send the bytes instead.
-            self.by_ref_refused = true;
-            return self.resend(frame.seq);
-        }
-        self.answer(frame.seq, Err(failure));
-        Ok(())
-    }
-
-    /// Posts a refused by-reference request again, under a new number, with inline payload.
-    fn resend(&mut self, seq: u32) -> Result<(), Down> {
-        let Some(r) = self.requests.get_mut(seq) else {
-            return Ok(());
-        };
-        let (work, mute) = (r.work, r.mute);
-        r.mute = true;
-        self.answer(seq, Err(Failure::Cancelled));
-        if mute {
-            return Ok(());
-        }
-        if self.submit(&work, false, work.local.span.len()).is_err() {
-            self.done.push_back(hmc_core::work::Completion {
-                op: work.op,
-                result: Err(Failure::Transport(Errno::NOBUFS.raw_os_error())),
-            });
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,5 @@
 //! What the peer asked of us: checked against our windows, executed, answered.
 
-use std::collections::VecDeque;
-
 use hmc_core::kinds::Access;
 use hmc_core::limits::MAX_CHUNK_BYTES;
 #[cfg(hmc_mutants)]
@@ -12,9 +10,9 @@ use hmc_core::window::{Life, Step, WindowFault};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 use hmc_mem::os::cma;
-use rustix::process::Pid;
 
-use super::{Down, MAX_REQUESTS, StreamPort, reserve_once};
+use super::target::{BYTES_A_WAKE, Job, Reply, Writing};
+use super::{Down, MAX_REQUESTS, StreamPort};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 
@@ -24,165 +22,6 @@ const BYTES_A_TURN: u64 = 8 << 20;
 /// Bytes that are copied between two looks at the peer's life.
 const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
 const _: () = assert!(BYTES_A_LOOK <= cma::PIECE);
-/// Bytes whose copy takes longer than a process that sleeps needs to wake and to ask for more: 0.1 ms.
-const BYTES_A_WAKE: u64 = 1 << 20;
-
-/// Answers that may wait to be sent.
-const MAX_ANSWERS: usize = hmc_core::wire::held::of_data(DataKind::Write).count();
-
-/// A put of several frames: it started with a checked range and must go on in order.
-#[derive(Clone, Copy, Debug)]
-struct Writing {
-    seq: u32,
-    /// The first byte in the window; of those behind it so many have come.
-    start: u64,
-    done: u64,
-    left: u64,
-    fault: Option<Failure>,
-}
-
-/// A get being answered: what is left of the source.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reply {
-    pub(super) seq: u32,
-    pub(super) window: WindowId,
-    pub(super) epoch: Epoch,
-    pub(super) source: LocalSlice,
-    pub(super) total: u64,
-}
-
-/// A copy between our window and the peer's address space, in progress.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    frame: DataFrame,
-    ours: LocalSlice,
-    theirs: Range,
-}
-
-#[derive(Debug)]
-pub(super) struct Serve {
-    writing: Option<Writing>,
-    replies: VecDeque<Reply>,
-    jobs: VecDeque<Job>,
-    /// Puts that are visible and not yet acknowledged: the last number and how many in a row.
-    run: Option<(u32, u64)>,
-    /// Whether the peer understands an Ack of several operations.
-    batched_acks: bool,
-    answers: VecDeque<DataFrame>,
-    cma_pid: Option<Pid>,
-}
-
-impl Serve {
-    /// `reached` is the peer's process, if copies into and out of its address space may be tried.
-    pub(super) fn new(reached: Option<u32>, batched_acks: bool) -> Self {
-        Self {
-            writing: None,
-            replies: VecDeque::new(),
-            jobs: VecDeque::new(),
-            run: None,
-            batched_acks,
-            answers: VecDeque::with_capacity(MAX_ANSWERS),
-            cma_pid: reached.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw),
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.writing = None;
-        self.replies.clear();
-        self.jobs.clear();
-        self.run = None;
-        self.answers.clear();
-    }
-
-    pub(super) fn has_cma(&self) -> bool {
-        self.cma_pid.is_some()
-    }
-
-    pub(super) fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty()
-    }
-
-    /// Whether the queued copies may be done before the peer can ask for more.
-    fn is_short_of_jobs(&self) -> bool {
-        let bytes = self.jobs.iter().map(|j| j.ours.span.len());
-        bytes.take(MAX_REQUESTS).fold(0, u64::saturating_add) <= BYTES_A_WAKE
-    }
-
-    pub(super) fn has_output(&self) -> bool {
-        self.run.is_some() || !self.answers.is_empty() || !self.replies.is_empty()
-    }
-
-    /// The next acknowledgement or refusal to send.
-    pub(super) fn next_answer(&mut self) -> Option<DataFrame> {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::AckOneTooFew) && self.answers.is_empty() {
-            let one_less = |(seq, count): (u32, u64)| (seq, count.saturating_sub(1).max(1));
-            self.run = self.run.take().map(one_less);
-        }
-        self.answers
-            .pop_front()
-            .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))
-    }
-
-    fn push_reply(&mut self, reply: Reply) {
-        reserve_once(&mut self.replies);
-        self.replies.push_back(reply);
-    }
-
-    fn push_job(&mut self, job: Job) {
-        reserve_once(&mut self.jobs);
-        self.jobs.push_back(job);
-    }
-
-    pub(super) fn front_reply(&self) -> Option<Reply> {
-        self.replies.front().copied()
-    }
-
-    pub(super) fn advance_reply(&mut self, rest: Range, complete: bool) {
-        if complete {
-            self.replies.pop_front();
-        } else if let Some(r) = self.replies.front_mut() {
-            r.source.span = rest;
-        }
-    }
-
-    /// Refuses the reply at the front: its memory is not known any more.
-    pub(super) fn drop_reply_unknown(&mut self) {
-        if let Some(r) = self.replies.pop_front() {
-            self.refuse(r.seq, Failure::Window(WindowFault::Revoked));
-        }
-    }
-
-    fn close_run(&mut self) {
-        if let Some((seq, count)) = self.run.take() {
-            self.answers.push_back(DataFrame::ack(seq, count));
-        }
-    }
-
-    /// Notes that an operation is done; rows of them share one acknowledgement.
-    fn done(&mut self, seq: u32) {
-        self.run = match self.run {
-            Some((last, count)) if self.batched_acks && last.wrapping_add(1) == seq => {
-                Some((seq, count.saturating_add(1)))
-            }
-            _ => {
-                self.close_run();
-                Some((seq, 1))
-            }
-        };
-    }
-
-    fn refuse(&mut self, seq: u32, why: Failure) {
-        self.close_run();
-        self.answers.push_back(DataFrame::nack(seq, why));
-    }
-
-    /// How much the peer may still ask before it breaks the protocol.
-    fn has_room(&self) -> bool {
-        self.answers.len() < MAX_ANSWERS
-    }
-}
-
 impl StreamPort {
     /// Whether the inbox takes one more tag, and those that follow the queued copies.
     pub(super) fn inbox_has_room(&self) -> bool {
@@ -473,28 +312,5 @@ impl StreamPort {
             serve.refuse(seq, revoked);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Failure, Serve};
-
-    fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
-        let mut serve = Serve::new(None, batched_acks);
-        for seq in seqs {
-            serve.done(*seq);
-        }
-        let acks = std::iter::from_fn(|| serve.next_answer()).map(|f| (f.seq, f.total)).collect();
-        assert!(!serve.has_output());
-        serve.refuse(7, Failure::UnknownRegion);
-        assert!(serve.has_output());
-        acks
-    }
-
-    #[test]
-    fn a_peer_without_the_feature_gets_an_ack_for_each_operation() {
-        assert_eq!(acks(true, &[u32::MAX, 0, 1, 5]), [(1, 3), (5, 1)]);
-        assert_eq!(acks(false, &[u32::MAX, 0, 5]), [(u32::MAX, 1), (0, 1), (5, 1)]);
     }
 }

@@ -1,30 +1,20 @@
-//! Frames out: small ones gathered in a staging buffer, large payload sent from where it lies.
+//! Where frames go out: small ones gathered in a staging buffer, large payload sent from where it lies.
 
-use hmc_core::limits::MAX_STREAM_FRAME_BYTES;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::Span as Range;
-use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
-use hmc_core::work::{CompleteWhen, Opcode};
-use rustix::io::Errno;
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use super::requests::Phase;
-use super::{Down, StreamPort};
 use crate::memory::Region;
 
 /// Bytes of the staging buffer.
 const STAGE_BYTES: usize = 16 * 1024;
 /// Payload up to this size is copied next to its header, so that many frames share one send(2).
-const SMALL_BYTES: u64 = 2048;
-/// Source of the rest of a frame whose memory was taken back.
-static ZEROS: [u8; 4096] = [0; 4096];
-
+pub(super) const SMALL_BYTES: u64 = 2048;
 /// What the payload being sent belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+pub(super) enum Owner {
     /// Our request of that number.
     Request(u32),
     /// Our answer to the peer's request of that number, from one of our windows.
@@ -32,23 +22,23 @@ enum Owner {
 }
 
 #[derive(Debug)]
-struct Body {
+pub(super) struct Body {
     /// `None` when the memory was taken back: zeros fill the frame.
-    region: Option<Region>,
-    range: Range,
-    owner: Owner,
+    pub(super) region: Option<Region>,
+    pub(super) range: Range,
+    pub(super) owner: Owner,
 }
 
 #[derive(Debug)]
 pub(super) struct Tx {
-    stage: Vec<u8>,
-    sent: usize,
-    body: Option<Body>,
-    reply_turn: bool,
+    pub(super) stage: Vec<u8>,
+    pub(super) sent: usize,
+    pub(super) body: Option<Body>,
+    pub(super) reply_turn: bool,
     /// Descriptors to send, ahead of everything else.
     pub(super) offers: VecDeque<Offer>,
     /// The kernel takes none now, whatever room the socket has.
-    held: bool,
+    pub(super) held: bool,
 }
 
 /// A descriptor to pass to the peer, with the frame that says what it is.
@@ -76,21 +66,21 @@ impl Tx {
         self.body = None;
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.stage.is_empty() && self.body.is_none()
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         let frame = DATA_FRAME_BYTES.saturating_add(usize::try_from(SMALL_BYTES).unwrap_or(0));
         self.body.is_none() && self.stage.len().saturating_add(frame) <= STAGE_BYTES
     }
 
-    fn head(&mut self, frame: &DataFrame) {
+    pub(super) fn head(&mut self, frame: &DataFrame) {
         self.stage.extend_from_slice(&frame.emit());
     }
 
     /// Appends payload: copied when small, else left in place to be sent after the stage.
-    fn payload(&mut self, region: &Region, range: Range, owner: Owner) -> bool {
+    pub(super) fn payload(&mut self, region: &Region, range: Range, owner: Owner) -> bool {
         if range.len() > SMALL_BYTES {
             self.body = Some(Body { region: Some(region.clone()), range, owner });
             return false;
@@ -118,228 +108,5 @@ impl Tx {
         {
             b.region = None;
         }
-    }
-}
-
-impl StreamPort {
-    pub(super) fn has_output(&mut self) -> bool {
-        !self.tx.is_idle()
-            || (!self.tx.held && !self.tx.offers.is_empty())
-            || self.serve.has_output()
-            || self.requests.has_unsent()
-    }
-
-    /// Sends until nothing is left or the socket is full. Never blocks.
-    pub(crate) fn flush(&mut self) {
-        while self.down.is_none() {
-            if self.tx.is_idle() {
-                if !self.send_offers() {
-                    return;
-                }
-                self.compose();
-                if self.tx.is_idle() {
-                    return;
-                }
-            }
-            let stage = self.tx.stage.get(self.tx.sent..).unwrap_or_default();
-            let sent = match &self.tx.body {
-                None => self.socket.send(stage),
-                Some(Body { region: Some(r), range, .. }) => {
-                    self.socket.send_vectored(stage, &r.bytes(), *range)
-                }
-                Some(Body { region: None, range, .. }) if stage.is_empty() => {
-                    let n = usize::try_from(range.len()).unwrap_or(usize::MAX).min(ZEROS.len());
-                    self.socket.send(ZEROS.get(..n).unwrap_or_default())
-                }
-                Some(Body { region: None, .. }) => self.socket.send(stage),
-            };
-            match sent {
-                Ok(n) => self.note_sent(n),
-                Err(Errno::AGAIN) => return,
-                Err(e) => return self.fail(e),
-            }
-        }
-    }
-
-    /// Tries to send the descriptors that the kernel did not take. To be called now and then: no socket tells when it would.
-    pub(crate) fn retry_offers(&mut self) {
-        self.tx.held = false;
-    }
-
-    /// Sends the descriptors that wait. Returns false when the socket is full or down.
-    fn send_offers(&mut self) -> bool {
-        while !self.tx.held
-            && let Some(offer) = self.tx.offers.front()
-        {
-            // A frame is far smaller than a socket buffer, and nothing else is in it: unix(7)
-            // streams take such a message whole or not at all.
-            match self.socket.send_fd(&offer.frame.emit(), &offer.fd) {
-                Ok(_) => {
-                    self.tx.offers.pop_front();
-                }
-                Err(Errno::AGAIN) => return false,
-                // unix(7): more descriptors of this user are on their way than this process may have open. All else goes on.
-                Err(Errno::TOOMANYREFS) => self.tx.held = true,
-                Err(e) => {
-                    self.bring_down(Down::Io(e));
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    fn note_sent(&mut self, n: usize) {
-        let staged = self.tx.stage.len().saturating_sub(self.tx.sent);
-        let from_stage = n.min(staged);
-        self.tx.sent = self.tx.sent.saturating_add(from_stage);
-        if self.tx.sent == self.tx.stage.len() {
-            self.tx.stage.clear();
-            self.tx.sent = 0;
-        }
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ShortWriteForgotten) {
-            self.tx.stage.clear();
-            self.tx.sent = 0;
-        }
-        let from_body = u64::try_from(n.saturating_sub(from_stage)).unwrap_or(0);
-        let Some(body) = &mut self.tx.body else {
-            return;
-        };
-        self.bytes_out = self.bytes_out.saturating_add(from_body);
-        let (_, rest) = body.range.take(from_body);
-        body.range = rest;
-        if rest.is_empty() && self.tx.stage.is_empty() {
-            let owner = body.owner;
-            self.tx.body = None;
-            if let Owner::Request(seq) = owner {
-                self.note_payload_gone(seq);
-            }
-        }
-    }
-
-    /// The payload of a put has left local memory.
-    fn note_payload_gone(&mut self, seq: u32) {
-        let Some(r) = self.requests.get_mut(seq) else {
-            return;
-        };
-        if r.phase == Phase::Sent && r.work.when == CompleteWhen::Local {
-            let len = r.report;
-            self.answer_early(seq, Ok(len));
-        }
-    }
-
-    /// Fills the staging buffer with the next frames: answers first, then replies and requests in
-    /// turn.
-    fn compose(&mut self) {
-        while self.tx.has_room() {
-            if let Some(frame) = self.serve.next_answer() {
-                self.tx.head(&frame);
-                continue;
-            }
-            self.tx.reply_turn = !self.tx.reply_turn;
-            let mut composed = self.tx.reply_turn && self.compose_reply();
-            composed = composed || self.compose_request();
-            if !composed && !self.compose_reply() {
-                return;
-            }
-        }
-    }
-
-    fn compose_reply(&mut self) -> bool {
-        let Some(reply) = self.serve.front_reply() else {
-            return false;
-        };
-        let Some(region) = self.regions.resolve(reply.source) else {
-            // Cannot happen: the region was resolved when the request was accepted and the window
-            // keeps it. Answer rather than assume.
-            self.serve.drop_reply_unknown();
-            return true;
-        };
-        let (part, rest) = reply.source.span.take(u64::from(MAX_STREAM_FRAME_BYTES));
-        let mut frame = DataFrame::new(DataKind::ReadData, reply.seq);
-        frame.len = u32::try_from(part.len()).unwrap_or(0);
-        frame.total = reply.total;
-        frame.offset = reply.total.saturating_sub(reply.source.span.len());
-        // Payload that is sent in place may be taken back half-way (a revocation), so that the last
-        // word, "complete", is a frame of its own after it.
-        if rest.is_empty() && part.len() <= SMALL_BYTES {
-            frame.flags |= DataFlags::LAST;
-        }
-        self.tx.head(&frame);
-        let owner = Owner::Reply { window: reply.window, epoch: reply.epoch };
-        if self.tx.payload(region, part, owner) {
-            self.bytes_out = self.bytes_out.saturating_add(part.len());
-        }
-        self.serve.advance_reply(rest, frame.flags.contains(DataFlags::LAST));
-        true
-    }
-
-    fn compose_request(&mut self) -> bool {
-        let Some((seq, r)) = self.requests.next_to_send() else {
-            return false;
-        };
-        let work = r.work;
-        let Some(region) = self.regions.resolve(work.local) else {
-            self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
-            return true;
-        };
-        let kind = match (work.opcode, r.by_ref) {
-            (Opcode::Get, false) => DataKind::Read,
-            (Opcode::Get, true) => DataKind::ReadRef,
-            (Opcode::Put | Opcode::PutNotify { .. }, false) => DataKind::Write,
-            (Opcode::Put | Opcode::PutNotify { .. }, true) => DataKind::WriteRef,
-        };
-        let mut frame = DataFrame::new(kind, seq);
-        frame.window = work.remote.window;
-        frame.epoch = work.remote.epoch;
-        frame.offset = work.remote.span.offset();
-        frame.total = work.remote.span.len();
-        if kind != DataKind::Write {
-            if let Opcode::PutNotify { tag } = work.opcode {
-                frame.flags |= DataFlags::NOTIFY | DataFlags::LAST;
-                frame.tag = tag;
-            }
-            if r.by_ref {
-                let start = work.local.span.pointer(region.bytes().as_ptr());
-                frame.addr = u64::try_from(start.expose_provenance()).unwrap_or(0);
-            }
-            if kind == DataKind::WriteRef {
-                frame.flags |= DataFlags::LAST;
-            }
-            r.phase = Phase::Sent;
-            self.tx.head(&frame);
-            return true;
-        }
-        let Some((_, unsent)) = work.local.span.split_at(r.moved) else {
-            self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
-            return true;
-        };
-        let (part, rest) = unsent.take(u64::from(MAX_STREAM_FRAME_BYTES));
-        #[cfg(hmc_mutants)]
-        let part = if mutant::is(Mutant::SameChunkAgain) {
-            work.local.span.take(part.len()).0
-        } else {
-            part
-        };
-        frame.len = u32::try_from(part.len()).unwrap_or(0);
-        frame.offset = work.remote.span.take(r.moved).1.offset();
-        r.moved = r.moved.saturating_add(part.len());
-        if rest.is_empty() {
-            frame.flags |= DataFlags::LAST;
-            if let Opcode::PutNotify { tag } = work.opcode {
-                frame.flags |= DataFlags::NOTIFY;
-                frame.tag = tag;
-            }
-            r.phase = Phase::Sent;
-        } else {
-            r.phase = Phase::Sending;
-        }
-        self.tx.head(&frame);
-        if self.tx.payload(region, part, Owner::Request(seq)) {
-            self.bytes_out = self.bytes_out.saturating_add(part.len());
-            self.note_payload_gone(seq);
-        }
-        true
     }
 }

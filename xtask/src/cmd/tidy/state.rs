@@ -28,7 +28,7 @@ const KNOWN: [(&str, &str, &str); 20] = [
     ("hmc-std/src/keeper.rs", "KEEPER", "memory that is not fenced yet"),
     ("hmc-std/src/keeper.rs", "LOOKS", "a test's own"),
     ("hmc-std/src/keeper/sleep.rs", "LOOKS", "a test's own"),
-    ("hmc-std/src/transport/stream/tx.rs", "ZEROS", "zeros"),
+    ("hmc-std/src/transport/stream/send.rs", "ZEROS", "zeros"),
     ("hmc-std/src/until.rs", "ASKED", "a test's own"),
 ];
 

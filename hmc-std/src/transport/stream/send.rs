@@ -1,0 +1,238 @@
+//! Frames out: composed of answers, replies and requests, and sent as far as the socket takes them.
+
+use hmc_core::limits::MAX_STREAM_FRAME_BYTES;
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+use hmc_core::work::{CompleteWhen, Opcode};
+use rustix::io::Errno;
+
+use super::requests::Phase;
+use super::tx::{Body, Owner, SMALL_BYTES};
+use super::{Down, StreamPort};
+
+/// Source of the rest of a frame whose memory was taken back.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+impl StreamPort {
+    pub(super) fn has_output(&mut self) -> bool {
+        !self.tx.is_idle()
+            || (!self.tx.held && !self.tx.offers.is_empty())
+            || self.serve.has_output()
+            || self.requests.has_unsent()
+    }
+
+    /// Sends until nothing is left or the socket is full. Never blocks.
+    pub(crate) fn flush(&mut self) {
+        while self.down.is_none() {
+            if self.tx.is_idle() {
+                if !self.send_offers() {
+                    return;
+                }
+                self.compose();
+                if self.tx.is_idle() {
+                    return;
+                }
+            }
+            let stage = self.tx.stage.get(self.tx.sent..).unwrap_or_default();
+            let sent = match &self.tx.body {
+                None => self.socket.send(stage),
+                Some(Body { region: Some(r), range, .. }) => {
+                    self.socket.send_vectored(stage, &r.bytes(), *range)
+                }
+                Some(Body { region: None, range, .. }) if stage.is_empty() => {
+                    let n = usize::try_from(range.len()).unwrap_or(usize::MAX).min(ZEROS.len());
+                    self.socket.send(ZEROS.get(..n).unwrap_or_default())
+                }
+                Some(Body { region: None, .. }) => self.socket.send(stage),
+            };
+            match sent {
+                Ok(n) => self.note_sent(n),
+                Err(Errno::AGAIN) => return,
+                Err(e) => return self.fail(e),
+            }
+        }
+    }
+
+    /// Tries to send the descriptors that the kernel did not take. To be called now and then: no socket tells when it would.
+    pub(crate) fn retry_offers(&mut self) {
+        self.tx.held = false;
+    }
+
+    /// Sends the descriptors that wait. Returns false when the socket is full or down.
+    fn send_offers(&mut self) -> bool {
+        while !self.tx.held
+            && let Some(offer) = self.tx.offers.front()
+        {
+            // A frame is far smaller than a socket buffer, and nothing else is in it: unix(7)
+            // streams take such a message whole or not at all.
+            match self.socket.send_fd(&offer.frame.emit(), &offer.fd) {
+                Ok(_) => {
+                    self.tx.offers.pop_front();
+                }
+                Err(Errno::AGAIN) => return false,
+                // unix(7): more descriptors of this user are on their way than this process may have open. All else goes on.
+                Err(Errno::TOOMANYREFS) => self.tx.held = true,
+                Err(e) => {
+                    self.bring_down(Down::Io(e));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn note_sent(&mut self, n: usize) {
+        let staged = self.tx.stage.len().saturating_sub(self.tx.sent);
+        let from_stage = n.min(staged);
+        self.tx.sent = self.tx.sent.saturating_add(from_stage);
+        if self.tx.sent == self.tx.stage.len() {
+            self.tx.stage.clear();
+            self.tx.sent = 0;
+        }
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::ShortWriteForgotten) {
+            self.tx.stage.clear();
+            self.tx.sent = 0;
+        }
+        let from_body = u64::try_from(n.saturating_sub(from_stage)).unwrap_or(0);
+        let Some(body) = &mut self.tx.body else {
+            return;
+        };
+        self.bytes_out = self.bytes_out.saturating_add(from_body);
+        let (_, rest) = body.range.take(from_body);
+        body.range = rest;
+        if rest.is_empty() && self.tx.stage.is_empty() {
+            let owner = body.owner;
+            self.tx.body = None;
+            if let Owner::Request(seq) = owner {
+                self.note_payload_gone(seq);
+            }
+        }
+    }
+
+    /// The payload of a put has left local memory.
+    fn note_payload_gone(&mut self, seq: u32) {
+        let Some(r) = self.requests.get_mut(seq) else {
+            return;
+        };
+        if r.phase == Phase::Sent && r.work.when == CompleteWhen::Local {
+            let len = r.report;
+            self.answer_early(seq, Ok(len));
+        }
+    }
+
+    /// Fills the staging buffer with the next frames: answers first, then replies and requests in
+    /// turn.
+    fn compose(&mut self) {
+        while self.tx.has_room() {
+            if let Some(frame) = self.serve.next_answer() {
+                self.tx.head(&frame);
+                continue;
+            }
+            self.tx.reply_turn = !self.tx.reply_turn;
+            let mut composed = self.tx.reply_turn && self.compose_reply();
+            composed = composed || self.compose_request();
+            if !composed && !self.compose_reply() {
+                return;
+            }
+        }
+    }
+
+    fn compose_reply(&mut self) -> bool {
+        let Some(reply) = self.serve.front_reply() else {
+            return false;
+        };
+        let Some(region) = self.regions.resolve(reply.source) else {
+            // Cannot happen: the region was resolved when the request was accepted and the window
+            // keeps it. Answer rather than assume.
+            self.serve.drop_reply_unknown();
+            return true;
+        };
+        let (part, rest) = reply.source.span.take(u64::from(MAX_STREAM_FRAME_BYTES));
+        let mut frame = DataFrame::new(DataKind::ReadData, reply.seq);
+        frame.len = u32::try_from(part.len()).unwrap_or(0);
+        frame.total = reply.total;
+        frame.offset = reply.total.saturating_sub(reply.source.span.len());
+        // Payload that is sent in place may be taken back half-way (a revocation), so that the last
+        // word, "complete", is a frame of its own after it.
+        if rest.is_empty() && part.len() <= SMALL_BYTES {
+            frame.flags |= DataFlags::LAST;
+        }
+        self.tx.head(&frame);
+        let owner = Owner::Reply { window: reply.window, epoch: reply.epoch };
+        if self.tx.payload(region, part, owner) {
+            self.bytes_out = self.bytes_out.saturating_add(part.len());
+        }
+        self.serve.advance_reply(rest, frame.flags.contains(DataFlags::LAST));
+        true
+    }
+
+    fn compose_request(&mut self) -> bool {
+        let Some((seq, r)) = self.requests.next_to_send() else {
+            return false;
+        };
+        let work = r.work;
+        let Some(region) = self.regions.resolve(work.local) else {
+            self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
+            return true;
+        };
+        let kind = match (work.opcode, r.by_ref) {
+            (Opcode::Get, false) => DataKind::Read,
+            (Opcode::Get, true) => DataKind::ReadRef,
+            (Opcode::Put | Opcode::PutNotify { .. }, false) => DataKind::Write,
+            (Opcode::Put | Opcode::PutNotify { .. }, true) => DataKind::WriteRef,
+        };
+        let mut frame = DataFrame::new(kind, seq);
+        frame.window = work.remote.window;
+        frame.epoch = work.remote.epoch;
+        frame.offset = work.remote.span.offset();
+        frame.total = work.remote.span.len();
+        if kind != DataKind::Write {
+            if let Opcode::PutNotify { tag } = work.opcode {
+                frame.flags |= DataFlags::NOTIFY | DataFlags::LAST;
+                frame.tag = tag;
+            }
+            if r.by_ref {
+                let start = work.local.span.pointer(region.bytes().as_ptr());
+                frame.addr = u64::try_from(start.expose_provenance()).unwrap_or(0);
+            }
+            if kind == DataKind::WriteRef {
+                frame.flags |= DataFlags::LAST;
+            }
+            r.phase = Phase::Sent;
+            self.tx.head(&frame);
+            return true;
+        }
+        let Some((_, unsent)) = work.local.span.split_at(r.moved) else {
+            self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
+            return true;
+        };
+        let (part, rest) = unsent.take(u64::from(MAX_STREAM_FRAME_BYTES));
+        #[cfg(hmc_mutants)]
+        let part = if mutant::is(Mutant::SameChunkAgain) {
+            work.local.span.take(part.len()).0
+        } else {
+            part
+        };
+        frame.len = u32::try_from(part.len()).unwrap_or(0);
+        frame.offset = work.remote.span.take(r.moved).1.offset();
+        r.moved = r.moved.saturating_add(part.len());
+        if rest.is_empty() {
+            frame.flags |= DataFlags::LAST;
+            if let Opcode::PutNotify { tag } = work.opcode {
+                frame.flags |= DataFlags::NOTIFY;
+                frame.tag = tag;
+            }
+            r.phase = Phase::Sent;
+        } else {
+            r.phase = Phase::Sending;
+        }
+        self.tx.head(&frame);
+        if self.tx.payload(region, part, Owner::Request(seq)) {
+            self.bytes_out = self.bytes_out.saturating_add(part.len());
+            self.note_payload_gone(seq);
+        }
+        true
+    }
+}

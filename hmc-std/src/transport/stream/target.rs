@@ -1,0 +1,195 @@
+//! What the peer asked of us and was not answered yet.
+
+use std::collections::VecDeque;
+
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+use hmc_core::region::{Epoch, LocalSlice, WindowId};
+use hmc_core::span::Span as Range;
+use hmc_core::window::WindowFault;
+use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_core::work::Failure;
+use rustix::process::Pid;
+
+use super::requests::{MAX_REQUESTS, reserve_once};
+
+/// Bytes whose copy takes longer than a process that sleeps needs to wake and to ask for more: 0.1 ms.
+pub(super) const BYTES_A_WAKE: u64 = 1 << 20;
+/// Answers that may wait to be sent.
+const MAX_ANSWERS: usize = hmc_core::wire::held::of_data(DataKind::Write).count();
+
+/// A put of several frames: it started with a checked range and must go on in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writing {
+    pub(super) seq: u32,
+    /// The first byte in the window; of those behind it so many have come.
+    pub(super) start: u64,
+    pub(super) done: u64,
+    pub(super) left: u64,
+    pub(super) fault: Option<Failure>,
+}
+
+/// A get being answered: what is left of the source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    pub(super) seq: u32,
+    pub(super) window: WindowId,
+    pub(super) epoch: Epoch,
+    pub(super) source: LocalSlice,
+    pub(super) total: u64,
+}
+
+/// A copy between our window and the peer's address space, in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) frame: DataFrame,
+    pub(super) ours: LocalSlice,
+    pub(super) theirs: Range,
+}
+
+#[derive(Debug)]
+pub(super) struct Serve {
+    pub(super) writing: Option<Writing>,
+    pub(super) replies: VecDeque<Reply>,
+    pub(super) jobs: VecDeque<Job>,
+    /// Puts that are visible and not yet acknowledged: the last number and how many in a row.
+    pub(super) run: Option<(u32, u64)>,
+    /// Whether the peer understands an Ack of several operations.
+    batched_acks: bool,
+    answers: VecDeque<DataFrame>,
+    pub(super) cma_pid: Option<Pid>,
+}
+
+impl Serve {
+    /// `reached` is the peer's process, if copies into and out of its address space may be tried.
+    pub(super) fn new(reached: Option<u32>, batched_acks: bool) -> Self {
+        Self {
+            writing: None,
+            replies: VecDeque::new(),
+            jobs: VecDeque::new(),
+            run: None,
+            batched_acks,
+            answers: VecDeque::with_capacity(MAX_ANSWERS),
+            cma_pid: reached.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.writing = None;
+        self.replies.clear();
+        self.jobs.clear();
+        self.run = None;
+        self.answers.clear();
+    }
+
+    pub(super) fn has_cma(&self) -> bool {
+        self.cma_pid.is_some()
+    }
+
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Whether the queued copies may be done before the peer can ask for more.
+    pub(super) fn is_short_of_jobs(&self) -> bool {
+        let bytes = self.jobs.iter().map(|j| j.ours.span.len());
+        bytes.take(MAX_REQUESTS).fold(0, u64::saturating_add) <= BYTES_A_WAKE
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        self.run.is_some() || !self.answers.is_empty() || !self.replies.is_empty()
+    }
+
+    /// The next acknowledgement or refusal to send.
+    pub(super) fn next_answer(&mut self) -> Option<DataFrame> {
+        #[cfg(hmc_mutants)]
+        if mutant::is(Mutant::AckOneTooFew) && self.answers.is_empty() {
+            let one_less = |(seq, count): (u32, u64)| (seq, count.saturating_sub(1).max(1));
+            self.run = self.run.take().map(one_less);
+        }
+        self.answers
+            .pop_front()
+            .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))
+    }
+
+    pub(super) fn push_reply(&mut self, reply: Reply) {
+        reserve_once(&mut self.replies);
+        self.replies.push_back(reply);
+    }
+
+    pub(super) fn push_job(&mut self, job: Job) {
+        reserve_once(&mut self.jobs);
+        self.jobs.push_back(job);
+    }
+
+    pub(super) fn front_reply(&self) -> Option<Reply> {
+        self.replies.front().copied()
+    }
+
+    pub(super) fn advance_reply(&mut self, rest: Range, complete: bool) {
+        if complete {
+            self.replies.pop_front();
+        } else if let Some(r) = self.replies.front_mut() {
+            r.source.span = rest;
+        }
+    }
+
+    /// Refuses the reply at the front: its memory is not known any more.
+    pub(super) fn drop_reply_unknown(&mut self) {
+        if let Some(r) = self.replies.pop_front() {
+            self.refuse(r.seq, Failure::Window(WindowFault::Revoked));
+        }
+    }
+
+    fn close_run(&mut self) {
+        if let Some((seq, count)) = self.run.take() {
+            self.answers.push_back(DataFrame::ack(seq, count));
+        }
+    }
+
+    /// Notes that an operation is done; rows of them share one acknowledgement.
+    pub(super) fn done(&mut self, seq: u32) {
+        self.run = match self.run {
+            Some((last, count)) if self.batched_acks && last.wrapping_add(1) == seq => {
+                Some((seq, count.saturating_add(1)))
+            }
+            _ => {
+                self.close_run();
+                Some((seq, 1))
+            }
+        };
+    }
+
+    pub(super) fn refuse(&mut self, seq: u32, why: Failure) {
+        self.close_run();
+        self.answers.push_back(DataFrame::nack(seq, why));
+    }
+
+    /// How much the peer may still ask before it breaks the protocol.
+    pub(super) fn has_room(&self) -> bool {
+        self.answers.len() < MAX_ANSWERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, Serve};
+
+    fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
+        let mut serve = Serve::new(None, batched_acks);
+        for seq in seqs {
+            serve.done(*seq);
+        }
+        let acks = std::iter::from_fn(|| serve.next_answer()).map(|f| (f.seq, f.total)).collect();
+        assert!(!serve.has_output());
+        serve.refuse(7, Failure::UnknownRegion);
+        assert!(serve.has_output());
+        acks
+    }
+
+    #[test]
+    fn a_peer_without_the_feature_gets_an_ack_for_each_operation() {
+        assert_eq!(acks(true, &[u32::MAX, 0, 1, 5]), [(1, 3), (5, 1)]);
+        assert_eq!(acks(false, &[u32::MAX, 0, 5]), [(u32::MAX, 1), (0, 1), (5, 1)]);
+    }
+}
