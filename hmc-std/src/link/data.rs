@@ -1,8 +1,9 @@
 //! The data half of a link: the core's lane over a port, and what its operations hold.
 
-pub(crate) mod ended;
+mod ended;
 mod now;
 pub(crate) mod pieces;
+pub(crate) mod unasked;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::transport::Port;
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::Down;
 use crate::wakers::Notice;
-use ended::Ended;
+use unasked::Unasked;
 
 /// A window that this end exposed or knows, by the user's label.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,7 @@ fn retire(word: &SlotWord, op: OpId) {
 pub(crate) struct DataState {
     lane: Lane<Port, Box<[Slot]>>,
     holds: Box<[Hold]>,
-    ended: Ended,
+    unasked: Unasked,
     /// One word an operation, shared with those who wait: they look at it without the lock.
     words: Arc<[SlotWord]>,
     feeding: VecDeque<OpId>,
@@ -74,7 +75,7 @@ impl DataState {
         Self {
             lane: Lane::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
             holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
-            ended: Ended::default(),
+            unasked: Unasked::default(),
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
             feeding: VecDeque::with_capacity(slots),
             attached,

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::DataState;
-use crate::link::data::ended::MAX_UNASKED;
+use crate::link::data::unasked::MAX_UNASKED;
 use crate::link::{Link, Watch, bump};
 use crate::op_id::OpId;
 use crate::process::forked;

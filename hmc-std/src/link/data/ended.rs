@@ -1,8 +1,6 @@
 //! Operations that have ended: who asks takes their outcome. While nobody has asked, an outcome uses its operation's slot;
 //! when slots are short, outcomes move to a table beside them, under their names.
 
-use std::collections::HashMap;
-
 use hmc_core::lane::{Lane, LaneError};
 use hmc_core::slots::{OpId, Outcome, Slot, Stale};
 use hmc_core::transport::ErrorKind as PostError;
@@ -11,20 +9,13 @@ use super::{DataState, retire};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::transport::Port;
 
-/// Outcomes that nobody has asked for, beside those in slots, at the most.
-pub(crate) const MAX_UNASKED: usize = 1 << 16;
-
-/// Outcomes that have left their slots, with what the operations still hold.
-#[derive(Debug, Default)]
-pub(super) struct Ended(HashMap<OpId, (Outcome, Hold)>);
-
 impl DataState {
     /// Takes the outcome of an operation, with what it still holds.
     pub(crate) fn take(&mut self, op: OpId) -> Result<Option<(Outcome, Hold)>, Stale> {
         let outcome = match self.lane.try_wait(op) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return Ok(None),
-            Err(stale) => return self.ended.0.remove(&op).map(Some).ok_or(stale),
+            Err(stale) => return self.unasked.take(op).map(Some).ok_or(stale),
         };
         if !outcome.fenced {
             return Ok(Some((outcome, Hold::default())));
@@ -38,10 +29,7 @@ impl DataState {
 
     /// What became of an operation; `None` while it runs. Changes nothing.
     pub(crate) fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
-        self.lane.outcome(op).or_else(|stale| match self.ended.0.get(&op) {
-            Some((outcome, _)) => Ok(Some(*outcome)),
-            None => Err(stale),
-        })
+        self.lane.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
     }
 
     /// Whether an operation has ended.
@@ -61,7 +49,7 @@ impl DataState {
     pub(super) fn let_go(&mut self, op: OpId) -> Option<Hold> {
         let over = self.lane.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
         if self.lane.abandon(op).is_err() {
-            return self.ended.0.remove(&op).map(|(_, hold)| hold);
+            return self.unasked.take(op).map(|(_, hold)| hold);
         }
         if !over {
             return None;
@@ -95,7 +83,7 @@ impl DataState {
         {
             from = op.index.saturating_add(1);
             if let Ok(Some(ended)) = self.take(op) {
-                self.ended.0.insert(op, ended);
+                self.unasked.insert(op, ended);
                 any = true;
             }
         }
@@ -104,6 +92,6 @@ impl DataState {
 
     /// Whether no more outcomes are kept beside the slots.
     pub(crate) fn has_many_unasked(&self) -> bool {
-        self.ended.0.len() >= MAX_UNASKED
+        self.unasked.is_full()
     }
 }
