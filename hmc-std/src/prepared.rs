@@ -19,9 +19,9 @@ use crate::error::{Error, Result};
 use crate::listen::Listener;
 use crate::listeners::Listeners;
 use crate::memory::{ConnBuffer, RegionTable};
-use crate::process::Origin;
+use crate::process::{Origin, host_id};
 use crate::secret::SecretPlace;
-use crate::session::{Session, SessionBuilder, host_id};
+use crate::session::Session;
 use crate::shared::{Parts, Shared};
 use crate::starting::Starting;
 use crate::ucx::Plane;
@@ -38,7 +38,9 @@ fn places() -> usize {
 /// reaches the buffer before [`Prepared::start`].
 #[derive(Debug)]
 pub struct Prepared {
-    settings: SessionBuilder,
+    config: Config,
+    /// Where it listens over TCP, as the program named it.
+    tcp: Option<String>,
     regions: Arc<RegionTable>,
     /// UCX, once it was wanted, and what drives its workers: they stay together from session to session.
     ucx: Option<(Arc<Plane>, Arc<Driver>)>,
@@ -58,11 +60,10 @@ impl Drop for Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(settings: SessionBuilder) -> Result<Self> {
-        let config = &settings.config;
+    pub(crate) fn new(config: Config, tcp: Option<String>) -> Result<Self> {
         config.check()?;
         let regions = Arc::new(RegionTable::default());
-        let ucx = if config.ucx.wanted { Some(begin_ucx(config)?) } else { None };
+        let ucx = if config.ucx.wanted { Some(begin_ucx(&config)?) } else { None };
         let region = match &ucx {
             Some((plane, _)) if config.buffer_bytes > 0 => {
                 plane.allocate(&regions, config.buffer_bytes)?
@@ -71,7 +72,7 @@ impl Prepared {
             _ => regions.allocate(config.buffer_bytes)?,
         };
         let buffer = ConnBuffer::new(region)?;
-        Ok(Self { settings, regions, ucx, buffer, last: Weak::new(), origin: Origin::here()? })
+        Ok(Self { config, tcp, regions, ucx, buffer, last: Weak::new(), origin: Origin::here()? })
     }
 
     /// The buffer that offsets of `put` and `get` will address.
@@ -92,7 +93,8 @@ impl Prepared {
     pub fn beside(&self) -> Result<Self> {
         self.origin.check()?;
         let mut other = Self {
-            settings: self.settings.clone(),
+            config: self.config.clone(),
+            tcp: self.tcp.clone(),
             regions: Arc::clone(&self.regions),
             ucx: None,
             buffer: self.buffer.clone(),
@@ -105,66 +107,68 @@ impl Prepared {
 
     /// Another rank than the builder's.
     pub fn set_rank(&mut self, rank: u32) {
-        self.settings.config.rank = Rank(rank);
+        self.config.rank = Rank(rank);
     }
 
-    /// As [`SessionBuilder::tcp`].
+    /// As [`SessionBuilder::tcp`](crate::session::SessionBuilder::tcp).
     pub fn listen_tcp(&mut self, addr: &str) {
-        self.settings.tcp = Some(addr.to_owned());
+        self.tcp = Some(addr.to_owned());
     }
 
-    /// As [`SessionBuilder::uds`].
+    /// As [`SessionBuilder::uds`](crate::session::SessionBuilder::uds).
     pub fn listen_uds(&mut self, dir: impl AsRef<Path>) {
-        self.settings.config.uds_dir = Some(dir.as_ref().to_path_buf());
+        self.config.uds_dir = Some(dir.as_ref().to_path_buf());
     }
 
     /// No listeners: neither the builder's nor those that were asked for since.
     pub fn clear_doors(&mut self) {
-        self.settings.tcp = None;
-        self.settings.config.uds_dir = None;
+        self.tcp = None;
+        self.config.uds_dir = None;
     }
 
-    /// As [`SessionBuilder::num_channels`]. Without effect when UCX was begun with already.
+    /// As [`SessionBuilder::num_channels`](crate::session::SessionBuilder::num_channels). Without effect when UCX was begun
+    /// with already.
     pub fn set_num_channels(&mut self, workers: u32) {
-        self.settings.config.ucx.workers = Some(workers);
+        self.config.ucx.workers = Some(workers);
     }
 
-    /// As [`SessionBuilder::insecure`].
+    /// As [`SessionBuilder::insecure`](crate::session::SessionBuilder::insecure).
     pub fn allow_insecure(&mut self) {
-        self.settings.config.insecure = true;
+        self.config.insecure = true;
     }
 
-    /// As [`SessionBuilder::private_ranks`].
+    /// As [`SessionBuilder::private_ranks`](crate::session::SessionBuilder::private_ranks).
     pub fn private_ranks(&mut self) {
-        self.settings.config.private_ranks = true;
+        self.config.private_ranks = true;
     }
 
-    /// As [`SessionBuilder::accept_upstream`].
+    /// As [`SessionBuilder::accept_upstream`](crate::session::SessionBuilder::accept_upstream).
     pub fn accept_upstream(&mut self) {
-        self.settings.config.upstream = true;
+        self.config.upstream = true;
     }
 
-    /// As [`SessionBuilder::job`].
+    /// As [`SessionBuilder::job`](crate::session::SessionBuilder::job).
     pub fn set_job(&mut self, job: u64) {
-        self.settings.config.job = job;
-        self.settings.config.job_from = "the program";
+        self.config.job = job;
+        self.config.job_from = "the program";
     }
 
-    /// As [`SessionBuilder::secret_file`].
+    /// As [`SessionBuilder::secret_file`](crate::session::SessionBuilder::secret_file).
     pub fn secret_file(&mut self, path: impl AsRef<Path>) {
-        self.settings.config.secret = SecretPlace::named(path.as_ref());
+        self.config.secret = SecretPlace::named(path.as_ref());
     }
 
-    /// As [`SessionBuilder::insecure_loopback`].
+    /// As [`SessionBuilder::insecure_loopback`](crate::session::SessionBuilder::insecure_loopback).
     pub fn insecure_loopback(&mut self) {
-        self.settings.config.insecure_loopback = true;
+        self.config.insecure_loopback = true;
     }
 
-    /// Whether the session takes part in UCX from its start, as by [`SessionBuilder::ucx`]. A buffer that was made without
-    /// stays ordinary memory: it is registered with UCX when the first peer connects over it, and UCX's lanes of shared
-    /// memory cannot map it, so that puts into it go through the kernel or as messages.
+    /// Whether the session takes part in UCX from its start, as by
+    /// [`SessionBuilder::ucx`](crate::session::SessionBuilder::ucx). A buffer that was made without stays ordinary memory: it
+    /// is registered with UCX when the first peer connects over it, and UCX's lanes of shared memory cannot map it, so that
+    /// puts into it go through the kernel or as messages.
     pub fn use_ucx(&mut self, wanted: bool) {
-        self.settings.config.ucx.wanted = wanted;
+        self.config.ucx.wanted = wanted;
     }
 
     /// Starts the session: its listeners are up when this returns. After an error the settings can be changed and it can be
@@ -175,8 +179,8 @@ impl Prepared {
     /// nothing of; only a peer of that one that fell silent in the middle of a copy may still write into the buffer.
     ///
     /// # Errors
-    /// As [`SessionBuilder::start`]; `Unavailable` with [`Prepared::use_ucx`] and no UCX; `InvalidConfig` while the session
-    /// that was started before runs.
+    /// As [`SessionBuilder::start`](crate::session::SessionBuilder::start); `Unavailable` with [`Prepared::use_ucx`] and no
+    /// UCX; `InvalidConfig` while the session that was started before runs.
     pub fn start(&mut self) -> Result<Session> {
         self.origin.check()?;
         if self.last.upgrade().is_some_and(|s| !s.over.load(Ordering::Acquire)) {
@@ -184,8 +188,8 @@ impl Prepared {
                 "the session that was started before still runs; shut it down first, or prepare another one",
             ));
         }
-        let mut config = self.settings.config.clone();
-        if let Some(text) = &self.settings.tcp {
+        let mut config = self.config.clone();
+        if let Some(text) = &self.tcp {
             config.tcp = Some(listening_address(text)?);
         }
         config.check()?;

@@ -4,7 +4,9 @@
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::wire::hello::HostId;
 use hmc_mem::os::fork::ForkGuard;
+use hmc_mem::os::limits;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -53,4 +55,15 @@ pub(crate) fn forked() -> Error {
 /// This process's network namespace; 0: not known.
 pub(crate) fn netns() -> u64 {
     rustix::fs::stat("/proc/self/ns/net").map_or(0, |stat| stat.st_ino)
+}
+
+/// A hash of the boot id: equal for processes of one running system.
+pub(crate) fn host_id() -> HostId {
+    let text = limits::boot_id().unwrap_or_default();
+    let hash = blake3::hash(text.as_bytes());
+    let mut id = [0; 16];
+    for (to, from) in id.iter_mut().zip(hash.as_bytes()) {
+        *to = *from;
+    }
+    HostId(id)
 }
