@@ -1,4 +1,4 @@
-//! What the application of a node may ask, and the operations that it waits for.
+//! How a node does what its application asks.
 //!
 //! An answer comes when the operation's local memory is no longer used, not merely when its outcome is known: then the
 //! application may use its range again whatever the outcome is.
@@ -13,11 +13,12 @@ use hmc_core::region::RemoteRegion;
 use hmc_core::time::Instant;
 use hmc_core::work::{CompleteWhen, Opcode};
 
+use super::ask::Ask;
+use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
 use crate::batch::{Copy, Direction};
 use crate::clock;
-use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::Hold;
 use crate::link::{Life, Link};
@@ -27,148 +28,6 @@ use crate::peer::Peer;
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for room then.
 const MAX_AT_A_TIME: usize = 64;
-
-/// What the application of a node asks.
-#[derive(Clone, Debug)]
-pub enum Ask {
-    /// Be connected.
-    Connect {
-        /// The peer.
-        rank: u32,
-    },
-    /// End a link in order.
-    Disconnect {
-        /// The peer.
-        rank: u32,
-    },
-    /// End all links in order, and make no more.
-    Leave,
-    /// Put or get between the buffers.
-    Transfer {
-        /// The peer.
-        rank: u32,
-        /// Which way.
-        direction: Direction,
-        /// What moves.
-        copy: Copy,
-    },
-    /// Put, then notify.
-    PutNotify {
-        /// The peer.
-        rank: u32,
-        /// What moves.
-        copy: Copy,
-        /// What the peer is told.
-        tag: u64,
-    },
-    /// Several puts as one.
-    PutBatch {
-        /// The peer.
-        rank: u32,
-        /// What moves.
-        list: Vec<Copy>,
-    },
-    /// Put or get between the buffer and a window of the peer.
-    Window {
-        /// The peer.
-        rank: u32,
-        /// The owner's name of it.
-        label: u64,
-        /// Which way.
-        direction: Direction,
-        /// What moves.
-        copy: Copy,
-    },
-    /// Send a tag.
-    Tag {
-        /// The peer.
-        rank: u32,
-        /// The tag.
-        tag: u64,
-    },
-    /// Send a number.
-    Int {
-        /// The peer.
-        rank: u32,
-        /// The number.
-        value: i32,
-    },
-    /// Send opaque bytes.
-    Struct {
-        /// The peer.
-        rank: u32,
-        /// They.
-        bytes: Vec<u8>,
-    },
-    /// Expose the memory behind a label, made at the first time.
-    Expose {
-        /// The peer.
-        rank: u32,
-        /// The name.
-        label: u64,
-        /// Bytes.
-        len: u64,
-        /// What the peer may do.
-        access: Access,
-    },
-    /// Take a window back.
-    Revoke {
-        /// The name.
-        label: u64,
-        /// How long to wait for the fence.
-        patience: Duration,
-    },
-    /// `send_data` from the buffer.
-    Send {
-        /// The peer.
-        rank: u32,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// `recv_data` into the buffer.
-    Recv {
-        /// The peer.
-        rank: u32,
-        /// First byte.
-        offset: u64,
-        /// Bytes that there is room for.
-        room: u64,
-    },
-    /// Give up another ask.
-    Cancel {
-        /// Its ticket.
-        ticket: u64,
-    },
-}
-
-/// An ask without an answer.
-pub(super) enum Pending {
-    Operation { ticket: u64, peer: Peer, op: OpId },
-    Delivery { ticket: u64, delivery: Delivery },
-    Message(Sending),
-    Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
-}
-
-impl Pending {
-    fn ticket(&self) -> u64 {
-        match self {
-            Self::Operation { ticket, .. }
-            | Self::Delivery { ticket, .. }
-            | Self::Message(Sending { ticket, .. })
-            | Self::Goodbye { ticket, .. } => *ticket,
-        }
-    }
-
-    /// When it has to be looked at. The deadlines of operations are the session's own affair.
-    pub(super) fn deadline(&self) -> Instant {
-        match self {
-            Self::Operation { .. } | Self::Delivery { .. } => Instant::NEVER,
-            Self::Message(Sending { until, .. }) | Self::Goodbye { until, .. } => *until,
-        }
-    }
-}
 
 impl Node {
     /// Begins what is asked; answers at once what is over at once.
@@ -243,21 +102,21 @@ impl Node {
             Ask::Revoke { label, patience } => self.revoke(label, patience),
             Ask::Send { rank, offset, len } => {
                 let delivery = self.peer(rank)?.send_data_nb(offset, len)?;
-                self.asks.push(Pending::Delivery { ticket, delivery });
+                self.asks.push(PendingRequest::Delivery { ticket, delivery });
                 Ok(None)
             }
             Ask::Recv { rank, offset, room } => {
                 let delivery = self.peer(rank)?.recv_data_nb(offset, room)?;
-                self.asks.push(Pending::Delivery { ticket, delivery });
+                self.asks.push(PendingRequest::Delivery { ticket, delivery });
                 Ok(None)
             }
             Ask::Cancel { ticket } => {
                 let found = self.asks.iter().find(|a| a.ticket() == ticket);
                 match found {
                     // Stale when it has just ended: too late, which is an answer as well.
-                    Some(Pending::Operation { peer, op, .. }) => drop(peer.cancel(*op)),
-                    Some(Pending::Delivery { delivery, .. }) => delivery.cancel(),
-                    Some(Pending::Message(_) | Pending::Goodbye { .. }) | None => {}
+                    Some(PendingRequest::Operation { peer, op, .. }) => drop(peer.cancel(*op)),
+                    Some(PendingRequest::Delivery { delivery, .. }) => delivery.cancel(),
+                    Some(PendingRequest::Message(_) | PendingRequest::Goodbye { .. }) | None => {}
                 }
                 self.forget_dial(ticket);
                 Ok(Some(0))
@@ -279,19 +138,25 @@ impl Node {
             link.advance(Life::Leaving);
         }
         let until = clock::deadline_in(self.shared.config.deadline);
-        self.asks.push(Pending::Goodbye { ticket, links, until });
+        self.asks.push(PendingRequest::Goodbye { ticket, links, until });
     }
 
     fn send(&mut self, ticket: u64, rank: u32, message: Message) -> Result<Option<u64>> {
         let peer = self.peer(rank)?;
         let until = clock::deadline_in(self.shared.config.deadline);
-        self.asks.push(Pending::Message(Sending { ticket, peer, message, mark: None, until }));
+        self.asks.push(PendingRequest::Message(Sending {
+            ticket,
+            peer,
+            message,
+            mark: None,
+            until,
+        }));
         Ok(None)
     }
 
     fn ready_for_more(&self, rank: u32) -> Result<Peer> {
         let peer = self.peer(rank)?;
-        let same = |a: &&Pending| matches!(a, Pending::Operation { peer: p, .. } if Arc::ptr_eq(&p.link, &peer.link));
+        let same = |a: &&PendingRequest| matches!(a, PendingRequest::Operation { peer: p, .. } if Arc::ptr_eq(&p.link, &peer.link));
         if self.asks.iter().filter(same).count() >= MAX_AT_A_TIME {
             return Err(Error::new(ErrorKind::Full, "too many operations at a time"));
         }
@@ -299,7 +164,7 @@ impl Node {
     }
 
     fn wait_for(&mut self, ticket: u64, peer: Peer, op: OpId) -> Result<Option<u64>> {
-        self.asks.push(Pending::Operation { ticket, peer, op });
+        self.asks.push(PendingRequest::Operation { ticket, peer, op });
         Ok(None)
     }
 
@@ -379,9 +244,9 @@ impl Node {
 }
 
 /// The result of an ask, if there is one now.
-fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
+fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
     match ask {
-        Pending::Operation { peer, op, .. } => {
+        PendingRequest::Operation { peer, op, .. } => {
             if peer.link.is_running(op.op) {
                 return None;
             }
@@ -396,11 +261,11 @@ fn look(ask: &mut Pending, now: Instant) -> Option<Result<u64>> {
                 Err(_) => Some(Err(Error::new(ErrorKind::Stale, "the operation is lost"))),
             }
         }
-        Pending::Delivery { delivery, .. } => {
+        PendingRequest::Delivery { delivery, .. } => {
             delivery.test().map(|r| r.map(|(bytes, _)| bytes).map_err(|e| e.error))
         }
-        Pending::Message(sending) => sending.look(now),
-        Pending::Goodbye { links, until, .. } => {
+        PendingRequest::Message(sending) => sending.look(now),
+        PendingRequest::Goodbye { links, until, .. } => {
             for link in links.iter() {
                 let quiet = link.life() != Life::Dead && link.data().lane().in_flight() == 0;
                 if now >= *until {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hmc_core::time::Instant;
 
-use super::asks::Ask;
+use super::ask::Ask;
 use crate::error::Result;
 use crate::node::inbox::Message;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::time::Instant;
 
+use super::pending_connect::PendingConnect;
 use super::{FIRST_PORT, Node, Output, Server, door};
 use crate::address::Address;
 use crate::clock;
@@ -16,28 +17,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe};
-
-/// A wish to be connected, and the connections that it has.
-pub(super) struct Dial {
-    machine: Connecting,
-    /// The ask behind it; none for a redial.
-    ticket: Option<u64>,
-    /// The ticket of the connection that is awaited.
-    opening: Option<u32>,
-    /// The connection whose answer is awaited.
-    hears: Option<u32>,
-    conns: Vec<u32>,
-    /// It waits for news, of which it has seen that number.
-    seen_news: Option<u64>,
-    wake: Instant,
-}
-
-impl Dial {
-    /// When it has to be looked at.
-    pub(super) fn wake(&self) -> Instant {
-        self.wake.min(self.machine.deadline())
-    }
-}
 
 fn rank_at(target: &Target) -> Option<u32> {
     match target {
@@ -78,7 +57,8 @@ impl Node {
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let wake = Instant::NEVER;
         let (opening, hears, seen_news) = (None, None, None);
-        let dial = Dial { machine, ticket, opening, hears, conns: Vec::new(), seen_news, wake };
+        let dial =
+            PendingConnect { machine, ticket, opening, hears, conns: Vec::new(), seen_news, wake };
         self.dials.insert(id, dial);
         self.advance_dial(id);
     }

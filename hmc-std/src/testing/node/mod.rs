@@ -4,9 +4,12 @@
 //! inbox, redials, goodbyes. Replaced are the kernel's sockets (by simulated connections), the clock and the entropy (handed in).
 //! One thread drives a node; several nodes may live in one thread.
 
+mod ask;
 mod asks;
 mod border;
 mod dials;
+mod pending_connect;
+mod pending_request;
 mod sending;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,10 +39,10 @@ use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe, Touched};
 use crate::window::Window;
 
-pub use asks::Ask;
-use asks::Pending;
+pub use ask::Ask;
 pub use border::{ELSEWHERE, Input, Output, Settings};
-use dials::Dial;
+use pending_connect::PendingConnect;
+use pending_request::PendingRequest;
 
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
@@ -90,13 +93,13 @@ pub struct Node {
     touched: Touched,
     /// Connections with bytes that nobody has received yet.
     unread: BTreeSet<u32>,
-    dials: BTreeMap<u32, Dial>,
+    dials: BTreeMap<u32, PendingConnect>,
     /// Which dial awaits the connection of that ticket.
     tickets: BTreeMap<u32, u32>,
     /// Connect asks that were answered with success within this input.
     connected: Vec<(u64, u32)>,
     next_ticket: u32,
-    asks: Vec<Pending>,
+    asks: Vec<PendingRequest>,
     owned: BTreeMap<u64, Owned>,
     up: BTreeMap<u32, Arc<Link>>,
     out: VecDeque<Output>,
@@ -252,8 +255,8 @@ impl Node {
         if !self.up.is_empty() || !self.dials.is_empty() || self.shared.has_peers() {
             at = at.min(self.next_tick);
         }
-        let asks = self.asks.iter().map(Pending::deadline).min().unwrap_or(Instant::NEVER);
-        let dials = self.dials.values().map(Dial::wake).min().unwrap_or(Instant::NEVER);
+        let asks = self.asks.iter().map(PendingRequest::deadline).min().unwrap_or(Instant::NEVER);
+        let dials = self.dials.values().map(PendingConnect::wake).min().unwrap_or(Instant::NEVER);
         at.min(asks).min(dials)
     }
 

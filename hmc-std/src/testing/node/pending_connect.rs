@@ -1,0 +1,27 @@
+//! A connect of a driven session that has not ended.
+
+use hmc_core::time::Instant;
+
+use crate::connecting::Connecting;
+
+/// A wish to be connected, and the connections that it has.
+pub(super) struct PendingConnect {
+    pub(super) machine: Connecting,
+    /// The ask behind it; none for a redial.
+    pub(super) ticket: Option<u64>,
+    /// The ticket of the connection that is awaited.
+    pub(super) opening: Option<u32>,
+    /// The connection whose answer is awaited.
+    pub(super) hears: Option<u32>,
+    pub(super) conns: Vec<u32>,
+    /// It waits for news, of which it has seen that number.
+    pub(super) seen_news: Option<u64>,
+    pub(super) wake: Instant,
+}
+
+impl PendingConnect {
+    /// When it has to be looked at.
+    pub(super) fn wake(&self) -> Instant {
+        self.wake.min(self.machine.deadline())
+    }
+}

@@ -1,0 +1,38 @@
+//! What the application of a node waits for.
+
+use std::sync::Arc;
+
+use hmc_core::time::Instant;
+
+use super::sending::Sending;
+use crate::delivery::Delivery;
+use crate::link::Link;
+use crate::op_id::OpId;
+use crate::peer::Peer;
+
+/// An ask without an answer.
+pub(super) enum PendingRequest {
+    Operation { ticket: u64, peer: Peer, op: OpId },
+    Delivery { ticket: u64, delivery: Delivery },
+    Message(Sending),
+    Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
+}
+
+impl PendingRequest {
+    pub(super) fn ticket(&self) -> u64 {
+        match self {
+            Self::Operation { ticket, .. }
+            | Self::Delivery { ticket, .. }
+            | Self::Message(Sending { ticket, .. })
+            | Self::Goodbye { ticket, .. } => *ticket,
+        }
+    }
+
+    /// When it has to be looked at. The deadlines of operations are the session's own affair.
+    pub(super) fn deadline(&self) -> Instant {
+        match self {
+            Self::Operation { .. } | Self::Delivery { .. } => Instant::NEVER,
+            Self::Message(Sending { until, .. }) | Self::Goodbye { until, .. } => *until,
+        }
+    }
+}
