@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::lane::Transfer;
+use hmc_core::work::Opcode;
 
 use crate::memory::Region;
 use crate::op_id::LinkId;
@@ -14,6 +15,16 @@ pub enum Direction {
     Put,
     /// From the peer's memory to ours.
     Get,
+}
+
+impl Direction {
+    /// The operation that moves bytes this way.
+    pub(crate) fn opcode(self) -> Opcode {
+        match self {
+            Self::Put => Opcode::Put,
+            Self::Get => Opcode::Get,
+        }
+    }
 }
 
 /// One copy between our buffer and the peer's. All in bytes.

@@ -2,7 +2,6 @@
 //! [`Route`](super::Route) between others is written here, once.
 
 use super::Peer;
-use super::transfer::opcode;
 use crate::batch::{Batch, Copy, Direction};
 use crate::error::Result;
 use crate::link::Life;
@@ -169,7 +168,7 @@ pub(super) trait Ends {
             .iter()
             .map(|c| {
                 Ok(Transfer {
-                    opcode: opcode(direction),
+                    opcode: direction.opcode(),
                     when: CompleteWhen::Visible,
                     local: region.slice(c.local_offset, c.len)?,
                     remote: window.slice(c.remote_offset, c.len)?,

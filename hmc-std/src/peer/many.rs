@@ -2,7 +2,6 @@
 
 use super::Peer;
 use super::ends::{Begun, Ends as _};
-use super::transfer::opcode;
 use crate::batch::{Batch, Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -101,7 +100,7 @@ impl Peer {
             .with_peer(self.rank()));
         }
         let hold = Hold { region: Some(batch.region.clone()), ..Hold::default() };
-        let op = self.submit(opcode(batch.direction), until, hold, |data, hold| {
+        let op = self.submit(batch.direction.opcode(), until, hold, |data, hold| {
             data.post_list(&batch.list, until.at, hold)
         })?;
         self.link.hand_over();
@@ -126,7 +125,7 @@ impl Peer {
         if batch.link == self.link.id() && self.link.life() == Life::Ready {
             let mut data = self.link.data();
             if data.transfer_list_now(&batch.region, &batch.list, batch.bytes) {
-                data.count(opcode(batch.direction));
+                data.count(batch.direction.opcode());
                 return Ok(());
             }
         }

@@ -7,7 +7,6 @@ use hmc_core::work::Opcode;
 
 use super::Peer;
 use super::ends::Ends;
-use super::transfer::opcode;
 use crate::batch::{Batch, Copy, Direction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::data::DataState;
@@ -112,7 +111,7 @@ impl Route {
     /// # Errors
     /// As there, and as [`Route::put`].
     pub fn transfer_now(&self, direction: Direction, copy: Copy) -> Result<bool> {
-        let code = opcode(direction);
+        let code = direction.opcode();
         self.try_now(code, copy.local_offset, copy.remote_offset, copy.len)
     }
 
@@ -126,7 +125,7 @@ impl Route {
         copy: Copy,
         timeout: Duration,
     ) -> Result<()> {
-        let code = opcode(direction);
+        let code = direction.opcode();
         self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
     }
 

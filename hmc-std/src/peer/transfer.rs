@@ -20,13 +20,6 @@ use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::work::Opcode;
 use std::time::Duration;
 
-pub(super) fn opcode(direction: Direction) -> Opcode {
-    match direction {
-        Direction::Put => Opcode::Put,
-        Direction::Get => Opcode::Get,
-    }
-}
-
 impl Peer {
     /// Puts `len` bytes from `local_offset` of our buffer to `remote_offset` of the peer's, and
     /// returns when the peer can read them.
@@ -53,7 +46,7 @@ impl Peer {
     /// # Errors
     /// `Range`, `PeerDead`, `NotFound` when the peer exposes no buffer.
     pub fn transfer_now(&self, direction: Direction, copy: Copy) -> Result<bool> {
-        let code = opcode(direction);
+        let code = direction.opcode();
         self.try_now(code, copy.local_offset, copy.remote_offset, copy.len)
     }
 
@@ -67,7 +60,7 @@ impl Peer {
         copy: Copy,
         timeout: Duration,
     ) -> Result<()> {
-        let code = opcode(direction);
+        let code = direction.opcode();
         self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
     }
 
@@ -259,7 +252,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put_nb`].
     pub fn begin_within(&self, direction: Direction, c: Copy, timeout: Duration) -> Result<OpId> {
-        self.begin_by(opcode(direction), c.local_offset, c.remote_offset, c.len, timeout)
+        self.begin_by(direction.opcode(), c.local_offset, c.remote_offset, c.len, timeout)
     }
 
     /// Begins a get and returns at once, with its name.
