@@ -1,4 +1,4 @@
-//! A model of the bell of a caller that waits for several links (`link/several.rs` of hmc-std): nobody who rings is missed,
+//! A model of the bell of a caller that waits for several links (`link/park_waker.rs` of hmc-std): nobody who rings is missed,
 //! and who rings for one that is awake makes no system call.
 //!
 //! hmc-std does not build under loom. The model writes out the few lines it is about, with the same orders.

@@ -35,7 +35,7 @@ use hmc_mem::shared::SharedBytes;
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::several::Bell;
+use crate::link::park_waker::Bell;
 use crate::peer::Peer;
 use crate::shared::Shared;
 

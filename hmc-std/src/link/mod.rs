@@ -11,6 +11,7 @@ pub(crate) mod data;
 mod end;
 mod heard;
 mod kept;
+pub(crate) mod park_waker;
 mod parts;
 pub(crate) mod relay;
 mod rest;
@@ -18,13 +19,16 @@ mod room;
 mod schedule;
 mod send;
 pub(crate) mod several;
+mod spin_policy;
+mod stillness;
 mod turns;
 mod ucx;
 mod wait;
+mod wait_scope;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::limits::FRAME_DEADLINE_NS;
@@ -37,6 +41,7 @@ use crate::aside::Collects;
 use crate::clock;
 use crate::driver::{Channel, Driver};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::node::inbox::{Inbox, Message, SharedInbox};
 use crate::socket::Socket;
 use crate::wakers::Wakers;
@@ -45,7 +50,7 @@ use ctrl::CtrlState;
 use data::DataState;
 pub use parts::Choice;
 pub(crate) use parts::{Counters, Life, LinkParts, Owner, Tick, bump};
-pub(crate) use wait::Watch;
+pub(crate) use wait_scope::Watch;
 
 /// [`Life::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.
 const CLOSING: u8 = 3;
@@ -70,8 +75,8 @@ pub(crate) struct Link {
     /// How late its ticks were since, in all, if the peer is one of this system.
     late_ns: AtomicU64,
     pub(crate) spin: std::time::Duration,
-    patience: wait::Patience,
-    stillness: wait::Stillness,
+    patience: spin_policy::SpinPolicy,
+    stillness: stillness::Stillness,
     pub(crate) driver: Arc<Driver>,
     pub(crate) owner: Weak<dyn Owner>,
     /// Of the session, which may be over.
@@ -87,7 +92,7 @@ pub(crate) struct Link {
     inbox: SharedInbox,
     baton: Baton,
     /// Of callers that wait for several links.
-    pub(crate) bells: several::Bells,
+    pub(crate) bells: park_waker::Bells,
     relay: relay::Relay,
     room: room::Room,
     life: AtomicU8,
@@ -105,10 +110,6 @@ impl std::fmt::Debug for Link {
             .field("life", &self.life())
             .finish_non_exhaustive()
     }
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {
@@ -137,8 +138,8 @@ impl Link {
             born: clock::now(),
             late_ns: AtomicU64::new(0),
             spin: parts.spin,
-            patience: wait::Patience::default(),
-            stillness: wait::Stillness::default(),
+            patience: spin_policy::SpinPolicy::default(),
+            stillness: stillness::Stillness::default(),
             driver: parts.driver,
             wakers: parts.owner.upgrade().map_or_else(Wakers::closed, |owner| owner.wakers()),
             owner: parts.owner,
@@ -151,7 +152,7 @@ impl Link {
             data_socket,
             inbox: parts.inbox,
             baton: Baton::new(),
-            bells: several::Bells::default(),
+            bells: park_waker::Bells::default(),
             relay: relay::Relay::default(),
             room: room::Room::default(),
             life: AtomicU8::new(0),

@@ -4,87 +4,15 @@
 //! As in `wait`, no thread hop lies between the wire and the one who waits. It never waits for the lead of a link: links
 //! that somebody else leads, and those of UCX, whose worker the background thread drives, are left to them.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-
 use hmc_core::kinds::ConnType;
 use hmc_core::time::{Duration, Instant};
 use hmc_mem::baton::{Handed, Lead};
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags};
 
+use super::park_waker::Bell;
 use super::wait::{LONGEST_NAP_NS, RARE};
-use super::{Link, Watch, bump, lock};
+use super::{Link, Watch, bump};
 use crate::clock;
-use crate::error::{Error, Result};
-
-/// What wakes a caller that waits for several links.
-#[derive(Debug)]
-pub(crate) struct Bell {
-    /// It sleeps on `fd`, or is about to. Touched by read-modify-writes alone, which stand in one order: who rings before
-    /// it parks has done before what it rings for, and the look after that finds it; who rings later finds it parked.
-    parked: AtomicBool,
-    fd: OwnedFd,
-}
-
-impl Bell {
-    /// # Errors
-    /// `SystemLimit` when descriptors are used up.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(|fd| Arc::new(Self { parked: AtomicBool::new(false), fd }))
-            .map_err(|e| Error::io("cannot create an eventfd to wait on", e))
-    }
-
-    /// Wakes its owner, if that sleeps.
-    fn ring(&self) {
-        if self.parked.swap(false, Ordering::AcqRel) {
-            // eventfd(2): fails only when the counter is full, and then it rings already.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Its owner is about to sleep: look once more after this.
-    fn park(&self) {
-        self.parked.swap(true, Ordering::AcqRel);
-    }
-
-    /// Whether nobody has rung since its owner parked.
-    fn is_parked(&self) -> bool {
-        self.parked.load(Ordering::Acquire)
-    }
-
-    /// Its owner is awake.
-    fn unpark(&self) {
-        if !self.parked.swap(false, Ordering::AcqRel) {
-            // What has not been written yet rings the next sleep once, for nothing.
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&self.fd, &mut count);
-        }
-    }
-}
-
-/// The bells of one link: rung when a message ended or has bytes for a lender, and when the link died.
-#[derive(Debug, Default)]
-pub(crate) struct Bells(Mutex<Vec<Arc<Bell>>>);
-
-impl Bells {
-    /// Has `bell` rung from now on: look once more after this.
-    pub(crate) fn hang(&self, bell: &Arc<Bell>) {
-        lock(&self.0).push(Arc::clone(bell));
-    }
-
-    /// Takes it off.
-    pub(crate) fn take_off(&self, bell: &Arc<Bell>) {
-        lock(&self.0).retain(|b| !Arc::ptr_eq(b, bell));
-    }
-
-    pub(super) fn ring(&self) {
-        for bell in &*lock(&self.0) {
-            bell.ring();
-        }
-    }
-}
 
 /// A link that is waited for.
 struct Held<'a> {

@@ -6,14 +6,14 @@
 //! the lead is free.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration as StdDuration;
 
 use hmc_core::time::{Duration, Instant};
 use hmc_mem::baton::Handed;
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Link, bump};
+use super::spin_policy::WaitOutcome;
+use super::{Link, Watch, bump};
 use crate::clock;
 use crate::transport::ucx::Bell;
 use crate::ucx::{RESTLESS, Seat};
@@ -22,112 +22,11 @@ use crate::until::{Stop, Until};
 /// The longest sleep of a leader between two looks at what it waits for.
 pub(super) const LONGEST_NAP_NS: u64 = 50_000_000;
 
-/// Waits in a row that slept longer than they had spun, after which waiters stop to spin.
-const FUTILE: u8 = 4;
-/// After so many waits without a spin one spins, to learn whether it would help again.
-const PROBE: u8 = 16;
-
-/// Whether spinning helps on this link: it is worth its time only where answers come within it. While it goes
-/// on in vain it takes a processor, or half of one, from whoever prepares the answer.
-#[derive(Debug, Default)]
-pub(crate) struct Patience(AtomicU8);
-
-impl Patience {
-    /// For how long the next waiter spins.
-    fn spin(&self, most: StdDuration) -> StdDuration {
-        let naps = self.0.load(Ordering::Relaxed);
-        if naps < FUTILE {
-            return most;
-        }
-        let next =
-            if naps < FUTILE.saturating_add(PROBE) { naps.saturating_add(1) } else { FUTILE };
-        self.0.store(next, Ordering::Relaxed);
-        if next == FUTILE { most } else { StdDuration::ZERO }
-    }
-
-    /// Learns from a wait that is over; `most` is the longest spin.
-    fn learn(&self, tale: Tale, most: StdDuration) {
-        match tale {
-            Tale::Found => {}
-            Tale::Spun => self.0.store(0, Ordering::Relaxed),
-            // Some of a nap is the wake-up: a short one might have been spun away.
-            Tale::Slept(nap) if nap <= clock::from_std(most) => self.0.store(0, Ordering::Relaxed),
-            Tale::Slept(_) => {
-                let naps = self.0.load(Ordering::Relaxed);
-                if naps < FUTILE {
-                    self.0.store(naps.saturating_add(1), Ordering::Relaxed);
-                }
-            }
-        }
-    }
-}
-
-/// How one wait went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tale {
-    /// What it waited for was there at the first look.
-    Found,
-    /// It came during the spin.
-    Spun,
-    /// The wait slept; for so long in all.
-    Slept(Duration),
-}
-
-impl Tale {
-    /// Goes round once more without a sleep.
-    fn spun(&mut self) {
-        if *self == Self::Found {
-            *self = Self::Spun;
-        }
-    }
-
-    fn slept(&mut self, nap: Duration) {
-        let before = if let Self::Slept(before) = self { before.as_nanos() } else { 0 };
-        *self = Self::Slept(Duration::from_nanos(before.saturating_add(nap.as_nanos())));
-    }
-}
-
 /// The worker of a UCX link, and what wakes who sleeps on it.
 type Ucx = (Arc<Seat>, Arc<Bell>);
 
-/// Which halves of a link a waiter needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// The data plane: an operation is awaited.
-    Data,
-    /// Both: a message is awaited, which may follow a put.
-    Both,
-    /// The control connection: a message is awaited that comes there. The data plane as well, unless it has been still: then
-    /// the background thread serves it.
-    Ctrl,
-}
-
-/// So many waits in a row without bytes on the data plane's socket, and the next ones look at it less often.
-const STILL: u8 = 8;
 /// Of so many looks of a waiter that spins one goes to a data plane that has been still.
 pub(super) const RARE: u8 = 8;
-
-/// For how many waits in a row nothing has come on the socket of a link's data plane. A hint.
-#[derive(Debug, Default)]
-pub(crate) struct Stillness(AtomicU8);
-
-impl Stillness {
-    /// Something came.
-    pub(super) fn end(&self) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// One more wait begins. Whether there have been enough.
-    fn lasts(&self) -> bool {
-        let waits = self.0.load(Ordering::Relaxed);
-        if waits < STILL {
-            self.0.store(waits.saturating_add(1), Ordering::Relaxed);
-        }
-        waits >= STILL
-    }
-}
 
 impl Link {
     /// Drives the link until `look` finds something or the wait is over. `look` is called without
@@ -206,7 +105,7 @@ impl Link {
         let spin = self.patience.spin(self.spin);
         let spin_for = clock::from_std(spin);
         let mut spin_until = clock::now().after(spin_for);
-        let mut tale = Tale::Found;
+        let mut tale = WaitOutcome::Found;
         let mut slept_out = false;
         let mut hung_up = false;
         // Of the next looks, those that pass over the data plane.
@@ -331,70 +230,5 @@ impl Link {
                 self.turn_ctrl(false);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{FUTILE, PROBE, Patience, Tale};
-    use hmc_core::time::Duration;
-    use std::time::Duration as StdDuration;
-
-    const MOST: StdDuration = StdDuration::from_micros(20);
-    const LONG: Tale = Tale::Slept(Duration::from_millis(5));
-
-    fn tired() -> Patience {
-        let p = Patience::default();
-        for _ in 0..FUTILE {
-            assert_eq!(p.spin(MOST), MOST);
-            p.learn(LONG, MOST);
-        }
-        p
-    }
-
-    #[test]
-    fn waiters_stop_to_spin_where_it_is_in_vain_and_try_again_now_and_then() {
-        let p = tired();
-        for _ in 0..3 {
-            for _ in 0..PROBE {
-                assert_eq!(p.spin(MOST), StdDuration::ZERO);
-                p.learn(LONG, MOST);
-            }
-            assert_eq!(p.spin(MOST), MOST, "a probe");
-            p.learn(LONG, MOST);
-        }
-    }
-
-    #[test]
-    fn they_spin_again_as_soon_as_it_helps_or_would_have() {
-        let p = tired();
-        assert_eq!(p.spin(MOST), StdDuration::ZERO);
-        p.learn(Tale::Slept(Duration::from_nanos(15_000)), MOST);
-        assert_eq!(p.spin(MOST), MOST, "the nap was shorter than the spin");
-        let p = tired();
-        p.learn(Tale::Spun, MOST);
-        assert_eq!(p.spin(MOST), MOST);
-        let p = tired();
-        p.learn(Tale::Found, MOST);
-        assert_eq!(p.spin(MOST), StdDuration::ZERO, "nothing was spun for");
-    }
-
-    #[test]
-    fn a_wait_of_many_naps_is_one_wait() {
-        let p = Patience::default();
-        let mut tale = Tale::Found;
-        tale.spun();
-        assert_eq!(tale, Tale::Spun);
-        for _ in 0..2 * FUTILE {
-            tale.slept(Duration::from_nanos(15_000));
-            tale.spun();
-        }
-        assert_eq!(tale, Tale::Slept(Duration::from_nanos(2 * u64::from(FUTILE) * 15_000)));
-        for _ in 1..FUTILE {
-            p.learn(tale, MOST);
-            assert_eq!(p.spin(MOST), MOST, "too few waits");
-        }
-        p.learn(tale, MOST);
-        assert_eq!(p.spin(MOST), StdDuration::ZERO);
     }
 }

@@ -23,9 +23,10 @@ use hmc_mem::shared::SharedBytes;
 
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;
-use super::{Life, Link, lock};
+use super::{Life, Link};
 use crate::aside::Collects;
 use crate::error::Result;
+use crate::lock::lock;
 use crate::wakers::panics;
 use desk::{Desk, Inbound, Outbound, Want};
 use ticket::Ticket;
