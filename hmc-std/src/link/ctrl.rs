@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hmc_core::ctrl::framer::{Framer, Next};
+use hmc_core::ctrl::framer::Framer;
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::{CloseReason, Output};
 use hmc_core::limits::FRAMER_START_BYTES;
@@ -13,21 +13,17 @@ use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::{Message as Wire, tag_frame};
 use rustix::io::Errno;
 
-use super::Link;
-use super::heard::{Heard, execute};
-use super::parts::more_storage;
 use crate::driver::{Registered, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::owed::Owed;
 use crate::socket::Socket;
 
+mod receive;
+
 /// Bytes that may wait to be sent to one peer before senders have to wait.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// Bytes of storage that are kept for more, and that may stay in front of what waits.
 const KEPT_BYTES: usize = 64 << 10;
-/// Receive calls of one turn, before others get theirs.
-const BUDGET_READS: usize = 64;
-
 /// Why a control connection ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
@@ -180,104 +176,9 @@ impl CtrlState {
         }
     }
 
-    /// Reads until the socket is empty, executes what came, sends what is to be answered.
-    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
-        let mut came = false;
-        self.paused = self.paused && !link.inbox().admits(1, self.framer.held());
-        heard.room = std::mem::take(&mut self.full);
-        let reads = if self.paused { 0 } else { BUDGET_READS };
-        for _ in 0..reads {
-            // What was received before a pause comes first.
-            self.digest(now, link, heard, came);
-            if self.ended.is_some() || self.paused {
-                break;
-            }
-            match self.fill(now) {
-                Ok(drained) => {
-                    came = true;
-                    if drained {
-                        self.digest(now, link, heard, true);
-                        break;
-                    }
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::CONNRESET | Errno::PIPE) => self.hang_up(),
-                Err(e) => {
-                    let text = std::io::Error::from(e);
-                    self.end(false, format!("its control connection failed: {text}"));
-                }
-            }
-        }
-        self.hung_up |= self.paused && self.socket.has_ended();
-        self.flush(now);
-        self.obey(now);
-    }
-
     fn hang_up(&mut self) {
         let why = self.control.eof();
         self.end(true, why.to_string());
-    }
-
-    /// One receive call. Says whether the socket is now (very likely) empty.
-    fn fill(&mut self, now: Instant) -> std::result::Result<bool, Errno> {
-        let space = self.framer.space();
-        let room = space.len();
-        let n = self.socket.recv(space)?;
-        if n == 0 {
-            self.hang_up();
-            return Ok(true);
-        }
-        self.framer.filled(n, now);
-        Ok(n < room)
-    }
-
-    /// Consumes what was received. `came` says whether anything was just now: looking at what lies
-    /// there already is no sign of life.
-    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard, came: bool) {
-        while self.ended.is_none() {
-            match self.framer.next(self.control.frame_limit()) {
-                Ok(Next::Frame(header, payload)) => {
-                    match self.control.receive(header, payload, now) {
-                        Ok(event) => {
-                            if let Some(event) = event {
-                                let left = execute(event, link, heard);
-                                if left.is_some_and(|(id, epoch)| !self.owed.add(id, epoch)) {
-                                    self.end(false, "it revoked a window that it cannot have");
-                                }
-                            }
-                        }
-                        Err(v) => self.end(false, format!("it broke the protocol: {v}")),
-                    }
-                    self.obey(now);
-                }
-                Ok(Next::Need(_)) => {
-                    if came {
-                        let began = self.framer.began();
-                        self.control.note_received(began, now);
-                    }
-                    return;
-                }
-                Ok(Next::Grow(bytes)) => {
-                    // The frame's length was judged against its limit; storage grows by doubling,
-                    // so never to more than twice what arrived.
-                    let storage = more_storage(bytes, self.framer.capacity());
-                    if self.framer.grow(storage).is_err() {
-                        self.end(false, "a frame does not fit");
-                    }
-                    return;
-                }
-                Err(e) => {
-                    let v = self.control.malformed(e);
-                    self.obey(now);
-                    self.end(false, format!("it broke the protocol: {v}"));
-                }
-            }
-            // Look whether there is room for a message before one is taken out of the stream.
-            if !link.inbox().admits(1, self.framer.held()) {
-                self.paused = true;
-                return;
-            }
-        }
     }
 
     /// Carries out what the machine wants, and says what is owed. While earlier bytes wait for the peer to read, nothing
@@ -318,21 +219,6 @@ impl CtrlState {
     pub(crate) fn say_left(&mut self, window: WindowId, epoch: Epoch, now: Instant) {
         self.owed.add(window, epoch);
         self.obey(now);
-    }
-
-    /// Looks at the deadlines. One that would end the connection looks for bytes first: this end may be the late one.
-    pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
-        if !self.paused && self.control.is_due_to_end(now) {
-            self.turn(now, link, heard);
-        }
-        if now >= self.control.next_deadline() {
-            // A full inbox is our own fault, not the peer's silence.
-            if self.paused {
-                self.control.note_received(None, now);
-            }
-            self.control.tick(now);
-            self.obey(now);
-        }
     }
 
     /// When a tick ends it, if nothing comes before.

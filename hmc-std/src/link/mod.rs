@@ -30,6 +30,7 @@ mod wait_scope;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::task::Waker;
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::slots::OpId;
@@ -285,6 +286,11 @@ impl Link {
         } else {
             ""
         }
+    }
+
+    /// Has `waker` woken when an operation ends: look for room after this.
+    pub(crate) fn wake_for_room(&self, waker: &Waker) {
+        self.room.add(waker);
     }
 
     /// Puts a message into the inbox.

@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hmc_core::kinds::{ConnType, Incarnation, Rank};
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 
 use super::Link;
@@ -103,12 +101,4 @@ pub(crate) struct LinkParts {
     pub(crate) data: DataState,
     pub(crate) data_socket: Option<Arc<Socket>>,
     pub(crate) inbox: SharedInbox,
-}
-
-/// Storage for a frame that does not fit into `capacity`, of which `bytes` are wanted.
-pub(super) fn more_storage(bytes: usize, capacity: usize) -> Vec<u8> {
-    let most = capacity.saturating_mul(2);
-    #[cfg(hmc_mutants)]
-    let most = if mutant::is(Mutant::GrowAtOnce) { bytes } else { most };
-    vec![0; bytes.min(most)]
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use super::Link;
 use crate::wakers::Wakers;
 
 /// The wakers of one link.
@@ -28,20 +27,18 @@ impl Room {
             all.into_iter().for_each(|waker| session.wake(waker));
         }
     }
-}
 
-impl Link {
     /// Has `waker` woken when an operation ends: look for room after this.
-    pub(crate) fn wake_for_room(&self, waker: &Waker) {
+    pub(super) fn add(&self, waker: &Waker) {
         let waker = waker.clone();
-        let mut wakers = self.room.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let extra = if wakers.iter().any(|w| w.will_wake(&waker)) {
             Some(waker)
         } else {
             wakers.push(waker);
             None
         };
-        self.room.waited_for.store(true, Ordering::Release);
+        self.waited_for.store(true, Ordering::Release);
         drop(wakers);
         drop(extra);
     }
