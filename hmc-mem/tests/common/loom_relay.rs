@@ -1,4 +1,4 @@
-//! Models of the flags beside the desk of a link's messages (hmc-std's `link/relay/mod.rs`): who brings work and finds
+//! Models of the flags beside the desk of a link's messages (hmc-std's `link/relay/progress.rs`): who brings work and finds
 //! the desk taken goes away, since whoever holds it looks again.
 //!
 //! hmc-std does not build under loom. The models write out its lines, with the same orders. loom takes a load or a store

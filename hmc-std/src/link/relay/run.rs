@@ -12,7 +12,7 @@ use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
-use super::After;
+use super::actions::After;
 use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Staging, Want, local};
 use crate::clock;
 use crate::error::{Error, ErrorKind};

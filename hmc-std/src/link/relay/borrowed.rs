@@ -1,0 +1,93 @@
+//! Bytes of callers that lend their memory for the time of a call: copied by these callers alone.
+
+use std::sync::Arc;
+
+use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::region::LocalSlice;
+use hmc_core::work::Failure;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
+
+use super::desk::{Bytes, Desk, Inbound, Run, Want};
+use super::run;
+use super::ticket::Ticket;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::Link;
+
+impl Run {
+    /// Copies what can be copied straight into the peer's memory.
+    fn write_now(&mut self, link: &Link, bytes: &SharedBytes<'_>) {
+        while self.has_more() {
+            let before = (self.source, self.target);
+            let (source, target) = self.cut(MAX_CHUNK_BYTES);
+            let done = bytes.part(source).is_ok_and(|part| link.data().write_now(&part, target));
+            if !done {
+                (self.source, self.target) = before;
+                return;
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Sends what a lender may send now: all into memory that is mapped, else as much as there are bounce buffers.
+    pub(crate) fn feed_lent(&mut self, link: &Link, ticket: &Arc<Ticket>, bytes: &SharedBytes<'_>) {
+        let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
+            return;
+        };
+        let Bytes::Lent(Some(bounce)) = &m.bytes else {
+            return;
+        };
+        for i in 0..m.runs.len() {
+            if let Some(run) = m.runs.get_mut(i) {
+                run.write_now(link, bytes);
+            }
+            for half in 0..2 {
+                let busy = m.runs.iter().any(|r| r.flying.iter().any(|(_, h)| *h == half));
+                let Some(run) = m.runs.get_mut(i).filter(|r| r.has_more() && !busy) else {
+                    continue;
+                };
+                let before = (run.source, run.target);
+                let longest = bounce.len() >> 1;
+                let (source, target) = run.cut(longest);
+                let at = if half == 0 { 0 } else { longest };
+                let place = bounce.slice(at, source.len()).ok();
+                let fits = |s: &LocalSlice| bytes.copy_to(source, &bounce.bytes(), s.span).is_ok();
+                let Some(local) = place.filter(fits) else {
+                    run.failed = Some(Failure::UnknownRegion);
+                    continue;
+                };
+                match run::post(link, &mut self.later, bounce, local, target) {
+                    Ok(Some(op)) => run.flying.push((op, half)),
+                    Ok(None) => (run.source, run.target) = before,
+                    Err(failure) => run.failed = Some(failure),
+                }
+            }
+        }
+    }
+
+    /// Copies what came for a lender.
+    ///
+    /// # Errors
+    /// A half cannot be read.
+    pub(crate) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &SharedBytes<'_>) -> Result<()> {
+        let is = |w: &Want| Arc::ptr_eq(&w.ticket, ticket);
+        let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
+        let Some(Inbound { machine, want: Some(want) }) = found else {
+            return Ok(());
+        };
+        let Some(copy) = want.copy.take() else {
+            return Ok(());
+        };
+        let done = want.half(&copy).zip(out.part(copy.to).ok()).ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "a piece of a message leaves the place for it")
+        });
+        let done = done.and_then(|((region, range), part)| {
+            let whole = part.extent().whole();
+            region.bytes().copy_to(range, &part, whole).map_err(MemError::from)?;
+            Ok(())
+        });
+        machine.copied(if done.is_ok() { Ok(()) } else { Err(Failure::UnknownRegion) });
+        done
+    }
+}
