@@ -12,7 +12,6 @@ mod end;
 mod heard;
 mod kept;
 pub(crate) mod park_waker;
-mod parts;
 mod poll;
 pub(crate) mod relay;
 mod rest;
@@ -23,6 +22,7 @@ pub(crate) mod several;
 mod spin_policy;
 mod stillness;
 mod turns;
+mod types;
 mod ucx;
 mod wait;
 mod wait_scope;
@@ -41,18 +41,50 @@ use hmc_mem::slot::{Poll, SlotWord};
 use crate::clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::Tally;
 use crate::lock::lock;
 use crate::node::inbox::{Inbox, Message, SharedInbox};
+use crate::op_id::LinkId;
 use crate::socket::Socket;
 use crate::wakers::Wakers;
 use ctrl::CtrlState;
 use data::DataState;
-pub use parts::Choice;
-pub(crate) use parts::{Counters, Life, LinkParts, Owner, Tick, bump};
+pub use types::Choice;
+pub(crate) use types::{Counters, Life, Tick, bump};
 pub(crate) use wait_scope::Watch;
 
 /// [`Life::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.
 const CLOSING: u8 = 3;
+
+/// What a link tells its session.
+pub(crate) trait Owner: Send + Sync {
+    /// The link became ready, or its peer started to leave, or messages came.
+    fn news(&self, link: &Link);
+    /// The link is over. Called once, without locks held.
+    fn over(&self, link: &Link);
+    /// What calls the wakers of the application.
+    fn wakers(&self) -> Arc<Wakers>;
+    /// How much of the session's memory cannot be given back yet.
+    fn tally(&self) -> Arc<Tally>;
+}
+
+/// What a new link is made of.
+pub(crate) struct LinkParts {
+    pub(crate) session: u64,
+    pub(crate) serial: u32,
+    pub(crate) peer: Rank,
+    pub(crate) incarnation: Incarnation,
+    /// The peer says that it runs on this system.
+    pub(crate) near: bool,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) spin: std::time::Duration,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) ctrl: CtrlState,
+    pub(crate) data: DataState,
+    pub(crate) data_socket: Option<Arc<Socket>>,
+    pub(crate) inbox: SharedInbox,
+}
 
 pub(crate) struct Link {
     session: u64,
@@ -159,6 +191,12 @@ impl Link {
             reason: OnceLock::new(),
             me: me.clone(),
         })
+    }
+
+    /// Its name within this process.
+    #[inline]
+    pub(crate) fn id(&self) -> LinkId {
+        LinkId { session: self.session, serial: self.serial, peer: self.peer }
     }
 
     pub(crate) fn life(&self) -> Life {
