@@ -5,14 +5,12 @@ use super::modules::{Edge, Graph};
 use crate::tree::Tree;
 
 /// For each root file the layers below it, the highest first, one in a line. A layer is a list of modules, as `a/b`, the root as `.`;
-/// the longest name that a module's path begins with decides. `today: upward N, in cycles M` is what is still to be mended.
+/// the longest name that a module's path begins with decides.
 const TABLE: &str = include_str!("layers.txt");
 
 /// The layers of one crate.
 struct Layers<'t> {
     root: &'t str,
-    /// How many names may still lead upwards, and how many files may still lie in cycles.
-    today: (usize, usize),
     /// Names of files and folders, the highest layer first.
     rows: Vec<Vec<&'t str>>,
 }
@@ -48,27 +46,11 @@ fn with_table(tree: &Tree, text: &str) -> Vec<Finding> {
     let table = parse(text);
     let mut out = Vec::new();
     for f in found(tree, &table) {
-        let today = table.iter().find(|l| l.root == f.root).map_or((0, 0), |l| l.today);
-        let in_cycles: usize = f.cycles.iter().map(Vec::len).sum();
-        if (f.upward.len(), in_cycles) != today {
-            let (upward, cycles) = today;
-            out.push(Finding::new(
-                &f.root,
-                0,
-                format!(
-                    "upward {}, in cycles {in_cycles}; layers.txt says {upward} and {cycles}",
-                    f.upward.len()
-                ),
-            ));
-            out.extend(f.upward);
-            out.extend(f.cycles.iter().map(|c| {
-                Finding::new(
-                    &f.root,
-                    0,
-                    format!("these name each other in a circle: {}", c.join(" ")),
-                )
-            }));
-        }
+        out.extend(f.upward);
+        out.extend(f.cycles.iter().map(|c| {
+            let what = format!("these name each other in a circle: {}", c.join(" "));
+            Finding::new(&f.root, 0, what)
+        }));
         out.extend(f.other);
     }
     for row in table.iter().filter(|l| tree.file(l.root).is_none()) {
@@ -149,15 +131,9 @@ fn parse(text: &str) -> Vec<Layers<'_>> {
     for line in text.lines().map(|l| l.split('#').next().unwrap_or("")) {
         if line.trim().is_empty() {
         } else if !line.starts_with(' ') {
-            out.push(Layers { root: line.trim(), today: (0, 0), rows: Vec::new() });
+            out.push(Layers { root: line.trim(), rows: Vec::new() });
         } else if let Some(last) = out.last_mut() {
-            if let Some(today) = line.trim().strip_prefix("today:") {
-                let mut numbers =
-                    today.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
-                last.today = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-            } else {
-                last.rows.push(line.split_whitespace().collect());
-            }
+            last.rows.push(line.split_whitespace().collect());
         }
     }
     out
@@ -165,7 +141,7 @@ fn parse(text: &str) -> Vec<Layers<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Edge, Found, Graph, TABLE, check, found, one, parse, with_table};
+    use super::{Edge, Graph, TABLE, check, found, one, parse, with_table};
     use crate::tree::{self, Tree};
 
     const LIB: (&str, &str) = ("c/src/lib.rs", "mod high; mod low; mod side;");
@@ -211,7 +187,6 @@ mod tests {
         for (table, what) in [
             ("", "has no layers"),
             ("c/src/lib.rs\n .\n high\n low\n", "c/src/side.rs:0: this file is in no layer"),
-            ("c/src/lib.rs\n today: upward 1, in cycles 0\n . high low side\n", "upward 0"),
             ("c/src/lib.rs\n . high low side\nd/src/lib.rs\n", "d/src/lib.rs:0: in layers.txt"),
         ] {
             let found = findings("", "", table);
@@ -232,19 +207,14 @@ mod tests {
             let module = |i: usize| graph.modules.get(i).expect("an index of the graph").as_str();
             let is_low =
                 |e: &&Edge| row.rows.is_empty() || row.of(module(e.from)) < row.of(module(e.to));
-            let round: Vec<&String> = before.cycles.iter().flatten().collect();
-            let is_round = |i: usize| round.iter().any(|f| *f == path(i));
-            let is_free = |e: &&Edge| !is_round(e.from) || !is_round(e.to);
             // From what is named back to what names it.
-            let mut low = graph.edges.iter().filter(is_low);
-            let edge =
-                low.find(is_free).unwrap_or_else(|| panic!("{}: no name leads down", before.root));
+            let low = graph.edges.iter().find(is_low);
+            let edge = low.unwrap_or_else(|| panic!("{}: no name leads down", before.root));
             let mut planted = tree.clone();
             let name = format!("crate::{}::*", module(edge.from).replace('/', "::"));
             planted.append(path(edge.to), &format!("use {};", name.replace("::::", "::")));
             let after = one(&planted, before.root.clone(), Some(row));
-            let count = |f: &Found| f.cycles.iter().map(Vec::len).sum::<usize>();
-            assert!(count(&after) > count(&before), "{}: {name}", path(edge.to));
+            assert!(!after.cycles.is_empty(), "{}: {name}", path(edge.to));
             if !row.rows.is_empty() {
                 assert!(after.upward.len() > before.upward.len(), "{}: {name}", path(edge.to));
             }
