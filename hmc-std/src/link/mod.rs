@@ -1,7 +1,8 @@
 //! One life of one peer: its control connection, its data plane, its inbox.
 //!
-//! [`data`] and [`ctrl`] are the two halves, each behind its own lock; `wait` is how a caller that
-//! waits drives both. A lock is never held while parked. Lock order: ctrl before data before inbox.
+//! The files are in three layers: what a link is made of, the link itself (here), and its methods by subject. [`data`] and
+//! [`ctrl`] are the two halves, each behind its own lock; `poll` is a turn of both, `wait` is how a caller that waits drives
+//! them. A lock is never held while parked. Lock order: ctrl before data before inbox.
 //! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
 //! answer `PeerDead`.
 
