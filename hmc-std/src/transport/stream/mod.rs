@@ -42,7 +42,7 @@ use crate::node::inbox::SharedInbox;
 use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
 use requests::{Phase, Request, Requests};
-use target::Serve;
+use target::StreamTarget;
 
 /// What a port waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) struct StreamPort {
     done: VecDeque<Completion>,
     tx: tx::Tx,
     rx: rx::Rx,
-    serve: Serve,
+    target: StreamTarget,
     arrivals: VecDeque<Arrival>,
     inbox: SharedInbox,
     delivered: bool,
@@ -123,7 +123,7 @@ impl StreamPort {
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
             rx: rx::Rx::new(setup.local),
-            serve: Serve::new(reached, setup.batched_acks),
+            target: StreamTarget::new(reached, setup.batched_acks),
             arrivals: VecDeque::new(),
             inbox: setup.inbox,
             delivered: false,
@@ -176,7 +176,7 @@ impl StreamPort {
         let paused = self.is_paused() && !goes_on;
         Interest {
             wanted: Wanted { read: !paused, write: self.has_output(), end: paused },
-            work: self.serve.has_jobs() || goes_on,
+            work: self.target.has_jobs() || goes_on,
         }
     }
 
@@ -201,7 +201,7 @@ impl StreamPort {
         }
         self.rx.drop_body();
         self.tx.clear();
-        self.serve.clear();
+        self.target.clear();
         #[cfg(hmc_mutants)]
         if mutant::is(Mutant::DeathForgetsOps) {
             return;
@@ -341,7 +341,7 @@ impl StreamPort {
 
     /// Whether requests may ask the peer to reach into our address space.
     pub(crate) fn may_use_refs(&self) -> bool {
-        self.local && self.serve.has_cma() && !self.by_ref_refused
+        self.local && self.target.has_cma() && !self.by_ref_refused
     }
 
     /// Why requests may not ask the peer to reach into our address space, on a local stream.
@@ -350,7 +350,7 @@ impl StreamPort {
             None
         } else if self.by_ref_refused {
             Some("the peer may not call process_vm_readv(2) on this process")
-        } else if !self.serve.has_cma() {
+        } else if !self.target.has_cma() {
             Some("process_vm_readv(2) is switched off, or refused here")
         } else {
             None

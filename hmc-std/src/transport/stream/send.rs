@@ -18,7 +18,7 @@ impl StreamPort {
     pub(super) fn has_output(&mut self) -> bool {
         !self.tx.is_idle()
             || (!self.tx.held && !self.tx.offers.is_empty())
-            || self.serve.has_output()
+            || self.target.has_output()
             || self.requests.has_unsent()
     }
 
@@ -126,7 +126,7 @@ impl StreamPort {
     /// turn.
     fn compose(&mut self) {
         while self.tx.has_room() {
-            if let Some(frame) = self.serve.next_answer() {
+            if let Some(frame) = self.target.next_answer() {
                 self.tx.head(&frame);
                 continue;
             }
@@ -140,13 +140,13 @@ impl StreamPort {
     }
 
     fn compose_reply(&mut self) -> bool {
-        let Some(reply) = self.serve.front_reply() else {
+        let Some(reply) = self.target.front_reply() else {
             return false;
         };
         let Some(region) = self.regions.resolve(reply.source) else {
             // Cannot happen: the region was resolved when the request was accepted and the window
             // keeps it. Answer rather than assume.
-            self.serve.drop_reply_unknown();
+            self.target.drop_reply_unknown();
             return true;
         };
         let (part, rest) = reply.source.span.take(u64::from(MAX_STREAM_FRAME_BYTES));
@@ -164,7 +164,7 @@ impl StreamPort {
         if self.tx.payload(region, part, owner) {
             self.bytes_out = self.bytes_out.saturating_add(part.len());
         }
-        self.serve.advance_reply(rest, frame.flags.contains(DataFlags::LAST));
+        self.target.advance_reply(rest, frame.flags.contains(DataFlags::LAST));
         true
     }
 

@@ -11,7 +11,7 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 use hmc_mem::os::cma;
 
-use super::target::{BYTES_A_WAKE, Job, Reply, Writing};
+use super::target::{BYTES_A_WAKE, CmaJob, GetReply, PutInProgress};
 use super::{Down, MAX_REQUESTS, StreamPort};
 use crate::memory::Region;
 use crate::node::inbox::Message;
@@ -25,7 +25,7 @@ const _: () = assert!(BYTES_A_LOOK <= cma::PIECE);
 impl StreamPort {
     /// Whether the inbox takes one more tag, and those that follow the queued copies.
     pub(super) fn inbox_has_room(&self) -> bool {
-        let due = self.serve.jobs.iter().filter(|j| j.frame.flags.contains(DataFlags::NOTIFY));
+        let due = self.target.jobs.iter().filter(|j| j.frame.flags.contains(DataFlags::NOTIFY));
         let tags = due.count().saturating_add(1);
         self.inbox.lock().is_ok_and(|mut i| i.admits(tags, 0))
     }
@@ -55,11 +55,11 @@ impl StreamPort {
 
     /// A frame of a put. Gives the place of its payload, or `None` when it is to be discarded.
     pub(super) fn accept_write(&mut self, f: &DataFrame) -> Result<Option<(Region, Range)>, Down> {
-        if !self.serve.has_room() {
+        if !self.target.has_room() {
             return Err(Down::Protocol("more puts than were agreed"));
         }
         let len = u64::from(f.len);
-        let writing = match self.serve.writing {
+        let writing = match self.target.writing {
             Some(w) if w.seq == f.seq => {
                 if f.offset.checked_sub(w.start) != Some(w.done) || len > w.left {
                     return Err(Down::Protocol("a put that does not continue"));
@@ -68,7 +68,7 @@ impl StreamPort {
             }
             Some(_) => return Err(Down::Protocol("a put in the middle of another")),
             // The whole range is judged before its first byte is written.
-            None => Writing {
+            None => PutInProgress {
                 seq: f.seq,
                 start: f.offset,
                 done: 0,
@@ -76,7 +76,7 @@ impl StreamPort {
                 fault: self.check(f, f.offset, f.total, Access::WRITE).err(),
             },
         };
-        let mut writing = Writing {
+        let mut writing = PutInProgress {
             done: writing.done.saturating_add(len),
             left: writing.left.saturating_sub(len),
             ..writing
@@ -101,11 +101,11 @@ impl StreamPort {
                 Err(fault) => writing.fault = Some(fault),
             }
         }
-        self.serve.writing = Some(writing);
+        self.target.writing = Some(writing);
         #[cfg(hmc_mutants)]
         if f.flags.contains(DataFlags::LAST) && writing.fault.is_none() {
             if mutant::is(Mutant::AckBeforeBytes) {
-                self.serve.done(f.seq);
+                self.target.done(f.seq);
             }
             if mutant::is(Mutant::NotifyBeforeBytes) && f.flags.contains(DataFlags::NOTIFY) {
                 self.notify(f.tag);
@@ -119,9 +119,9 @@ impl StreamPort {
         if !f.flags.contains(DataFlags::LAST) {
             return;
         }
-        let fault = self.serve.writing.take().and_then(|w| w.fault);
+        let fault = self.target.writing.take().and_then(|w| w.fault);
         match fault {
-            Some(why) => self.serve.refuse(f.seq, why),
+            Some(why) => self.target.refuse(f.seq, why),
             None => {
                 let notify = f.flags.contains(DataFlags::NOTIFY);
                 #[cfg(hmc_mutants)]
@@ -133,42 +133,42 @@ impl StreamPort {
                 if mutant::is(Mutant::AckBeforeBytes) {
                     return;
                 }
-                self.serve.done(f.seq);
+                self.target.done(f.seq);
             }
         }
     }
 
     pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), Down> {
-        if self.serve.replies.len() >= MAX_REQUESTS || !self.serve.has_room() {
+        if self.target.replies.len() >= MAX_REQUESTS || !self.target.has_room() {
             return Err(Down::Protocol("more gets than were agreed"));
         }
         let offset = f.offset;
         #[cfg(hmc_mutants)]
         let offset = if mutant::is(Mutant::GetFromStart) { 0 } else { offset };
         match self.check(f, offset, f.total, Access::READ) {
-            Ok(source) => self.serve.push_reply(Reply {
+            Ok(source) => self.target.push_reply(GetReply {
                 seq: f.seq,
                 window: f.window,
                 epoch: f.epoch,
                 source,
                 total: f.total,
             }),
-            Err(why) => self.serve.refuse(f.seq, why),
+            Err(why) => self.target.refuse(f.seq, why),
         }
         Ok(())
     }
 
     pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), Down> {
-        if self.serve.jobs.len() >= MAX_REQUESTS || !self.serve.has_room() {
+        if self.target.jobs.len() >= MAX_REQUESTS || !self.target.has_room() {
             return Err(Down::Protocol("more copies than were agreed"));
         }
         let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };
-        let checked = self.serve.cma_pid.ok_or(Failure::Unsupported);
+        let checked = self.target.cma_pid.ok_or(Failure::Unsupported);
         let checked = checked.and_then(|_| self.check(f, f.offset, f.total, access));
         let theirs = Extent::new(u64::MAX).span(Side::Remote, f.addr, f.total);
         match checked.and_then(|ours| Ok((ours, theirs.map_err(|_| Failure::Unsupported)?))) {
-            Ok((ours, theirs)) => self.serve.push_job(Job { frame: *f, ours, theirs }),
-            Err(why) => self.serve.refuse(f.seq, why),
+            Ok((ours, theirs)) => self.target.push_job(CmaJob { frame: *f, ours, theirs }),
+            Err(why) => self.target.refuse(f.seq, why),
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl StreamPort {
         let mut unsaid: u64 = 0;
         while left > 0
             && self.down.is_none()
-            && let Some(job) = self.serve.jobs.pop_front()
+            && let Some(job) = self.target.jobs.pop_front()
         {
             // Before each piece: whoever ended its stream, by execve(2) for one, or its process, has its memory back, and
             // the process's number may name another one. A child of it may hold the stream over the execve(2), but its own
@@ -207,7 +207,7 @@ impl StreamPort {
             #[cfg(hmc_mutants)]
             let ended = ended && !mutant::is(Mutant::CopyWithoutLook);
             if ended {
-                self.serve.jobs.clear();
+                self.target.jobs.clear();
                 break;
             }
             ran = true;
@@ -216,10 +216,10 @@ impl StreamPort {
             unsaid = unsaid.saturating_add(copied);
             // Acknowledgements go together: each wakes the peer. But not so late that it has nothing queued here
             // while it wakes.
-            let due = unsaid >= BYTES_A_WAKE && self.serve.run.is_some();
-            if due && self.serve.is_short_of_jobs() {
+            let due = unsaid >= BYTES_A_WAKE && self.target.run.is_some();
+            if due && self.target.is_short_of_jobs() {
                 self.receive();
-                if self.serve.is_short_of_jobs() {
+                if self.target.is_short_of_jobs() {
                     self.flush();
                     unsaid = 0;
                 }
@@ -229,30 +229,30 @@ impl StreamPort {
     }
 
     /// Copies a piece of a job, or ends it. Returns how many bytes were copied.
-    fn run_chunk(&mut self, job: Job) -> u64 {
+    fn run_chunk(&mut self, job: CmaJob) -> u64 {
         let f = job.frame;
         let (before, mut left) = (job.ours.span.len(), 0);
         match self.run_job(job) {
             Ok(Some(rest)) => {
                 left = rest.ours.span.len();
-                self.serve.jobs.push_front(rest);
+                self.target.jobs.push_front(rest);
             }
             Ok(None) => {
                 if f.flags.contains(DataFlags::NOTIFY) {
                     self.notify(f.tag);
                 }
-                self.serve.done(f.seq);
+                self.target.done(f.seq);
             }
             Err(why) => {
                 left = before;
-                self.serve.refuse(f.seq, why);
+                self.target.refuse(f.seq, why);
             }
         }
         before.saturating_sub(left)
     }
 
-    fn run_job(&mut self, job: Job) -> Result<Option<Job>, Failure> {
-        let pid = self.serve.cma_pid.ok_or(Failure::Unsupported)?;
+    fn run_job(&mut self, job: CmaJob) -> Result<Option<CmaJob>, Failure> {
+        let pid = self.target.cma_pid.ok_or(Failure::Unsupported)?;
         let f = &job.frame;
         // Revoked since the last chunk?
         let entry = self.windows.entry(f.window, f.epoch).map_err(Failure::Window)?;
@@ -273,12 +273,12 @@ impl StreamPort {
         };
         if let Err(e) = moved {
             tracing::debug!(peer = self.peer.0, error = %e, "process_vm copy refused");
-            self.serve.cma_pid = None;
+            self.target.cma_pid = None;
             return Err(Failure::Unsupported);
         }
         self.bytes_in = self.bytes_in.saturating_add(chunk.len());
         let ours = LocalSlice { span: rest, ..job.ours };
-        Ok((!rest.is_empty()).then_some(Job { ours, theirs: rest_there, ..job }))
+        Ok((!rest.is_empty()).then_some(CmaJob { ours, theirs: rest_there, ..job }))
     }
 
     /// Begins to revoke a window: from here on no byte of it is read or written by this stream.
@@ -287,21 +287,21 @@ impl StreamPort {
         self.windows.step(id, epoch, Step::Revoke)?;
         let revoked = Failure::Window(WindowFault::Revoked);
         if self.rx.divert_window(id, epoch)
-            && let Some(w) = &mut self.serve.writing
+            && let Some(w) = &mut self.target.writing
         {
             w.fault = Some(revoked);
         }
         self.tx.divert_window(id, epoch);
-        let serve = &mut self.serve;
+        let target = &mut self.target;
         let mut refused = Vec::new();
-        serve.replies.retain(|r| {
+        target.replies.retain(|r| {
             let hit = r.window == id && r.epoch == epoch;
             if hit {
                 refused.push(r.seq);
             }
             !hit
         });
-        serve.jobs.retain(|j| {
+        target.jobs.retain(|j| {
             let hit = j.frame.window == id && j.frame.epoch == epoch;
             if hit {
                 refused.push(j.frame.seq);
@@ -309,7 +309,7 @@ impl StreamPort {
             !hit
         });
         for seq in refused {
-            serve.refuse(seq, revoked);
+            target.refuse(seq, revoked);
         }
         Ok(())
     }

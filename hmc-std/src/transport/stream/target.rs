@@ -20,7 +20,7 @@ const MAX_ANSWERS: usize = hmc_core::wire::held::of_data(DataKind::Write).count(
 
 /// A put of several frames: it started with a checked range and must go on in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Writing {
+pub(super) struct PutInProgress {
     pub(super) seq: u32,
     /// The first byte in the window; of those behind it so many have come.
     pub(super) start: u64,
@@ -31,7 +31,7 @@ pub(super) struct Writing {
 
 /// A get being answered: what is left of the source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reply {
+pub(super) struct GetReply {
     pub(super) seq: u32,
     pub(super) window: WindowId,
     pub(super) epoch: Epoch,
@@ -41,17 +41,17 @@ pub(super) struct Reply {
 
 /// A copy between our window and the peer's address space, in progress.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
+pub(super) struct CmaJob {
     pub(super) frame: DataFrame,
     pub(super) ours: LocalSlice,
     pub(super) theirs: Range,
 }
 
 #[derive(Debug)]
-pub(super) struct Serve {
-    pub(super) writing: Option<Writing>,
-    pub(super) replies: VecDeque<Reply>,
-    pub(super) jobs: VecDeque<Job>,
+pub(super) struct StreamTarget {
+    pub(super) writing: Option<PutInProgress>,
+    pub(super) replies: VecDeque<GetReply>,
+    pub(super) jobs: VecDeque<CmaJob>,
     /// Puts that are visible and not yet acknowledged: the last number and how many in a row.
     pub(super) run: Option<(u32, u64)>,
     /// Whether the peer understands an Ack of several operations.
@@ -60,7 +60,7 @@ pub(super) struct Serve {
     pub(super) cma_pid: Option<Pid>,
 }
 
-impl Serve {
+impl StreamTarget {
     /// `reached` is the peer's process, if copies into and out of its address space may be tried.
     pub(super) fn new(reached: Option<u32>, batched_acks: bool) -> Self {
         Self {
@@ -112,17 +112,17 @@ impl Serve {
             .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))
     }
 
-    pub(super) fn push_reply(&mut self, reply: Reply) {
+    pub(super) fn push_reply(&mut self, reply: GetReply) {
         reserve_once(&mut self.replies);
         self.replies.push_back(reply);
     }
 
-    pub(super) fn push_job(&mut self, job: Job) {
+    pub(super) fn push_job(&mut self, job: CmaJob) {
         reserve_once(&mut self.jobs);
         self.jobs.push_back(job);
     }
 
-    pub(super) fn front_reply(&self) -> Option<Reply> {
+    pub(super) fn front_reply(&self) -> Option<GetReply> {
         self.replies.front().copied()
     }
 
@@ -173,17 +173,17 @@ impl Serve {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, Serve};
+    use super::{Failure, StreamTarget};
 
     fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
-        let mut serve = Serve::new(None, batched_acks);
+        let mut target = StreamTarget::new(None, batched_acks);
         for seq in seqs {
-            serve.done(*seq);
+            target.done(*seq);
         }
-        let acks = std::iter::from_fn(|| serve.next_answer()).map(|f| (f.seq, f.total)).collect();
-        assert!(!serve.has_output());
-        serve.refuse(7, Failure::UnknownRegion);
-        assert!(serve.has_output());
+        let acks = std::iter::from_fn(|| target.next_answer()).map(|f| (f.seq, f.total)).collect();
+        assert!(!target.has_output());
+        target.refuse(7, Failure::UnknownRegion);
+        assert!(target.has_output());
         acks
     }
 
