@@ -271,7 +271,7 @@ impl Built {
                 return Err("the two ends do not meet".to_owned());
             }
             transport.advance();
-            far.crank().progress();
+            far.lock().progress();
             if let Some(back) = &mut back {
                 back.advance();
             }
@@ -338,7 +338,7 @@ impl Built {
     pub fn turn(&mut self) -> Vec<Completion> {
         let nobody = Completion { op: OpId { index: u16::MAX, generation: 0 }, result: Ok(0) };
         let mut out = [nobody; 64];
-        self.far.crank().progress();
+        self.far.lock().progress();
         let n = self.near.poll(&mut out);
         out[..n].to_vec()
     }
@@ -438,8 +438,8 @@ impl Subject for Pair {
 
     fn drive(&mut self) {
         // Both workers, as the background threads of two sessions do.
-        self.built().far.crank().progress();
-        self.built().near.0.worker().crank().progress();
+        self.built().far.lock().progress();
+        self.built().near.0.worker().lock().progress();
     }
 
     fn notifications(&mut self) -> Vec<u64> {
@@ -454,7 +454,7 @@ impl Subject for Pair {
         let mut left = built.near.0.leave_remote(window);
         while !left {
             assert!(Instant::now() < limit, "the initiator does not leave the window");
-            built.far.crank().progress();
+            built.far.lock().progress();
             built.near.0.advance();
             left = built.near.0.has_left(window);
         }

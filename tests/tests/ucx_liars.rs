@@ -224,7 +224,7 @@ fn a_get_is_not_answered_by_a_word() {
     let mut ended = Vec::new();
     for _ in 0..TURNS {
         liar.calls().unwrap().progress();
-        pair.near.0.worker().crank().progress();
+        pair.near.0.worker().lock().progress();
         let n = pair.near.poll(&mut done);
         ended.extend_from_slice(&done[..n]);
     }
@@ -253,7 +253,7 @@ fn a_get_that_was_not_sent_takes_no_bytes() {
     liar.calls().unwrap().message(&header, &[LIE; 64]).unwrap();
     for _ in 0..TURNS {
         liar.calls().unwrap().progress();
-        pair.near.0.worker().crank().progress();
+        pair.near.0.worker().lock().progress();
     }
     assert_eq!(pair.read_local(0, 64), [0; 64]);
 }

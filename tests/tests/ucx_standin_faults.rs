@@ -249,17 +249,17 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     drop((near, ours));
     // The put was withdrawn by the close; the endpoint itself is not closed yet.
     for _ in 0..50 {
-        let crank = worker.crank();
-        crank.progress();
-        drop(crank.tend());
+        let guard = worker.lock();
+        guard.progress();
+        drop(guard.tend());
     }
     assert!(here.upgrade().is_some(), "its registration is held");
     assert_eq!(stand_in.calls("ucp_mem_unmap"), unmapped);
     assert_eq!(stand_in.release(), 1);
     for _ in 0..3 {
-        let crank = worker.crank();
-        crank.progress();
-        drop(crank.tend());
+        let guard = worker.lock();
+        guard.progress();
+        drop(guard.tend());
     }
     assert!(here.upgrade().is_none(), "nothing uses it any more");
     drop((worker, far, door, there));
@@ -298,7 +298,7 @@ fn an_endpoint_that_fails_under_operations_ends_each_once() {
         let rings = pair.rings.count();
         assert_eq!(stand_in.kill(0, CONNECTION_RESET, purge), 1);
         // Another thread's progress meets it.
-        pair.near.0.worker().crank().progress();
+        pair.near.0.worker().lock().progress();
         assert!(pair.rings.count() > rings, "whoever waits is told");
         assert_eq!(pair.near.0.failure(), Some(Status(CONNECTION_RESET)));
         let all = outcomes(&pair.wait(20));

@@ -22,7 +22,7 @@ use super::process::Process;
 use super::result::{Answer, Status};
 use super::settings::Settings;
 use super::sys;
-use super::worker::{Crank, Worker};
+use super::worker::{Worker, WorkerGuard};
 
 /// The record of the endpoint's close, the only one that tells the board.
 const CLOSE: u32 = 0;
@@ -81,9 +81,9 @@ impl Bare {
     /// [`Failed`].
     pub fn connect(&mut self, card: &[u8]) -> Result<(), Failed> {
         let card = Card::read(card).ok_or_else(|| misuse("a card"))?;
-        let crank = self.worker.crank();
-        let endpoint = Endpoint::new(&crank, &card, &self.board)?;
-        let key = endpoint.unpack(&crank, card.key)?;
+        let guard = self.worker.lock();
+        let endpoint = Endpoint::new(&guard, &card, &self.board)?;
+        let key = endpoint.unpack(&guard, card.key)?;
         self.way = Some(Way { endpoint, key, base: card.porch });
         Ok(())
     }
@@ -97,20 +97,20 @@ impl Bare {
         let mut param = plain();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        Ok(Calls { crank: self.worker.crank(), way, memory: &self.memory, param })
+        Ok(Calls { guard: self.worker.lock(), way, memory: &self.memory, param })
     }
 }
 
 impl Drop for Bare {
     fn drop(&mut self) {
         let Some(way) = self.way.take() else { return };
-        let crank = self.worker.crank();
-        way.key.destroy(&crank);
-        way.endpoint.close(&crank, &self.board, CLOSE);
+        let guard = self.worker.lock();
+        way.key.destroy(&guard);
+        way.endpoint.close(&guard, &self.board, CLOSE);
         let deadline = Instant::now().checked_add(FAREWELL);
         while !self.board.closed.load(Ordering::Acquire) {
-            crank.progress();
-            let mut news = self.board.take(crank.held());
+            guard.progress();
+            let mut news = self.board.take(guard.held());
             if self.board.next(&mut news).is_some() {
                 self.board.closed.store(true, Ordering::Release);
             }
@@ -139,7 +139,7 @@ impl Pending {
 
 /// The calls of one end.
 pub struct Calls<'a> {
-    crank: Crank<'a>,
+    guard: WorkerGuard<'a>,
     way: &'a Way,
     memory: &'a Memory,
     param: sys::ucp_request_param_t,
@@ -197,10 +197,10 @@ impl Calls<'_> {
     pub fn put(&self, at: usize, to: usize, len: usize) -> Result<Pending, Failed> {
         let (here, there) = self.places(at, to, len)?;
         let (endpoint, key) = (self.way.endpoint.handle(), self.way.key.handle());
-        // SAFETY: the range lies in memory that is registered while `self` lives; the peer's by agreement. The crank is
-        // held.
+        // SAFETY: the range lies in memory that is registered while `self` lives; the peer's by agreement. The
+        // progress lock is held.
         let answer = unsafe {
-            (self.crank.api().ucp_put_nbx)(endpoint, here.cast(), len, there, key, &self.param)
+            (self.guard.api().ucp_put_nbx)(endpoint, here.cast(), len, there, key, &self.param)
         };
         Self::answer("ucp_put_nbx", answer)
     }
@@ -215,7 +215,7 @@ impl Calls<'_> {
         let (endpoint, key) = (self.way.endpoint.handle(), self.way.key.handle());
         // SAFETY: as in `put`.
         let answer = unsafe {
-            (self.crank.api().ucp_get_nbx)(endpoint, here.cast(), len, there, key, &self.param)
+            (self.guard.api().ucp_get_nbx)(endpoint, here.cast(), len, there, key, &self.param)
         };
         Self::answer("ucp_get_nbx", answer)
     }
@@ -226,9 +226,9 @@ impl Calls<'_> {
     /// [`Failed`].
     #[inline]
     pub fn flush(&self) -> Result<Pending, Failed> {
-        // SAFETY: the endpoint lives; the crank is held.
+        // SAFETY: the endpoint lives; the progress lock is held.
         let answer =
-            unsafe { (self.crank.api().ucp_ep_flush_nbx)(self.way.endpoint.handle(), &self.param) };
+            unsafe { (self.guard.api().ucp_ep_flush_nbx)(self.way.endpoint.handle(), &self.param) };
         Self::answer("ucp_ep_flush_nbx", answer)
     }
 
@@ -241,9 +241,9 @@ impl Calls<'_> {
         let mut param = self.param;
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
-        // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the crank is held.
+        // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the progress lock is held.
         let answer = unsafe {
-            (self.crank.api().ucp_am_send_nbx)(
+            (self.guard.api().ucp_am_send_nbx)(
                 self.way.endpoint.handle(),
                 0,
                 header.as_ptr().cast(),
@@ -263,19 +263,19 @@ impl Calls<'_> {
     #[inline]
     pub fn wait(&self, pending: Pending) -> Result<(), Failed> {
         let Some(request) = pending.0 else { return Ok(()) };
-        let mut turns: u32 = 0;
+        let mut polls: u32 = 0;
         let mut since = None;
         loop {
             // SAFETY: the request is ours until it is freed below.
-            let status = unsafe { (self.crank.api().ucp_request_check_status)(request.as_ptr()) };
+            let status = unsafe { (self.guard.api().ucp_request_check_status)(request.as_ptr()) };
             if status != sys::UCS_INPROGRESS {
                 // SAFETY: it has ended and is freed once.
-                unsafe { (self.crank.api().ucp_request_free)(request.as_ptr()) };
+                unsafe { (self.guard.api().ucp_request_free)(request.as_ptr()) };
                 return check("a request", status);
             }
             self.progress();
-            turns = turns.wrapping_add(1);
-            if turns.trailing_zeros() >= 16
+            polls = polls.wrapping_add(1);
+            if polls.trailing_zeros() >= 16
                 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
             {
                 // It stays UCX's: what it uses must not go.
@@ -287,8 +287,8 @@ impl Calls<'_> {
     /// `ucp_worker_progress`, once.
     #[inline]
     pub fn progress(&self) {
-        // SAFETY: the worker lives; the crank is held.
-        let _ = unsafe { (self.crank.api().ucp_worker_progress)(self.crank.handle()) };
+        // SAFETY: the worker lives; the progress lock is held.
+        let _ = unsafe { (self.guard.api().ucp_worker_progress)(self.guard.handle()) };
     }
 
     /// A word of our memory, for flags. None where there is none: outside, or across two words.

@@ -1,7 +1,7 @@
 //! Where UCX's callbacks leave their news: requests that ended, an endpoint that failed.
 //!
-//! Callbacks come from inside calls of UCX, in whichever thread has the worker's crank, so they write to atomics and
-//! do nothing else. A board outlives every request whose callback names it; see [`super::worker::Worker`].
+//! Callbacks come from inside calls of UCX, in the thread that holds the worker's progress lock, so they write to
+//! atomics and do nothing else. A board outlives every request whose callback names it; see [`super::worker::Worker`].
 
 use std::ffi::c_void;
 use std::fmt;
@@ -46,8 +46,8 @@ pub(super) struct News(u32);
 /// The news of one peer.
 pub(super) struct Board {
     records: Box<[Record]>,
-    /// The record that ended last, and through `next` those before it. Written with the worker's crank alone, by the
-    /// callbacks and by whoever takes them; others look whether there are any.
+    /// The record that ended last, and through `next` those before it. Written under the worker's progress lock alone, by the
+    /// callbacks and by the thread that takes them; others look whether there are any.
     ended: AtomicU32,
     /// The status with which the endpoint failed; 0 while it has not.
     failed: AtomicI32,
@@ -159,7 +159,7 @@ impl Board {
         self.rung.mark(self.place);
     }
 
-    /// Takes the mark back: its owner takes the news now. With the crank.
+    /// Takes the mark back: its owner takes the news now. Under the progress lock.
     #[inline]
     pub(super) fn unmark(&self) {
         self.rung.unmark(self.place);
@@ -217,7 +217,7 @@ const WORDS: usize = 64;
 pub(super) struct Rung {
     some: AtomicU64,
     words: [AtomicU64; WORDS],
-    /// Whose news the thread with the crank takes by itself, as soon as its call of progress is over.
+    /// Whose news the thread that holds the progress lock takes as soon as its call of progress returns.
     attended: AtomicU32,
 }
 
@@ -229,11 +229,12 @@ impl Rung {
         Arc::new(Self { some: AtomicU64::new(0), words, attended: AtomicU32::new(NONE) })
     }
 
-    /// Makes progress by `turn`, with the crank: callbacks mark all boards but that one, whose news the caller takes.
+    /// Makes progress by `poll`, under the progress lock: callbacks mark all boards but that one, whose news the caller
+    /// takes.
     #[inline]
-    pub(super) fn attending<R>(&self, board: &Board, turn: impl FnOnce() -> R) -> R {
+    pub(super) fn attending<R>(&self, board: &Board, poll: impl FnOnce() -> R) -> R {
         self.attended.store(board.place, Ordering::Relaxed);
-        let result = turn();
+        let result = poll();
         self.attended.store(NONE, Ordering::Relaxed);
         result
     }

@@ -20,13 +20,13 @@ pub(super) struct Ending {
     contexts: AtomicUsize,
     /// Those of the workers, under which each is entered.
     locks: Mutex<Vec<Weak<WorkerLock>>>,
-    /// Calls that are made without a crank are made under this.
+    /// Calls that are made without a progress lock are made under this.
     others: RwLock<()>,
     /// `None` when the system refused: a forked child that ends then waits for threads which it does not have.
     process: Option<ForkGuard>,
 }
 
-/// That there is time for a call without a crank. The thread that ends the process needs no leave.
+/// That there is time for a call without a progress lock. The thread that ends the process needs no leave.
 pub(super) struct Leave<'a>(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'a, ()>>);
 
 /// What a parent did with UCX when it forked.
@@ -58,7 +58,7 @@ impl Ending {
         self.thread.load(Ordering::Acquire) != 0
     }
 
-    /// Whether the thread that calls ends the process, and so has all cranks.
+    /// Whether the thread that calls ends the process, and so holds all progress locks.
     #[cold]
     pub(super) fn is_mine(&self) -> bool {
         self.has_begun() && self.thread.load(Ordering::Acquire) == this_thread()
@@ -80,7 +80,7 @@ impl Ending {
         locks.push(Arc::downgrade(worker));
     }
 
-    /// Before calls without a crank. Once the process ends, this returns in the thread that ends it alone.
+    /// Before calls without a progress lock. Once the process ends, this returns in the thread that ends it alone.
     pub(super) fn enter(&self) -> Leave<'_> {
         Leave(match self.others.try_read() {
             Ok(guard) => Some(guard),
@@ -114,7 +114,7 @@ impl Ending {
             return;
         }
         let start = Instant::now();
-        self.take_cranks(start);
+        self.take_locks(start);
         try_until(start, || match self.others.try_write() {
             Err(TryLockError::WouldBlock) => false,
             all => {
@@ -123,10 +123,10 @@ impl Ending {
             }
         });
         // Those that were made meanwhile.
-        self.take_cranks(start);
+        self.take_locks(start);
     }
 
-    fn take_cranks(&self, start: Instant) {
+    fn take_locks(&self, start: Instant) {
         let mut locks = Vec::new();
         try_until(start, || match self.locks.try_lock() {
             Err(TryLockError::WouldBlock) => false,

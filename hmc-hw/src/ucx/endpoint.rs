@@ -14,14 +14,14 @@ use super::result::{Answer, Status};
 use super::sys;
 use super::ucp_worker::LockedWorker;
 
-/// The way to a peer. It is closed by [`Endpoint::close`] alone, which needs the crank.
+/// The way to a peer. It is closed by [`Endpoint::close`] alone, which needs the progress lock.
 pub(super) struct Endpoint {
     handle: NonNull<sys::ucp_ep>,
     /// Whose worker it leads to.
     owner: Process,
 }
 
-// SAFETY: a name that is only used under the crank of its worker.
+// SAFETY: a name that is only used under the progress lock of its worker.
 unsafe impl Send for Endpoint {}
 
 impl fmt::Debug for Endpoint {
@@ -79,7 +79,7 @@ impl Endpoint {
     ///
     /// The card comes from the peer, and UCX does not check it: it must come through an authenticated channel.
     pub(super) fn new(
-        crank: &LockedWorker<'_>,
+        guard: &LockedWorker<'_>,
         card: &Card<'_>,
         board: &Arc<Board>,
     ) -> Result<Self, Failed> {
@@ -92,8 +92,8 @@ impl Endpoint {
         params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
         params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg: board.itself() };
         let mut handle = ptr::null_mut();
-        // SAFETY: the caller has the worker's crank; the board outlives the endpoint.
-        let status = unsafe { (crank.api().ucp_ep_create)(crank.handle(), &params, &mut handle) };
+        // SAFETY: the caller holds the worker's progress lock; the board outlives the endpoint.
+        let status = unsafe { (guard.api().ucp_ep_create)(guard.handle(), &params, &mut handle) };
         check("making an endpoint", status)?;
         let missing = || Failed {
             call: "making an endpoint",
@@ -109,22 +109,22 @@ impl Endpoint {
 
     /// Closes it without a word to the peer: requests that are under way end, with an error, in calls of progress that
     /// follow. The answer goes to `record`.
-    pub(super) fn close(self, crank: &LockedWorker<'_>, board: &Board, record: u32) {
+    pub(super) fn close(self, guard: &LockedWorker<'_>, board: &Board, record: u32) {
         let mut param = told(board, record);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
-        // SAFETY: the caller has the worker's crank; the endpoint is not used after this.
-        let answer = unsafe { (crank.api().ucp_ep_close_nbx)(self.handle(), &param) };
+        // SAFETY: the caller holds the worker's progress lock; the endpoint is not used after this.
+        let answer = unsafe { (guard.api().ucp_ep_close_nbx)(self.handle(), &param) };
         if !matches!(Answer::of(answer), Ok(Answer::Request(_))) {
             board.closed.store(true, Ordering::Release);
         }
     }
 
     /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
-    pub(super) fn lanes(&self, crank: &LockedWorker<'_>) -> Vec<String> {
-        let Some(print) = crank.api().ucp_ep_print_info else { return Vec::new() };
+    pub(super) fn lanes(&self, guard: &LockedWorker<'_>) -> Vec<String> {
+        let Some(print) = guard.api().ucp_ep_print_info else { return Vec::new() };
         lanes(&printed(|stream| {
-            // SAFETY: the caller has the worker's crank; the stream is open.
+            // SAFETY: the caller holds the worker's progress lock; the stream is open.
             unsafe { print(self.handle(), stream) };
         }))
     }
@@ -133,7 +133,7 @@ impl Endpoint {
     ///
     /// Not of one that has ended: where a lane of shared memory does not find the peer's memory any more, 1.13.1 ends this
     /// process (`ucp_ep_rkey_unpack_internal` destroys the key with parts that it has not filled).
-    pub(super) fn unpack(&self, crank: &LockedWorker<'_>, packed: &[u8]) -> Result<Key, Failed> {
+    pub(super) fn unpack(&self, guard: &LockedWorker<'_>, packed: &[u8]) -> Result<Key, Failed> {
         if self.owner.has_ended() {
             return Err(Failed {
                 call: "reading a memory key",
@@ -142,9 +142,9 @@ impl Endpoint {
             });
         }
         let mut handle = ptr::null_mut();
-        // SAFETY: the caller has the worker's crank; the bytes are the peer's, through an authenticated channel.
+        // SAFETY: the caller holds the worker's progress lock; the bytes are the peer's, through an authenticated channel.
         let status = unsafe {
-            (crank.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
+            (guard.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
         };
         check("reading a memory key", status)?;
         let missing = || Failed {
@@ -162,8 +162,8 @@ impl Key {
     }
 
     /// Gives it back. No operation uses it any more.
-    pub(super) fn destroy(self, crank: &LockedWorker<'_>) {
-        // SAFETY: the caller has the worker's crank; unpacked once, destroyed once.
-        unsafe { (crank.api().ucp_rkey_destroy)(self.handle()) };
+    pub(super) fn destroy(self, guard: &LockedWorker<'_>) {
+        // SAFETY: the caller holds the worker's progress lock; unpacked once, destroyed once.
+        unsafe { (guard.api().ucp_rkey_destroy)(self.handle()) };
     }
 }

@@ -1,6 +1,6 @@
 //! The records of a peer's board, by their numbers: which of them tells of a request, of a flush, of a message.
 
-/// Requests that may be under way to one peer, with those that wait for the crank.
+/// Requests that may be under way to one peer, with those that wait for the progress lock.
 pub const MAX_REQUESTS: usize = 256;
 /// Flushes under way at a time: more would only be behind each other.
 pub(super) const FLUSHES: usize = 4;

@@ -4,10 +4,11 @@
 //! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
-//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`peer/direct`). Memory that no lane reaches by
-//! itself is reached by messages ([`super::soft`]).
+//! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`peer/direct`). Memory that no
+//! lane reaches by itself is reached by messages ([`super::soft`]).
 //!
-//! Calls need the worker's crank. What is posted waits for it, and whoever polls next gives it to UCX.
+//! Calls are made under the worker's progress lock. If it is taken, a posted request is queued, and the next poll submits it
+//! to UCX.
 
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
 use super::soft::{Door, Reach};
-use super::worker::{Crank, Worker};
+use super::worker::{Worker, WorkerGuard};
 
 /// The release whose requests name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
@@ -81,12 +82,12 @@ impl UcxTransport {
         })?;
         let ours = worker.porch()?;
         let board = Arc::clone(&door.board);
-        let crank = worker.crank();
-        let endpoint = Endpoint::new(&crank, &card, &board)?;
-        let lanes = endpoint.lanes(&crank);
+        let guard = worker.lock();
+        let endpoint = Endpoint::new(&guard, &card, &board)?;
+        let lanes = endpoint.lanes(&guard);
         let reach = Reach::of(&lanes);
         let trips = (reach != Reach::Memory).then(|| Trips::new(card.door));
-        let porch = endpoint.unpack(&crank, card.key);
+        let porch = endpoint.unpack(&guard, card.key);
         let state = State {
             board,
             door: Arc::clone(door),
@@ -104,21 +105,21 @@ impl UcxTransport {
             down: false,
             begun: true,
         };
-        // From here on `Drop`, which takes the crank, closes the endpoint.
+        // From here on `Drop`, which takes the progress lock, closes the endpoint.
         let worker = Arc::clone(worker);
         let mut transport = Self { worker, state, lanes, peer: card.owner, stirred: false };
         let state = &mut transport.state;
         let greeted = porch.map(|key| {
             if reach == Reach::Messages {
-                key.destroy(&crank);
-                state.greet_softly(&crank);
+                key.destroy(&guard);
+                state.greet_softly(&guard);
             } else {
                 // Where the two ends differ in what they can do, the peer may send messages.
                 state.tell_way(card.door);
-                state.greet(&crank, ours, card.porch, key);
+                state.greet(&guard, ours, card.porch, key);
             }
         });
-        drop(crank);
+        drop(guard);
         greeted.map(|()| transport)
     }
 
@@ -195,7 +196,7 @@ impl UcxTransport {
         base: u64,
         key: &[u8],
     ) -> Result<(), Failed> {
-        let crank = self.worker.crank();
+        let guard = self.worker.lock();
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
         let old = self.state.known.remotes.get(at).and_then(Option::as_ref);
@@ -209,12 +210,12 @@ impl UcxTransport {
                 what: format!("window {at} is in use under another key"),
             });
         }
-        let key = endpoint.unpack(&crank, key)?;
-        let mapped = mapped::mapped(&crank, &key, base);
+        let key = endpoint.unpack(&guard, key)?;
+        let mapped = mapped::mapped(&guard, &key, base);
         let remote = Remote { region, base, key, mapped, leaving: false };
         if let Some(old) = put_at(&mut self.state.known.remotes, region.window.index(), remote) {
             // Its owner gave the place to another window, so the fence of the old one has passed.
-            old.key.destroy(&crank);
+            old.key.destroy(&guard);
         }
         Ok(())
     }
@@ -247,7 +248,7 @@ impl UcxTransport {
         self.state.flights.bytes()
     }
 
-    /// Whether some work waits for the crank, or for a flush.
+    /// Whether some work waits for the progress lock, or for a flush.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let state = &self.state;
@@ -287,21 +288,21 @@ impl UcxTransport {
         !self.lanes.is_empty() && self.lanes.iter().all(is_local)
     }
 
-    /// Moves on what is under way, without taking completions: posts what waited for the crank, begins a flush, lets UCX
-    /// work. Nothing of it when another thread has the crank: it will ring.
+    /// Moves on what is under way, without taking completions: submits queued requests, begins a flush, lets UCX work.
+    /// Does nothing if another thread holds the progress lock: that thread notifies this one.
     #[inline]
     pub fn advance(&mut self) {
         let state = &mut self.state;
-        let Some(crank) = self.worker.try_crank() else { return };
-        state.launch(&crank);
-        state.flush(&crank);
-        state.pump(&crank);
+        let Some(guard) = self.worker.try_lock() else { return };
+        state.launch(&guard);
+        state.flush(&guard);
+        state.pump(&guard);
         let plain = state.reach != Reach::Messages && state.wired && !state.down;
         if if plain { state.has_requests() } else { !state.is_quiet() || !state.wired } {
-            self.stirred |= crank.progress_for(&state.board);
-            state.collect(&crank);
+            self.stirred |= guard.progress_for(&state.board);
+            state.collect(&guard);
         }
-        state.part(&crank);
+        state.part(&guard);
     }
 
     /// Whether UCX had something to do in a call of [`UcxTransport::advance`] since the last question.
@@ -315,7 +316,7 @@ impl UcxTransport {
         std::mem::take(&mut self.state.begun)
     }
 
-    /// Whether what was posted can wait for the next turn, and share a message with what comes until then. A first one is
+    /// Whether what was posted can wait for the next poll, and share a message with what comes until then. A first one is
     /// on its way already.
     #[must_use]
     pub fn can_wait(&self) -> bool {
@@ -324,20 +325,21 @@ impl UcxTransport {
         self.is_soft() && !ended && !state.board.has_news()
     }
 
-    /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead` when UCX gives its request back,
-    /// which [`UcxTransport::is_idle`] tells; until then its memory may still be read and written.
+    /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead`
+    /// when UCX gives its request back, which [`UcxTransport::is_idle`] tells; until then its memory may still be read
+    /// and written.
     pub fn bring_down(&mut self) {
-        let crank = self.worker.crank();
-        self.state.end(&crank);
+        let guard = self.worker.lock();
+        self.state.end(&guard);
     }
 }
 
 impl State {
     /// Closes the endpoint and ends what has ended by that.
-    fn end(&mut self, crank: &Crank<'_>) {
-        self.bring_down(crank);
-        crank.progress();
-        self.collect(crank);
+    fn end(&mut self, guard: &WorkerGuard<'_>) {
+        self.bring_down(guard);
+        guard.progress();
+        self.collect(guard);
     }
 }
 
@@ -397,10 +399,10 @@ impl Transport for UcxTransport {
             return Err(ErrorKind::Busy);
         }
         if state.trips.is_some()
-            && let Some(crank) = self.worker.try_crank()
+            && let Some(guard) = self.worker.try_lock()
         {
             // The first goes at once; those after it may wait for company.
-            state.launch(&crank);
+            state.launch(&guard);
         }
         Ok(())
     }
@@ -424,13 +426,13 @@ impl Transport for UcxTransport {
 
 impl Drop for UcxTransport {
     fn drop(&mut self) {
-        let crank = self.worker.crank();
-        self.state.end(&crank);
+        let guard = self.worker.lock();
+        self.state.end(&guard);
         if self.state.is_quiet() {
-            self.state.forget_keys(&crank);
+            self.state.forget_keys(&guard);
             return;
         }
-        // What is under way keeps what it uses. The rest is dropped with this, and not with the crank.
+        // What is under way keeps what it uses. The rest is dropped with this, and not under the progress lock.
         let used = self.state.uses_memory();
         let known = &mut self.state.known;
         let locals = if used { Vec::new() } else { std::mem::take(&mut known.locals) };
@@ -452,7 +454,7 @@ impl Drop for UcxTransport {
             begun: false,
         };
         let state = std::mem::replace(&mut self.state, fresh);
-        drop(crank);
+        drop(guard);
         self.worker.adopt(Orphan { state });
     }
 }

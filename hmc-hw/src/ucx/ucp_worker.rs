@@ -1,4 +1,4 @@
-//! `ucp_worker_h`: made, locked, destroyed. All its calls are made by whoever has its [`LockedWorker`].
+//! `ucp_worker_h`: made, locked, destroyed. All its calls are made through its [`LockedWorker`].
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -44,15 +44,15 @@ impl fmt::Debug for UcpWorker {
     }
 }
 
-/// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
+/// Guard of the lock of a worker's calls. When it is dropped, threads whose operations completed are notified.
 pub struct LockedWorker<'a> {
-    // The lock is let go before the others hear: fields are dropped in this order.
+    // The lock is released before the notification: fields are dropped in this order.
     held: Held<'a>,
-    of: Rings<'a>,
+    of: NotifyOnDrop<'a>,
 }
 
-/// The worker, whose peers hear of their news when this goes.
-struct Rings<'a>(&'a UcpWorker);
+/// Notifies the threads that wait for peers of the worker when it is dropped.
+struct NotifyOnDrop<'a>(&'a UcpWorker);
 
 impl fmt::Debug for LockedWorker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,17 +126,17 @@ impl UcpWorker {
         self.handle.as_ptr()
     }
 
-    /// The right to make calls, unless another thread has it.
+    /// Takes the lock. Returns `None` if another thread holds it.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<LockedWorker<'_>> {
         let at_the_end = || self.context.library().ending().is_mine().then(Held::at_the_end);
         let held = self.lock.try_take().or_else(at_the_end)?;
-        Some(LockedWorker { held, of: Rings(self) })
+        Some(LockedWorker { held, of: NotifyOnDrop(self) })
     }
 
-    /// The right to make calls, waiting for whoever has it.
+    /// Takes the lock, waiting for the thread that holds it.
     pub(super) fn lock(&self) -> LockedWorker<'_> {
-        let taken = || LockedWorker { held: self.lock.take(), of: Rings(self) };
+        let taken = || LockedWorker { held: self.lock.take(), of: NotifyOnDrop(self) };
         self.try_lock().unwrap_or_else(taken)
     }
 
@@ -256,7 +256,7 @@ impl LockedWorker<'_> {
     }
 }
 
-impl Drop for Rings<'_> {
+impl Drop for NotifyOnDrop<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.0.rung.is_marked() {

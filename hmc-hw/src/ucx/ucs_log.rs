@@ -1,4 +1,5 @@
-//! How UCX hands its messages on: types and numbers of ucs/debug/log_def.h and ucs/config/types.h, the same from 1.10 to 1.22.
+//! How UCX hands its messages on: types and numbers of ucs/debug/log_def.h and ucs/config/types.h, the same from 1.10
+//! to 1.22.
 
 use std::ffi::{c_char, c_uint, c_void};
 

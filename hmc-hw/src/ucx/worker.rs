@@ -1,5 +1,6 @@
 //! A worker as a session has it: what comes in as messages is answered, and what peers that are gone have left comes back.
-//! All its calls are made by whoever holds its [`Crank`].
+//! All its calls are made through its
+//! [`WorkerGuard`].
 
 use std::fmt;
 use std::ops::Deref;
@@ -38,19 +39,19 @@ pub struct Worker {
     orphans: Mutex<Vec<Orphan>>,
 }
 
-/// The right to make a worker's calls. When it is let go, those whose operations it has ended hear of it.
-pub struct Crank<'a> {
+/// Guard of the progress lock. When it is dropped, threads whose operations completed are notified.
+pub struct WorkerGuard<'a> {
     locked: LockedWorker<'a>,
     worker: &'a Worker,
 }
 
-impl fmt::Debug for Crank<'_> {
+impl fmt::Debug for WorkerGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crank").finish_non_exhaustive()
+        f.debug_struct("WorkerGuard").finish_non_exhaustive()
     }
 }
 
-impl<'a> Deref for Crank<'a> {
+impl<'a> Deref for WorkerGuard<'a> {
     type Target = LockedWorker<'a>;
 
     #[inline]
@@ -116,25 +117,25 @@ impl Worker {
         self.porch.as_ref().ok_or(missing)
     }
 
-    /// The right to make calls, unless another thread has it: it will be a moment.
+    /// Takes the progress lock. Returns `None` if another thread holds it.
     #[inline]
-    pub fn try_crank(&self) -> Option<Crank<'_>> {
-        self.ucp.try_lock().map(|locked| Crank { locked, worker: self })
+    pub fn try_lock(&self) -> Option<WorkerGuard<'_>> {
+        self.ucp.try_lock().map(|locked| WorkerGuard { locked, worker: self })
     }
 
-    /// The right to make calls, waiting for whoever has it. It is never held by one who sleeps, until the process ends
-    /// (`ucx/ending.rs`): then no other thread gets it any more.
-    pub fn crank(&self) -> Crank<'_> {
-        Crank { locked: self.ucp.lock(), worker: self }
+    /// Takes the progress lock, waiting for the thread that holds it. No thread holds it while it sleeps. When the process
+    /// ends (`ucx/ending.rs`), no other thread gets it any more.
+    pub fn lock(&self) -> WorkerGuard<'_> {
+        WorkerGuard { locked: self.ucp.lock(), worker: self }
     }
 
-    /// Makes progress and says whether the descriptor can be slept on. `None`: another thread is at it.
-    pub fn turn(&self) -> Option<Armed> {
-        let crank = self.try_crank()?;
-        if crank.progress() {
+    /// Makes progress, and arms the descriptor if nothing happened. Returns `None` if another thread holds the progress lock.
+    pub fn progress_and_arm(&self) -> Option<Armed> {
+        let guard = self.try_lock()?;
+        if guard.progress() {
             return Some(Armed::Busy);
         }
-        Some(crank.arm())
+        Some(guard.arm())
     }
 
     /// A place for the news of one more peer.
@@ -187,9 +188,9 @@ impl Drop for Worker {
         while !lock(&self.orphans).is_empty() {
             let free = {
                 let _leave = self.context().library().ending().enter();
-                let crank = self.crank();
-                crank.progress();
-                crank.tend()
+                let guard = self.lock();
+                guard.progress();
+                guard.tend()
             };
             drop(free);
             if deadline.is_none_or(|at| Instant::now() >= at) {
@@ -202,8 +203,9 @@ impl Drop for Worker {
     }
 }
 
-impl Crank<'_> {
-    /// Lets UCX work: receives, sends, ends requests; then answers what came as messages. Says whether anything happened; bounded.
+impl WorkerGuard<'_> {
+    /// Lets UCX work: receives, sends, ends requests; then answers what came as messages. Says whether anything
+    /// happened; bounded.
     #[inline]
     pub fn progress(&self) -> bool {
         let mut any = self.progress_ucx();
@@ -214,14 +216,14 @@ impl Crank<'_> {
         any
     }
 
-    /// As [`Crank::progress`], for one who takes the news of `board` as soon as it is over.
+    /// As [`WorkerGuard::progress`], for a caller that takes the news of `board` as soon as it returns.
     #[inline]
     pub(super) fn progress_for(&self, board: &Board) -> bool {
         self.worker.ucp.rung.attending(board, || self.progress())
     }
 
     /// Looks after what peers that are gone have left. Gives the memory that nothing of it uses any more: the last handle of
-    /// it may be there, whose owner is the application's code, so it is to be dropped without the crank.
+    /// it may be there, whose owner is the application's code, so it must be dropped without the progress lock.
     #[must_use]
     pub fn tend(&self) -> Vec<Arc<Memory>> {
         let mut free = Vec::new();

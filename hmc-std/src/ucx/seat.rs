@@ -142,11 +142,11 @@ impl Seat {
         }
         if self.attending.load(Ordering::Acquire) != 0 {
             // It looks anew at what was posted meanwhile, and asks again to be told.
-            self.worker.crank().signal();
+            self.worker.lock().signal();
             return busy;
         }
         for turn in 1..=TURNS {
-            let crank = self.worker.crank();
+            let crank = self.worker.lock();
             if let Some(free) = &mut free {
                 free.append(&mut crank.tend());
             }
@@ -189,12 +189,12 @@ impl Seat {
 
     /// Lets the worker work, whoever watches it. Whether anything happened.
     pub(crate) fn crank(&self) -> bool {
-        self.worker.try_crank().is_some_and(|crank| crank.progress())
+        self.worker.try_lock().is_some_and(|crank| crank.progress())
     }
 
     /// As [`Seat::crank`], with an eye on what peers that are gone have left, as in [`Seat::serve`].
     pub(super) fn crank_and_tend(&self, free: &mut Vec<Arc<Memory>>) -> bool {
-        let Some(crank) = self.worker.try_crank() else { return false };
+        let Some(crank) = self.worker.try_lock() else { return false };
         let any = crank.progress();
         free.append(&mut crank.tend());
         any
@@ -207,13 +207,13 @@ impl Seat {
 
     /// Lets the worker work until it finds nothing, whoever watches it. Whether it came to that.
     pub(crate) fn drain(&self) -> bool {
-        let crank = self.worker.crank();
+        let crank = self.worker.lock();
         (0..TURNS).any(|_| !crank.progress())
     }
 
     /// Whether the worker's descriptor can be slept on.
     pub(crate) fn can_sleep(&self) -> bool {
-        let Some(crank) = self.worker.try_crank() else { return false };
+        let Some(crank) = self.worker.try_lock() else { return false };
         let any = crank.progress();
         let armed = !any && crank.arm() == Armed::Yes;
         drop(crank);

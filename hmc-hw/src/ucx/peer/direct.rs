@@ -46,8 +46,8 @@ impl State {
         true
     }
 
-    /// Does all transfers of a list here and now, if their windows are mapped. `false`: some may have been done, and may be done
-    /// again.
+    /// Does all transfers of a list here and now, if their windows are mapped. `false`: some may have been done, and
+    /// may be done again.
     pub(in crate::ucx) fn copy_list_mapped(&mut self, list: &[Transfer]) -> bool {
         let (mut course, mut bytes): (Option<Course>, u64) = (None, 0);
         if self.down {

@@ -24,7 +24,7 @@ impl State {
     /// not open it, and 1.13 ends the process of one whose peer goes while it does.
     pub(in crate::ucx) fn greet(
         &mut self,
-        crank: &LockedWorker<'_>,
+        guard: &LockedWorker<'_>,
         ours: &Memory,
         theirs: u64,
         key: Key,
@@ -34,9 +34,9 @@ impl State {
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         let word = Extent::new(16).whole().take(8).1.pointer(ours.start().as_ptr());
-        // SAFETY: the second word of our own porch, which the worker keeps and nobody writes; the crank is held.
+        // SAFETY: the second word of our own porch, which the worker keeps and nobody writes; the progress lock is held.
         let answer = unsafe {
-            (crank.api().ucp_put_nbx)(
+            (guard.api().ucp_put_nbx)(
                 endpoint.handle(),
                 word.cast(),
                 8,
@@ -57,7 +57,7 @@ impl State {
     /// it up: where the path is cut UCX then calls what it has freed (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0).
     /// The peer may be gone for long before the kernel says so; what is under way keeps what it uses.
     #[inline]
-    pub(in crate::ucx) fn part(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn part(&mut self, guard: &LockedWorker<'_>) {
         if !self.down {
             return;
         }
@@ -66,16 +66,16 @@ impl State {
             return;
         }
         if let Some(endpoint) = self.endpoint.take() {
-            endpoint.close(crank, &self.board, u32::from(CLOSE));
+            endpoint.close(guard, &self.board, u32::from(CLOSE));
         }
-        self.end_lost_flushes(crank);
+        self.end_lost_flushes(guard);
     }
 
-    pub(in crate::ucx) fn bring_down(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn bring_down(&mut self, guard: &LockedWorker<'_>) {
         self.down = true;
         self.refuse_queued();
         self.give_up_trips();
-        self.part(crank);
+        self.part(guard);
         // No flush will be begun for these.
         let mut unflushed = self.flights.take_unflushed();
         while let Some(record) = self.flights.pop(&mut unflushed) {

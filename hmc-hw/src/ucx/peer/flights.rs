@@ -1,8 +1,9 @@
 //! The operations of one peer, from the post until their completion is taken.
 //!
 //! A record is a place of this table; its number is what UCX's callbacks name. Free records, requests that wait for the
-//! crank, puts that no flush covers yet, the puts of each flush, and what has ended are lists through the records: nothing
-//! is copied from one queue to the next, and a flush of any number of puts begins in a few instructions.
+//! progress lock, puts that no flush covers yet, the puts of each flush, and what has ended are lists through the
+//! records: nothing is copied from one queue to the next, and a flush of any number of puts begins in a few
+//! instructions.
 
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
@@ -240,7 +241,7 @@ impl Flights {
         true
     }
 
-    /// Whether some wait for the crank.
+    /// Whether some wait for the progress lock.
     #[inline]
     pub(in crate::ucx) fn has_queued(&self) -> bool {
         self.queued.head != NONE
@@ -258,7 +259,7 @@ impl Flights {
         Some((record, flight))
     }
 
-    /// Takes those of an operation out that wait for the crank. How many there were.
+    /// Takes those of an operation out that wait for the progress lock. How many there were.
     pub(in crate::ucx) fn withdraw(&mut self, op: OpId) -> usize {
         let before = self.count;
         let mut rest = EMPTY;

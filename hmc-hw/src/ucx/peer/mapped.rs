@@ -19,10 +19,10 @@ pub(in crate::ucx) struct Mapped(NonNull<u8>);
 unsafe impl Send for Mapped {}
 
 /// Where the peer's memory at `base` lies in this process, if it is mapped here.
-pub(in crate::ucx) fn mapped(crank: &LockedWorker<'_>, key: &Key, base: u64) -> Option<Mapped> {
-    let ask = crank.api().ucp_rkey_ptr?;
+pub(in crate::ucx) fn mapped(guard: &LockedWorker<'_>, key: &Key, base: u64) -> Option<Mapped> {
+    let ask = guard.api().ucp_rkey_ptr?;
     let mut at = std::ptr::null_mut();
-    // SAFETY: the key lives and the crank is held; the address is written when there is one.
+    // SAFETY: the key lives and the progress lock is held; the address is written when there is one.
     let status = unsafe { ask(key.handle(), base, &mut at) };
     if status == sys::UCS_OK { NonNull::new(at.cast()).map(Mapped) } else { None }
 }

@@ -16,17 +16,17 @@ impl Orphan {
     /// Whether all requests have come back. Memory that they use no more is put into `free`, before that if it can be.
     pub(in crate::ucx) fn is_over(
         &mut self,
-        crank: &LockedWorker<'_>,
+        guard: &LockedWorker<'_>,
         free: &mut Vec<Arc<Memory>>,
     ) -> bool {
-        self.state.collect(crank);
-        self.state.part(crank);
+        self.state.collect(guard);
+        self.state.part(guard);
         if !self.state.uses_memory() {
             free.extend(self.state.known.locals.drain(..).flatten().map(|local| local.memory));
         }
         let over = self.state.is_quiet();
         if over {
-            self.state.forget_keys(crank);
+            self.state.forget_keys(guard);
         }
         over
     }

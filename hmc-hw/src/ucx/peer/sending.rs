@@ -22,7 +22,7 @@ const GREETING: u32 = u32::MAX;
 
 impl State {
     /// Says that we are here, so that both ends know when the way is open.
-    pub(in crate::ucx) fn greet_softly(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn greet_softly(&mut self, guard: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(trips) = &mut self.trips else { return };
         let way = Way { endpoint: endpoint.handle(), door: trips.door };
@@ -31,14 +31,14 @@ impl State {
         parcel.clear();
         let param = told(&self.board, u32::from(FIRST_SEND));
         let greeting = DataFrame::new(DataKind::Write, GREETING);
-        if let Err(status) = parcel.send(crank, way, &greeting, param) {
+        if let Err(status) = parcel.send(guard, way, &greeting, param) {
             self.board.fail(status);
         }
     }
 
     /// Begins what was accepted.
     #[cold]
-    pub(in crate::ucx) fn depart(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn depart(&mut self, guard: &LockedWorker<'_>) {
         while let Some((record, flight)) = self.flights.next_queued() {
             let work = flight.work;
             match self.known.order(&work) {
@@ -50,13 +50,13 @@ impl State {
                     flight.returned = true;
                     self.settle(record);
                 }
-                Ok(_) => self.depart_one(crank, record, &work),
+                Ok(_) => self.depart_one(guard, record, &work),
                 Err(why) => self.refuse(record, why),
             }
         }
     }
 
-    fn depart_one(&mut self, crank: &LockedWorker<'_>, record: u16, work: &WorkRequest) {
+    fn depart_one(&mut self, guard: &LockedWorker<'_>, record: u16, work: &WorkRequest) {
         let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
         let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
         let Some(trip) = trips.trip(record) else { return };
@@ -69,20 +69,20 @@ impl State {
         }
         // Small ones that come while others are under way wait for company: until the next poll, or the next answer.
         if self.flights.len() <= 1 || total > PACKED {
-            self.pump(crank);
+            self.pump(guard);
         }
     }
 
     /// Sends pieces as long as messages are free.
     #[inline]
-    pub(in crate::ucx) fn pump(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn pump(&mut self, guard: &LockedWorker<'_>) {
         if self.trips.is_some() {
-            self.send_pieces(crank);
+            self.send_pieces(guard);
         }
     }
 
-    fn send_pieces(&mut self, crank: &LockedWorker<'_>) {
-        while let Some((record, sent)) = self.send_piece(crank) {
+    fn send_pieces(&mut self, guard: &LockedWorker<'_>) {
+        while let Some((record, sent)) = self.send_piece(guard) {
             if let Err(status) = sent {
                 // The peer cannot tell of bytes that it did not get.
                 self.give_up(record, failure_of(status));
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Sends the next piece, if there is one and a message for it.
-    fn send_piece(&mut self, crank: &LockedWorker<'_>) -> Option<(u16, Result<Answer, Status>)> {
+    fn send_piece(&mut self, guard: &LockedWorker<'_>) -> Option<(u16, Result<Answer, Status>)> {
         let (record, work) = self.next_to_send()?;
         let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
@@ -133,7 +133,7 @@ impl State {
         let trips = self.trips.as_mut()?;
         let (way, param) =
             (Way { endpoint, door: trips.door }, told(&self.board, u32::from(number)));
-        Some((record, trips.parcels.get_mut(at)?.send(crank, way, &frame, param)))
+        Some((record, trips.parcels.get_mut(at)?.send(guard, way, &frame, param)))
     }
 
     /// Puts small puts that wait behind the one that is in a parcel already.

@@ -83,8 +83,9 @@ impl State {
         all_back && (!self.down || closed()) && !sends() && self.door.is_quiet()
     }
 
-    /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where lanes reach
-    /// memory by themselves, requests that a forced close has given back say nothing of the lane before it is answered.
+    /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where
+    /// lanes reach memory by themselves, requests that a forced close has given back say nothing of the lane before it
+    /// is answered.
     pub(in crate::ucx) fn uses_memory(&self) -> bool {
         let closes = self.down
             && self.reach == Reach::Memory
@@ -94,7 +95,7 @@ impl State {
 
     /// Hands what was accepted to UCX.
     #[inline]
-    pub(in crate::ucx) fn launch(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn launch(&mut self, guard: &LockedWorker<'_>) {
         if !self.flights.has_queued() {
             return;
         }
@@ -102,10 +103,10 @@ impl State {
             return self.refuse_queued();
         };
         if self.trips.is_some() {
-            return self.depart(crank);
+            return self.depart(guard);
         }
         self.begun = true;
-        let api = crank.api();
+        let api = guard.api();
         let mut param = plain();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
@@ -128,7 +129,7 @@ impl State {
             let (here, there) = (order.here.cast(), order.there);
             let answer = if work.opcode == Opcode::Get {
                 // SAFETY: the range was proven against registered memory, which `known` holds until nothing is under
-                // way; the caller of the operation keeps others away from it. The crank is held.
+                // way; the caller of the operation keeps others away from it. The progress lock is held.
                 unsafe { (api.ucp_get_nbx)(to, here, order.len, there, order.key, &param) }
             } else {
                 // SAFETY: as above; the bytes are only read.
@@ -176,7 +177,7 @@ impl State {
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     #[inline]
-    pub(in crate::ucx) fn flush(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn flush(&mut self, guard: &LockedWorker<'_>) {
         let nothing = self.greeted && !self.flights.wants_flush();
         if nothing || self.reach == Reach::Messages || self.board.failure().is_some() {
             return;
@@ -184,8 +185,8 @@ impl State {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(number) = self.flights.begin_flush() else { return };
         let param = told(&self.board, u32::from(FIRST_FLUSH.saturating_add(number)));
-        // SAFETY: the crank is held, the endpoint lives.
-        let answer = unsafe { (crank.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
+        // SAFETY: the progress lock is held, the endpoint lives.
+        let answer = unsafe { (guard.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
         (self.greeted, self.begun) = (true, true);
         match Answer::of(answer) {
             Ok(Answer::Request(_)) => {}
@@ -236,23 +237,24 @@ impl State {
 
     /// Takes what the callbacks have left.
     #[inline]
-    pub(in crate::ucx) fn collect(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn collect(&mut self, guard: &LockedWorker<'_>) {
         if !self.board.has_news() {
             return;
         }
         if self.board.mail.swap(false, Ordering::AcqRel) {
             self.read_mail();
         }
-        // The crank is held: nobody marks it between this and the taking. Of a failure others have to hear, too.
+        // No callback marks it between this and the taking, since the progress lock is held. Other threads have to be
+        // told of a failure, too.
         if self.board.failure().is_none() {
             self.board.unmark();
         }
-        let mut news = self.board.take(crank.held());
+        let mut news = self.board.take(guard.held());
         while let Some((record, status)) = self.board.next(&mut news) {
             self.returned(u16::try_from(record).unwrap_or(CLOSE), status);
         }
-        self.pump(crank);
-        self.part(crank);
+        self.pump(guard);
+        self.part(guard);
     }
 
     /// The request of a record has come back.
@@ -282,12 +284,12 @@ impl State {
 
     /// Ends flushes that have not come back though the endpoint is closed: 1.13.1 loses one that waits in the queue of a peer
     /// that is killed. A flush names no memory; should it come back after all, its board is still there.
-    pub(in crate::ucx) fn end_lost_flushes(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn end_lost_flushes(&mut self, guard: &LockedWorker<'_>) {
         let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
         if !closed || self.board.has_news() || !self.flights.is_flushing() {
             return;
         }
-        crank.keep(Arc::clone(&self.board));
+        guard.keep(Arc::clone(&self.board));
         for number in 0..CLOSE.saturating_sub(FIRST_FLUSH) {
             let mut list = self.flights.end_flush(number);
             while let Some(record) = self.flights.pop(&mut list) {
@@ -296,10 +298,10 @@ impl State {
         }
     }
 
-    pub(in crate::ucx) fn forget_keys(&mut self, crank: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn forget_keys(&mut self, guard: &LockedWorker<'_>) {
         let keys = self.known.remotes.drain(..).flatten().map(|remote| remote.key);
         for key in keys.chain(self.porch.take()) {
-            key.destroy(crank);
+            key.destroy(guard);
         }
     }
 }

@@ -112,7 +112,7 @@ impl Answers {
     /// Sends as much as may be under way. Whether there was anything.
     pub(super) fn send(
         &mut self,
-        crank: &LockedWorker<'_>,
+        guard: &LockedWorker<'_>,
         told_to: &Board,
     ) -> Result<bool, Status> {
         let Some(way) = self.way else { return Ok(false) };
@@ -139,7 +139,7 @@ impl Answers {
             };
             any = true;
             let record = u32::try_from(at).unwrap_or(0);
-            parcel.send(crank, way, &frame, told(told_to, record))?;
+            parcel.send(guard, way, &frame, told(told_to, record))?;
         }
         Ok(any)
     }

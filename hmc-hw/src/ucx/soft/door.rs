@@ -1,8 +1,8 @@
 //! The target's side of one peer: its windows as they are here, what came for them, what is to be answered.
 //!
-//! Messages come in during calls of progress, in whichever thread has the worker's crank; windows are opened and closed
-//! by the link's threads. One lock is between them, held for one piece at the most. Once [`Door::close`] has returned, no
-//! message writes into that window any more, whatever the peer does.
+//! Messages come in during calls of progress, in the thread that holds the worker's progress lock; windows are opened
+//! and closed by the link's threads. One lock is between them, held for one piece at the most. Once [`Door::close`] has
+//! returned, no message writes into that window any more, whatever the peer does.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -394,15 +394,15 @@ impl Door {
     }
 
     /// Sends what there is to be answered. Whether there was something.
-    pub(super) fn answer(&self, crank: &LockedWorker<'_>) -> bool {
+    pub(super) fn answer(&self, guard: &LockedWorker<'_>) -> bool {
         let mut inner = lock(&self.inner);
         let mut freed = false;
-        let mut news = self.replies.take(crank.held());
+        let mut news = self.replies.take(guard.held());
         while let Some((number, _)) = self.replies.next(&mut news) {
             inner.answers.returned(number);
             freed = true;
         }
-        let sent = inner.answers.send(crank, &self.replies);
+        let sent = inner.answers.send(guard, &self.replies);
         drop(inner);
         match sent {
             Ok(any) => any || freed,

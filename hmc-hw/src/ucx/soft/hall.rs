@@ -86,11 +86,11 @@ impl Hall {
 
     /// Sends what the doors that were called have to say. Whether any had something.
     #[cold]
-    pub(in crate::ucx) fn answer(&self, crank: &LockedWorker<'_>) -> bool {
+    pub(in crate::ucx) fn answer(&self, guard: &LockedWorker<'_>) -> bool {
         let mut any = false;
         self.calls.take(|place| {
             if let Some(door) = self.at(place) {
-                any |= door.answer(crank);
+                any |= door.answer(guard);
             }
         });
         any

@@ -89,7 +89,7 @@ impl Parcel {
     /// of when the answer is a request.
     pub(in crate::ucx) fn send(
         &mut self,
-        crank: &LockedWorker<'_>,
+        guard: &LockedWorker<'_>,
         way: Way,
         frame: &DataFrame,
         mut param: sys::ucp_request_param_t,
@@ -99,10 +99,10 @@ impl Parcel {
         // Without rendezvous, which would have the peer read from here by UCX's own means.
         param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        // SAFETY: the crank is held and the endpoint lives. Both ranges lie on the heap and stay as they are until the send
-        // has ended: whoever changes them looks at `busy` first.
+        // SAFETY: the progress lock is held and the endpoint lives. Both ranges lie on the heap and stay as they are
+        // until the send has ended: whoever changes them looks at `busy` first.
         let answer = unsafe {
-            (crank.api().ucp_am_send_nbx)(
+            (guard.api().ucp_am_send_nbx)(
                 way.endpoint,
                 MESSAGE,
                 self.head.as_ptr().cast(),

@@ -9,5 +9,5 @@ pub(in crate::ucx) struct Way {
     pub(in crate::ucx) door: u64,
 }
 
-// SAFETY: a name that is only used under the crank of its worker.
+// SAFETY: a name that is only used under the progress lock of its worker.
 unsafe impl Send for Way {}
