@@ -266,7 +266,7 @@ impl Built {
         let Met { mut transport, door, home, mut back } =
             meet(&near, &far, &rings).map_err(text)?;
         let limit = Instant::now() + LONG;
-        while !transport.is_wired() || back.as_ref().is_some_and(|b| !b.is_wired()) {
+        while !transport.is_wired_up() || back.as_ref().is_some_and(|b| !b.is_wired_up()) {
             if Instant::now() >= limit {
                 return Err("the two ends do not meet".to_owned());
             }

@@ -251,7 +251,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     for _ in 0..50 {
         let guard = worker.lock();
         guard.progress();
-        drop(guard.tend());
+        drop(guard.reap_orphans());
     }
     assert!(here.upgrade().is_some(), "its registration is held");
     assert_eq!(stand_in.calls("ucp_mem_unmap"), unmapped);
@@ -259,7 +259,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     for _ in 0..3 {
         let guard = worker.lock();
         guard.progress();
-        drop(guard.tend());
+        drop(guard.reap_orphans());
     }
     assert!(here.upgrade().is_none(), "nothing uses it any more");
     drop((worker, far, door, there));
@@ -278,7 +278,7 @@ fn a_worker_that_goes_leaks_what_ucx_does_not_give_back() {
     drop(pair);
     assert!(begun.elapsed() >= std::time::Duration::from_secs(2), "it waited");
     assert_eq!((stand_in.count("workers"), stand_in.calls("ucp_worker_destroy")), (1, 1));
-    // The initiator's memory; the target's worker and memory, and both porches, are gone.
+    // The initiator's memory; the target's worker and memory, and both wireup pages, are gone.
     assert_eq!((stand_in.count("memories"), stand_in.count("contexts")), (1, 1));
     assert_eq!(stand_in.count("late"), 0);
 }
@@ -491,6 +491,6 @@ fn one_flush_serves_many_puts() {
     }
     assert_eq!(outcomes(&pair.wait(64)).len(), 64);
     assert_eq!(stand_in.calls("ucp_ep_flush_nbx") - before, 1);
-    assert_eq!(stand_in.calls("ucp_put_nbx"), 65, "with the greeting");
+    assert_eq!(stand_in.calls("ucp_put_nbx"), 65, "with the wireup put");
     end(&stand_in, pair);
 }

@@ -68,7 +68,7 @@ impl Pair {
         for _ in 0..1000 {
             near.advance();
         }
-        if !near.is_wired() {
+        if !near.is_wired_up() {
             return Err("the two workers do not meet".to_owned());
         }
         let extent = Extent::new(BYTES as u64);

@@ -28,8 +28,8 @@ use super::worker::{Worker, WorkerGuard};
 const CLOSE: u32 = 0;
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the close of an endpoint may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Time limit of an endpoint's close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Way {
@@ -69,9 +69,9 @@ impl Bare {
     /// # Errors
     /// [`Failed`].
     pub fn card(&self) -> Result<Vec<u8>, Failed> {
-        let (address, porch) = (self.worker.address(), self.memory.address());
+        let (address, wireup_page) = (self.worker.address(), self.memory.address());
         let (owner, key) = (Process::own(), &self.memory.pack()?);
-        Ok(Card { door: 0, porch, owner, address, key }.to_bytes())
+        Ok(Card { door: 0, wireup_page, owner, address, key }.to_bytes())
     }
 
     /// Makes the way to the peer of that card, which has as many bytes. It opens with the first calls that follow, while
@@ -84,7 +84,7 @@ impl Bare {
         let guard = self.worker.lock();
         let endpoint = Endpoint::new(&guard, &card, &self.board)?;
         let key = endpoint.unpack(&guard, card.key)?;
-        self.way = Some(Way { endpoint, key, base: card.porch });
+        self.way = Some(Way { endpoint, key, base: card.wireup_page });
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Drop for Bare {
         let guard = self.worker.lock();
         way.key.destroy(&guard);
         way.endpoint.close(&guard, &self.board, CLOSE);
-        let deadline = Instant::now().checked_add(FAREWELL);
+        let deadline = Instant::now().checked_add(CLOSE_TIMEOUT);
         while !self.board.closed.load(Ordering::Acquire) {
             guard.progress();
             let mut news = self.board.take(guard.held());

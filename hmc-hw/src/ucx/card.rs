@@ -5,12 +5,12 @@ use super::process::Process;
 /// Bytes of a card before the address and the key.
 const HEAD_BYTES: usize = 32;
 
-/// Two lengths (u16, little-endian), the number of the door for the other end (u64), the address of the porch (u64), the
-/// process (namespace u64, number u32), the worker's address, the key to the porch.
+/// Two lengths (u16, little-endian), the number of the door for the other end (u64), the address of the
+/// wireup page (u64), the process (namespace u64, number u32), the worker's address, the key to the wireup page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Card<'a> {
     pub(super) door: u64,
-    pub(super) porch: u64,
+    pub(super) wireup_page: u64,
     pub(super) owner: Process,
     pub(super) address: &'a [u8],
     pub(super) key: &'a [u8],
@@ -24,7 +24,7 @@ impl<'a> Card<'a> {
             &len(self.address)[..],
             &len(self.key),
             &self.door.to_le_bytes(),
-            &self.porch.to_le_bytes(),
+            &self.wireup_page.to_le_bytes(),
             &self.owner.namespace.to_le_bytes(),
             &self.owner.number.to_le_bytes(),
             self.address,
@@ -40,7 +40,7 @@ impl<'a> Card<'a> {
         let (address_len, rest) = bytes.split_first_chunk::<2>()?;
         let (key_len, rest) = rest.split_first_chunk::<2>()?;
         let (door, rest) = rest.split_first_chunk::<8>()?;
-        let (porch, rest) = rest.split_first_chunk::<8>()?;
+        let (wireup_page, rest) = rest.split_first_chunk::<8>()?;
         let (namespace, rest) = rest.split_first_chunk::<8>()?;
         let (number, rest) = rest.split_first_chunk::<4>()?;
         let (address, key) =
@@ -51,8 +51,8 @@ impl<'a> Card<'a> {
             namespace: u64::from_le_bytes(*namespace),
             number: u32::from_le_bytes(*number),
         };
-        let (door, porch) = (u64::from_le_bytes(*door), u64::from_le_bytes(*porch));
-        (fits && filled).then_some(Self { door, porch, owner, address, key })
+        let (door, wireup_page) = (u64::from_le_bytes(*door), u64::from_le_bytes(*wireup_page));
+        (fits && filled).then_some(Self { door, wireup_page, owner, address, key })
     }
 }
 
@@ -63,7 +63,8 @@ mod tests {
     #[test]
     fn a_card_is_read_whole_or_not_at_all() {
         let owner = Process { namespace: 0x66, number: 0x77 };
-        let card = Card { door: 0x55, porch: 0x1122_3344, owner, address: b"worker", key: b"key" };
+        let card =
+            Card { door: 0x55, wireup_page: 0x1122_3344, owner, address: b"worker", key: b"key" };
         let bytes = card.to_bytes();
         assert_eq!(bytes[..4], [6, 0, 3, 0]);
         assert_eq!(Card::read(&bytes), Some(card));

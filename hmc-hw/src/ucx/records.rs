@@ -10,6 +10,6 @@ pub(super) const SENDS: u16 = 8;
 pub(super) const RECORDS: u32 = 256 + 4 + 2 + 8;
 pub(super) const FIRST_FLUSH: u16 = 256;
 pub(super) const CLOSE: u16 = FIRST_FLUSH + 4;
-pub(super) const GREETING: u16 = CLOSE + 1;
-pub(super) const FIRST_SEND: u16 = GREETING + 1;
+pub(super) const WIREUP: u16 = CLOSE + 1;
+pub(super) const FIRST_SEND: u16 = WIREUP + 1;
 const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 8);

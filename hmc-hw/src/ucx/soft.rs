@@ -14,7 +14,7 @@
 //!
 //! | kind | bytes that follow |
 //! |---|---|
-//! | `Write` | payload for `offset` of the window; `total` is the operation's. With `total` 0: a greeting. Then more such frames, each with its payload |
+//! | `Write` | payload for `offset` of the window; `total` is the operation's. With `total` 0: the wireup message. Then more such frames, each with its payload |
 //! | `Read` | none |
 //! | `ReadData` | payload for `offset` of the operation |
 //! | `Ack`, `Nack` | more such frames |

@@ -80,28 +80,28 @@ impl UcxTransport {
             status: Status::INVALID_PARAM,
             what: format!("{} bytes", card.len()),
         })?;
-        let ours = worker.porch()?;
+        let ours = worker.wireup_page()?;
         let board = Arc::clone(&door.board);
         let guard = worker.lock();
         let endpoint = Endpoint::new(&guard, &card, &board)?;
         let lanes = endpoint.lanes(&guard);
         let reach = Reach::of(&lanes);
         let trips = (reach != Reach::Memory).then(|| Trips::new(card.door));
-        let porch = endpoint.unpack(&guard, card.key);
+        let wireup_key = endpoint.unpack(&guard, card.key);
         let state = State {
             board,
             door: Arc::clone(door),
             trips,
             reach,
             endpoint: Some(endpoint),
-            porch: None,
-            greeting: false,
+            wireup_key: None,
+            wireup_in_flight: false,
             names_memory: worker.context().library().version() >= NAMES_MEMORY,
             known: Known::default(),
             flights: Flights::new(),
             sends_tags,
-            greeted: false,
-            wired: false,
+            first_flush_begun: false,
+            is_wired_up: false,
             down: false,
             begun: true,
         };
@@ -109,18 +109,18 @@ impl UcxTransport {
         let worker = Arc::clone(worker);
         let mut transport = Self { worker, state, lanes, peer: card.owner, stirred: false };
         let state = &mut transport.state;
-        let greeted = porch.map(|key| {
+        let sent = wireup_key.map(|key| {
             if reach == Reach::Messages {
                 key.destroy(&guard);
-                state.greet_softly(&guard);
+                state.send_am_wireup(&guard);
             } else {
                 // Where the two ends differ in what they can do, the peer may send messages.
                 state.tell_way(card.door);
-                state.greet(&guard, ours, card.porch, key);
+                state.send_wireup(&guard, ours, card.wireup_page, key);
             }
         });
         drop(guard);
-        greeted.map(|()| transport)
+        sent.map(|()| transport)
     }
 
     /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
@@ -261,17 +261,17 @@ impl UcxTransport {
         self.state.flights.take_notice()
     }
 
-    /// Whether both ends know each other: before that nothing moves, and with UCX 1.13 a peer that goes may take this
-    /// process along.
+    /// Returns `true` if the path is open in both directions. Before that nothing moves, and with UCX 1.13 the exit of
+    /// the peer may end this process.
     #[must_use]
-    pub fn is_wired(&self) -> bool {
-        self.state.wired
+    pub fn is_wired_up(&self) -> bool {
+        self.state.is_wired_up
     }
 
-    /// Whether the endpoint was closed, and UCX has nothing of it any more.
+    /// Returns `true` if the endpoint is closed and UCX has completed all of its requests.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.state.endpoint.is_none() && self.state.is_quiet()
+        self.state.endpoint.is_none() && self.state.is_idle()
     }
 
     /// Whether no operation is under way and nothing of its memory is in use. A message that UCX still has is a copy.
@@ -297,8 +297,8 @@ impl UcxTransport {
         state.launch(&guard);
         state.flush(&guard);
         state.pump(&guard);
-        let plain = state.reach != Reach::Messages && state.wired && !state.down;
-        if if plain { state.has_requests() } else { !state.is_quiet() || !state.wired } {
+        let plain = state.reach != Reach::Messages && state.is_wired_up && !state.down;
+        if if plain { state.has_requests() } else { !state.is_idle() || !state.is_wired_up } {
             self.stirred |= guard.progress_for(&state.board);
             state.collect(&guard);
         }
@@ -428,7 +428,7 @@ impl Drop for UcxTransport {
     fn drop(&mut self) {
         let guard = self.worker.lock();
         self.state.end(&guard);
-        if self.state.is_quiet() {
+        if self.state.is_idle() {
             self.state.forget_keys(&guard);
             return;
         }
@@ -442,19 +442,19 @@ impl Drop for UcxTransport {
             trips: None,
             reach: self.state.reach,
             endpoint: None,
-            porch: None,
-            greeting: false,
+            wireup_key: None,
+            wireup_in_flight: false,
             names_memory: false,
             known: Known { locals, remotes: Vec::new() },
             flights: Flights::none(),
             sends_tags: false,
-            greeted: true,
-            wired: false,
+            first_flush_begun: true,
+            is_wired_up: false,
             down: true,
             begun: false,
         };
         let state = std::mem::replace(&mut self.state, fresh);
         drop(guard);
-        self.worker.adopt(Orphan { state });
+        self.worker.keep_orphan(Orphan { state });
     }
 }

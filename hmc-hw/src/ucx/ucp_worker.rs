@@ -15,7 +15,7 @@ use super::result::Status;
 use super::sys;
 
 /// Calls of progress in a row while each finds something.
-const ROUNDS: usize = 64;
+const MAX_POLLS: usize = 64;
 
 /// UCX's worker, the lock of its calls, and the boards that they write to.
 pub(super) struct UcpWorker {
@@ -222,7 +222,7 @@ impl LockedWorker<'_> {
     #[inline]
     pub(super) fn progress_ucx(&self) -> bool {
         let mut any = false;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_POLLS {
             // SAFETY: the worker lives, and this thread has its lock.
             let events = unsafe { (self.api().ucp_worker_progress)(self.handle()) };
             if events == 0 {

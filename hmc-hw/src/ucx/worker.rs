@@ -1,4 +1,4 @@
-//! A worker as a session has it: what comes in as messages is answered, and what peers that are gone have left comes back.
+//! A worker as a session has it: it answers active messages, and keeps what closed transports have in flight.
 //! All its calls are made through its
 //! [`WorkerGuard`].
 
@@ -21,21 +21,22 @@ use super::soft::{Door, Hall};
 pub use super::ucp_worker::Armed;
 use super::ucp_worker::{LockedWorker, UcpWorker};
 
-/// Bytes of the porch: a page.
-const PORCH_BYTES: usize = 4096;
-/// How long a worker that goes waits for requests of peers that are gone.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Bytes of the wireup page.
+const WIREUP_PAGE_BYTES: usize = 4096;
+/// How long the drop of a worker waits for requests of closed transports.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A worker: one for each session, or several (channels), shared by the peers that they serve.
 #[derive(Debug)]
 pub struct Worker {
     // Destroyed before what it may touch is dropped: fields are dropped in this order.
     ucp: UcpWorker,
-    /// Where peers put their first bytes, to show that the way is open: to the first word, from their second.
-    porch: Option<Memory>,
+    /// Takes the first put of each peer, which shows that the path is open: from the second word of the peer's page to the
+    /// first word of this one.
+    wireup_page: Option<Memory>,
     /// Where messages of peers come in.
     hall: Arc<Hall>,
-    /// What requests of peers that are gone still use.
+    /// What requests of closed transports still use.
     orphans: Mutex<Vec<Orphan>>,
 }
 
@@ -68,9 +69,10 @@ impl Worker {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Failed> {
         let _leave = context.library().ending().enter();
         let ucp = UcpWorker::new(context)?;
-        let mut worker = Self { ucp, porch: None, hall: Hall::new(), orphans: Mutex::default() };
+        let mut worker =
+            Self { ucp, wireup_page: None, hall: Hall::new(), orphans: Mutex::default() };
         worker.hall.receive(context.library(), worker.ucp.handle())?;
-        worker.porch = Some(Memory::allocate(context, PORCH_BYTES)?);
+        worker.wireup_page = Some(Memory::allocate(context, WIREUP_PAGE_BYTES)?);
         Ok(Arc::new(worker))
     }
 
@@ -80,16 +82,17 @@ impl Worker {
         self.ucp.context()
     }
 
-    /// What the peer of that door needs to come here: the door's number, the worker's address and the way to its porch.
+    /// What the peer of that door needs to come here: the door's number, the worker's address and the address and key of its
+    /// wireup page.
     /// Some hundred bytes, more with more devices.
     ///
     /// # Errors
     /// [`Failed`].
     pub fn card(&self, door: &Door) -> Result<Vec<u8>, Failed> {
-        let (porch, door) = (self.porch()?, door.number());
-        let key = &porch.pack()?;
-        let (owner, porch) = (Process::own(), porch.address());
-        Ok(Card { door, porch, owner, address: &self.ucp.address, key }.to_bytes())
+        let (wireup_page, door) = (self.wireup_page()?, door.number());
+        let key = &wireup_page.pack()?;
+        let (owner, wireup_page) = (Process::own(), wireup_page.address());
+        Ok(Card { door, wireup_page, owner, address: &self.ucp.address, key }.to_bytes())
     }
 
     /// What UCX calls the worker's address.
@@ -107,14 +110,14 @@ impl Worker {
         Ok(self.hall.door(self.context().library(), board))
     }
 
-    /// Memory of which the first word is for peers and the second for puts to theirs.
-    pub(super) fn porch(&self) -> Result<&Memory, Failed> {
+    /// The page whose first word peers write, and whose second word is written to theirs.
+    pub(super) fn wireup_page(&self) -> Result<&Memory, Failed> {
         let missing = Failed {
             call: "asking for a worker's memory",
             status: Status::NO_MEMORY,
             what: String::new(),
         };
-        self.porch.as_ref().ok_or(missing)
+        self.wireup_page.as_ref().ok_or(missing)
     }
 
     /// Takes the progress lock. Returns `None` if another thread holds it.
@@ -147,14 +150,14 @@ impl Worker {
         self.ucp.post_board(records, bell)
     }
 
-    /// Keeps what requests of a peer that is gone still use, until they have come back.
-    pub(super) fn adopt(&self, orphan: Orphan) {
+    /// Keeps what requests of a closed transport still use, until UCX has completed them.
+    pub(super) fn keep_orphan(&self, orphan: Orphan) {
         lock(&self.orphans).push(orphan);
     }
 
-    /// Whether nothing that peers which are gone have left is under way.
+    /// Returns `true` if no request of a closed transport is in flight.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         lock(&self.orphans).is_empty()
     }
 
@@ -162,7 +165,7 @@ impl Worker {
     #[cold]
     fn leak(&mut self) {
         self.ucp.leak();
-        std::mem::forget(self.porch.take());
+        std::mem::forget(self.wireup_page.take());
         std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
         std::mem::forget(Arc::clone(&self.hall));
     }
@@ -181,8 +184,8 @@ impl Drop for Worker {
             // The process ends, and this would be a call.
             return self.leak();
         }
-        self.porch = None;
-        let deadline = Instant::now().checked_add(FAREWELL);
+        self.wireup_page = None;
+        let deadline = Instant::now().checked_add(CLOSE_TIMEOUT);
         // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
         // the peer gone (`ucp_request.c`, "got REP message").
         while !lock(&self.orphans).is_empty() {
@@ -190,7 +193,7 @@ impl Drop for Worker {
                 let _leave = self.context().library().ending().enter();
                 let guard = self.lock();
                 guard.progress();
-                guard.tend()
+                guard.reap_orphans()
             };
             drop(free);
             if deadline.is_none_or(|at| Instant::now() >= at) {
@@ -222,14 +225,15 @@ impl WorkerGuard<'_> {
         self.worker.ucp.rung.attending(board, || self.progress())
     }
 
-    /// Looks after what peers that are gone have left. Gives the memory that nothing of it uses any more: the last handle of
-    /// it may be there, whose owner is the application's code, so it must be dropped without the progress lock.
+    /// Removes closed transports whose requests have completed, and returns memory that no request uses any more. It
+    /// may hold the last handle of memory whose owner is application code, so the caller drops it without the progress
+    /// lock.
     #[must_use]
-    pub fn tend(&self) -> Vec<Arc<Memory>> {
+    pub fn reap_orphans(&self) -> Vec<Arc<Memory>> {
         let mut free = Vec::new();
         let mut orphans = lock(&self.worker.orphans);
         if !orphans.is_empty() {
-            orphans.retain_mut(|orphan| !orphan.is_over(self, &mut free));
+            orphans.retain_mut(|orphan| !orphan.is_finished(self, &mut free));
         }
         free
     }

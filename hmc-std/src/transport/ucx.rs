@@ -213,7 +213,7 @@ impl UcxPort {
 
     /// Whether the way to the peer is open.
     pub(crate) fn is_ready(&self) -> bool {
-        let Some(ucx) = self.ucx.as_ref().filter(|ucx| ucx.is_wired()) else { return false };
+        let Some(ucx) = self.ucx.as_ref().filter(|ucx| ucx.is_wired_up()) else { return false };
         // The peer's greeting tells that it works by messages, too. It comes about when ours is answered, if at all.
         let waited = self.wired.is_some_and(|since| clock::now().since(since) >= GREETING);
         !ucx.is_soft() || self.door.peer_is_soft() || waited
@@ -365,7 +365,7 @@ impl UcxPort {
         // The poll that follows each service makes progress while the two ends meet, and finds an endpoint that has failed.
         if let Some(ucx) = &mut self.ucx {
             busy |= ucx.take_stirred();
-            if ucx.is_wired() && self.wired.is_none() {
+            if ucx.is_wired_up() && self.wired.is_none() {
                 self.wired = Some(clock::now());
             }
         }

@@ -148,12 +148,12 @@ impl Seat {
         for turn in 1..=TURNS {
             let crank = self.worker.lock();
             if let Some(free) = &mut free {
-                free.append(&mut crank.tend());
+                free.append(&mut crank.reap_orphans());
             }
             let any = crank.progress();
             busy |= any;
             // What has come back just now is tended first, which may begin something: UCX would not tell of its end.
-            let again = any && free.is_some() && turn < TURNS && !self.worker.is_quiet();
+            let again = any && free.is_some() && turn < TURNS && !self.worker.is_idle();
             let armed = if again { Armed::Busy } else { crank.arm() };
             drop(crank);
             self.learn(any || armed == Armed::Yes);
@@ -196,7 +196,7 @@ impl Seat {
     pub(super) fn crank_and_tend(&self, free: &mut Vec<Arc<Memory>>) -> bool {
         let Some(crank) = self.worker.try_lock() else { return false };
         let any = crank.progress();
-        free.append(&mut crank.tend());
+        free.append(&mut crank.reap_orphans());
         any
     }
 

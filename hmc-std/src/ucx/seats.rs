@@ -97,12 +97,12 @@ impl Seats {
 
     /// Whether peers that are gone have left a worker, or something for one to do.
     pub(super) fn has_left(&self) -> bool {
-        self.all().iter().any(|seat| Self::is_left(seat) || !seat.worker().is_quiet())
+        self.all().iter().any(|seat| Self::is_left(seat) || !seat.worker().is_idle())
     }
 
     /// Lets go of workers whose link is gone and of which UCX uses nothing any more.
     pub(super) fn retire(&self) {
-        let is_over = |seat: &Arc<Seat>| Self::is_left(seat) && seat.worker().is_quiet();
+        let is_over = |seat: &Arc<Seat>| Self::is_left(seat) && seat.worker().is_idle();
         let mut all = lock(&self.all);
         if !all.iter().any(is_over) {
             return;

@@ -6,7 +6,7 @@ use hmc_core::work::Failure;
 use super::state::State;
 use crate::ucx::endpoint::{Key, told};
 use crate::ucx::memory::Memory;
-use crate::ucx::records::{CLOSE, GREETING};
+use crate::ucx::records::{CLOSE, WIREUP};
 use crate::ucx::result::Answer;
 use crate::ucx::soft::{Reach, Way};
 use crate::ucx::sys;
@@ -20,9 +20,9 @@ impl State {
         }
     }
 
-    /// Puts a word onto the peer's porch. The flush after it shows that the way is open; without any operation UCX would
-    /// not open it, and 1.13 ends the process of one whose peer goes while it does.
-    pub(in crate::ucx) fn greet(
+    /// Puts a word into the peer's wireup page. The flush after it shows that the path is open. Without any operation
+    /// UCX would not open it, and UCX 1.13 ends the process if its peer exits meanwhile.
+    pub(in crate::ucx) fn send_wireup(
         &mut self,
         guard: &LockedWorker<'_>,
         ours: &Memory,
@@ -30,11 +30,12 @@ impl State {
         key: Key,
     ) {
         let Some(endpoint) = &self.endpoint else { return };
-        let mut param = told(&self.board, u32::from(GREETING));
+        let mut param = told(&self.board, u32::from(WIREUP));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         let word = Extent::new(16).whole().take(8).1.pointer(ours.start().as_ptr());
-        // SAFETY: the second word of our own porch, which the worker keeps and nobody writes; the progress lock is held.
+        // SAFETY: the second word of our own wireup page, which the worker owns and no code writes; the progress lock
+        // is held.
         let answer = unsafe {
             (guard.api().ucp_put_nbx)(
                 endpoint.handle(),
@@ -45,10 +46,10 @@ impl State {
                 &param,
             )
         };
-        self.porch = Some(key);
+        self.wireup_key = Some(key);
         match Answer::of(answer) {
             Ok(Answer::Done) => {}
-            Ok(Answer::Request(_)) => self.greeting = true,
+            Ok(Answer::Request(_)) => self.wireup_in_flight = true,
             Err(status) => self.board.fail(status),
         }
     }
@@ -61,7 +62,7 @@ impl State {
         if !self.down {
             return;
         }
-        let sends = self.trips.as_ref().is_some_and(|t| !t.is_quiet() || !self.door.is_quiet());
+        let sends = self.trips.as_ref().is_some_and(|t| !t.is_idle() || !self.door.is_idle());
         if sends && self.reach == Reach::Messages && self.board.failure().is_none() {
             return;
         }

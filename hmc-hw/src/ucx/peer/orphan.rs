@@ -6,15 +6,15 @@ use super::state::State;
 use crate::ucx::memory::Memory;
 use crate::ucx::ucp_worker::LockedWorker;
 
-/// What the requests of a transport that is gone still use.
+/// What the requests of a closed transport still use.
 #[derive(Debug)]
 pub(in crate::ucx) struct Orphan {
     pub(in crate::ucx) state: State,
 }
 
 impl Orphan {
-    /// Whether all requests have come back. Memory that they use no more is put into `free`, before that if it can be.
-    pub(in crate::ucx) fn is_over(
+    /// Returns `true` if all requests have completed. Moves memory that they use no more to `free`, before that if possible.
+    pub(in crate::ucx) fn is_finished(
         &mut self,
         guard: &LockedWorker<'_>,
         free: &mut Vec<Arc<Memory>>,
@@ -24,10 +24,10 @@ impl Orphan {
         if !self.state.uses_memory() {
             free.extend(self.state.known.locals.drain(..).flatten().map(|local| local.memory));
         }
-        let over = self.state.is_quiet();
-        if over {
+        let finished = self.state.is_idle();
+        if finished {
             self.state.forget_keys(guard);
         }
-        over
+        finished
     }
 }

@@ -17,12 +17,12 @@ use crate::ucx::ucp_worker::LockedWorker;
 /// The longest put that shares its message with others.
 const PACKED: u64 = 1024;
 
-/// The number of the greeting: no operation's, whose highest bit is 0.
-const GREETING: u32 = u32::MAX;
+/// The number of the wireup message. The highest bit of an operation's number is 0.
+const WIREUP: u32 = u32::MAX;
 
 impl State {
-    /// Says that we are here, so that both ends know when the way is open.
-    pub(in crate::ucx) fn greet_softly(&mut self, guard: &LockedWorker<'_>) {
+    /// Sends the wireup message, whose answer shows that the path is open.
+    pub(in crate::ucx) fn send_am_wireup(&mut self, guard: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(trips) = &mut self.trips else { return };
         let way = Way { endpoint: endpoint.handle(), door: trips.door };
@@ -30,8 +30,8 @@ impl State {
         let Some(parcel) = trips.parcels.first_mut() else { return };
         parcel.clear();
         let param = told(&self.board, u32::from(FIRST_SEND));
-        let greeting = DataFrame::new(DataKind::Write, GREETING);
-        if let Err(status) = parcel.send(guard, way, &greeting, param) {
+        let wireup = DataFrame::new(DataKind::Write, WIREUP);
+        if let Err(status) = parcel.send(guard, way, &wireup, param) {
             self.board.fail(status);
         }
     }
@@ -209,8 +209,8 @@ impl State {
     /// Takes what the peer answered.
     pub(in crate::ucx) fn read_mail(&mut self) {
         while let Some((seq, result)) = self.door.take_mail() {
-            if seq == GREETING {
-                self.wired = true;
+            if seq == WIREUP {
+                self.is_wired_up = true;
                 continue;
             }
             let Some(trips) = &mut self.trips else { continue };

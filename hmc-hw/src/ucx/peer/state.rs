@@ -11,7 +11,7 @@ use super::known::Known;
 use super::trips::Trips;
 use crate::ucx::board::{Board, ended};
 use crate::ucx::endpoint::{Endpoint, Key, plain, told};
-use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, GREETING};
+use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, WIREUP};
 use crate::ucx::result::{Answer, Kind, Status};
 use crate::ucx::soft::{Door, Reach};
 use crate::ucx::sys;
@@ -26,18 +26,18 @@ pub(in crate::ucx) struct State {
     pub(in crate::ucx) trips: Option<Trips>,
     pub(in crate::ucx) reach: Reach,
     pub(in crate::ucx) endpoint: Option<Endpoint>,
-    /// The key to the peer's porch.
-    pub(in crate::ucx) porch: Option<Key>,
+    /// The key to the peer's wireup page.
+    pub(in crate::ucx) wireup_key: Option<Key>,
     /// The first put is under way.
-    pub(in crate::ucx) greeting: bool,
+    pub(in crate::ucx) wireup_in_flight: bool,
     pub(in crate::ucx) names_memory: bool,
     pub(in crate::ucx) known: Known,
     pub(in crate::ucx) flights: Flights,
     pub(in crate::ucx) sends_tags: bool,
     /// The first flush was begun.
-    pub(in crate::ucx) greeted: bool,
-    /// A flush has passed: both ends know each other.
-    pub(in crate::ucx) wired: bool,
+    pub(in crate::ucx) first_flush_begun: bool,
+    /// A flush has completed: the path is open in both directions.
+    pub(in crate::ucx) is_wired_up: bool,
     /// The peer is gone.
     pub(in crate::ucx) down: bool,
     /// Something was begun with UCX: whoever sleeps on the worker has to ask anew to be told.
@@ -53,14 +53,14 @@ impl State {
     /// Whether a flush or the first put is under way.
     #[inline]
     pub(in crate::ucx) fn is_flushing(&self) -> bool {
-        self.greeting || self.flights.is_flushing()
+        self.wireup_in_flight || self.flights.is_flushing()
     }
 
     /// Whether progress could end something, or there is something to be told. Where all operations go as messages it
     /// always might.
     #[inline]
     pub(in crate::ucx) fn is_stirring(&self) -> bool {
-        let settled = self.wired && !self.down && self.reach != Reach::Messages;
+        let settled = self.is_wired_up && !self.down && self.reach != Reach::Messages;
         !settled || self.has_requests() || self.board.has_news()
     }
 
@@ -76,11 +76,11 @@ impl State {
     }
 
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
-    pub(in crate::ucx) fn is_quiet(&self) -> bool {
+    pub(in crate::ucx) fn is_idle(&self) -> bool {
         let closed = || self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
-        let sends = || self.trips.as_ref().is_some_and(|t| !t.is_quiet());
+        let sends = || self.trips.as_ref().is_some_and(|t| !t.is_idle());
         let all_back = self.flights.len() == 0 && !self.is_flushing();
-        all_back && (!self.down || closed()) && !sends() && self.door.is_quiet()
+        all_back && (!self.down || closed()) && !sends() && self.door.is_idle()
     }
 
     /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where
@@ -178,7 +178,7 @@ impl State {
     /// when both ends know each other.
     #[inline]
     pub(in crate::ucx) fn flush(&mut self, guard: &LockedWorker<'_>) {
-        let nothing = self.greeted && !self.flights.wants_flush();
+        let nothing = self.first_flush_begun && !self.flights.wants_flush();
         if nothing || self.reach == Reach::Messages || self.board.failure().is_some() {
             return;
         }
@@ -187,7 +187,7 @@ impl State {
         let param = told(&self.board, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the progress lock is held, the endpoint lives.
         let answer = unsafe { (guard.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
-        (self.greeted, self.begun) = (true, true);
+        (self.first_flush_begun, self.begun) = (true, true);
         match Answer::of(answer) {
             Ok(Answer::Request(_)) => {}
             Ok(Answer::Done) => self.flushed(number, Status::OK),
@@ -205,7 +205,7 @@ impl State {
             return self.flights.fail_flush(number);
         }
         if status == Status::OK {
-            self.wired = true;
+            self.is_wired_up = true;
             return self.flights.pass(number);
         }
         let mut list = self.flights.end_flush(number);
@@ -272,8 +272,8 @@ impl State {
             self.flushed(record.saturating_sub(FIRST_FLUSH), status);
         } else if record == CLOSE {
             self.board.closed.store(true, Ordering::Release);
-        } else if record == GREETING {
-            self.greeting = false;
+        } else if record == WIREUP {
+            self.wireup_in_flight = false;
             if status != Status::OK {
                 self.board.fail(status);
             }
@@ -300,7 +300,7 @@ impl State {
 
     pub(in crate::ucx) fn forget_keys(&mut self, guard: &LockedWorker<'_>) {
         let keys = self.known.remotes.drain(..).flatten().map(|remote| remote.key);
-        for key in keys.chain(self.porch.take()) {
+        for key in keys.chain(self.wireup_key.take()) {
             key.destroy(guard);
         }
     }

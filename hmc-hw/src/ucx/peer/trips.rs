@@ -34,7 +34,7 @@ impl Trips {
     }
 
     /// Whether UCX has given all messages back.
-    pub(in crate::ucx) fn is_quiet(&self) -> bool {
+    pub(in crate::ucx) fn is_idle(&self) -> bool {
         !self.parcels.iter().any(Parcel::is_busy)
     }
 

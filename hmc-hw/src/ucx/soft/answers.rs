@@ -91,7 +91,7 @@ impl Answers {
         });
     }
 
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         !self.parcels.iter().any(Parcel::is_busy)
     }
 

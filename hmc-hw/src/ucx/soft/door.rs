@@ -65,8 +65,8 @@ pub(super) struct Inner {
     pub(super) answers: Answers,
     /// The peer works by messages alone: closing a window keeps it out.
     peer_is_soft: bool,
-    /// A greeting came since the last look.
-    greeted: bool,
+    /// A wireup message was received since the last look.
+    wireup_seen: bool,
 }
 
 /// Where one peer's messages come in.
@@ -121,7 +121,7 @@ impl Inner {
     fn take_write(&mut self, frame: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         if frame.total == 0 {
             // Whoever waits for the way to be open looks again.
-            self.greeted = true;
+            self.wireup_seen = true;
             self.peer_is_soft = true;
             return self.say(DataFrame::ack(frame.seq, 1));
         }
@@ -266,7 +266,7 @@ impl Door {
             mail: VecDeque::with_capacity(MAX_REQUESTS),
             answers: Answers::new(MOST),
             peer_is_soft: false,
-            greeted: false,
+            wireup_seen: false,
         };
         let (inner, violation) = (Mutex::new(inner), OnceLock::new());
         Arc::new(Self { number, board, replies, inner, violation })
@@ -329,8 +329,8 @@ impl Door {
     }
 
     /// Whether nothing of it is being sent.
-    pub(in crate::ucx) fn is_quiet(&self) -> bool {
-        lock(&self.inner).answers.is_quiet()
+    pub(in crate::ucx) fn is_idle(&self) -> bool {
+        lock(&self.inner).answers.is_idle()
     }
 
     /// The bytes of a get of ours may come.
@@ -376,7 +376,7 @@ impl Door {
                 Err(Violation("a frame that only streams have"))
             }
         };
-        let mail = !inner.mail.is_empty() || std::mem::take(&mut inner.greeted);
+        let mail = !inner.mail.is_empty() || std::mem::take(&mut inner.wireup_seen);
         let answers = inner.answers.is_wanted();
         drop(inner);
         if let Err(violation) = judged {
