@@ -6,7 +6,7 @@
 //! - [`library`] finds and loads libucp, [`settings`] has its configuration, `ending` keeps threads out of UCX when the
 //!   process ends, [`log`] passes its messages on.
 //! - [`context`] owns the devices, [`memory`] is registered with a context.
-//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is the way to one peer, callbacks write to a `board`.
+//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is the way to one peer, callbacks write to a completion queue (`cq`).
 //! - [`soft`] moves bytes by active messages where no lane reaches memory by itself.
 //! - `peer` has what is under way to one peer.
 //! - [`worker`] is what the peers of a session share.
@@ -19,9 +19,9 @@
 
 #[doc(hidden)]
 pub mod bare;
-mod board;
 mod card;
 pub mod context;
+mod cq;
 mod ending;
 mod endpoint;
 mod functions;
@@ -44,4 +44,4 @@ mod ucp_worker;
 mod ucs_log;
 pub mod worker;
 
-pub use board::Bell;
+pub use cq::Notify;

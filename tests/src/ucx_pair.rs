@@ -12,7 +12,7 @@ use hmc_core::slots::OpId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
-use hmc_hw::ucx::Bell;
+use hmc_hw::ucx::Notify;
 use hmc_hw::ucx::context::{Context, Failed};
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::memory::Memory;
@@ -48,8 +48,8 @@ impl Rings {
     }
 }
 
-impl Bell for Rings {
-    fn ring(&self) {
+impl Notify for Rings {
+    fn notify(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -14,7 +14,7 @@ use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::transport::Transport as _;
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
-use hmc_hw::ucx::Bell;
+use hmc_hw::ucx::Notify;
 use hmc_hw::ucx::context::Context as Ucx;
 use hmc_hw::ucx::library::{Library, Search};
 use hmc_hw::ucx::memory::Memory;
@@ -39,10 +39,10 @@ const BOUND: f64 = 300.0;
 const KEY: RegionKey = RegionKey { index: 0, generation: 1 };
 const NOBODY: Completion = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
 
-struct Mute;
+struct NoNotify;
 
-impl Bell for Mute {
-    fn ring(&self) {}
+impl Notify for NoNotify {
+    fn notify(&self) {}
 }
 
 /// Two workers of this process over the stand-in.
@@ -61,7 +61,7 @@ impl Pair {
         let (ours, far) = (Worker::new(&ucx).map_err(text)?, Worker::new(&ucx).map_err(text)?);
         let here = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
         let there = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
-        let door = |worker: &Worker| worker.door(Box::new(Mute)).map_err(text);
+        let door = |worker: &Worker| worker.door(Box::new(NoNotify)).map_err(text);
         let (here_in, there_in) = (door(&ours)?, door(&far)?);
         let card = far.card(&there_in).map_err(text)?;
         let mut near = UcxTransport::new(&ours, &here_in, &card, false).map_err(text)?;

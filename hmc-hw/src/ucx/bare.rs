@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use hmc_core::span::{Extent, Side, Span};
 
-use super::board::{Board, Mute};
 use super::card::Card;
 use super::context::{Context, Failed, check};
+use super::cq::{CompletionQueue, NoNotify};
 use super::endpoint::{Endpoint, Key, plain};
 use super::library::Library;
 use super::memory::Memory;
@@ -24,7 +24,7 @@ use super::settings::Settings;
 use super::sys;
 use super::worker::{Worker, WorkerGuard};
 
-/// The record of the endpoint's close, the only one that tells the board.
+/// The record of the endpoint's close, the only one whose completion is queued.
 const CLOSE: u32 = 0;
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ struct Way {
 pub struct Bare {
     way: Option<Way>,
     memory: Memory,
-    board: Arc<Board>,
+    queue: Arc<CompletionQueue>,
     worker: Arc<Worker>,
 }
 
@@ -60,8 +60,8 @@ impl Bare {
     ) -> Result<Self, Failed> {
         let context = Context::new(library, settings)?;
         let worker = Worker::new(&context)?;
-        let board = worker.post_board(1, Box::new(Mute))?;
-        Ok(Self { way: None, memory: Memory::allocate(&context, bytes)?, board, worker })
+        let queue = worker.new_queue(1, Box::new(NoNotify))?;
+        Ok(Self { way: None, memory: Memory::allocate(&context, bytes)?, queue, worker })
     }
 
     /// What the peer needs to come here.
@@ -82,7 +82,7 @@ impl Bare {
     pub fn connect(&mut self, card: &[u8]) -> Result<(), Failed> {
         let card = Card::read(card).ok_or_else(|| misuse("a card"))?;
         let guard = self.worker.lock();
-        let endpoint = Endpoint::new(&guard, &card, &self.board)?;
+        let endpoint = Endpoint::new(&guard, &card, &self.queue)?;
         let key = endpoint.unpack(&guard, card.key)?;
         self.way = Some(Way { endpoint, key, base: card.wireup_page });
         Ok(())
@@ -106,18 +106,18 @@ impl Drop for Bare {
         let Some(way) = self.way.take() else { return };
         let guard = self.worker.lock();
         way.key.destroy(&guard);
-        way.endpoint.close(&guard, &self.board, CLOSE);
+        way.endpoint.close(&guard, &self.queue, CLOSE);
         let deadline = Instant::now().checked_add(CLOSE_TIMEOUT);
-        while !self.board.closed.load(Ordering::Acquire) {
+        while !self.queue.closed.load(Ordering::Acquire) {
             guard.progress();
-            let mut news = self.board.take(guard.held());
-            if self.board.next(&mut news).is_some() {
-                self.board.closed.store(true, Ordering::Release);
+            let mut completed = self.queue.take(guard.held());
+            if self.queue.next(&mut completed).is_some() {
+                self.queue.closed.store(true, Ordering::Release);
             }
             if deadline.is_none_or(|at| Instant::now() >= at) {
                 // A worker that goes before its endpoints ends the process.
                 std::mem::forget(Arc::clone(&self.worker));
-                std::mem::forget(Arc::clone(&self.board));
+                std::mem::forget(Arc::clone(&self.queue));
                 return;
             }
         }

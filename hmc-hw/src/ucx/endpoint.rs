@@ -5,9 +5,9 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::board::{Board, ended, failed};
 use super::card::Card;
 use super::context::{Failed, check};
+use super::cq::{CompletionQueue, on_complete, on_ep_error};
 use super::printed::{lanes, printed};
 use super::process::Process;
 use super::result::{Answer, Status};
@@ -63,25 +63,25 @@ pub(super) const fn plain() -> sys::ucp_request_param_t {
     }
 }
 
-/// A request that tells `record` of `board` when it ends.
+/// Parameters of a request whose callback completes `record` of `queue`.
 #[inline]
-pub(super) fn told(board: &Board, record: u32) -> sys::ucp_request_param_t {
+pub(super) fn told(queue: &CompletionQueue, record: u32) -> sys::ucp_request_param_t {
     sys::ucp_request_param_t {
         op_attr_mask: sys::UCP_OP_ATTR_FIELD_CALLBACK | sys::UCP_OP_ATTR_FIELD_USER_DATA,
-        cb: sys::ucp_request_param_cb { send: Some(ended) },
-        user_data: board.name(record),
+        cb: sys::ucp_request_param_cb { send: Some(on_complete) },
+        user_data: queue.request_arg(record),
         ..plain()
     }
 }
 
 impl Endpoint {
-    /// The way to the worker of that card. It wants to know of the peer's death; what goes wrong is told to `board`.
+    /// The way to the worker of that card. The error handler writes to `queue`.
     ///
     /// The card comes from the peer, and UCX does not check it: it must come through an authenticated channel.
     pub(super) fn new(
         guard: &LockedWorker<'_>,
         card: &Card<'_>,
-        board: &Arc<Board>,
+        queue: &Arc<CompletionQueue>,
     ) -> Result<Self, Failed> {
         // SAFETY: numbers and pointers that may be null.
         let mut params: sys::ucp_ep_params_t = unsafe { std::mem::zeroed() };
@@ -90,9 +90,10 @@ impl Endpoint {
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLER;
         params.address = card.address.as_ptr().cast();
         params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
-        params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg: board.itself() };
+        params.err_handler =
+            sys::ucp_err_handler_t { cb: Some(on_ep_error), arg: queue.endpoint_arg() };
         let mut handle = ptr::null_mut();
-        // SAFETY: the caller holds the worker's progress lock; the board outlives the endpoint.
+        // SAFETY: the caller holds the worker's progress lock; the queue outlives the endpoint.
         let status = unsafe { (guard.api().ucp_ep_create)(guard.handle(), &params, &mut handle) };
         check("making an endpoint", status)?;
         let missing = || Failed {
@@ -109,14 +110,14 @@ impl Endpoint {
 
     /// Closes it without a word to the peer: requests that are under way end, with an error, in calls of progress that
     /// follow. The answer goes to `record`.
-    pub(super) fn close(self, guard: &LockedWorker<'_>, board: &Board, record: u32) {
-        let mut param = told(board, record);
+    pub(super) fn close(self, guard: &LockedWorker<'_>, queue: &CompletionQueue, record: u32) {
+        let mut param = told(queue, record);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
         // SAFETY: the caller holds the worker's progress lock; the endpoint is not used after this.
         let answer = unsafe { (guard.api().ucp_ep_close_nbx)(self.handle(), &param) };
         if !matches!(Answer::of(answer), Ok(Answer::Request(_))) {
-            board.closed.store(true, Ordering::Release);
+            queue.closed.store(true, Ordering::Release);
         }
     }
 

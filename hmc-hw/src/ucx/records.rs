@@ -1,4 +1,4 @@
-//! The records of a peer's board, by their numbers: which of them tells of a request, of a flush, of a message.
+//! The records of a peer's completion queue, by their numbers: those of requests, of flushes, of messages.
 
 /// Requests that may be under way to one peer, with those that wait for the progress lock.
 pub const MAX_REQUESTS: usize = 256;

@@ -81,15 +81,15 @@ impl UcxTransport {
             what: format!("{} bytes", card.len()),
         })?;
         let ours = worker.wireup_page()?;
-        let board = Arc::clone(&door.board);
+        let queue = Arc::clone(&door.queue);
         let guard = worker.lock();
-        let endpoint = Endpoint::new(&guard, &card, &board)?;
+        let endpoint = Endpoint::new(&guard, &card, &queue)?;
         let lanes = endpoint.lanes(&guard);
         let reach = Reach::of(&lanes);
         let trips = (reach != Reach::Memory).then(|| Trips::new(card.door));
         let wireup_key = endpoint.unpack(&guard, card.key);
         let state = State {
-            board,
+            queue,
             door: Arc::clone(door),
             trips,
             reach,
@@ -239,7 +239,7 @@ impl UcxTransport {
     /// Why the endpoint failed, if it did: bring it down then.
     #[must_use]
     pub fn failure(&self) -> Option<Status> {
-        self.state.board.failure()
+        self.state.queue.failure()
     }
 
     /// Bytes of payload that operations of this end have moved.
@@ -253,7 +253,7 @@ impl UcxTransport {
     pub fn has_work(&self) -> bool {
         let state = &self.state;
         let sends = state.trips.as_ref().is_some_and(Trips::can_send);
-        state.flights.has_queued() || state.can_flush() || sends || state.board.has_news()
+        state.flights.has_queued() || state.can_flush() || sends || state.queue.has_completions()
     }
 
     /// A put whose bytes are there and whose tag is to be sent now.
@@ -299,7 +299,7 @@ impl UcxTransport {
         state.pump(&guard);
         let plain = state.reach != Reach::Messages && state.is_wired_up && !state.down;
         if if plain { state.has_requests() } else { !state.is_idle() || !state.is_wired_up } {
-            self.stirred |= guard.progress_for(&state.board);
+            self.stirred |= guard.progress_for(&state.queue);
             state.collect(&guard);
         }
         state.part(&guard);
@@ -322,7 +322,7 @@ impl UcxTransport {
     pub fn can_wait(&self) -> bool {
         let state = &self.state;
         let ended = state.flights.has_ended();
-        self.is_soft() && !ended && !state.board.has_news()
+        self.is_soft() && !ended && !state.queue.has_completions()
     }
 
     /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead`
@@ -437,7 +437,7 @@ impl Drop for UcxTransport {
         let known = &mut self.state.known;
         let locals = if used { Vec::new() } else { std::mem::take(&mut known.locals) };
         let fresh = State {
-            board: Arc::clone(&self.state.board),
+            queue: Arc::clone(&self.state.queue),
             door: Arc::clone(&self.state.door),
             trips: None,
             reach: self.state.reach,

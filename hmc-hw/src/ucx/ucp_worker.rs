@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::limits::MAX_PEERS;
 
-use super::board::{Bell, Board, Rung};
 use super::context::{Context, Failed, check};
+use super::cq::{CompletionQueue, Notify, ReadySet};
 use super::functions::Ucp;
 use super::lock::{Held, WorkerLock, lock};
 use super::result::Status;
@@ -17,7 +17,7 @@ use super::sys;
 /// Calls of progress in a row while each finds something.
 const MAX_POLLS: usize = 64;
 
-/// UCX's worker, the lock of its calls, and the boards that they write to.
+/// UCX's worker, the lock of its calls, and the completion queues that they write to.
 pub(super) struct UcpWorker {
     context: Arc<Context>,
     handle: NonNull<sys::ucp_worker>,
@@ -25,10 +25,10 @@ pub(super) struct UcpWorker {
     pub(super) address: Vec<u8>,
     pub(super) fd: RawFd,
     lock: Arc<WorkerLock>,
-    pub(super) rung: Arc<Rung>,
-    boards: Mutex<Vec<Option<Weak<Board>>>>,
-    /// Boards that requests name which UCX has lost.
-    kept: Mutex<Vec<Arc<Board>>>,
+    pub(super) ready: Arc<ReadySet>,
+    queues: Mutex<Vec<Option<Weak<CompletionQueue>>>>,
+    /// Queues that lost requests of UCX name.
+    kept: Mutex<Vec<Arc<CompletionQueue>>>,
     /// It is not destroyed.
     leaked: bool,
 }
@@ -89,8 +89,8 @@ impl UcpWorker {
             address: Vec::new(),
             fd: -1,
             lock: Arc::default(),
-            rung: Rung::new(),
-            boards: Mutex::default(),
+            ready: ReadySet::new(),
+            queues: Mutex::default(),
             kept: Mutex::default(),
             leaked: false,
         };
@@ -151,41 +151,47 @@ impl UcpWorker {
         std::mem::forget(Arc::clone(&self.context));
     }
 
-    /// A place for the news of one more peer.
-    pub(super) fn post_board(
+    /// Makes the completion queue of one more peer.
+    pub(super) fn new_queue(
         &self,
         records: u32,
-        bell: Box<dyn Bell>,
-    ) -> Result<Arc<Board>, Failed> {
-        let mut boards = lock(&self.boards);
-        let is_free =
-            |place: &Option<Weak<Board>>| place.as_ref().is_none_or(|b| b.strong_count() == 0);
-        let at = boards.iter().position(is_free).unwrap_or(boards.len());
+        notify: Box<dyn Notify>,
+    ) -> Result<Arc<CompletionQueue>, Failed> {
+        let mut queues = lock(&self.queues);
+        let is_free = |slot: &Option<Weak<CompletionQueue>>| {
+            slot.as_ref().is_none_or(|b| b.strong_count() == 0)
+        };
+        let at = queues.iter().position(is_free).unwrap_or(queues.len());
         let full = || Failed {
             call: "making an endpoint",
             status: Status::NO_RESOURCE,
             what: format!("{MAX_PEERS} peers, which is the limit"),
         };
-        let place = u32::try_from(at).ok().filter(|p| *p < MAX_PEERS).ok_or_else(full)?;
-        let board =
-            Board::new(records, self.context.library(), Arc::clone(&self.rung), place, bell);
-        if at == boards.len() {
-            boards.push(None);
+        let index = u32::try_from(at).ok().filter(|p| *p < MAX_PEERS).ok_or_else(full)?;
+        let queue = CompletionQueue::new(
+            records,
+            self.context.library(),
+            Arc::clone(&self.ready),
+            index,
+            notify,
+        );
+        if at == queues.len() {
+            queues.push(None);
         }
-        if let Some(free) = boards.get_mut(at) {
-            *free = Some(Arc::downgrade(&board));
+        if let Some(free) = queues.get_mut(at) {
+            *free = Some(Arc::downgrade(&queue));
         }
-        Ok(board)
+        Ok(queue)
     }
 
-    /// Tells those whose operations have ended. Without the lock.
+    /// Notifies the threads whose operations have completed. Called without the lock.
     #[cold]
-    fn ring(&self) {
-        self.rung.take(|place| {
-            let at = usize::try_from(place).unwrap_or(usize::MAX);
-            let board = lock(&self.boards).get(at).and_then(Option::as_ref).and_then(Weak::upgrade);
-            if let Some(board) = board.filter(|b| b.has_news()) {
-                board.bell.ring();
+    fn notify(&self) {
+        self.ready.take(|index| {
+            let at = usize::try_from(index).unwrap_or(usize::MAX);
+            let queue = lock(&self.queues).get(at).and_then(Option::as_ref).and_then(Weak::upgrade);
+            if let Some(queue) = queue.filter(|b| b.has_completions()) {
+                queue.notify.notify();
             }
         });
     }
@@ -250,17 +256,17 @@ impl LockedWorker<'_> {
         let _ = unsafe { (self.api().ucp_worker_signal)(self.handle()) };
     }
 
-    /// Keeps a board for as long as there are calls of this worker.
-    pub(super) fn keep(&self, board: Arc<Board>) {
-        lock(&self.of.0.kept).push(board);
+    /// Keeps a queue while there are calls of this worker.
+    pub(super) fn keep(&self, queue: Arc<CompletionQueue>) {
+        lock(&self.of.0.kept).push(queue);
     }
 }
 
 impl Drop for NotifyOnDrop<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.rung.is_marked() {
-            self.0.ring();
+        if self.0.ready.is_marked() {
+            self.0.notify();
         }
     }
 }

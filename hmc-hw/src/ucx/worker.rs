@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::board::{Bell, Board};
 use super::card::Card;
 use super::context::{Context, Failed};
+use super::cq::{CompletionQueue, Notify};
 use super::lock::lock;
 use super::memory::Memory;
 use super::peer::orphan::Orphan;
@@ -100,14 +100,14 @@ impl Worker {
         &self.ucp.address
     }
 
-    /// Where the messages of one more peer come in. `bell` is rung when another thread's progress has ended something of the
-    /// transport behind it.
+    /// Where the messages of one more peer come in. `notify` is called when another thread's progress has completed a
+    /// request of its transport.
     ///
     /// # Errors
     /// [`Failed`]: too many peers.
-    pub fn door(&self, bell: Box<dyn Bell>) -> Result<Arc<Door>, Failed> {
-        let board = self.post_board(RECORDS, bell)?;
-        Ok(self.hall.door(self.context().library(), board))
+    pub fn door(&self, notify: Box<dyn Notify>) -> Result<Arc<Door>, Failed> {
+        let queue = self.new_queue(RECORDS, notify)?;
+        Ok(self.hall.door(self.context().library(), queue))
     }
 
     /// The page whose first word peers write, and whose second word is written to theirs.
@@ -141,13 +141,13 @@ impl Worker {
         Some(guard.arm())
     }
 
-    /// A place for the news of one more peer.
-    pub(super) fn post_board(
+    /// Makes the completion queue of one more peer.
+    pub(super) fn new_queue(
         &self,
         records: u32,
-        bell: Box<dyn Bell>,
-    ) -> Result<Arc<Board>, Failed> {
-        self.ucp.post_board(records, bell)
+        notify: Box<dyn Notify>,
+    ) -> Result<Arc<CompletionQueue>, Failed> {
+        self.ucp.new_queue(records, notify)
     }
 
     /// Keeps what requests of a closed transport still use, until UCX has completed them.
@@ -219,10 +219,10 @@ impl WorkerGuard<'_> {
         any
     }
 
-    /// As [`WorkerGuard::progress`], for a caller that takes the news of `board` as soon as it returns.
+    /// As [`WorkerGuard::progress`], for a caller that takes the completions of `queue` as soon as it returns.
     #[inline]
-    pub(super) fn progress_for(&self, board: &Board) -> bool {
-        self.worker.ucp.rung.attending(board, || self.progress())
+    pub(super) fn progress_for(&self, queue: &CompletionQueue) -> bool {
+        self.worker.ucp.ready.excluding(queue, || self.progress())
     }
 
     /// Removes closed transports whose requests have completed, and returns memory that no request uses any more. It

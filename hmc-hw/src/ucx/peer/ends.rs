@@ -30,7 +30,7 @@ impl State {
         key: Key,
     ) {
         let Some(endpoint) = &self.endpoint else { return };
-        let mut param = told(&self.board, u32::from(WIREUP));
+        let mut param = told(&self.queue, u32::from(WIREUP));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         let word = Extent::new(16).whole().take(8).1.pointer(ours.start().as_ptr());
@@ -50,7 +50,7 @@ impl State {
         match Answer::of(answer) {
             Ok(Answer::Done) => {}
             Ok(Answer::Request(_)) => self.wireup_in_flight = true,
-            Err(status) => self.board.fail(status),
+            Err(status) => self.queue.fail(status),
         }
     }
 
@@ -63,11 +63,11 @@ impl State {
             return;
         }
         let sends = self.trips.as_ref().is_some_and(|t| !t.is_idle() || !self.door.is_idle());
-        if sends && self.reach == Reach::Messages && self.board.failure().is_none() {
+        if sends && self.reach == Reach::Messages && self.queue.failure().is_none() {
             return;
         }
         if let Some(endpoint) = self.endpoint.take() {
-            endpoint.close(guard, &self.board, u32::from(CLOSE));
+            endpoint.close(guard, &self.queue, u32::from(CLOSE));
         }
         self.end_lost_flushes(guard);
     }

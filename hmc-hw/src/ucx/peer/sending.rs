@@ -29,10 +29,10 @@ impl State {
         self.door.set_way(way);
         let Some(parcel) = trips.parcels.first_mut() else { return };
         parcel.clear();
-        let param = told(&self.board, u32::from(FIRST_SEND));
+        let param = told(&self.queue, u32::from(FIRST_SEND));
         let wireup = DataFrame::new(DataKind::Write, WIREUP);
         if let Err(status) = parcel.send(guard, way, &wireup, param) {
-            self.board.fail(status);
+            self.queue.fail(status);
         }
     }
 
@@ -132,7 +132,7 @@ impl State {
         self.begun = true;
         let trips = self.trips.as_mut()?;
         let (way, param) =
-            (Way { endpoint, door: trips.door }, told(&self.board, u32::from(number)));
+            (Way { endpoint, door: trips.door }, told(&self.queue, u32::from(number)));
         Some((record, trips.parcels.get_mut(at)?.send(guard, way, &frame, param)))
     }
 
@@ -180,7 +180,7 @@ impl State {
         }
         if status != Status::OK {
             // One that is lost means that all after it are: whoever waits for an answer waits in vain.
-            self.board.fail(status);
+            self.queue.fail(status);
         }
     }
 

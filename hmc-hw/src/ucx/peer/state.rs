@@ -9,7 +9,7 @@ use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use super::flights::Flights;
 use super::known::Known;
 use super::trips::Trips;
-use crate::ucx::board::{Board, ended};
+use crate::ucx::cq::{CompletionQueue, on_complete};
 use crate::ucx::endpoint::{Endpoint, Key, plain, told};
 use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, WIREUP};
 use crate::ucx::result::{Answer, Kind, Status};
@@ -19,7 +19,7 @@ use crate::ucx::ucp_worker::LockedWorker;
 
 #[derive(Debug)]
 pub(in crate::ucx) struct State {
-    pub(in crate::ucx) board: Arc<Board>,
+    pub(in crate::ucx) queue: Arc<CompletionQueue>,
     /// Where the peer's messages come in.
     pub(in crate::ucx) door: Arc<Door>,
     /// Set where operations go as messages, those on mapped windows excepted.
@@ -61,7 +61,7 @@ impl State {
     #[inline]
     pub(in crate::ucx) fn is_stirring(&self) -> bool {
         let settled = self.is_wired_up && !self.down && self.reach != Reach::Messages;
-        !settled || self.has_requests() || self.board.has_news()
+        !settled || self.has_requests() || self.queue.has_completions()
     }
 
     /// Whether a request names that window.
@@ -77,7 +77,7 @@ impl State {
 
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
     pub(in crate::ucx) fn is_idle(&self) -> bool {
-        let closed = || self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
+        let closed = || self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
         let sends = || self.trips.as_ref().is_some_and(|t| !t.is_idle());
         let all_back = self.flights.len() == 0 && !self.is_flushing();
         all_back && (!self.down || closed()) && !sends() && self.door.is_idle()
@@ -89,7 +89,7 @@ impl State {
     pub(in crate::ucx) fn uses_memory(&self) -> bool {
         let closes = self.down
             && self.reach == Reach::Memory
-            && !(self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire));
+            && !(self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire));
         self.has_requests() || closes
     }
 
@@ -114,7 +114,7 @@ impl State {
         if self.names_memory {
             param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMH;
         }
-        param.cb = sys::ucp_request_param_cb { send: Some(ended) };
+        param.cb = sys::ucp_request_param_cb { send: Some(on_complete) };
         while let Some((record, flight)) = self.flights.next_queued() {
             let work = &flight.work;
             let order = match self.known.order(work) {
@@ -124,7 +124,7 @@ impl State {
                     continue;
                 }
             };
-            param.user_data = self.board.name(u32::from(record));
+            param.user_data = self.queue.request_arg(u32::from(record));
             (param.memory_type, param.memh) = (order.memory_type, order.memory);
             let (here, there) = (order.here.cast(), order.there);
             let answer = if work.opcode == Opcode::Get {
@@ -179,12 +179,12 @@ impl State {
     #[inline]
     pub(in crate::ucx) fn flush(&mut self, guard: &LockedWorker<'_>) {
         let nothing = self.first_flush_begun && !self.flights.wants_flush();
-        if nothing || self.reach == Reach::Messages || self.board.failure().is_some() {
+        if nothing || self.reach == Reach::Messages || self.queue.failure().is_some() {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
         let Some(number) = self.flights.begin_flush() else { return };
-        let param = told(&self.board, u32::from(FIRST_FLUSH.saturating_add(number)));
+        let param = told(&self.queue, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the progress lock is held, the endpoint lives.
         let answer = unsafe { (guard.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
         (self.first_flush_begun, self.begun) = (true, true);
@@ -201,7 +201,7 @@ impl State {
         if status != Status::OK && !self.down {
             // Nobody can tell any more when bytes of its puts stop arriving: the endpoint is of no use, and they end when it
             // is brought down.
-            self.board.fail(status);
+            self.queue.fail(status);
             return self.flights.fail_flush(number);
         }
         if status == Status::OK {
@@ -238,19 +238,19 @@ impl State {
     /// Takes what the callbacks have left.
     #[inline]
     pub(in crate::ucx) fn collect(&mut self, guard: &LockedWorker<'_>) {
-        if !self.board.has_news() {
+        if !self.queue.has_completions() {
             return;
         }
-        if self.board.mail.swap(false, Ordering::AcqRel) {
+        if self.queue.replies_ready.swap(false, Ordering::AcqRel) {
             self.read_mail();
         }
         // No callback marks it between this and the taking, since the progress lock is held. Other threads have to be
         // told of a failure, too.
-        if self.board.failure().is_none() {
-            self.board.unmark();
+        if self.queue.failure().is_none() {
+            self.queue.unmark();
         }
-        let mut news = self.board.take(guard.held());
-        while let Some((record, status)) = self.board.next(&mut news) {
+        let mut completed = self.queue.take(guard.held());
+        while let Some((record, status)) = self.queue.next(&mut completed) {
             self.returned(u16::try_from(record).unwrap_or(CLOSE), status);
         }
         self.pump(guard);
@@ -271,11 +271,11 @@ impl State {
         } else if record < CLOSE {
             self.flushed(record.saturating_sub(FIRST_FLUSH), status);
         } else if record == CLOSE {
-            self.board.closed.store(true, Ordering::Release);
+            self.queue.closed.store(true, Ordering::Release);
         } else if record == WIREUP {
             self.wireup_in_flight = false;
             if status != Status::OK {
-                self.board.fail(status);
+                self.queue.fail(status);
             }
         } else {
             self.message_returned(usize::from(record.saturating_sub(FIRST_SEND)), status);
@@ -283,13 +283,13 @@ impl State {
     }
 
     /// Ends flushes that have not come back though the endpoint is closed: 1.13.1 loses one that waits in the queue of a peer
-    /// that is killed. A flush names no memory; should it come back after all, its board is still there.
+    /// that is killed. A flush names no memory; if it completes after all, its queue still exists.
     pub(in crate::ucx) fn end_lost_flushes(&mut self, guard: &LockedWorker<'_>) {
-        let closed = self.endpoint.is_none() && self.board.closed.load(Ordering::Acquire);
-        if !closed || self.board.has_news() || !self.flights.is_flushing() {
+        let closed = self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
+        if !closed || self.queue.has_completions() || !self.flights.is_flushing() {
             return;
         }
-        guard.keep(Arc::clone(&self.board));
+        guard.keep(Arc::clone(&self.queue));
         for number in 0..CLOSE.saturating_sub(FIRST_FLUSH) {
             let mut list = self.flights.end_flush(number);
             while let Some(record) = self.flights.pop(&mut list) {

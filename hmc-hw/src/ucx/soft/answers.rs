@@ -11,7 +11,7 @@ use hmc_core::work::Failure;
 
 use super::parcel::{PIECE, Parcel};
 use super::way::Way;
-use crate::ucx::board::Board;
+use crate::ucx::cq::CompletionQueue;
 use crate::ucx::endpoint::told;
 use crate::ucx::memory::Memory;
 use crate::ucx::result::Status;
@@ -113,7 +113,7 @@ impl Answers {
     pub(super) fn send(
         &mut self,
         guard: &LockedWorker<'_>,
-        told_to: &Board,
+        told_to: &CompletionQueue,
     ) -> Result<bool, Status> {
         let Some(way) = self.way else { return Ok(false) };
         let mut any = false;

@@ -19,7 +19,7 @@ use hmc_core::work::Failure;
 use super::answers::{Answers, Reading};
 use super::violation::Violation;
 use super::way::Way;
-use crate::ucx::board::Board;
+use crate::ucx::cq::CompletionQueue;
 use crate::ucx::lock::lock;
 use crate::ucx::memory::Memory;
 use crate::ucx::records::MAX_REQUESTS;
@@ -72,8 +72,8 @@ pub(super) struct Inner {
 /// Where one peer's messages come in.
 pub struct Door {
     number: u64,
-    pub(in crate::ucx) board: Arc<Board>,
-    pub(super) replies: Arc<Board>,
+    pub(in crate::ucx) queue: Arc<CompletionQueue>,
+    pub(super) replies: Arc<CompletionQueue>,
     pub(super) inner: Mutex<Inner>,
     /// The first one of the peer's.
     violation: OnceLock<Violation>,
@@ -256,8 +256,12 @@ pub(in crate::ucx) fn place_of(seq: u32) -> usize {
 const _: () = assert!(MAX_REQUESTS == 256, "a byte names a record");
 
 impl Door {
-    /// A door of that number. `board` is that of the transport behind it, `replies` that of what it sends.
-    pub(super) fn new(number: u64, board: Arc<Board>, replies: Arc<Board>) -> Arc<Self> {
+    /// A door of that number. `queue` is that of the transport behind it, `replies` that of the messages that it sends.
+    pub(super) fn new(
+        number: u64,
+        queue: Arc<CompletionQueue>,
+        replies: Arc<CompletionQueue>,
+    ) -> Arc<Self> {
         let inner = Inner {
             openings: Vec::new(),
             arrivals: vec![Arrival { seq: u32::MAX, ..Arrival::default() }; MAX_REQUESTS].into(),
@@ -269,7 +273,7 @@ impl Door {
             wireup_seen: false,
         };
         let (inner, violation) = (Mutex::new(inner), OnceLock::new());
-        Arc::new(Self { number, board, replies, inner, violation })
+        Arc::new(Self { number, queue, replies, inner, violation })
     }
 
     /// Its number, which the peer puts before all it sends.
@@ -382,11 +386,11 @@ impl Door {
         if let Err(violation) = judged {
             // Whoever sees the failure finds the reason.
             let _ = self.violation.set(violation);
-            self.board.fail(Status::INVALID_PARAM);
+            self.queue.fail(Status::INVALID_PARAM);
         }
         if mail || judged.is_err() {
-            self.board.mail.store(true, Ordering::Release);
-            self.board.mark();
+            self.queue.replies_ready.store(true, Ordering::Release);
+            self.queue.mark();
         }
         if answers {
             self.call();
@@ -397,8 +401,8 @@ impl Door {
     pub(super) fn answer(&self, guard: &LockedWorker<'_>) -> bool {
         let mut inner = lock(&self.inner);
         let mut freed = false;
-        let mut news = self.replies.take(guard.held());
-        while let Some((number, _)) = self.replies.next(&mut news) {
+        let mut completed = self.replies.take(guard.held());
+        while let Some((number, _)) = self.replies.next(&mut completed) {
             inner.answers.returned(number);
             freed = true;
         }
@@ -407,8 +411,8 @@ impl Door {
         match sent {
             Ok(any) => any || freed,
             Err(status) => {
-                self.board.fail(status);
-                self.board.mark();
+                self.queue.fail(status);
+                self.queue.mark();
                 true
             }
         }

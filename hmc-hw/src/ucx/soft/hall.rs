@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use super::answers::Answers;
 use super::door::Door;
 use super::head::{MESSAGE, read_head};
-use crate::ucx::board::{Board, Mute, Rung};
 use crate::ucx::context::{Failed, check};
+use crate::ucx::cq::{CompletionQueue, NoNotify, ReadySet};
 use crate::ucx::library::Library;
 use crate::ucx::lock::lock;
 use crate::ucx::result::Status;
@@ -21,7 +21,7 @@ pub(in crate::ucx) struct Hall {
     doors: Mutex<Vec<Option<Weak<Door>>>>,
     opened: AtomicU32,
     /// Doors that have something to answer.
-    pub(in crate::ucx) calls: Arc<Rung>,
+    pub(in crate::ucx) calls: Arc<ReadySet>,
 }
 
 impl fmt::Debug for Hall {
@@ -32,7 +32,11 @@ impl fmt::Debug for Hall {
 
 impl Hall {
     pub(in crate::ucx) fn new() -> Arc<Self> {
-        Arc::new(Self { doors: Mutex::default(), opened: AtomicU32::new(1), calls: Rung::new() })
+        Arc::new(Self {
+            doors: Mutex::default(),
+            opened: AtomicU32::new(1),
+            calls: ReadySet::new(),
+        })
     }
 
     /// Has messages of that worker brought here. The hall outlives the worker, which the caller sees to.
@@ -56,14 +60,19 @@ impl Hall {
         check("asking for messages", status)
     }
 
-    /// A door for the transport of that board. Its number is one that no other door of this worker has had.
-    pub(in crate::ucx) fn door(&self, library: &'static Library, board: Arc<Board>) -> Arc<Door> {
-        let place = board.place;
+    /// A door for the transport of that queue. Its number is one that no other door of this worker has had.
+    pub(in crate::ucx) fn door(
+        &self,
+        library: &'static Library,
+        queue: Arc<CompletionQueue>,
+    ) -> Arc<Door> {
+        let place = queue.index;
         let number =
             u64::from(self.opened.fetch_add(1, Ordering::Relaxed)) << 32 | u64::from(place);
         let calls = Arc::clone(&self.calls);
-        let replies = Board::new(Answers::SENDS, library, calls, place, Box::new(Mute));
-        let door = Door::new(number, board, replies);
+        let replies =
+            CompletionQueue::new(Answers::SENDS, library, calls, place, Box::new(NoNotify));
+        let door = Door::new(number, queue, replies);
         self.hang(place, &door);
         door
     }

@@ -53,11 +53,11 @@ impl AsFd for Bell {
     }
 }
 
-/// The bell as UCX's boards know it.
+/// The bell as a completion queue of hmc-hw has it.
 pub(super) struct Rope(pub(super) Arc<Bell>);
 
-impl hmc_hw::ucx::Bell for Rope {
-    fn ring(&self) {
+impl hmc_hw::ucx::Notify for Rope {
+    fn notify(&self) {
         if !self.0.wake() {
             self.0.driver.enqueue(self.0.serial);
         }
