@@ -19,7 +19,7 @@
 
 #[doc(hidden)]
 pub mod bare;
-mod card;
+mod conn_info;
 pub mod context;
 mod cq;
 mod ending;

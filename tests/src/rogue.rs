@@ -41,7 +41,7 @@ pub struct Rogue {
     /// The window that rank 0 told it.
     pub window: RemoteRegion,
     /// How rank 0's worker of UCX is reached; empty over other transports.
-    pub card: Vec<u8>,
+    pub info: Vec<u8>,
     /// Its workers, once it has gone there.
     pub soft: Option<Soft>,
 }
@@ -289,13 +289,13 @@ impl Rogue {
     fn join_by(rank: u32, hello: &[u8], doors: [&Address; 2], channel: u8, bytes: u64) -> Self {
         let (mut control, token) = greet(doors[0], hello);
         let data = attach(doors[1], rank, token, channel).expect("attached");
-        let mut card = Vec::new();
+        let mut info = Vec::new();
         let window = loop {
             let (header, payload) = read_frame(&mut control).expect("its window");
             match Message::parse(header, &payload) {
                 Ok(Message::Advert(advert)) => break advert.region,
                 Ok(Message::Endpoint(blob)) if blob.kind == ENDPOINT_UCX => {
-                    card = blob.bytes.to_vec();
+                    info = blob.bytes.to_vec();
                 }
                 _ => {}
             }
@@ -307,7 +307,7 @@ impl Rogue {
             role: Role::Default,
         };
         control.write_all(&frame(&Message::Advert(advert))).expect("room");
-        Self { control, data, window, card, soft: None }
+        Self { control, data, window, info, soft: None }
     }
 
     /// Joins rank 0 as `rank` in the dialect of the C++ HMC, which has no data stream and no windows.
@@ -319,7 +319,7 @@ impl Rogue {
         let mut control = connect(control);
         control.write_all(&hello_v1(Rank(rank))).expect("room");
         let data = control.try_clone().expect("a descriptor");
-        Self { control, data, window: own_window(OWN_BYTES), card: Vec::new(), soft: None }
+        Self { control, data, window: own_window(OWN_BYTES), info: Vec::new(), soft: None }
     }
 
     /// Goes to rank 0's worker by messages over TCP lanes of UCX.
@@ -331,15 +331,15 @@ impl Rogue {
         let settings = Settings { keys, ..Settings::default() };
         let bare = || {
             let mut bare = Bare::new(library, &settings, 4096).expect("a worker");
-            bare.connect(&self.card).expect("a card");
+            bare.connect(&self.info).expect("connection info");
             bare
         };
         let (from, deaf) = (bare(), bare());
-        let card = deaf.card().expect("a card");
-        let blob = EndpointBlob { kind: ENDPOINT_UCX, bytes: &card };
+        let info = deaf.conn_info().expect("connection info");
+        let blob = EndpointBlob { kind: ENDPOINT_UCX, bytes: &info };
         self.control.write_all(&frame(&Message::Endpoint(blob))).expect("room");
-        // Two lengths, then the number (`Worker::card`).
-        let door = u64::from_le_bytes(self.card[4..12].try_into().expect("8 bytes"));
+        // Two lengths, then the number (`Worker::conn_info`).
+        let door = u64::from_le_bytes(self.info[4..12].try_into().expect("8 bytes"));
         let mut soft = Soft { from, deaf, door };
         soft.say(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
         soft.say(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
@@ -351,12 +351,13 @@ impl Rogue {
     /// # Panics
     /// When it is not at rank 0's worker.
     pub fn tell_key(&mut self) {
-        let card = self.soft.as_ref().expect("it is there").deaf.card().expect("a card");
-        // The key is the end of a card; its length and the address that it is for stand at the begin.
-        let key_bytes = usize::from(u16::from_le_bytes([card[2], card[3]]));
-        let base = u64::from_le_bytes(card[12..20].try_into().expect("8 bytes"));
+        let info =
+            self.soft.as_ref().expect("it is there").deaf.conn_info().expect("connection info");
+        // The key is the end of it; its length and the address that it is for stand at the begin.
+        let key_bytes = usize::from(u16::from_le_bytes([info[2], info[3]]));
+        let base = u64::from_le_bytes(info[12..20].try_into().expect("8 bytes"));
         let mut storage = [0; 4096];
-        let key = &card[card.len() - key_bytes..];
+        let key = &info[info.len() - key_bytes..];
         let key = UcxKey::compose(&wide_window(), base, key, &mut storage);
         let blob = Endpoint::UcxKey(key.expect("room"));
         self.control.write_all(&frame(&Message::Endpoint(blob.blob()))).expect("room");

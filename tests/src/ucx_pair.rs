@@ -180,11 +180,11 @@ pub struct Met {
 pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, Failed> {
     let ours = near.door(Box::new(rings.clone()))?;
     let theirs = far.door(Box::new(Rings::default()))?;
-    let transport = UcxTransport::new(near, &ours, &far.card(&theirs)?, false)?;
+    let transport = UcxTransport::new(near, &ours, &far.conn_info(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
     let back = transport.sends_messages().then(|| {
-        let card = near.card(&ours)?;
-        UcxTransport::new(far, &theirs, &card, false)
+        let info = near.conn_info(&ours)?;
+        UcxTransport::new(far, &theirs, &info, false)
     });
     Ok(Met { transport, door: theirs, home: ours, back: back.transpose()? })
 }

@@ -38,11 +38,11 @@ impl Scene {
         let pair = Built::new(stand_in.library(), WINDOW, WINDOW, access, 3).unwrap();
         let held: Vec<u8> = (0..=255u8).cycle().take(4096).collect();
         pair.write_remote(0, &held);
-        let card = pair.far.card(&pair.door).unwrap();
-        // Two lengths, then the number: `Worker::card`.
-        let door = u64::from_le_bytes(card[4..12].try_into().unwrap());
+        let info = pair.far.conn_info(&pair.door).unwrap();
+        // Two lengths, then the number: `Worker::conn_info`.
+        let door = u64::from_le_bytes(info[4..12].try_into().unwrap());
         let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
-        liar.connect(&card).unwrap();
+        liar.connect(&info).unwrap();
         Self { pair, liar, door, held }
     }
 
@@ -201,11 +201,11 @@ fn messages_against_the_rules_end_the_link() {
 /// An honest pair, somebody else who reaches the initiator's worker, and the number of the initiator's door.
 fn beside_an_initiator(stand_in: &StandIn) -> (Built, Bare, [u8; 8]) {
     let pair = Scene::new(stand_in, Access::all()).pair;
-    let card = pair.near.0.worker().card(&pair.home).unwrap();
+    let info = pair.near.0.worker().conn_info(&pair.home).unwrap();
     let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
-    liar.connect(&card).unwrap();
-    // Two lengths, then the number: `Worker::card`.
-    (pair, liar, card[4..12].try_into().unwrap())
+    liar.connect(&info).unwrap();
+    // Two lengths, then the number: `Worker::conn_info`.
+    (pair, liar, info[4..12].try_into().unwrap())
 }
 
 /// A get is over when its bytes are there. To say so before is against the rules: what came later would be written into

@@ -59,7 +59,7 @@ impl End {
 
     /// What the other end needs, in hexadecimal.
     pub(crate) fn card(&self) -> Res<String> {
-        let card = self.bare.card().map_err(text)?;
+        let card = self.bare.conn_info().map_err(text)?;
         Ok(card.iter().map(|b| format!("{b:02x}")).collect())
     }
 

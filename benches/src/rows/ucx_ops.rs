@@ -63,8 +63,8 @@ impl Pair {
         let there = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
         let door = |worker: &Worker| worker.door(Box::new(NoNotify)).map_err(text);
         let (here_in, there_in) = (door(&ours)?, door(&far)?);
-        let card = far.card(&there_in).map_err(text)?;
-        let mut near = UcxTransport::new(&ours, &here_in, &card, false).map_err(text)?;
+        let info = far.conn_info(&there_in).map_err(text)?;
+        let mut near = UcxTransport::new(&ours, &here_in, &info, false).map_err(text)?;
         for _ in 0..1000 {
             near.advance();
         }

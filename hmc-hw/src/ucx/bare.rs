@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::span::{Extent, Side, Span};
 
-use super::card::Card;
+use super::conn_info::ConnInfo;
 use super::context::{Context, Failed, check};
 use super::cq::{CompletionQueue, NoNotify};
 use super::endpoint::{Endpoint, Key, plain};
@@ -64,27 +64,27 @@ impl Bare {
         Ok(Self { way: None, memory: Memory::allocate(&context, bytes)?, queue, worker })
     }
 
-    /// What the peer needs to come here.
+    /// Returns what the peer needs to connect to this end.
     ///
     /// # Errors
     /// [`Failed`].
-    pub fn card(&self) -> Result<Vec<u8>, Failed> {
+    pub fn conn_info(&self) -> Result<Vec<u8>, Failed> {
         let (address, wireup_page) = (self.worker.address(), self.memory.address());
         let (owner, key) = (Process::own(), &self.memory.pack()?);
-        Ok(Card { door: 0, wireup_page, owner, address, key }.to_bytes())
+        Ok(ConnInfo { door: 0, wireup_page, owner, address, key }.to_bytes())
     }
 
-    /// Makes the way to the peer of that card, which has as many bytes. It opens with the first calls that follow, while
-    /// both ends make progress.
+    /// Opens an endpoint to the peer of that connection info, which has as many bytes. The path opens with the first
+    /// calls that follow, while both ends make progress.
     ///
     /// # Errors
     /// [`Failed`].
-    pub fn connect(&mut self, card: &[u8]) -> Result<(), Failed> {
-        let card = Card::read(card).ok_or_else(|| misuse("a card"))?;
+    pub fn connect(&mut self, info: &[u8]) -> Result<(), Failed> {
+        let info = ConnInfo::read(info).ok_or_else(|| misuse("connection info"))?;
         let guard = self.worker.lock();
-        let endpoint = Endpoint::new(&guard, &card, &self.queue)?;
-        let key = endpoint.unpack(&guard, card.key)?;
-        self.way = Some(Way { endpoint, key, base: card.wireup_page });
+        let endpoint = Endpoint::new(&guard, &info, &self.queue)?;
+        let key = endpoint.unpack(&guard, info.key)?;
+        self.way = Some(Way { endpoint, key, base: info.wireup_page });
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::card::Card;
+use super::conn_info::ConnInfo;
 use super::context::{Failed, check};
 use super::cq::{CompletionQueue, on_complete, on_ep_error};
 use super::printed::{lanes, printed};
@@ -75,12 +75,12 @@ pub(super) fn told(queue: &CompletionQueue, record: u32) -> sys::ucp_request_par
 }
 
 impl Endpoint {
-    /// The way to the worker of that card. The error handler writes to `queue`.
+    /// Opens an endpoint to the worker of that connection info. The error handler writes to `queue`.
     ///
-    /// The card comes from the peer, and UCX does not check it: it must come through an authenticated channel.
+    /// UCX does not check connection info, which comes from the peer: it must come through an authenticated channel.
     pub(super) fn new(
         guard: &LockedWorker<'_>,
-        card: &Card<'_>,
+        info: &ConnInfo<'_>,
         queue: &Arc<CompletionQueue>,
     ) -> Result<Self, Failed> {
         // SAFETY: numbers and pointers that may be null.
@@ -88,7 +88,7 @@ impl Endpoint {
         params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLER;
-        params.address = card.address.as_ptr().cast();
+        params.address = info.address.as_ptr().cast();
         params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
         params.err_handler =
             sys::ucp_err_handler_t { cb: Some(on_ep_error), arg: queue.endpoint_arg() };
@@ -101,7 +101,7 @@ impl Endpoint {
             status: Status::NO_MEMORY,
             what: String::new(),
         };
-        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)?, owner: card.owner })
+        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)?, owner: info.owner })
     }
 
     pub(super) fn handle(&self) -> sys::ucp_ep_h {

@@ -19,7 +19,7 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
-use super::card::Card;
+use super::conn_info::ConnInfo;
 use super::context::Failed;
 use super::endpoint::Endpoint;
 use super::library::Version;
@@ -53,41 +53,41 @@ pub struct UcxTransport {
     worker: Arc<Worker>,
     state: State,
     lanes: Vec<String>,
-    /// The peer's process, as its card says.
+    /// The peer's process, as its connection info says.
     peer: Process,
     /// UCX had something to do since the last question.
     stirred: bool,
 }
 
 impl UcxTransport {
-    /// The way to the worker of that card ([`Worker::card`]), whose messages come in by `door`.
+    /// Opens an endpoint to the worker of that connection info ([`Worker::conn_info`]), whose messages come in by `door`.
     ///
     /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notice`] hands
     /// out, and completes those operations itself. Without it a put with a tag is refused.
     ///
-    /// The card comes from the peer, and UCX does not check what is in it: take it from an authenticated channel only.
+    /// UCX does not check connection info, which comes from the peer: take it from an authenticated channel only.
     ///
     /// # Errors
     /// [`Failed`]: `UNREACHABLE` when the two ends have no device in common.
     pub fn new(
         worker: &Arc<Worker>,
         door: &Arc<Door>,
-        card: &[u8],
+        info: &[u8],
         sends_tags: bool,
     ) -> Result<Self, Failed> {
-        let card = Card::read(card).ok_or_else(|| Failed {
-            call: "reading a worker's card",
+        let info = ConnInfo::read(info).ok_or_else(|| Failed {
+            call: "reading a worker's connection info",
             status: Status::INVALID_PARAM,
-            what: format!("{} bytes", card.len()),
+            what: format!("{} bytes", info.len()),
         })?;
         let ours = worker.wireup_page()?;
         let queue = Arc::clone(&door.queue);
         let guard = worker.lock();
-        let endpoint = Endpoint::new(&guard, &card, &queue)?;
+        let endpoint = Endpoint::new(&guard, &info, &queue)?;
         let lanes = endpoint.lanes(&guard);
         let reach = Reach::of(&lanes);
-        let trips = (reach != Reach::Memory).then(|| Trips::new(card.door));
-        let wireup_key = endpoint.unpack(&guard, card.key);
+        let trips = (reach != Reach::Memory).then(|| Trips::new(info.door));
+        let wireup_key = endpoint.unpack(&guard, info.key);
         let state = State {
             queue,
             door: Arc::clone(door),
@@ -107,7 +107,7 @@ impl UcxTransport {
         };
         // From here on `Drop`, which takes the progress lock, closes the endpoint.
         let worker = Arc::clone(worker);
-        let mut transport = Self { worker, state, lanes, peer: card.owner, stirred: false };
+        let mut transport = Self { worker, state, lanes, peer: info.owner, stirred: false };
         let state = &mut transport.state;
         let sent = wireup_key.map(|key| {
             if reach == Reach::Messages {
@@ -115,8 +115,8 @@ impl UcxTransport {
                 state.send_am_wireup(&guard);
             } else {
                 // Where the two ends differ in what they can do, the peer may send messages.
-                state.tell_way(card.door);
-                state.send_wireup(&guard, ours, card.wireup_page, key);
+                state.tell_way(info.door);
+                state.send_wireup(&guard, ours, info.wireup_page, key);
             }
         });
         drop(guard);

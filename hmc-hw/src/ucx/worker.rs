@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::card::Card;
+use super::conn_info::ConnInfo;
 use super::context::{Context, Failed};
 use super::cq::{CompletionQueue, Notify};
 use super::lock::lock;
@@ -82,17 +82,16 @@ impl Worker {
         self.ucp.context()
     }
 
-    /// What the peer of that door needs to come here: the door's number, the worker's address and the address and key of its
-    /// wireup page.
-    /// Some hundred bytes, more with more devices.
+    /// Returns the connection info for the peer of `door`: the door's number, the worker's address, and the address and
+    /// key of its wireup page. Some hundred bytes, more with more devices.
     ///
     /// # Errors
     /// [`Failed`].
-    pub fn card(&self, door: &Door) -> Result<Vec<u8>, Failed> {
+    pub fn conn_info(&self, door: &Door) -> Result<Vec<u8>, Failed> {
         let (wireup_page, door) = (self.wireup_page()?, door.number());
         let key = &wireup_page.pack()?;
         let (owner, wireup_page) = (Process::own(), wireup_page.address());
-        Ok(Card { door, wireup_page, owner, address: &self.ucp.address, key }.to_bytes())
+        Ok(ConnInfo { door, wireup_page, owner, address: &self.ucp.address, key }.to_bytes())
     }
 
     /// What UCX calls the worker's address.

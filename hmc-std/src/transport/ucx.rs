@@ -130,9 +130,9 @@ impl UcxPort {
     /// What the peer needs to come here.
     ///
     /// # Errors
-    /// As [`hmc_hw::ucx::worker::Worker::card`].
+    /// As [`hmc_hw::ucx::worker::Worker::conn_info`].
     pub(crate) fn card(&self) -> Result<Vec<u8>> {
-        Ok(self.seat.worker().card(&self.door)?)
+        Ok(self.seat.worker().conn_info(&self.door)?)
     }
 
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {

@@ -1,14 +1,14 @@
-//! What one worker tells another so that it can come.
+//! Connection info: what a peer needs to connect to a worker.
 
 use super::process::Process;
 
-/// Bytes of a card before the address and the key.
+/// Bytes before the address and the key.
 const HEAD_BYTES: usize = 32;
 
 /// Two lengths (u16, little-endian), the number of the door for the other end (u64), the address of the
 /// wireup page (u64), the process (namespace u64, number u32), the worker's address, the key to the wireup page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Card<'a> {
+pub(super) struct ConnInfo<'a> {
     pub(super) door: u64,
     pub(super) wireup_page: u64,
     pub(super) owner: Process,
@@ -16,7 +16,7 @@ pub(super) struct Card<'a> {
     pub(super) key: &'a [u8],
 }
 
-impl<'a> Card<'a> {
+impl<'a> ConnInfo<'a> {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let len = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
@@ -35,7 +35,7 @@ impl<'a> Card<'a> {
         bytes
     }
 
-    /// Reads a card; `None` when its lengths do not fit it.
+    /// Parses connection info. Returns `None` if its lengths do not fit.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (address_len, rest) = bytes.split_first_chunk::<2>()?;
         let (key_len, rest) = rest.split_first_chunk::<2>()?;
@@ -58,21 +58,26 @@ impl<'a> Card<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Card, Process};
+    use super::{ConnInfo, Process};
 
     #[test]
-    fn a_card_is_read_whole_or_not_at_all() {
+    fn conn_info_is_read_whole_or_not_at_all() {
         let owner = Process { namespace: 0x66, number: 0x77 };
-        let card =
-            Card { door: 0x55, wireup_page: 0x1122_3344, owner, address: b"worker", key: b"key" };
-        let bytes = card.to_bytes();
+        let info = ConnInfo {
+            door: 0x55,
+            wireup_page: 0x1122_3344,
+            owner,
+            address: b"worker",
+            key: b"key",
+        };
+        let bytes = info.to_bytes();
         assert_eq!(bytes[..4], [6, 0, 3, 0]);
-        assert_eq!(Card::read(&bytes), Some(card));
+        assert_eq!(ConnInfo::read(&bytes), Some(info));
         for len in 0..bytes.len() {
-            assert_eq!(Card::read(&bytes[..len]), None, "{len} bytes");
+            assert_eq!(ConnInfo::read(&bytes[..len]), None, "{len} bytes");
         }
         let longer = [&bytes[..], b"x"].concat();
-        assert_eq!(Card::read(&longer), None);
-        assert_eq!(Card::read(&Card { key: b"", ..card }.to_bytes()), None);
+        assert_eq!(ConnInfo::read(&longer), None);
+        assert_eq!(ConnInfo::read(&ConnInfo { key: b"", ..info }.to_bytes()), None);
     }
 }
