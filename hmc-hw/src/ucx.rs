@@ -10,15 +10,13 @@
 //! - [`soft`] moves bytes by active messages where no lane reaches memory by itself.
 //! - `peer` has what is under way to one peer.
 //! - [`worker`] is what the peers of a session share.
-//! - [`transport`] implements the core's border. [`bare`] is the reference of measurements: UCX without all that.
+//! - [`transport`] implements the core's border. [`raw`] is the reference of measurements: calls of UCX without all that.
 //!
 //! Trust: UCX's lanes over TCP and shared memory check no bounds at the target (our messages are judged, but whoever
 //! can send them can send UCX's own as well), and no lane checks the addresses and keys
 //! that peers send: UCX is for processes that trust each other, and what makes endpoints and keys must come through an
 //! authenticated channel.
 
-#[doc(hidden)]
-pub mod bare;
 mod conn_info;
 pub mod context;
 mod cq;
@@ -32,8 +30,10 @@ mod lock;
 pub mod log;
 pub mod memory;
 mod peer;
-mod printed;
+mod print_info;
 mod process;
+#[doc(hidden)]
+pub mod raw;
 mod records;
 pub mod result;
 pub mod settings;

@@ -18,8 +18,8 @@ use hmc_core::wire::hello::{Features, Hello, LinkToken};
 use hmc_core::wire::message::Message;
 use hmc_core::wire::reject::RejectReason;
 use hmc_core::wire::upstream::hello_v1;
-use hmc_hw::ucx::bare::Bare;
 use hmc_hw::ucx::library::Library;
+use hmc_hw::ucx::raw::RawEndpoint;
 use hmc_hw::ucx::settings::Settings;
 use hmc_mem::os::io::Moved;
 use hmc_mem::os::memfd::Mapping;
@@ -50,8 +50,8 @@ pub struct Rogue {
 /// progress once both ends know each other.
 #[derive(Debug)]
 pub struct Soft {
-    from: Bare,
-    deaf: Bare,
+    from: RawEndpoint,
+    deaf: RawEndpoint,
     door: u64,
 }
 
@@ -330,7 +330,7 @@ impl Rogue {
         let keys = vec![("TLS".to_owned(), "tcp".to_owned())];
         let settings = Settings { keys, ..Settings::default() };
         let bare = || {
-            let mut bare = Bare::new(library, &settings, 4096).expect("a worker");
+            let mut bare = RawEndpoint::new(library, &settings, 4096).expect("a worker");
             bare.connect(&self.info).expect("connection info");
             bare
         };

@@ -12,7 +12,7 @@ use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Completion, Opcode};
-use hmc_hw::ucx::bare::Bare;
+use hmc_hw::ucx::raw::RawEndpoint;
 use hmc_hw::ucx::settings::Settings;
 use hmc_tests::scene::seed;
 use hmc_tests::standin::{Fate, NO_MEMORY, StandIn};
@@ -26,7 +26,7 @@ const TURNS: usize = 20;
 /// An honest pair over messages, and somebody else who reaches the target's worker and knows the door's number.
 struct Scene {
     pair: Built,
-    liar: Bare,
+    liar: RawEndpoint,
     door: u64,
     /// What the window holds.
     held: Vec<u8>,
@@ -41,7 +41,7 @@ impl Scene {
         let info = pair.far.conn_info(&pair.door).unwrap();
         // Two lengths, then the number: `Worker::conn_info`.
         let door = u64::from_le_bytes(info[4..12].try_into().unwrap());
-        let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+        let mut liar = RawEndpoint::new(stand_in.library(), &Settings::default(), 4096).unwrap();
         liar.connect(&info).unwrap();
         Self { pair, liar, door, held }
     }
@@ -199,10 +199,10 @@ fn messages_against_the_rules_end_the_link() {
 }
 
 /// An honest pair, somebody else who reaches the initiator's worker, and the number of the initiator's door.
-fn beside_an_initiator(stand_in: &StandIn) -> (Built, Bare, [u8; 8]) {
+fn beside_an_initiator(stand_in: &StandIn) -> (Built, RawEndpoint, [u8; 8]) {
     let pair = Scene::new(stand_in, Access::all()).pair;
     let info = pair.near.0.worker().conn_info(&pair.home).unwrap();
-    let mut liar = Bare::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+    let mut liar = RawEndpoint::new(stand_in.library(), &Settings::default(), 4096).unwrap();
     liar.connect(&info).unwrap();
     // Two lengths, then the number: `Worker::conn_info`.
     (pair, liar, info[4..12].try_into().unwrap())

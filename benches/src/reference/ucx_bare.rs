@@ -5,8 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
-use hmc_hw::ucx::bare::{Bare, Calls};
 use hmc_hw::ucx::library::{Library, Search};
+use hmc_hw::ucx::raw::{RawCalls, RawEndpoint};
 use hmc_hw::ucx::settings::{Settings, USER_KEYS};
 
 use super::pages::spin;
@@ -26,7 +26,7 @@ const LAST_TURNS: u32 = 1_000;
 /// One end.
 #[derive(Debug)]
 pub(crate) struct End {
-    bare: Bare,
+    bare: RawEndpoint,
     bytes: usize,
     /// Whether UCX moves bytes only while the target makes progress: any bytes, and those of a get.
     driven: bool,
@@ -53,7 +53,7 @@ impl End {
         // UCX as it is by itself.
         let user_keys = USER_KEYS.to_vec();
         let settings = Settings { keys, user_tls, user_keys, ..Settings::default() };
-        let bare = Bare::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
+        let bare = RawEndpoint::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
         Ok(Self { bare, bytes, driven: only_tcp(), driven_gets: true, stops: 0 })
     }
 
@@ -74,7 +74,7 @@ impl End {
     }
 
     /// The calls.
-    pub(crate) fn calls(&self) -> Res<Calls<'_>> {
+    pub(crate) fn calls(&self) -> Res<RawCalls<'_>> {
         self.bare.calls().map_err(text)
     }
 
@@ -115,7 +115,7 @@ impl End {
         &mut self,
         helper: &mut Helper,
         gets: bool,
-        job: impl FnOnce(&Calls<'_>) -> Res<R>,
+        job: impl FnOnce(&RawCalls<'_>) -> Res<R>,
     ) -> Res<R> {
         let serves = if gets { self.driven_gets } else { self.driven };
         if serves {
@@ -148,7 +148,7 @@ impl End {
     }
 
     /// Waits for a value in our memory.
-    pub(crate) fn until(&self, calls: &Calls<'_>, at: usize, value: u64) -> Res<()> {
+    pub(crate) fn until(&self, calls: &RawCalls<'_>, at: usize, value: u64) -> Res<()> {
         let word = calls.word(at).ok_or("no word")?;
         spin(|| {
             calls.progress();
@@ -159,7 +159,7 @@ impl End {
     /// One way of a ping-pong: changes the first and the last word of `len` bytes at `at`, puts them to `to`, visibly.
     pub(crate) fn ping(
         &self,
-        calls: &Calls<'_>,
+        calls: &RawCalls<'_>,
         at: usize,
         to: usize,
         len: usize,
@@ -170,7 +170,7 @@ impl End {
     }
 
     /// The other way: waits for the last word. Without TCP lanes the bytes come by themselves.
-    pub(crate) fn pong(&self, calls: &Calls<'_>, at: usize, len: usize, value: u64) -> Res<()> {
+    pub(crate) fn pong(&self, calls: &RawCalls<'_>, at: usize, len: usize, value: u64) -> Res<()> {
         let last = calls.word(at + len - 8).ok_or("no word")?;
         spin(|| {
             if self.driven {
@@ -180,14 +180,14 @@ impl End {
         })
     }
 
-    fn store(&self, calls: &Calls<'_>, at: usize, value: u64) -> Res<()> {
+    fn store(&self, calls: &RawCalls<'_>, at: usize, value: u64) -> Res<()> {
         calls.word(at).ok_or("no word")?.store(value, Ordering::Release);
         Ok(())
     }
 }
 
 /// Progress after the last word has come: its acknowledgement may still wait for room.
-fn linger(calls: &Calls<'_>) {
+fn linger(calls: &RawCalls<'_>) {
     for _ in 0..LAST_TURNS {
         calls.progress();
     }
@@ -195,7 +195,7 @@ fn linger(calls: &Calls<'_>) {
 
 /// A put, and the flush that shows that it is visible.
 #[inline]
-pub(crate) fn put_now(calls: &Calls<'_>, at: usize, to: usize, len: usize) -> Res<()> {
+pub(crate) fn put_now(calls: &RawCalls<'_>, at: usize, to: usize, len: usize) -> Res<()> {
     let put = calls.put(at, to, len).map_err(text)?;
     let flush = calls.flush().map_err(text)?;
     calls.wait(flush).map_err(text)?;

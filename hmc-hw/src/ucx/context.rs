@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::library::{Library, OLDEST};
-use super::printed::{printed, resources};
+use super::print_info::{capture, resources};
 use super::result::Status;
 use super::settings::{NO_CACHE, Settings, has_rdma};
 use super::sys;
@@ -194,7 +194,7 @@ impl Context {
     #[must_use]
     pub fn transports(&self) -> Vec<String> {
         let _leave = self.library.ending().enter();
-        resources(&printed(|stream| {
+        resources(&capture(|stream| {
             // SAFETY: the context lives; the stream is open.
             unsafe { (self.library.api.ucp_context_print_info)(self.handle(), stream) };
         }))

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::conn_info::ConnInfo;
 use super::context::{Failed, check};
 use super::cq::{CompletionQueue, on_complete, on_ep_error};
-use super::printed::{lanes, printed};
+use super::print_info::{capture, lanes};
 use super::process::Process;
 use super::result::{Answer, Status};
 use super::sys;
@@ -124,7 +124,7 @@ impl Endpoint {
     /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
     pub(super) fn lanes(&self, guard: &LockedWorker<'_>) -> Vec<String> {
         let Some(print) = guard.api().ucp_ep_print_info else { return Vec::new() };
-        lanes(&printed(|stream| {
+        lanes(&capture(|stream| {
             // SAFETY: the caller holds the worker's progress lock; the stream is open.
             unsafe { print(self.handle(), stream) };
         }))

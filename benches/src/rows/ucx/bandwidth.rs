@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::kinds::ConnType;
-use hmc_hw::ucx::bare::Calls;
+use hmc_hw::ucx::raw::RawCalls;
 
 use super::{RUNS, Rig};
 use crate::context::Context;
@@ -157,7 +157,7 @@ fn timed_ours(
 }
 
 /// Nanoseconds for one bare one. One flush serves all, as in `ucx_perftest`.
-fn bare(calls: &Calls<'_>, way: Way, len: u64, times: u64, depth: u64) -> Res<f64> {
+fn bare(calls: &RawCalls<'_>, way: Way, len: u64, times: u64, depth: u64) -> Res<f64> {
     let len = usize::try_from(len).map_err(text)?;
     let mut flying = VecDeque::new();
     let ns = timed(1, || {

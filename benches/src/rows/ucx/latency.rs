@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use hmc_hw::ucx::bare::Calls;
+use hmc_hw::ucx::raw::RawCalls;
 
 use super::{RUNS, Rig};
 use crate::context::Context;
@@ -203,7 +203,7 @@ fn flush_ns(context: &Context, rig: &Rig, len: u64) -> Res<f64> {
     Ok((pairs.ours_ns() - pairs.reference_ns()).max(0.0))
 }
 
-fn with_bare(rig: &Rig, job: impl FnOnce(&Calls<'_>) -> Res<f64>) -> Res<f64> {
+fn with_bare(rig: &Rig, job: impl FnOnce(&RawCalls<'_>) -> Res<f64>) -> Res<f64> {
     let duo = &mut *rig.duo.borrow_mut();
     rig.bare.borrow_mut().served(&mut duo.helper, false, job)
 }

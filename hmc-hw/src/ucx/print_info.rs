@@ -1,11 +1,11 @@
-//! What UCX tells in words only: its devices, and the lanes of an endpoint.
+//! Parses text that UCX prints: its devices, and the lanes of an endpoint.
 
 use std::ptr;
 
 use super::sys;
 
-/// What `print` writes to the stream that it is given.
-pub(super) fn printed(print: impl FnOnce(*mut sys::FILE)) -> String {
+/// Returns the text that `print` writes to the stream that it is given.
+pub(super) fn capture(print: impl FnOnce(*mut sys::FILE)) -> String {
     let (mut text, mut len) = (ptr::null_mut(), 0);
     // SAFETY: both are written when the stream is flushed or closed, and live until then.
     let stream = unsafe { libc::open_memstream(&mut text, &mut len) };
@@ -56,16 +56,16 @@ pub(super) fn resources(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{lanes, printed, resources};
+    use super::{capture, lanes, resources};
 
     #[test]
     fn a_stream_gives_what_was_written_to_it() {
         // SAFETY: the stream is open, the text ends with a zero.
-        let text = printed(|stream| unsafe {
+        let text = capture(|stream| unsafe {
             libc::fputs(c"some words".as_ptr(), stream.cast());
         });
         assert_eq!(text, "some words");
-        assert_eq!(printed(|_| {}), "");
+        assert_eq!(capture(|_| {}), "");
     }
 
     #[test]

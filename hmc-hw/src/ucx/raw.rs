@@ -1,7 +1,7 @@
-//! The bare calls of UCX on a context, a worker and an endpoint of their own: the reference of measurements.
+//! Raw calls of UCX on a context, a worker and an endpoint of their own: the reference of measurements.
 //!
-//! Same library, same settings, same kind of memory and of endpoint as [`super::transport`], and nothing of it: no
-//! operations, no windows, no flushes but those that are asked for, no sharing of the worker. No application needs this.
+//! Uses the same library, settings and kinds of memory and endpoint as [`super::transport`], but has no operations, no
+//! windows, no flushes of its own and no shared worker. No application needs this.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -32,24 +32,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-struct Way {
+struct RawPath {
     endpoint: Endpoint,
     key: Key,
     /// Where the peer's memory begins. It has as many bytes as ours.
     base: u64,
 }
 
-/// One end: memory, and the way to as much memory of a peer.
+/// One end: memory, and the path to as much memory of a peer.
 #[derive(Debug)]
-pub struct Bare {
-    way: Option<Way>,
+pub struct RawEndpoint {
+    path: Option<RawPath>,
     memory: Memory,
     queue: Arc<CompletionQueue>,
     worker: Arc<Worker>,
 }
 
-impl Bare {
-    /// An end with `bytes` bytes of memory that UCX allocates.
+impl RawEndpoint {
+    /// Makes an end with `bytes` bytes of memory that UCX allocates.
     ///
     /// # Errors
     /// [`Failed`].
@@ -61,7 +61,7 @@ impl Bare {
         let context = Context::new(library, settings)?;
         let worker = Worker::new(&context)?;
         let queue = worker.new_queue(1, Box::new(NoNotify))?;
-        Ok(Self { way: None, memory: Memory::allocate(&context, bytes)?, queue, worker })
+        Ok(Self { path: None, memory: Memory::allocate(&context, bytes)?, queue, worker })
     }
 
     /// Returns what the peer needs to connect to this end.
@@ -84,7 +84,7 @@ impl Bare {
         let guard = self.worker.lock();
         let endpoint = Endpoint::new(&guard, &info, &self.queue)?;
         let key = endpoint.unpack(&guard, info.key)?;
-        self.way = Some(Way { endpoint, key, base: info.wireup_page });
+        self.path = Some(RawPath { endpoint, key, base: info.wireup_page });
         Ok(())
     }
 
@@ -92,21 +92,21 @@ impl Bare {
     ///
     /// # Errors
     /// [`Failed`]: it is not connected.
-    pub fn calls(&self) -> Result<Calls<'_>, Failed> {
-        let way = self.way.as_ref().ok_or_else(|| misuse("an end without a peer"))?;
+    pub fn calls(&self) -> Result<RawCalls<'_>, Failed> {
+        let path = self.path.as_ref().ok_or_else(|| misuse("an end without a peer"))?;
         let mut param = plain();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        Ok(Calls { guard: self.worker.lock(), way, memory: &self.memory, param })
+        Ok(RawCalls { guard: self.worker.lock(), path, memory: &self.memory, param })
     }
 }
 
-impl Drop for Bare {
+impl Drop for RawEndpoint {
     fn drop(&mut self) {
-        let Some(way) = self.way.take() else { return };
+        let Some(path) = self.path.take() else { return };
         let guard = self.worker.lock();
-        way.key.destroy(&guard);
-        way.endpoint.close(&guard, &self.queue, CLOSE);
+        path.key.destroy(&guard);
+        path.endpoint.close(&guard, &self.queue, CLOSE);
         let deadline = Instant::now().checked_add(CLOSE_TIMEOUT);
         while !self.queue.closed.load(Ordering::Acquire) {
             guard.progress();
@@ -115,7 +115,7 @@ impl Drop for Bare {
                 self.queue.closed.store(true, Ordering::Release);
             }
             if deadline.is_none_or(|at| Instant::now() >= at) {
-                // A worker that goes before its endpoints ends the process.
+                // UCX ends the process if a worker is destroyed before its endpoints.
                 std::mem::forget(Arc::clone(&self.worker));
                 std::mem::forget(Arc::clone(&self.queue));
                 return;
@@ -124,13 +124,13 @@ impl Drop for Bare {
     }
 }
 
-/// A request under way; none when its call was done at once.
+/// A request in flight, or none if its call completed at once.
 #[derive(Debug)]
 #[must_use = "wait for it"]
-pub struct Pending(Option<NonNull<c_void>>);
+pub struct RawRequest(Option<NonNull<c_void>>);
 
-impl Pending {
-    /// Whether the call was done at once: what it did needed nothing of the peer.
+impl RawRequest {
+    /// Returns `true` if the call completed at once, without the peer.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.is_none()
@@ -138,21 +138,21 @@ impl Pending {
 }
 
 /// The calls of one end.
-pub struct Calls<'a> {
+pub struct RawCalls<'a> {
     guard: WorkerGuard<'a>,
-    way: &'a Way,
+    path: &'a RawPath,
     memory: &'a Memory,
     param: sys::ucp_request_param_t,
 }
 
-impl fmt::Debug for Calls<'_> {
+impl fmt::Debug for RawCalls<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calls").field("way", self.way).finish_non_exhaustive()
+        f.debug_struct("RawCalls").field("path", self.path).finish_non_exhaustive()
     }
 }
 
 fn misuse(what: &str) -> Failed {
-    Failed { call: "bare calls", status: Status::INVALID_PARAM, what: what.to_owned() }
+    Failed { call: "raw calls", status: Status::INVALID_PARAM, what: what.to_owned() }
 }
 
 #[cold]
@@ -160,13 +160,13 @@ fn failed(call: &'static str, status: Status) -> Failed {
     Failed { call, status, what: String::new() }
 }
 
-impl Calls<'_> {
+impl RawCalls<'_> {
     /// Our `len` bytes at `at`, and the peer's at `to`.
     #[inline]
     fn places(&self, at: usize, to: usize, len: usize) -> Result<(*mut u8, u64), Failed> {
         match (self.part(at, len), self.part(to, len)) {
             (Some(here), Some(there)) => {
-                Ok((here.pointer(self.memory.start().as_ptr()), there.address(self.way.base)))
+                Ok((here.pointer(self.memory.start().as_ptr()), there.address(self.path.base)))
             }
             _ => Err(misuse("a range outside of the memory")),
         }
@@ -181,10 +181,10 @@ impl Calls<'_> {
     }
 
     #[inline]
-    fn answer(call: &'static str, answer: sys::ucs_status_ptr_t) -> Result<Pending, Failed> {
+    fn answer(call: &'static str, answer: sys::ucs_status_ptr_t) -> Result<RawRequest, Failed> {
         match Answer::of(answer) {
-            Ok(Answer::Done) => Ok(Pending(None)),
-            Ok(Answer::Request(request)) => Ok(Pending(Some(request))),
+            Ok(Answer::Done) => Ok(RawRequest(None)),
+            Ok(Answer::Request(request)) => Ok(RawRequest(Some(request))),
             Err(status) => Err(failed(call, status)),
         }
     }
@@ -194,9 +194,9 @@ impl Calls<'_> {
     /// # Errors
     /// [`Failed`].
     #[inline]
-    pub fn put(&self, at: usize, to: usize, len: usize) -> Result<Pending, Failed> {
+    pub fn put(&self, at: usize, to: usize, len: usize) -> Result<RawRequest, Failed> {
         let (here, there) = self.places(at, to, len)?;
-        let (endpoint, key) = (self.way.endpoint.handle(), self.way.key.handle());
+        let (endpoint, key) = (self.path.endpoint.handle(), self.path.key.handle());
         // SAFETY: the range lies in memory that is registered while `self` lives; the peer's by agreement. The
         // progress lock is held.
         let answer = unsafe {
@@ -210,9 +210,9 @@ impl Calls<'_> {
     /// # Errors
     /// [`Failed`].
     #[inline]
-    pub fn get(&self, at: usize, to: usize, len: usize) -> Result<Pending, Failed> {
+    pub fn get(&self, at: usize, to: usize, len: usize) -> Result<RawRequest, Failed> {
         let (here, there) = self.places(at, to, len)?;
-        let (endpoint, key) = (self.way.endpoint.handle(), self.way.key.handle());
+        let (endpoint, key) = (self.path.endpoint.handle(), self.path.key.handle());
         // SAFETY: as in `put`.
         let answer = unsafe {
             (self.guard.api().ucp_get_nbx)(endpoint, here.cast(), len, there, key, &self.param)
@@ -225,10 +225,11 @@ impl Calls<'_> {
     /// # Errors
     /// [`Failed`].
     #[inline]
-    pub fn flush(&self) -> Result<Pending, Failed> {
+    pub fn flush(&self) -> Result<RawRequest, Failed> {
         // SAFETY: the endpoint lives; the progress lock is held.
-        let answer =
-            unsafe { (self.guard.api().ucp_ep_flush_nbx)(self.way.endpoint.handle(), &self.param) };
+        let answer = unsafe {
+            (self.guard.api().ucp_ep_flush_nbx)(self.path.endpoint.handle(), &self.param)
+        };
         Self::answer("ucp_ep_flush_nbx", answer)
     }
 
@@ -244,7 +245,7 @@ impl Calls<'_> {
         // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the progress lock is held.
         let answer = unsafe {
             (self.guard.api().ucp_am_send_nbx)(
-                self.way.endpoint.handle(),
+                self.path.endpoint.handle(),
                 0,
                 header.as_ptr().cast(),
                 header.len(),
@@ -261,7 +262,7 @@ impl Calls<'_> {
     /// # Errors
     /// [`Failed`].
     #[inline]
-    pub fn wait(&self, pending: Pending) -> Result<(), Failed> {
+    pub fn wait(&self, pending: RawRequest) -> Result<(), Failed> {
         let Some(request) = pending.0 else { return Ok(()) };
         let mut polls: u32 = 0;
         let mut since = None;
