@@ -10,15 +10,15 @@
 use core::fmt;
 use libloading::{Library, Symbol};
 
-/// A library of that name was found, but it is not the one that was meant: functions are missing.
+/// A library of that name was found, but it lacks required functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Missing {
-    /// All functions that it must have and has not.
+pub struct MissingSymbols {
+    /// All required functions that it lacks.
     pub symbols: Vec<&'static str>,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingSymbols {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -29,7 +29,7 @@ impl fmt::Display for Missing {
     }
 }
 
-impl core::error::Error for Missing {}
+impl core::error::Error for MissingSymbols {}
 
 /// One function of a library, if it has it.
 ///
@@ -88,7 +88,7 @@ macro_rules! dyn_api {
             /// never closed: the pointers stay valid for ever.
             pub(crate) unsafe fn load(
                 library: &libloading::Library,
-            ) -> Result<Self, $crate::api::Missing> {
+            ) -> Result<Self, $crate::api::MissingSymbols> {
                 let mut symbols = Vec::new();
                 $(
                     // SAFETY: the caller vouches for the types of the library's functions.
@@ -111,7 +111,7 @@ macro_rules! dyn_api {
                 )*
                 match ($($must,)*) {
                     ($(Some($must),)*) => Ok(Self { $($must,)* $($may,)* }),
-                    _ => Err($crate::api::Missing { symbols }),
+                    _ => Err($crate::api::MissingSymbols { symbols }),
                 }
             }
         }

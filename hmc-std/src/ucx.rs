@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::region::{LocalSlice, RegionKey};
-use hmc_hw::ucx::context::{Context, Failed};
-use hmc_hw::ucx::library::{Library, Search, Unavailable};
+use hmc_hw::ucx::context::{Context, UcxError};
+use hmc_hw::ucx::library::{Library, LoadError, Search};
 use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::settings::Settings;
@@ -48,14 +48,14 @@ impl std::fmt::Debug for Plane {
     }
 }
 
-impl From<Unavailable> for Error {
-    fn from(e: Unavailable) -> Self {
+impl From<LoadError> for Error {
+    fn from(e: LoadError) -> Self {
         Self::new(ErrorKind::Unavailable, format!("no UCX: {e}"))
     }
 }
 
-impl From<Failed> for Error {
-    fn from(e: Failed) -> Self {
+impl From<UcxError> for Error {
+    fn from(e: UcxError) -> Self {
         use hmc_hw::ucx::result::Kind;
         let kind = match e.status.kind() {
             Kind::Resources => ErrorKind::NoSpace,

@@ -13,7 +13,7 @@ use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_hw::ucx::Notify;
-use hmc_hw::ucx::context::{Context, Failed};
+use hmc_hw::ucx::context::{Context, UcxError};
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::settings::Settings;
@@ -177,7 +177,7 @@ pub struct Met {
 ///
 /// # Errors
 /// What UCX said.
-pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, Failed> {
+pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, UcxError> {
     let ours = near.door(Box::new(rings.clone()))?;
     let theirs = far.door(Box::new(Rings::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.conn_info(&theirs)?, false)?;
@@ -241,7 +241,7 @@ impl Built {
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
-        let text = |e: hmc_hw::ucx::context::Failed| e.to_string();
+        let text = |e: hmc_hw::ucx::context::UcxError| e.to_string();
         let context = Context::new(over.library, &over.settings).map_err(text)?;
         let (near, far) =
             (Worker::new(&context).map_err(text)?, Worker::new(&context).map_err(text)?);

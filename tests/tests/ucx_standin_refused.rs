@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use hmc_hw::ucx::library::{Library, Search, Unavailable, Version};
+use hmc_hw::ucx::library::{Library, LoadError, Search, Version};
 use hmc_sim::vendor::library::without;
 use hmc_tests::scene::TempDir;
 use hmc_tests::standin::{file, set_in};
 
-fn load(named: &Path) -> Result<&'static Library, Unavailable> {
+fn load(named: &Path) -> Result<&'static Library, LoadError> {
     Library::load(&Search { named: Some(named.to_owned()), ..Search::default() })
 }
 
@@ -25,14 +25,14 @@ fn copy(dir: &TempDir, name: &str, lacking: &[&str]) -> PathBuf {
 fn a_library_that_cannot_be_used_is_refused_with_its_reason() {
     let dir = TempDir::new();
     let nowhere = dir.path().join("libucp.so.0");
-    let Err(Unavailable::NotFound { tried }) = load(&nowhere) else { panic!("there is none") };
+    let Err(LoadError::NotFound { tried }) = load(&nowhere) else { panic!("there is none") };
     assert_eq!(tried.first().unwrap().0, nowhere);
 
     let lacking = ["ucp_worker_progress", "ucp_ep_flush_nbx", "ucp_put_nbx"];
     let older = copy(&dir, "lacking", &lacking);
     let e = load(&older).expect_err("calls are missing");
     // All of them, in the order of the table.
-    assert_eq!(e, Unavailable::Incomplete { path: older, missing: lacking.to_vec() });
+    assert_eq!(e, LoadError::Incomplete { path: older, missing: lacking.to_vec() });
     let text = e.to_string();
     assert!(text.contains("no ucp_worker_progress, ucp_ep_flush_nbx, ucp_put_nbx;"), "{text}");
     assert!(text.contains("install UCX 1.10.0 or later"), "{text}");
@@ -48,7 +48,7 @@ fn a_library_that_cannot_be_used_is_refused_with_its_reason() {
         set_in(&other, &numbers);
         let e = load(&other).expect_err("another version");
         let found = Version { major, minor, release };
-        assert_eq!(e, Unavailable::Version { path: other, found });
+        assert_eq!(e, LoadError::Version { path: other, found });
         assert!(e.to_string().contains(&format!("is UCX {found}, and 1.10.0")), "{e}");
     }
 

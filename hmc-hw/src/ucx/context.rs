@@ -13,16 +13,16 @@ use super::sys;
 
 /// A call of UCX failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// What was tried.
+pub struct UcxError {
+    /// The step that failed.
     pub call: &'static str,
-    /// What UCX answered.
+    /// The status that UCX returned.
     pub status: Status,
-    /// On what.
+    /// The object of the step.
     pub what: String,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for UcxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.call)?;
         if !self.what.is_empty() {
@@ -32,13 +32,13 @@ impl fmt::Display for Failed {
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for UcxError {}
 
 /// Turns a status into a result.
-pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(), Failed> {
+pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(), UcxError> {
     match Status(status) {
         Status::OK => Ok(()),
-        status => Err(Failed { call, status, what: String::new() }),
+        status => Err(UcxError { call, status, what: String::new() }),
     }
 }
 
@@ -68,7 +68,7 @@ struct Config<'a> {
 }
 
 impl Config<'_> {
-    fn read(library: &Library) -> Result<Config<'_>, Failed> {
+    fn read(library: &Library) -> Result<Config<'_>, UcxError> {
         let mut handle = ptr::null_mut();
         // SAFETY: both strings may be null: the prefix is then `UCX_`, and there is no file.
         let status =
@@ -77,12 +77,12 @@ impl Config<'_> {
         Ok(Config { library, handle })
     }
 
-    fn set(&mut self, key: &CStr, value: &CStr) -> Result<(), Failed> {
+    fn set(&mut self, key: &CStr, value: &CStr) -> Result<(), UcxError> {
         // SAFETY: the configuration is ours until it is released; both texts end with a zero and are copied.
         let status = unsafe {
             (self.library.api.ucp_config_modify)(self.handle, key.as_ptr(), value.as_ptr())
         };
-        check("setting", status).map_err(|e| Failed {
+        check("setting", status).map_err(|e| UcxError {
             what: format!("{}={}", key.to_string_lossy(), value.to_string_lossy()),
             ..e
         })
@@ -100,8 +100,8 @@ impl Context {
     /// A context for puts, gets and messages. Takes some 10 ms: UCX looks at all devices.
     ///
     /// # Errors
-    /// [`Failed`]: a setting that UCX does not know, or no device for what `TLS` asks.
-    pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, Failed> {
+    /// [`UcxError`]: a setting that UCX does not know, or no device for what `TLS` asks.
+    pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, UcxError> {
         let _leave = library.ending().enter();
         let mut config = Config::read(library)?;
         for (key, value) in settings.own(library.version(), has_rdma()) {
@@ -113,7 +113,7 @@ impl Context {
         }
         for (key, value) in &settings.keys {
             let text = |s: &str| {
-                CString::new(s).map_err(|_| Failed {
+                CString::new(s).map_err(|_| UcxError {
                     call: "setting",
                     status: Status::INVALID_PARAM,
                     what: format!("{key}={value}: a zero byte"),
@@ -140,7 +140,7 @@ impl Context {
             )
         };
         check("starting UCX", status)?;
-        let handle = NonNull::new(handle).ok_or(Failed {
+        let handle = NonNull::new(handle).ok_or(UcxError {
             call: "starting UCX",
             status: Status::NO_MEMORY,
             what: String::new(),
@@ -173,7 +173,7 @@ impl Context {
         self.kinds.checked_shr(memory_type).is_some_and(|bits| bits & 1 == 1)
     }
 
-    fn ask_kinds(&self) -> Result<u64, Failed> {
+    fn ask_kinds(&self) -> Result<u64, UcxError> {
         let mut attr = sys::ucp_context_attr_t {
             field_mask: sys::UCP_ATTR_FIELD_MEMORY_TYPES,
             request_size: 0,

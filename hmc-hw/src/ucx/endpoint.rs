@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::conn_info::ConnInfo;
-use super::context::{Failed, check};
+use super::context::{UcxError, check};
 use super::cq::{CompletionQueue, on_complete, on_ep_error};
 use super::print_info::{capture, lanes};
 use super::process::Process;
@@ -82,7 +82,7 @@ impl Endpoint {
         guard: &LockedWorker<'_>,
         info: &ConnInfo<'_>,
         queue: &Arc<CompletionQueue>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, UcxError> {
         // SAFETY: numbers and pointers that may be null.
         let mut params: sys::ucp_ep_params_t = unsafe { std::mem::zeroed() };
         params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
@@ -96,7 +96,7 @@ impl Endpoint {
         // SAFETY: the caller holds the worker's progress lock; the queue outlives the endpoint.
         let status = unsafe { (guard.api().ucp_ep_create)(guard.handle(), &params, &mut handle) };
         check("making an endpoint", status)?;
-        let missing = || Failed {
+        let missing = || UcxError {
             call: "making an endpoint",
             status: Status::NO_MEMORY,
             what: String::new(),
@@ -134,9 +134,9 @@ impl Endpoint {
     ///
     /// Not of one that has ended: where a lane of shared memory does not find the peer's memory any more, 1.13.1 ends this
     /// process (`ucp_ep_rkey_unpack_internal` destroys the key with parts that it has not filled).
-    pub(super) fn unpack(&self, guard: &LockedWorker<'_>, packed: &[u8]) -> Result<Key, Failed> {
+    pub(super) fn unpack(&self, guard: &LockedWorker<'_>, packed: &[u8]) -> Result<Key, UcxError> {
         if self.owner.has_ended() {
-            return Err(Failed {
+            return Err(UcxError {
                 call: "reading a memory key",
                 status: Status::CONNECTION_RESET,
                 what: "the peer's process has ended".to_owned(),
@@ -148,7 +148,7 @@ impl Endpoint {
             (guard.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
         };
         check("reading a memory key", status)?;
-        let missing = || Failed {
+        let missing = || UcxError {
             call: "reading a memory key",
             status: Status::NO_MEMORY,
             what: String::new(),

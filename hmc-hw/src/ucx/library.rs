@@ -49,10 +49,10 @@ pub struct Search {
     pub folders: Vec<PathBuf>,
 }
 
-/// Why there is no UCX.
+/// Reason why UCX cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unavailable {
+pub enum LoadError {
     /// No file of that name could be loaded.
     NotFound {
         /// What was tried, and what the loader said.
@@ -76,7 +76,7 @@ pub enum Unavailable {
     Forked,
 }
 
-impl fmt::Display for Unavailable {
+impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound { tried } => {
@@ -109,7 +109,7 @@ impl fmt::Display for Unavailable {
     }
 }
 
-impl std::error::Error for Unavailable {}
+impl std::error::Error for LoadError {}
 
 /// A loaded UCX.
 pub struct Library {
@@ -137,13 +137,13 @@ impl Library {
     /// remembered: install it and try again.
     ///
     /// # Errors
-    /// [`Unavailable`].
-    pub fn load(search: &Search) -> Result<&'static Self, Unavailable> {
+    /// [`LoadError`].
+    pub fn load(search: &Search) -> Result<&'static Self, LoadError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = *loaded {
             return match library.ending.inherited() {
                 None => Ok(library),
-                Some(Inherited::InUse) => Err(Unavailable::Forked),
+                Some(Inherited::InUse) => Err(LoadError::Forked),
                 Some(Inherited::AtRest) => Ok(loaded.insert(library.of_this_process())),
             };
         }
@@ -165,7 +165,7 @@ impl Library {
                 Err(e) => tried.push((candidate, reason(&e))),
             }
         }
-        Err(Unavailable::NotFound { tried })
+        Err(LoadError::NotFound { tried })
     }
 
     /// For a forked child, which has its parent's code and will have threads of its own.
@@ -175,7 +175,7 @@ impl Library {
         Box::leak(Box::new(Self { api, push_handler, version, path, ending }))
     }
 
-    fn of(handle: libloading::Library, name: &Path) -> Result<Self, Unavailable> {
+    fn of(handle: libloading::Library, name: &Path) -> Result<Self, LoadError> {
         // SAFETY: the file calls itself libucp; the declarations are those of its headers, and fit every release of
         // its major version.
         let loaded = unsafe { Ucp::load(&handle) };
@@ -189,7 +189,7 @@ impl Library {
         // From here on its code may be referred to, so it stays.
         std::mem::forget(handle);
         let api = loaded
-            .map_err(|e| Unavailable::Incomplete { path: name.to_owned(), missing: e.symbols })?;
+            .map_err(|e| LoadError::Incomplete { path: name.to_owned(), missing: e.symbols })?;
         let path = file_of(&api).unwrap_or_else(|| name.to_owned());
         let mut version = Version { major: 0, minor: 0, release: 0 };
         // SAFETY: it writes to the three numbers.
@@ -197,7 +197,7 @@ impl Library {
             (api.ucp_get_version)(&mut version.major, &mut version.minor, &mut version.release);
         }
         if version.major != OLDEST.major || version < OLDEST {
-            return Err(Unavailable::Version { path, found: version });
+            return Err(LoadError::Version { path, found: version });
         }
         Ok(Self { api, push_handler, version, path, ending: Ending::new() })
     }
@@ -294,7 +294,7 @@ fn reason(e: &libloading::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{SONAME, Search, Unavailable, Version, candidates};
+    use super::{LoadError, SONAME, Search, Version, candidates};
     use std::path::{Path, PathBuf};
 
     #[test]
@@ -313,8 +313,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let e =
-            Unavailable::NotFound { tried: vec![("libucp.so.0".into(), "no such file".into())] };
+        let e = LoadError::NotFound { tried: vec![("libucp.so.0".into(), "no such file".into())] };
         let text = e.to_string();
         for part in [
             "apt install libucx0",
@@ -325,7 +324,7 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         let found = Version { major: 1, minor: 9, release: 2 };
-        let e = Unavailable::Version { path: "/x/libucp.so.0".into(), found };
+        let e = LoadError::Version { path: "/x/libucp.so.0".into(), found };
         assert!(e.to_string().starts_with("/x/libucp.so.0 is UCX 1.9.2, and 1.10.0"), "{e}");
     }
 }

@@ -9,7 +9,7 @@ use hmc_core::kinds::MemoryKind;
 use hmc_core::span::{Extent, Span};
 use hmc_mem::shared::SharedBytes;
 
-use super::context::{Context, Failed, check};
+use super::context::{Context, UcxError, check};
 use super::result::Status;
 use super::sys;
 
@@ -76,16 +76,16 @@ impl Memory {
         params: &sys::ucp_mem_map_params_t,
         kind: MemoryKind,
         keep: Option<Box<dyn Any + Send + Sync>>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, UcxError> {
         let _leave = context.library().ending().enter();
         let api = &context.library().api;
         let mut handle = ptr::null_mut();
         // SAFETY: the context lives; the parameters name memory that is valid (see the callers), or none.
         let status = unsafe { (api.ucp_mem_map)(context.handle(), params, &mut handle) };
         let what = || format!("{} bytes", params.length);
-        check("registering memory", status).map_err(|e| Failed { what: what(), ..e })?;
+        check("registering memory", status).map_err(|e| UcxError { what: what(), ..e })?;
         let none =
-            || Failed { call: "registering memory", status: Status::NO_MEMORY, what: what() };
+            || UcxError { call: "registering memory", status: Status::NO_MEMORY, what: what() };
         let handle = NonNull::new(handle).ok_or_else(none)?;
         let start = NonNull::new(params.address.cast()).unwrap_or(NonNull::dangling());
         let (context, len) = (Arc::clone(context), params.length);
@@ -96,7 +96,7 @@ impl Memory {
     /// Registers `len` bytes at `start`, of that kind, in place. With a NIC their pages are pinned.
     ///
     /// # Errors
-    /// [`Failed`] with `UNSUPPORTED` when this UCX does not reach that kind, with `NO_MEMORY` (the limit of locked
+    /// [`UcxError`] with `UNSUPPORTED` when this UCX does not reach that kind, with `NO_MEMORY` (the limit of locked
     /// memory, say), or what the device answered.
     ///
     /// # Safety
@@ -109,9 +109,9 @@ impl Memory {
         len: usize,
         kind: MemoryKind,
         keep: Option<Box<dyn Any + Send + Sync>>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, UcxError> {
         let reached = type_of(kind).filter(|t| context.reaches(*t));
-        let missing = || Failed {
+        let missing = || UcxError {
             call: "registering memory",
             status: Status::UNSUPPORTED,
             what: format!("{len} bytes of {kind:?}: this UCX has no module for it here"),
@@ -125,7 +125,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`Memory::register`].
-    pub fn allocate(context: &Arc<Context>, len: usize) -> Result<Self, Failed> {
+    pub fn allocate(context: &Arc<Context>, len: usize) -> Result<Self, UcxError> {
         let host = sys::UCS_MEMORY_TYPE_HOST;
         let wanted = params(ptr::null_mut(), len, sys::UCP_MEM_MAP_ALLOCATE, host);
         let mut memory = Self::map(context, &wanted, MemoryKind::Cpu, None)?;
@@ -140,7 +140,7 @@ impl Memory {
         // SAFETY: the registration is ours; the mask says what is written.
         let status = unsafe { (api.ucp_mem_query)(memory.handle.as_ptr(), &mut attr) };
         check("asking where memory is", status)?;
-        let missing = || Failed {
+        let missing = || UcxError {
             call: "allocating memory",
             status: Status::NO_MEMORY,
             what: format!("{len} bytes"),
@@ -202,8 +202,8 @@ impl Memory {
     /// only: whoever has it can read and write the memory, and UCX's software lanes do not even check the bounds.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn pack(&self) -> Result<Vec<u8>, Failed> {
+    /// [`UcxError`].
+    pub fn pack(&self) -> Result<Vec<u8>, UcxError> {
         let _leave = self.context.library().ending().enter();
         let api = &self.context.library().api;
         let (mut bytes, mut len) = (ptr::null_mut(), 0);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hmc_core::span::{Extent, Side, Span};
 
 use super::conn_info::ConnInfo;
-use super::context::{Context, Failed, check};
+use super::context::{Context, UcxError, check};
 use super::cq::{CompletionQueue, NoNotify};
 use super::endpoint::{Endpoint, Key, plain};
 use super::library::Library;
@@ -52,12 +52,12 @@ impl RawEndpoint {
     /// Makes an end with `bytes` bytes of memory that UCX allocates.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// [`UcxError`].
     pub fn new(
         library: &'static Library,
         settings: &Settings,
         bytes: usize,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, UcxError> {
         let context = Context::new(library, settings)?;
         let worker = Worker::new(&context)?;
         let queue = worker.new_queue(1, Box::new(NoNotify))?;
@@ -67,8 +67,8 @@ impl RawEndpoint {
     /// Returns what the peer needs to connect to this end.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn conn_info(&self) -> Result<Vec<u8>, Failed> {
+    /// [`UcxError`].
+    pub fn conn_info(&self) -> Result<Vec<u8>, UcxError> {
         let (address, wireup_page) = (self.worker.address(), self.memory.address());
         let (owner, key) = (Process::own(), &self.memory.pack()?);
         Ok(ConnInfo { door: 0, wireup_page, owner, address, key }.to_bytes())
@@ -78,8 +78,8 @@ impl RawEndpoint {
     /// calls that follow, while both ends make progress.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn connect(&mut self, info: &[u8]) -> Result<(), Failed> {
+    /// [`UcxError`].
+    pub fn connect(&mut self, info: &[u8]) -> Result<(), UcxError> {
         let info = ConnInfo::read(info).ok_or_else(|| misuse("connection info"))?;
         let guard = self.worker.lock();
         let endpoint = Endpoint::new(&guard, &info, &self.queue)?;
@@ -91,8 +91,8 @@ impl RawEndpoint {
     /// The calls, for as long as the result lives.
     ///
     /// # Errors
-    /// [`Failed`]: it is not connected.
-    pub fn calls(&self) -> Result<RawCalls<'_>, Failed> {
+    /// [`UcxError`]: it is not connected.
+    pub fn calls(&self) -> Result<RawCalls<'_>, UcxError> {
         let path = self.path.as_ref().ok_or_else(|| misuse("an end without a peer"))?;
         let mut param = plain();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -151,19 +151,19 @@ impl fmt::Debug for RawCalls<'_> {
     }
 }
 
-fn misuse(what: &str) -> Failed {
-    Failed { call: "raw calls", status: Status::INVALID_PARAM, what: what.to_owned() }
+fn misuse(what: &str) -> UcxError {
+    UcxError { call: "raw calls", status: Status::INVALID_PARAM, what: what.to_owned() }
 }
 
 #[cold]
-fn failed(call: &'static str, status: Status) -> Failed {
-    Failed { call, status, what: String::new() }
+fn failed(call: &'static str, status: Status) -> UcxError {
+    UcxError { call, status, what: String::new() }
 }
 
 impl RawCalls<'_> {
     /// Our `len` bytes at `at`, and the peer's at `to`.
     #[inline]
-    fn places(&self, at: usize, to: usize, len: usize) -> Result<(*mut u8, u64), Failed> {
+    fn places(&self, at: usize, to: usize, len: usize) -> Result<(*mut u8, u64), UcxError> {
         match (self.part(at, len), self.part(to, len)) {
             (Some(here), Some(there)) => {
                 Ok((here.pointer(self.memory.start().as_ptr()), there.address(self.path.base)))
@@ -181,7 +181,7 @@ impl RawCalls<'_> {
     }
 
     #[inline]
-    fn answer(call: &'static str, answer: sys::ucs_status_ptr_t) -> Result<RawRequest, Failed> {
+    fn answer(call: &'static str, answer: sys::ucs_status_ptr_t) -> Result<RawRequest, UcxError> {
         match Answer::of(answer) {
             Ok(Answer::Done) => Ok(RawRequest(None)),
             Ok(Answer::Request(request)) => Ok(RawRequest(Some(request))),
@@ -192,9 +192,9 @@ impl RawCalls<'_> {
     /// `ucp_put_nbx` of `len` bytes from `at` of ours to `to` of the peer's.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// [`UcxError`].
     #[inline]
-    pub fn put(&self, at: usize, to: usize, len: usize) -> Result<RawRequest, Failed> {
+    pub fn put(&self, at: usize, to: usize, len: usize) -> Result<RawRequest, UcxError> {
         let (here, there) = self.places(at, to, len)?;
         let (endpoint, key) = (self.path.endpoint.handle(), self.path.key.handle());
         // SAFETY: the range lies in memory that is registered while `self` lives; the peer's by agreement. The
@@ -208,9 +208,9 @@ impl RawCalls<'_> {
     /// `ucp_get_nbx` of `len` bytes from `to` of the peer's to `at` of ours.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// [`UcxError`].
     #[inline]
-    pub fn get(&self, at: usize, to: usize, len: usize) -> Result<RawRequest, Failed> {
+    pub fn get(&self, at: usize, to: usize, len: usize) -> Result<RawRequest, UcxError> {
         let (here, there) = self.places(at, to, len)?;
         let (endpoint, key) = (self.path.endpoint.handle(), self.path.key.handle());
         // SAFETY: as in `put`.
@@ -223,9 +223,9 @@ impl RawCalls<'_> {
     /// `ucp_ep_flush_nbx`: when it has ended, the puts before it can be read.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// [`UcxError`].
     #[inline]
-    pub fn flush(&self) -> Result<RawRequest, Failed> {
+    pub fn flush(&self) -> Result<RawRequest, UcxError> {
         // SAFETY: the endpoint lives; the progress lock is held.
         let answer = unsafe {
             (self.guard.api().ucp_ep_flush_nbx)(self.path.endpoint.handle(), &self.param)
@@ -237,8 +237,8 @@ impl RawCalls<'_> {
     /// ranges must stay as they are until it has been waited for, which this does.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn message(&self, header: &[u8], data: &[u8]) -> Result<(), Failed> {
+    /// [`UcxError`].
+    pub fn message(&self, header: &[u8], data: &[u8]) -> Result<(), UcxError> {
         let mut param = self.param;
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
@@ -260,9 +260,9 @@ impl RawCalls<'_> {
     /// Makes progress until the request has ended.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// [`UcxError`].
     #[inline]
-    pub fn wait(&self, pending: RawRequest) -> Result<(), Failed> {
+    pub fn wait(&self, pending: RawRequest) -> Result<(), UcxError> {
         let Some(request) = pending.0 else { return Ok(()) };
         let mut polls: u32 = 0;
         let mut since = None;

@@ -20,7 +20,7 @@ use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
 use super::conn_info::ConnInfo;
-use super::context::Failed;
+use super::context::UcxError;
 use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
@@ -68,14 +68,14 @@ impl UcxTransport {
     /// UCX does not check connection info, which comes from the peer: take it from an authenticated channel only.
     ///
     /// # Errors
-    /// [`Failed`]: `UNREACHABLE` when the two ends have no device in common.
+    /// [`UcxError`]: `UNREACHABLE` when the two ends have no device in common.
     pub fn new(
         worker: &Arc<Worker>,
         door: &Arc<Door>,
         info: &[u8],
         sends_tags: bool,
-    ) -> Result<Self, Failed> {
-        let info = ConnInfo::read(info).ok_or_else(|| Failed {
+    ) -> Result<Self, UcxError> {
+        let info = ConnInfo::read(info).ok_or_else(|| UcxError {
             call: "reading a worker's connection info",
             status: Status::INVALID_PARAM,
             what: format!("{} bytes", info.len()),
@@ -189,13 +189,13 @@ impl UcxTransport {
     /// The peer described a window: where it begins in its address space, and the key to it.
     ///
     /// # Errors
-    /// [`Failed`]: the key cannot be used here.
+    /// [`UcxError`]: the key cannot be used here.
     pub fn learn_remote(
         &mut self,
         region: RemoteRegion,
         base: u64,
         key: &[u8],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), UcxError> {
         let guard = self.worker.lock();
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
@@ -204,7 +204,7 @@ impl UcxTransport {
         // before it has answered those that are under way.
         let uses_keys = self.state.trips.is_none();
         if uses_keys && old.is_some_and(|r| self.state.uses(r.region.window)) {
-            return Err(Failed {
+            return Err(UcxError {
                 call: "reading a memory key",
                 status: Status::BUSY,
                 what: format!("window {at} is in use under another key"),

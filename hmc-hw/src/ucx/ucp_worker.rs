@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::limits::MAX_PEERS;
 
-use super::context::{Context, Failed, check};
+use super::context::{Context, UcxError, check};
 use super::cq::{CompletionQueue, Notify, ReadySet};
 use super::functions::Ucp;
 use super::lock::{Held, WorkerLock, lock};
@@ -71,7 +71,7 @@ pub enum Armed {
 
 impl UcpWorker {
     /// A worker with all devices of the context.
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self, Failed> {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, UcxError> {
         let _leave = context.library().ending().enter();
         let api = &context.library().api;
         let mut params = zeroed();
@@ -82,7 +82,7 @@ impl UcpWorker {
         let status = unsafe { (api.ucp_worker_create)(context.handle(), &params, &mut handle) };
         check("making a worker", status)?;
         let missing =
-            || Failed { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
+            || UcxError { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
         let mut worker = Self {
             context: Arc::clone(context),
             handle: NonNull::new(handle).ok_or_else(missing)?,
@@ -103,7 +103,7 @@ impl UcpWorker {
         Ok(worker)
     }
 
-    fn read_address(&self) -> Result<Vec<u8>, Failed> {
+    fn read_address(&self) -> Result<Vec<u8>, UcxError> {
         let api = &self.context.library().api;
         let (mut address, mut len) = (ptr::null_mut(), 0);
         // SAFETY: the worker is ours and nobody else has it yet.
@@ -156,13 +156,13 @@ impl UcpWorker {
         &self,
         records: u32,
         notify: Box<dyn Notify>,
-    ) -> Result<Arc<CompletionQueue>, Failed> {
+    ) -> Result<Arc<CompletionQueue>, UcxError> {
         let mut queues = lock(&self.queues);
         let is_free = |slot: &Option<Weak<CompletionQueue>>| {
             slot.as_ref().is_none_or(|b| b.strong_count() == 0)
         };
         let at = queues.iter().position(is_free).unwrap_or(queues.len());
-        let full = || Failed {
+        let full = || UcxError {
             call: "making an endpoint",
             status: Status::NO_RESOURCE,
             what: format!("{MAX_PEERS} peers, which is the limit"),

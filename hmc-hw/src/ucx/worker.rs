@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::conn_info::ConnInfo;
-use super::context::{Context, Failed};
+use super::context::{Context, UcxError};
 use super::cq::{CompletionQueue, Notify};
 use super::lock::lock;
 use super::memory::Memory;
@@ -65,8 +65,8 @@ impl Worker {
     /// A worker with all devices of the context. Takes some 15 ms, 4 MB and ten descriptors.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Failed> {
+    /// [`UcxError`].
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, UcxError> {
         let _leave = context.library().ending().enter();
         let ucp = UcpWorker::new(context)?;
         let mut worker =
@@ -86,8 +86,8 @@ impl Worker {
     /// key of its wireup page. Some hundred bytes, more with more devices.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn conn_info(&self, door: &Door) -> Result<Vec<u8>, Failed> {
+    /// [`UcxError`].
+    pub fn conn_info(&self, door: &Door) -> Result<Vec<u8>, UcxError> {
         let (wireup_page, door) = (self.wireup_page()?, door.number());
         let key = &wireup_page.pack()?;
         let (owner, wireup_page) = (Process::own(), wireup_page.address());
@@ -103,15 +103,15 @@ impl Worker {
     /// request of its transport.
     ///
     /// # Errors
-    /// [`Failed`]: too many peers.
-    pub fn door(&self, notify: Box<dyn Notify>) -> Result<Arc<Door>, Failed> {
+    /// [`UcxError`]: too many peers.
+    pub fn door(&self, notify: Box<dyn Notify>) -> Result<Arc<Door>, UcxError> {
         let queue = self.new_queue(RECORDS, notify)?;
         Ok(self.hall.door(self.context().library(), queue))
     }
 
     /// The page whose first word peers write, and whose second word is written to theirs.
-    pub(super) fn wireup_page(&self) -> Result<&Memory, Failed> {
-        let missing = Failed {
+    pub(super) fn wireup_page(&self) -> Result<&Memory, UcxError> {
+        let missing = UcxError {
             call: "asking for a worker's memory",
             status: Status::NO_MEMORY,
             what: String::new(),
@@ -145,7 +145,7 @@ impl Worker {
         &self,
         records: u32,
         notify: Box<dyn Notify>,
-    ) -> Result<Arc<CompletionQueue>, Failed> {
+    ) -> Result<Arc<CompletionQueue>, UcxError> {
         self.ucp.new_queue(records, notify)
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::answers::Answers;
 use super::door::Door;
 use super::head::{MESSAGE, read_head};
-use crate::ucx::context::{Failed, check};
+use crate::ucx::context::{UcxError, check};
 use crate::ucx::cq::{CompletionQueue, NoNotify, ReadySet};
 use crate::ucx::library::Library;
 use crate::ucx::lock::lock;
@@ -44,7 +44,7 @@ impl Hall {
         self: &Arc<Self>,
         library: &Library,
         worker: sys::ucp_worker_h,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), UcxError> {
         let param = sys::ucp_am_handler_param {
             field_mask: sys::UCP_AM_HANDLER_PARAM_FIELD_ID
                 | sys::UCP_AM_HANDLER_PARAM_FIELD_FLAGS
