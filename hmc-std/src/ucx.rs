@@ -56,12 +56,12 @@ impl From<LoadError> for Error {
 
 impl From<UcxError> for Error {
     fn from(e: UcxError) -> Self {
-        use hmc_hw::ucx::result::Kind;
+        use hmc_hw::ucx::result::StatusKind;
         let kind = match e.status.kind() {
-            Kind::Resources => ErrorKind::NoSpace,
-            Kind::Unreachable | Kind::Unsupported => ErrorKind::Unavailable,
-            Kind::PeerLost => ErrorKind::PeerDead,
-            Kind::TimedOut => ErrorKind::DeadlineExceeded,
+            StatusKind::Resources => ErrorKind::NoSpace,
+            StatusKind::Unreachable | StatusKind::Unsupported => ErrorKind::Unavailable,
+            StatusKind::PeerLost => ErrorKind::PeerDead,
+            StatusKind::TimedOut => ErrorKind::DeadlineExceeded,
             _ => ErrorKind::Io,
         };
         Self::new(kind, format!("UCX: {e}"))
@@ -107,7 +107,7 @@ fn is_shared_memory(transport: &str) -> bool {
 }
 
 /// One of UCX's own messages.
-fn note(m: &log::Message<'_>) {
+fn note(m: &log::LogRecord<'_>) {
     let (file, line, text) = (m.file, m.line, m.text);
     match m.level {
         Level::Error => tracing::error!(target: "ucx", file, line, "{text}"),
@@ -123,7 +123,7 @@ fn open(config: &Config) -> Result<Arc<Context>> {
     let folders = known_folders(&config.prefixes);
     let search = Search { named: config.library.clone(), folders };
     let library = Library::load(&search)?;
-    if config.log && !log::hand_to(library, note) {
+    if config.log && !log::install_handler(library, note) {
         tracing::warn!("this UCX keeps its messages to itself");
     }
     let settings = Settings {

@@ -88,11 +88,11 @@ static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 fn ucx_speaks_to_who_asks() {
     use hmc_hw::ucx::context::Context;
     use hmc_hw::ucx::library::{Library, Search};
-    use hmc_hw::ucx::log::{Level, hand_to};
+    use hmc_hw::ucx::log::{Level, install_handler};
     use hmc_hw::ucx::settings::Settings;
     let named = std::env::var_os("HMC_UCX_LIB").map(Into::into);
     let library = Library::load(&Search { named, ..Search::default() }).unwrap();
-    assert!(hand_to(library, |m| {
+    assert!(install_handler(library, |m| {
         SAID.lock().unwrap().push(format!("{:?} {}:{} {}", m.level, m.file, m.line, m.text));
     }));
     // A device that does not exist is worth a warning of UCX's.

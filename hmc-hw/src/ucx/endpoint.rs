@@ -1,4 +1,4 @@
-//! An endpoint: the way to one peer's worker, and the keys to its memory.
+//! An endpoint to one peer's worker, and the keys to its memory.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -10,18 +10,18 @@ use super::context::{UcxError, check};
 use super::cq::{CompletionQueue, on_complete, on_ep_error};
 use super::print_info::{capture, lanes};
 use super::process::Process;
-use super::result::{Answer, Status};
+use super::result::{NbxResult, Status};
 use super::sys;
 use super::ucp_worker::LockedWorker;
 
-/// The way to a peer. It is closed by [`Endpoint::close`] alone, which needs the progress lock.
+/// An endpoint to a peer. Only [`Endpoint::close`] closes it, under the progress lock.
 pub(super) struct Endpoint {
     handle: NonNull<sys::ucp_ep>,
-    /// Whose worker it leads to.
+    /// The process of the peer's worker.
     owner: Process,
 }
 
-// SAFETY: a name that is only used under the progress lock of its worker.
+// SAFETY: a handle that is only used under the progress lock of its worker.
 unsafe impl Send for Endpoint {}
 
 impl fmt::Debug for Endpoint {
@@ -44,8 +44,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A request without options.
-pub(super) const fn plain() -> sys::ucp_request_param_t {
+/// Parameters of a request without options.
+pub(super) const fn params() -> sys::ucp_request_param_t {
     sys::ucp_request_param_t {
         op_attr_mask: 0,
         flags: 0,
@@ -65,12 +65,15 @@ pub(super) const fn plain() -> sys::ucp_request_param_t {
 
 /// Parameters of a request whose callback completes `record` of `queue`.
 #[inline]
-pub(super) fn told(queue: &CompletionQueue, record: u32) -> sys::ucp_request_param_t {
+pub(super) fn params_with_callback(
+    queue: &CompletionQueue,
+    record: u32,
+) -> sys::ucp_request_param_t {
     sys::ucp_request_param_t {
         op_attr_mask: sys::UCP_OP_ATTR_FIELD_CALLBACK | sys::UCP_OP_ATTR_FIELD_USER_DATA,
         cb: sys::ucp_request_param_cb { send: Some(on_complete) },
         user_data: queue.request_arg(record),
-        ..plain()
+        ..params()
     }
 }
 
@@ -111,12 +114,12 @@ impl Endpoint {
     /// Closes it without a word to the peer: requests that are under way end, with an error, in calls of progress that
     /// follow. The answer goes to `record`.
     pub(super) fn close(self, guard: &LockedWorker<'_>, queue: &CompletionQueue, record: u32) {
-        let mut param = told(queue, record);
+        let mut param = params_with_callback(queue, record);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
         // SAFETY: the caller holds the worker's progress lock; the endpoint is not used after this.
-        let answer = unsafe { (guard.api().ucp_ep_close_nbx)(self.handle(), &param) };
-        if !matches!(Answer::of(answer), Ok(Answer::Request(_))) {
+        let result = unsafe { (guard.api().ucp_ep_close_nbx)(self.handle(), &param) };
+        if !matches!(NbxResult::of(result), Ok(NbxResult::Request(_))) {
             queue.closed.store(true, Ordering::Release);
         }
     }
@@ -162,7 +165,7 @@ impl Key {
         self.handle.as_ptr()
     }
 
-    /// Gives it back. No operation uses it any more.
+    /// Destroys the key. No operation uses it any more.
     pub(super) fn destroy(self, guard: &LockedWorker<'_>) {
         // SAFETY: the caller holds the worker's progress lock; unpacked once, destroyed once.
         unsafe { (guard.api().ucp_rkey_destroy)(self.handle()) };

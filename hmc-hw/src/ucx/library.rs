@@ -16,7 +16,7 @@ use libloading::os::unix;
 use super::ending::{Ending, Inherited, REST_WITHIN};
 use super::functions::Ucp;
 use super::result::Status;
-use super::ucs_log::Push;
+use super::ucs_log::PushHandlerFn;
 
 /// The name by which the loader knows a libucp that is loaded already.
 const SONAME: &str = "libucp.so.0";
@@ -115,7 +115,7 @@ impl std::error::Error for LoadError {}
 pub struct Library {
     pub(super) api: Ucp,
     /// Puts a handler before UCX's own log; of libucs, which comes along with it.
-    push_handler: Option<Push>,
+    push_handler: Option<PushHandlerFn>,
     version: Version,
     path: PathBuf,
     ending: Ending,
@@ -182,7 +182,7 @@ impl Library {
         let push_handler = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
             // SAFETY: the type is that of ucs/debug/log_def.h, in all releases from 1.10 to 1.22. Lists of arguments are
             // passed by address on these machines alone.
-            unsafe { crate::api::lookup::<Push>(&handle, "ucs_log_push_handler") }
+            unsafe { crate::api::lookup::<PushHandlerFn>(&handle, "ucs_log_push_handler") }
         } else {
             None
         };
@@ -212,7 +212,7 @@ impl Library {
         self.ending.has_begun()
     }
 
-    pub(super) fn push_handler(&self) -> Option<Push> {
+    pub(super) fn push_handler(&self) -> Option<PushHandlerFn> {
         self.push_handler
     }
 

@@ -1,14 +1,14 @@
-//! UCX's own messages, for whoever asks for them. UCX has one list of handlers for the whole process, and prints to
-//! standard output what none of them takes.
+//! Log records of UCX. UCX has one list of handlers for the whole process, and prints to standard output what none of them
+//! takes.
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::library::Library;
 use super::ucs_log::{CONTINUE, FATAL, STOP};
-use crate::sys::{Arguments, vsnprintf};
+use crate::sys::{VaList, vsnprintf};
 
-/// How grave a message is: `ucs_log_level_t` (ucs/config/types.h), the finer levels together.
+/// Level of a record: `ucs_log_level_t` (ucs/config/types.h), the finer levels together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// UCX ends the process after it, or answers with an error.
@@ -17,7 +17,7 @@ pub enum Level {
     Warn,
     /// What UCX found and chose.
     Info,
-    /// For those who look for a mistake.
+    /// For debugging.
     Debug,
     /// Every request.
     Trace,
@@ -35,28 +35,28 @@ impl Level {
     }
 }
 
-/// One message.
+/// One log record.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
-    /// How grave it is.
+pub struct LogRecord<'a> {
+    /// Its level.
     pub level: Level,
     /// UCX's source file, without its folder.
     pub file: &'a str,
     /// The line there.
     pub line: u32,
-    /// The words.
+    /// The text.
     pub text: &'a str,
 }
 
-/// Takes a message. Called from inside UCX, in whichever thread calls it: it must not call UCX, and not wait.
-pub type Sink = fn(&Message<'_>);
+/// Receives a record. UCX calls it from inside its own calls, in any thread: it must not call UCX and must not block.
+pub type Sink = fn(&LogRecord<'_>);
 
-/// Bytes of a message that are kept.
+/// Bytes of a record that are kept.
 const LONGEST: usize = 1024;
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// What UCX calls for each message.
+/// Handler that UCX calls for each record.
 ///
 /// # Safety
 /// UCX calls it with a format and the arguments that belong to it.
@@ -67,10 +67,10 @@ unsafe extern "C" fn handler(
     level: c_uint,
     _component: *const c_void,
     format: *const c_char,
-    arguments: Arguments,
+    arguments: VaList,
 ) -> c_uint {
     let mut text = [0u8; LONGEST];
-    // SAFETY: UCX's own format with its arguments, which nobody has read yet; at most `LONGEST` bytes are written, the
+    // SAFETY: UCX's own format with its arguments, which no code has read yet; at most `LONGEST` bytes are written, the
     // last of them a zero.
     let written = unsafe { vsnprintf(text.as_mut_ptr().cast(), LONGEST, format, arguments) };
     let file = if file.is_null() {
@@ -84,15 +84,15 @@ unsafe extern "C" fn handler(
         && let (Some(sink), Ok(text)) = (SINK.get(), CStr::from_bytes_until_nul(&text))
     {
         let text = text.to_string_lossy();
-        sink(&Message { level: Level::of(level), file, line, text: text.trim_end() });
+        sink(&LogRecord { level: Level::of(level), file, line, text: text.trim_end() });
     }
     if level == FATAL { CONTINUE } else { STOP }
 }
 
-/// Hands UCX's messages to `sink` instead of printing them, from now on and for the whole process; which ones there are
-/// is `UCX_LOG_LEVEL`'s to say. Whether that was possible: some libraries do not let others have them. The first sink
-/// stays.
-pub fn hand_to(library: &'static Library, sink: Sink) -> bool {
+/// Passes UCX's log records to `sink` instead of printing them, from now on and for the whole process; `UCX_LOG_LEVEL`
+/// selects them. Returns `false` if this library has no API for log handlers. A second call does not replace the first
+/// sink.
+pub fn install_handler(library: &'static Library, sink: Sink) -> bool {
     let Some(push) = library.push_handler() else { return false };
     let mut first = false;
     SINK.get_or_init(|| {

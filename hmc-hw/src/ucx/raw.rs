@@ -15,11 +15,11 @@ use hmc_core::span::{Extent, Side, Span};
 use super::conn_info::ConnInfo;
 use super::context::{Context, UcxError, check};
 use super::cq::{CompletionQueue, NoNotify};
-use super::endpoint::{Endpoint, Key, plain};
+use super::endpoint::{Endpoint, Key, params};
 use super::library::Library;
 use super::memory::Memory;
 use super::process::Process;
-use super::result::{Answer, Status};
+use super::result::{NbxResult, Status};
 use super::settings::Settings;
 use super::sys;
 use super::worker::{Worker, WorkerGuard};
@@ -94,7 +94,7 @@ impl RawEndpoint {
     /// [`UcxError`]: it is not connected.
     pub fn calls(&self) -> Result<RawCalls<'_>, UcxError> {
         let path = self.path.as_ref().ok_or_else(|| misuse("an end without a peer"))?;
-        let mut param = plain();
+        let mut param = params();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         Ok(RawCalls { guard: self.worker.lock(), path, memory: &self.memory, param })
@@ -181,10 +181,10 @@ impl RawCalls<'_> {
     }
 
     #[inline]
-    fn answer(call: &'static str, answer: sys::ucs_status_ptr_t) -> Result<RawRequest, UcxError> {
-        match Answer::of(answer) {
-            Ok(Answer::Done) => Ok(RawRequest(None)),
-            Ok(Answer::Request(request)) => Ok(RawRequest(Some(request))),
+    fn result(call: &'static str, result: sys::ucs_status_ptr_t) -> Result<RawRequest, UcxError> {
+        match NbxResult::of(result) {
+            Ok(NbxResult::Done) => Ok(RawRequest(None)),
+            Ok(NbxResult::Request(request)) => Ok(RawRequest(Some(request))),
             Err(status) => Err(failed(call, status)),
         }
     }
@@ -199,10 +199,10 @@ impl RawCalls<'_> {
         let (endpoint, key) = (self.path.endpoint.handle(), self.path.key.handle());
         // SAFETY: the range lies in memory that is registered while `self` lives; the peer's by agreement. The
         // progress lock is held.
-        let answer = unsafe {
+        let result = unsafe {
             (self.guard.api().ucp_put_nbx)(endpoint, here.cast(), len, there, key, &self.param)
         };
-        Self::answer("ucp_put_nbx", answer)
+        Self::result("ucp_put_nbx", result)
     }
 
     /// `ucp_get_nbx` of `len` bytes from `to` of the peer's to `at` of ours.
@@ -214,10 +214,10 @@ impl RawCalls<'_> {
         let (here, there) = self.places(at, to, len)?;
         let (endpoint, key) = (self.path.endpoint.handle(), self.path.key.handle());
         // SAFETY: as in `put`.
-        let answer = unsafe {
+        let result = unsafe {
             (self.guard.api().ucp_get_nbx)(endpoint, here.cast(), len, there, key, &self.param)
         };
-        Self::answer("ucp_get_nbx", answer)
+        Self::result("ucp_get_nbx", result)
     }
 
     /// `ucp_ep_flush_nbx`: when it has ended, the puts before it can be read.
@@ -227,10 +227,10 @@ impl RawCalls<'_> {
     #[inline]
     pub fn flush(&self) -> Result<RawRequest, UcxError> {
         // SAFETY: the endpoint lives; the progress lock is held.
-        let answer = unsafe {
+        let result = unsafe {
             (self.guard.api().ucp_ep_flush_nbx)(self.path.endpoint.handle(), &self.param)
         };
-        Self::answer("ucp_ep_flush_nbx", answer)
+        Self::result("ucp_ep_flush_nbx", result)
     }
 
     /// `ucp_am_send_nbx` of message 0, which is that of [`super::soft`]: what anyone can send who reaches a worker. Both
@@ -243,7 +243,7 @@ impl RawCalls<'_> {
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
         // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the progress lock is held.
-        let answer = unsafe {
+        let result = unsafe {
             (self.guard.api().ucp_am_send_nbx)(
                 self.path.endpoint.handle(),
                 0,
@@ -254,7 +254,7 @@ impl RawCalls<'_> {
                 &param,
             )
         };
-        Self::answer("ucp_am_send_nbx", answer).and_then(|pending| self.wait(pending))
+        Self::result("ucp_am_send_nbx", result).and_then(|pending| self.wait(pending))
     }
 
     /// Makes progress until the request has ended.

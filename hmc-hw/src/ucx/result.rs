@@ -1,4 +1,4 @@
-//! What a call of UCX answers: a status of one byte, or a pointer that may hold one.
+//! Results of UCX calls: a status of one byte, or a pointer that may hold one.
 //!
 //! Source: `ucs/type/status.h` and `ucp/api/ucp.h` of UCX 1.22.0; the numbers and texts of 1.13.1 are
 //! the same. A status is a plain number here and never a Rust enum: a newer library may answer with
@@ -17,10 +17,10 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub i8);
 
-/// What a status means for the one who called.
+/// Class of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum StatusKind {
     /// It is done.
     Done,
     /// It was begun and will end later.
@@ -135,31 +135,31 @@ impl Status {
         })
     }
 
-    /// What it means for the one who called.
+    /// Returns the class of the status.
     #[must_use]
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> StatusKind {
         match self.0 {
-            sys::UCS_OK => Kind::Done,
-            sys::UCS_INPROGRESS => Kind::Pending,
+            sys::UCS_OK => StatusKind::Done,
+            sys::UCS_INPROGRESS => StatusKind::Pending,
             sys::UCS_ERR_NO_MESSAGE
             | sys::UCS_ERR_NO_RESOURCE
             | sys::UCS_ERR_NO_PROGRESS
-            | sys::UCS_ERR_BUSY => Kind::Again,
+            | sys::UCS_ERR_BUSY => StatusKind::Again,
             sys::UCS_ERR_UNREACHABLE
             | sys::UCS_ERR_SOME_CONNECTS_FAILED
-            | sys::UCS_ERR_NO_DEVICE => Kind::Unreachable,
+            | sys::UCS_ERR_NO_DEVICE => StatusKind::Unreachable,
             sys::UCS_ERR_NO_MEMORY | sys::UCS_ERR_SHMEM_SEGMENT | sys::UCS_ERR_EXCEEDS_LIMIT => {
-                Kind::Resources
+                StatusKind::Resources
             }
-            sys::UCS_ERR_NOT_IMPLEMENTED | sys::UCS_ERR_UNSUPPORTED => Kind::Unsupported,
-            sys::UCS_ERR_CANCELED => Kind::Canceled,
-            sys::UCS_ERR_TIMED_OUT => Kind::TimedOut,
+            sys::UCS_ERR_NOT_IMPLEMENTED | sys::UCS_ERR_UNSUPPORTED => StatusKind::Unsupported,
+            sys::UCS_ERR_CANCELED => StatusKind::Canceled,
+            sys::UCS_ERR_TIMED_OUT => StatusKind::TimedOut,
             sys::UCS_ERR_REJECTED
             | sys::UCS_ERR_NOT_CONNECTED
             | sys::UCS_ERR_CONNECTION_RESET
             | sys::UCS_ERR_LAST_LINK_FAILURE..=sys::UCS_ERR_FIRST_LINK_FAILURE
             | sys::UCS_ERR_LAST_ENDPOINT_FAILURE..=sys::UCS_ERR_FIRST_ENDPOINT_FAILURE => {
-                Kind::PeerLost
+                StatusKind::PeerLost
             }
             sys::UCS_ERR_INVALID_PARAM
             | sys::UCS_ERR_INVALID_ADDR
@@ -167,8 +167,8 @@ impl Status {
             | sys::UCS_ERR_BUFFER_TOO_SMALL
             | sys::UCS_ERR_NO_ELEM
             | sys::UCS_ERR_ALREADY_EXISTS
-            | sys::UCS_ERR_OUT_OF_RANGE => Kind::Misuse,
-            _ => Kind::Failed,
+            | sys::UCS_ERR_OUT_OF_RANGE => StatusKind::Misuse,
+            _ => StatusKind::Failed,
         }
     }
 
@@ -226,17 +226,17 @@ impl fmt::Debug for Status {
 
 impl core::error::Error for Status {}
 
-/// What a call that may end later answers (`ucs_status_ptr_t`), when it is no error.
+/// Result of a non-blocking call (`ucs_status_ptr_t`) that is not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// It is done already, and its callback will not come. There is nothing to free.
+pub(crate) enum NbxResult {
+    /// The call completed at once. UCX does not call the callback, and there is nothing to free.
     Done,
-    /// It is under way. The request belongs to the caller until `ucp_request_free`.
+    /// The request is in flight. The caller owns it until `ucp_request_free`.
     Request(NonNull<c_void>),
 }
 
-impl Answer {
-    /// Reads a `ucs_status_ptr_t`: null is "done", the top hundred addresses are errors
+impl NbxResult {
+    /// Decodes a `ucs_status_ptr_t`: null is "done", the top hundred addresses are errors
     /// (`UCS_PTR_IS_ERR`), everything else is a request.
     pub(crate) fn of(pointer: sys::ucs_status_ptr_t) -> Result<Self, Status> {
         let Some(request) = NonNull::new(pointer) else {
@@ -252,7 +252,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Kind, Status};
+    use super::{NbxResult, Status, StatusKind};
     use core::ffi::c_void;
     use core::ptr::{NonNull, without_provenance_mut};
 
@@ -261,19 +261,19 @@ mod tests {
         without_provenance_mut(address.cast_unsigned())
     }
 
-    fn request(address: isize) -> Result<Answer, Status> {
-        Ok(Answer::Request(NonNull::new(pointer(address)).unwrap()))
+    fn request(address: isize) -> Result<NbxResult, Status> {
+        Ok(NbxResult::Request(NonNull::new(pointer(address)).unwrap()))
     }
 
     #[test]
     fn null_is_done() {
-        assert_eq!(Answer::of(core::ptr::null_mut()), Ok(Answer::Done));
+        assert_eq!(NbxResult::of(core::ptr::null_mut()), Ok(NbxResult::Done));
     }
 
     #[test]
     fn the_top_hundred_addresses_are_errors() {
         for status in -100_i8..=-1 {
-            assert_eq!(Answer::of(pointer(isize::from(status))), Err(Status(status)));
+            assert_eq!(NbxResult::of(pointer(isize::from(status))), Err(Status(status)));
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
         for address in
             [-101, -127, -128, -129, -256, isize::MIN, isize::MAX, 1, 8, 0x7fff_ffff_fffa]
         {
-            assert_eq!(Answer::of(pointer(address)), request(address), "{address:#x}");
+            assert_eq!(NbxResult::of(pointer(address)), request(address), "{address:#x}");
         }
     }
 
@@ -292,11 +292,11 @@ mod tests {
     fn every_byte_has_a_kind_that_agrees_with_its_sign() {
         for status in (i8::MIN..=i8::MAX).map(Status) {
             let kind = status.kind();
-            assert_eq!(status.ok().is_ok(), kind == Kind::Done, "{status}");
+            assert_eq!(status.ok().is_ok(), kind == StatusKind::Done, "{status}");
             assert_eq!(status.ok().is_ok(), status == Status::OK, "{status}");
-            assert_eq!(status.0 == 1, kind == Kind::Pending, "{status}");
+            assert_eq!(status.0 == 1, kind == StatusKind::Pending, "{status}");
             if status.name().is_none() {
-                assert!(matches!(kind, Kind::Failed | Kind::PeerLost), "{status}");
+                assert!(matches!(kind, StatusKind::Failed | StatusKind::PeerLost), "{status}");
             }
         }
     }
@@ -306,14 +306,14 @@ mod tests {
         for (status, lost) in
             [(-22, false), (-23, true), (-25, true), (-26, false), (-39, false), (-40, true)]
         {
-            assert_eq!(Status(status).kind() == Kind::PeerLost, lost, "{status}");
+            assert_eq!(Status(status).kind() == StatusKind::PeerLost, lost, "{status}");
         }
         for (status, lost) in [(-59, true), (-60, true), (-80, true), (-89, true), (-90, false)] {
-            assert_eq!(Status(status).kind() == Kind::PeerLost, lost, "{status}");
+            assert_eq!(Status(status).kind() == StatusKind::PeerLost, lost, "{status}");
         }
-        assert_eq!(Status(-100).kind(), Kind::Failed);
-        assert_eq!(Status(i8::MIN).kind(), Kind::Failed);
-        assert_eq!(Status(i8::MAX).kind(), Kind::Failed);
+        assert_eq!(Status(-100).kind(), StatusKind::Failed);
+        assert_eq!(Status(i8::MIN).kind(), StatusKind::Failed);
+        assert_eq!(Status(i8::MAX).kind(), StatusKind::Failed);
     }
 
     #[test]

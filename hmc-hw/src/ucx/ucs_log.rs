@@ -1,24 +1,24 @@
-//! How UCX hands its messages on: types and numbers of ucs/debug/log_def.h and ucs/config/types.h, the same from 1.10
+//! UCX's API for log handlers: types and numbers of ucs/debug/log_def.h and ucs/config/types.h, the same from 1.10
 //! to 1.22.
 
 use std::ffi::{c_char, c_uint, c_void};
 
-use crate::sys::Arguments;
+use crate::sys::VaList;
 
 /// `ucs_log_func_t`.
-pub(super) type Handler = unsafe extern "C" fn(
+pub(super) type LogHandlerFn = unsafe extern "C" fn(
     file: *const c_char,
     line: c_uint,
     function: *const c_char,
     level: c_uint,
     component: *const c_void,
     format: *const c_char,
-    arguments: Arguments,
+    arguments: VaList,
 ) -> c_uint;
 /// `ucs_log_push_handler`.
-pub(super) type Push = unsafe extern "C" fn(handler: Handler);
+pub(super) type PushHandlerFn = unsafe extern "C" fn(handler: LogHandlerFn);
 
-/// `UCS_LOG_FUNC_RC_STOP`: nobody else needs to see it.
+/// `UCS_LOG_FUNC_RC_STOP`: no further handler is called.
 pub(super) const STOP: c_uint = 0;
 /// `UCS_LOG_FUNC_RC_CONTINUE`.
 pub(super) const CONTINUE: c_uint = 1;

@@ -10,7 +10,7 @@ use hmc_core::work::Opcode;
 use hmc_mem::copy;
 
 use super::known::Known;
-use super::mapped::Mapped;
+use super::mapped::MappedWindow;
 use super::state::State;
 
 /// Copies between two places of this process.
@@ -77,7 +77,7 @@ struct Course {
     get: bool,
     here: *mut u8,
     here_bytes: u64,
-    there: Mapped,
+    there: MappedWindow,
     extent: Extent,
 }
 

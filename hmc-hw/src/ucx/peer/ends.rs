@@ -4,10 +4,10 @@ use hmc_core::span::Extent;
 use hmc_core::work::Failure;
 
 use super::state::State;
-use crate::ucx::endpoint::{Key, told};
+use crate::ucx::endpoint::{Key, params_with_callback};
 use crate::ucx::memory::Memory;
 use crate::ucx::records::{CLOSE, WIREUP};
-use crate::ucx::result::Answer;
+use crate::ucx::result::NbxResult;
 use crate::ucx::soft::{Reach, Way};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
@@ -30,13 +30,13 @@ impl State {
         key: Key,
     ) {
         let Some(endpoint) = &self.endpoint else { return };
-        let mut param = told(&self.queue, u32::from(WIREUP));
+        let mut param = params_with_callback(&self.queue, u32::from(WIREUP));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         let word = Extent::new(16).whole().take(8).1.pointer(ours.start().as_ptr());
         // SAFETY: the second word of our own wireup page, which the worker owns and no code writes; the progress lock
         // is held.
-        let answer = unsafe {
+        let result = unsafe {
             (guard.api().ucp_put_nbx)(
                 endpoint.handle(),
                 word.cast(),
@@ -47,9 +47,9 @@ impl State {
             )
         };
         self.wireup_key = Some(key);
-        match Answer::of(answer) {
-            Ok(Answer::Done) => {}
-            Ok(Answer::Request(_)) => self.wireup_in_flight = true,
+        match NbxResult::of(result) {
+            Ok(NbxResult::Done) => {}
+            Ok(NbxResult::Request(_)) => self.wireup_in_flight = true,
             Err(status) => self.queue.fail(status),
         }
     }

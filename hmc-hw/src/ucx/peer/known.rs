@@ -9,7 +9,7 @@ use hmc_core::span::{Side, Span};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
-use super::mapped::Mapped;
+use super::mapped::MappedWindow;
 use crate::ucx::endpoint::Key;
 use crate::ucx::memory::Memory;
 use crate::ucx::sys;
@@ -60,7 +60,7 @@ pub(in crate::ucx) struct Remote {
     pub(in crate::ucx) base: u64,
     pub(in crate::ucx) key: Key,
     /// Where it lies in this process, if a lane maps it.
-    pub(in crate::ucx) mapped: Option<Mapped>,
+    pub(in crate::ucx) mapped: Option<MappedWindow>,
     /// The peer takes it back: nothing new is posted, and the key goes with the last operation.
     pub(in crate::ucx) leaving: bool,
 }

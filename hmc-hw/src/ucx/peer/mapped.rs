@@ -11,23 +11,27 @@ use crate::ucx::endpoint::Key;
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
-/// Where a window lies in this process.
+/// Address of a peer's window in this process.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ucx) struct Mapped(NonNull<u8>);
+pub(in crate::ucx) struct MappedWindow(NonNull<u8>);
 
 // SAFETY: an address, which any thread may copy to and from.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedWindow {}
 
-/// Where the peer's memory at `base` lies in this process, if it is mapped here.
-pub(in crate::ucx) fn mapped(guard: &LockedWorker<'_>, key: &Key, base: u64) -> Option<Mapped> {
+/// Returns the address of the peer's memory at `base` in this process, if a lane maps it.
+pub(in crate::ucx) fn mapped(
+    guard: &LockedWorker<'_>,
+    key: &Key,
+    base: u64,
+) -> Option<MappedWindow> {
     let ask = guard.api().ucp_rkey_ptr?;
     let mut at = std::ptr::null_mut();
     // SAFETY: the key lives and the progress lock is held; the address is written when there is one.
     let status = unsafe { ask(key.handle(), base, &mut at) };
-    if status == sys::UCS_OK { NonNull::new(at.cast()).map(Mapped) } else { None }
+    if status == sys::UCS_OK { NonNull::new(at.cast()).map(MappedWindow) } else { None }
 }
 
-impl Mapped {
+impl MappedWindow {
     /// Where a range of the window lies.
     #[inline]
     pub(in crate::ucx) fn at(self, span: Span) -> *mut u8 {

@@ -7,9 +7,9 @@ use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::state::{State, failure_of};
 use super::trips::Trip;
-use crate::ucx::endpoint::told;
+use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::records::FIRST_SEND;
-use crate::ucx::result::{Answer, Status};
+use crate::ucx::result::{NbxResult, Status};
 use crate::ucx::soft::{Landing, PIECE, Way};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
@@ -29,7 +29,7 @@ impl State {
         self.door.set_way(way);
         let Some(parcel) = trips.parcels.first_mut() else { return };
         parcel.clear();
-        let param = told(&self.queue, u32::from(FIRST_SEND));
+        let param = params_with_callback(&self.queue, u32::from(FIRST_SEND));
         let wireup = DataFrame::new(DataKind::Write, WIREUP);
         if let Err(status) = parcel.send(guard, way, &wireup, param) {
             self.queue.fail(status);
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Sends the next piece, if there is one and a message for it.
-    fn send_piece(&mut self, guard: &LockedWorker<'_>) -> Option<(u16, Result<Answer, Status>)> {
+    fn send_piece(&mut self, guard: &LockedWorker<'_>) -> Option<(u16, Result<NbxResult, Status>)> {
         let (record, work) = self.next_to_send()?;
         let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
@@ -131,8 +131,10 @@ impl State {
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
         self.begun = true;
         let trips = self.trips.as_mut()?;
-        let (way, param) =
-            (Way { endpoint, door: trips.door }, told(&self.queue, u32::from(number)));
+        let (way, param) = (
+            Way { endpoint, door: trips.door },
+            params_with_callback(&self.queue, u32::from(number)),
+        );
         Some((record, trips.parcels.get_mut(at)?.send(guard, way, &frame, param)))
     }
 

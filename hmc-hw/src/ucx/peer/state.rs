@@ -10,9 +10,9 @@ use super::flights::Flights;
 use super::known::Known;
 use super::trips::Trips;
 use crate::ucx::cq::{CompletionQueue, on_complete};
-use crate::ucx::endpoint::{Endpoint, Key, plain, told};
+use crate::ucx::endpoint::{Endpoint, Key, params, params_with_callback};
 use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, WIREUP};
-use crate::ucx::result::{Answer, Kind, Status};
+use crate::ucx::result::{NbxResult, Status, StatusKind};
 use crate::ucx::soft::{Door, Reach};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
@@ -107,7 +107,7 @@ impl State {
         }
         self.begun = true;
         let api = guard.api();
-        let mut param = plain();
+        let mut param = params();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
             | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -127,7 +127,7 @@ impl State {
             param.user_data = self.queue.request_arg(u32::from(record));
             (param.memory_type, param.memh) = (order.memory_type, order.memory);
             let (here, there) = (order.here.cast(), order.there);
-            let answer = if work.opcode == Opcode::Get {
+            let result = if work.opcode == Opcode::Get {
                 // SAFETY: the range was proven against registered memory, which `known` holds until nothing is under
                 // way; the caller of the operation keeps others away from it. The progress lock is held.
                 unsafe { (api.ucp_get_nbx)(to, here, order.len, there, order.key, &param) }
@@ -141,9 +141,9 @@ impl State {
                 // The tag says that the bytes are there.
                 Opcode::PutNotify { .. } => true,
             };
-            flight.returned = match Answer::of(answer) {
-                Ok(Answer::Done) => true,
-                Ok(Answer::Request(_)) => false,
+            flight.returned = match NbxResult::of(result) {
+                Ok(NbxResult::Done) => true,
+                Ok(NbxResult::Request(_)) => false,
                 Err(status) => {
                     self.refuse(record, failure_of(status));
                     continue;
@@ -184,13 +184,14 @@ impl State {
         }
         let Some(endpoint) = &self.endpoint else { return };
         let Some(number) = self.flights.begin_flush() else { return };
-        let param = told(&self.queue, u32::from(FIRST_FLUSH.saturating_add(number)));
+        let param =
+            params_with_callback(&self.queue, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the progress lock is held, the endpoint lives.
-        let answer = unsafe { (guard.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
+        let result = unsafe { (guard.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
         (self.first_flush_begun, self.begun) = (true, true);
-        match Answer::of(answer) {
-            Ok(Answer::Request(_)) => {}
-            Ok(Answer::Done) => self.flushed(number, Status::OK),
+        match NbxResult::of(result) {
+            Ok(NbxResult::Request(_)) => {}
+            Ok(NbxResult::Done) => self.flushed(number, Status::OK),
             Err(status) => self.flushed(number, status),
         }
     }
@@ -309,7 +310,7 @@ impl State {
 /// Requests of an endpoint that fails may end before its error handler has told of it.
 pub(in crate::ucx) fn failure_of(status: Status) -> Failure {
     match status.kind() {
-        Kind::PeerLost => Failure::PeerDead,
+        StatusKind::PeerLost => Failure::PeerDead,
         _ => Failure::Transport(i32::from(status.0)),
     }
 }

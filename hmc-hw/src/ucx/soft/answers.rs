@@ -12,7 +12,7 @@ use hmc_core::work::Failure;
 use super::parcel::{PIECE, Parcel};
 use super::way::Way;
 use crate::ucx::cq::CompletionQueue;
-use crate::ucx::endpoint::told;
+use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::memory::Memory;
 use crate::ucx::result::Status;
 use crate::ucx::ucp_worker::LockedWorker;
@@ -139,7 +139,7 @@ impl Answers {
             };
             any = true;
             let record = u32::try_from(at).unwrap_or(0);
-            parcel.send(guard, way, &frame, told(told_to, record))?;
+            parcel.send(guard, way, &frame, params_with_callback(told_to, record))?;
         }
         Ok(any)
     }

@@ -6,7 +6,7 @@ use hmc_mem::shared::SharedBytes;
 
 use super::head::{HEAD_BYTES, MESSAGE, head};
 use super::way::Way;
-use crate::ucx::result::{Answer, Status};
+use crate::ucx::result::{NbxResult, Status};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
@@ -93,7 +93,7 @@ impl Parcel {
         way: Way,
         frame: &DataFrame,
         mut param: sys::ucp_request_param_t,
-    ) -> Result<Answer, Status> {
+    ) -> Result<NbxResult, Status> {
         *self.head = head(way.door, frame);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         // Without rendezvous, which would have the peer read from here by UCX's own means.
@@ -101,7 +101,7 @@ impl Parcel {
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         // SAFETY: the progress lock is held and the endpoint lives. Both ranges lie on the heap and stay as they are
         // until the send has ended: whoever changes them looks at `busy` first.
-        let answer = unsafe {
+        let result = unsafe {
             (guard.api().ucp_am_send_nbx)(
                 way.endpoint,
                 MESSAGE,
@@ -112,8 +112,8 @@ impl Parcel {
                 &param,
             )
         };
-        let answer = Answer::of(answer);
-        self.busy = matches!(answer, Ok(Answer::Request(_)));
-        answer
+        let result = NbxResult::of(result);
+        self.busy = matches!(result, Ok(NbxResult::Request(_)));
+        result
     }
 }
