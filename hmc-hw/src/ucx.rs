@@ -7,7 +7,7 @@
 //!   process ends, [`log`] passes its messages on.
 //! - [`context`] owns the devices, [`memory`] is registered with a context.
 //! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is the way to one peer, callbacks write to a completion queue (`cq`).
-//! - [`soft`] moves bytes by active messages where no lane reaches memory by itself.
+//! - [`am`] emulates puts and gets by active messages where no lane reaches memory by itself.
 //! - `peer` has what is under way to one peer.
 //! - [`worker`] is what the peers of a session share.
 //! - [`transport`] implements the core's border. [`raw`] is the reference of measurements: calls of UCX without all that.
@@ -17,6 +17,7 @@
 //! that peers send: UCX is for processes that trust each other, and what makes endpoints and keys must come through an
 //! authenticated channel.
 
+pub mod am;
 mod conn_info;
 pub mod context;
 mod cq;
@@ -37,7 +38,6 @@ pub mod raw;
 mod records;
 pub mod result;
 pub mod settings;
-pub mod soft;
 mod sys;
 pub mod transport;
 mod ucp_worker;

@@ -233,7 +233,7 @@ impl RawCalls<'_> {
         Self::result("ucp_ep_flush_nbx", result)
     }
 
-    /// `ucp_am_send_nbx` of message 0, which is that of [`super::soft`]: what anyone can send who reaches a worker. Both
+    /// `ucp_am_send_nbx` of message 0, which is that of [`super::am`]: what anyone can send who reaches a worker. Both
     /// ranges must stay as they are until it has been waited for, which this does.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 pub const MAX_REQUESTS: usize = 256;
 /// Flushes under way at a time: more would only be behind each other.
 pub(super) const FLUSHES: usize = 4;
-/// Messages of the software path under way at a time.
+/// Messages of the AM path in flight at a time.
 pub(super) const SENDS: u16 = 8;
 /// Records: one for each request, for each flush, for the endpoint's close, for the first put, and for each message.
 pub(super) const RECORDS: u32 = 256 + 4 + 2 + 8;

@@ -5,7 +5,7 @@
 //! by their records until UCX gives them back; nothing here withdraws one that runs.
 //!
 //! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`peer/direct`). Memory that no
-//! lane reaches by itself is reached by messages ([`super::soft`]).
+//! lane reaches by itself is reached over the AM path ([`super::am`]).
 //!
 //! Calls are made under the worker's progress lock. If it is taken, a posted request is queued, and the next poll submits it
 //! to UCX.
@@ -19,6 +19,7 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
+use super::am::{Door, Reach};
 use super::conn_info::ConnInfo;
 use super::context::UcxError;
 use super::endpoint::Endpoint;
@@ -33,7 +34,6 @@ use super::peer::trips::Trips;
 use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
-use super::soft::{Door, Reach};
 use super::worker::{Worker, WorkerGuard};
 
 /// The release whose requests name the registration of their memory.
@@ -296,7 +296,7 @@ impl UcxTransport {
         let Some(guard) = self.worker.try_lock() else { return };
         state.launch(&guard);
         state.flush(&guard);
-        state.pump(&guard);
+        state.progress_am(&guard);
         let plain = state.reach != Reach::Messages && state.is_wired_up && !state.down;
         if if plain { state.has_requests() } else { !state.is_idle() || !state.is_wired_up } {
             self.stirred |= guard.progress_for(&state.queue);

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::am::{Door, Hall};
 use super::conn_info::ConnInfo;
 use super::context::{Context, UcxError};
 use super::cq::{CompletionQueue, Notify};
@@ -17,7 +18,6 @@ use super::peer::orphan::Orphan;
 use super::process::Process;
 use super::records::RECORDS;
 use super::result::Status;
-use super::soft::{Door, Hall};
 pub use super::ucp_worker::Armed;
 use super::ucp_worker::{LockedWorker, UcpWorker};
 

@@ -3,7 +3,7 @@
 //! The stream is the link's second connection, as for shared memory: it shows the peer's end, and carries the tags of
 //! puts once their bytes are there. Everything else goes through [`UcxTransport`], which exists as soon as the peer's card
 //! has come. The window's range, rights and epoch are checked here, in the initiator's process; where bytes go as messages
-//! ([`hmc_hw::ucx::soft`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
+//! ([`hmc_hw::ucx::am`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
 
 mod bell;
 mod leaving;
@@ -24,9 +24,9 @@ use hmc_core::wire::advert::UcxKey;
 use hmc_core::wire::held;
 use hmc_core::wire::message::MessageKind;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_hw::ucx::am::Door;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
-use hmc_hw::ucx::soft::Door;
 use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
 use crate::clock;

@@ -70,7 +70,7 @@ const TABLE: [(&str, &[&str]); 24] = [
         "hmc-hw/src/",
         &["ucx_standin", "ucx_standin_faults", "ucx_standin_sessions", "ucx_standin_random"],
     ),
-    ("hmc-hw/src/ucx/soft", &["ucx_liars", "ucx_standin", "ucx_standin_sessions"]),
+    ("hmc-hw/src/ucx/am", &["ucx_liars", "ucx_standin", "ucx_standin_sessions"]),
     ("hmc-hw/src/ucx/library", &["ucx_standin_refused", "ucx_standin"]),
     ("hmc-std/src/", &["driven", "clusters", "sessions", "conformance", "routes"]),
     ("hmc-std/src/ucx", &["ucx_standin_sessions", "ucx_standin_faults"]),

@@ -4,11 +4,11 @@ use hmc_core::span::Extent;
 use hmc_core::work::Failure;
 
 use super::state::State;
+use crate::ucx::am::{AmPath, Reach};
 use crate::ucx::endpoint::{Key, params_with_callback};
 use crate::ucx::memory::Memory;
 use crate::ucx::records::{CLOSE, WIREUP};
 use crate::ucx::result::NbxResult;
-use crate::ucx::soft::{Reach, Way};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
@@ -16,7 +16,7 @@ impl State {
     /// The peer's messages can be answered.
     pub(in crate::ucx) fn tell_way(&self, door: u64) {
         if let Some(endpoint) = &self.endpoint {
-            self.door.set_way(Way { endpoint: endpoint.handle(), door });
+            self.door.set_reply_path(AmPath { endpoint: endpoint.handle(), door });
         }
     }
 

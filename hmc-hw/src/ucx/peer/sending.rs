@@ -1,4 +1,4 @@
-//! Puts and gets of ours over the software path: which pieces are sent, what the peer has answered.
+//! Puts and gets over the AM path: sends fragments, and takes the replies of the peer.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::state::{State, failure_of};
 use super::trips::Trip;
+use crate::ucx::am::{AmPath, FRAGMENT, Landing};
 use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::records::FIRST_SEND;
 use crate::ucx::result::{NbxResult, Status};
-use crate::ucx::soft::{Landing, PIECE, Way};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
-/// The longest put that shares its message with others.
-const PACKED: u64 = 1024;
+/// Bytes of the longest put that shares its message with others.
+const MAX_COALESCED: u64 = 1024;
 
 /// The number of the wireup message. The highest bit of an operation's number is 0.
 const WIREUP: u32 = u32::MAX;
@@ -25,13 +25,13 @@ impl State {
     pub(in crate::ucx) fn send_am_wireup(&mut self, guard: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(trips) = &mut self.trips else { return };
-        let way = Way { endpoint: endpoint.handle(), door: trips.door };
-        self.door.set_way(way);
-        let Some(parcel) = trips.parcels.first_mut() else { return };
-        parcel.clear();
+        let path = AmPath { endpoint: endpoint.handle(), door: trips.door };
+        self.door.set_reply_path(path);
+        let Some(message) = trips.messages.first_mut() else { return };
+        message.clear();
         let param = params_with_callback(&self.queue, u32::from(FIRST_SEND));
         let wireup = DataFrame::new(DataKind::Write, WIREUP);
-        if let Err(status) = parcel.send(guard, way, &wireup, param) {
+        if let Err(status) = message.send(guard, path, &wireup, param) {
             self.queue.fail(status);
         }
     }
@@ -68,36 +68,39 @@ impl State {
             self.door.expect(Landing { seq, memory, span: work.local.span, come: 0 });
         }
         // Small ones that come while others are under way wait for company: until the next poll, or the next answer.
-        if self.flights.len() <= 1 || total > PACKED {
-            self.pump(guard);
+        if self.flights.len() <= 1 || total > MAX_COALESCED {
+            self.progress_am(guard);
         }
     }
 
-    /// Sends pieces as long as messages are free.
+    /// Sends fragments while messages are free.
     #[inline]
-    pub(in crate::ucx) fn pump(&mut self, guard: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn progress_am(&mut self, guard: &LockedWorker<'_>) {
         if self.trips.is_some() {
-            self.send_pieces(guard);
+            self.send_fragments(guard);
         }
     }
 
-    fn send_pieces(&mut self, guard: &LockedWorker<'_>) {
-        while let Some((record, sent)) = self.send_piece(guard) {
+    fn send_fragments(&mut self, guard: &LockedWorker<'_>) {
+        while let Some((record, sent)) = self.send_fragment(guard) {
             if let Err(status) = sent {
-                // The peer cannot tell of bytes that it did not get.
+                // The peer does not reply to bytes that it did not receive.
                 self.give_up(record, failure_of(status));
             }
         }
     }
 
-    /// Sends the next piece, if there is one and a message for it.
-    fn send_piece(&mut self, guard: &LockedWorker<'_>) -> Option<(u16, Result<NbxResult, Status>)> {
+    /// Sends the next fragment, if any and if a message is free.
+    fn send_fragment(
+        &mut self,
+        guard: &LockedWorker<'_>,
+    ) -> Option<(u16, Result<NbxResult, Status>)> {
         let (record, work) = self.next_to_send()?;
         let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
         let trips = self.trips.as_mut()?;
-        let at = trips.parcels.iter().position(|p| !p.is_busy())?;
-        let parcel = trips.parcels.get_mut(at)?;
+        let at = trips.messages.iter().position(|p| !p.is_busy())?;
+        let message = trips.messages.get_mut(at)?;
         let trip = trips.trips.get_mut(usize::from(record))?;
         let (put, total, from) = (work.opcode != Opcode::Get, work.local.span.len(), trip.sent);
         let kind = if put { DataKind::Write } else { DataKind::Read };
@@ -107,14 +110,14 @@ impl State {
         let mut loaded = true;
         trip.sent = total;
         if put {
-            let (piece, rest) = work.local.span.take(from).1.take(PIECE);
+            let (fragment, rest) = work.local.span.take(from).1.take(FRAGMENT);
             trip.sent = total.saturating_sub(rest.len());
-            // At most a piece.
-            frame.len = u32::try_from(piece.len()).unwrap_or(0);
-            let bytes = memory.view(piece);
-            loaded = bytes.is_some_and(|b| parcel.load(&b, b.extent().whole()).is_some());
+            // At most one fragment.
+            frame.len = u32::try_from(fragment.len()).unwrap_or(0);
+            let bytes = memory.view(fragment);
+            loaded = bytes.is_some_and(|b| message.load(&b, b.extent().whole()).is_some());
         } else {
-            parcel.clear();
+            message.clear();
         }
         if trip.sent >= total {
             trips.queue.pop_front();
@@ -125,28 +128,28 @@ impl State {
         if !loaded {
             return Some((record, Err(Status::INVALID_PARAM)));
         }
-        if put && total <= PACKED {
-            self.pack(at);
+        if put && total <= MAX_COALESCED {
+            self.coalesce(at);
         }
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
         self.begun = true;
         let trips = self.trips.as_mut()?;
-        let (way, param) = (
-            Way { endpoint, door: trips.door },
+        let (path, param) = (
+            AmPath { endpoint, door: trips.door },
             params_with_callback(&self.queue, u32::from(number)),
         );
-        Some((record, trips.parcels.get_mut(at)?.send(guard, way, &frame, param)))
+        Some((record, trips.messages.get_mut(at)?.send(guard, path, &frame, param)))
     }
 
-    /// Puts small puts that wait behind the one that is in a parcel already.
-    fn pack(&mut self, at: usize) {
+    /// Appends small puts that wait to the one that the message has.
+    fn coalesce(&mut self, at: usize) {
         while let Some((record, work)) = self.next_to_send() {
             let len = work.local.span.len();
             let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
             let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
-            let Some(parcel) = trips.parcels.get_mut(at) else { return };
+            let Some(message) = trips.messages.get_mut(at) else { return };
             let Some(trip) = trips.trips.get_mut(usize::from(record)) else { return };
-            if work.opcode == Opcode::Get || len > PACKED || !parcel.has_room(len) {
+            if work.opcode == Opcode::Get || len > MAX_COALESCED || !message.has_room(len) {
                 return;
             }
             let mut frame = DataFrame::new(DataKind::Write, trip.seq);
@@ -154,7 +157,7 @@ impl State {
             (frame.offset, frame.total) = (work.remote.span.offset(), len);
             (frame.len, frame.flags) = (u32::try_from(len).unwrap_or(0), DataFlags::LAST);
             let Some(bytes) = memory.view(work.local.span) else { return };
-            if parcel.add_with(&frame, &bytes).is_none() {
+            if message.add_with(&frame, &bytes).is_none() {
                 return;
             }
             trip.sent = len;
@@ -174,14 +177,14 @@ impl State {
         None
     }
 
-    /// UCX gave a message back.
-    pub(in crate::ucx) fn message_returned(&mut self, at: usize, status: Status) {
-        let parcel = self.trips.as_mut().and_then(|t| t.parcels.get_mut(at));
-        if let Some(parcel) = parcel {
-            parcel.returned();
+    /// Called when UCX has completed a message.
+    pub(in crate::ucx) fn message_completed(&mut self, at: usize, status: Status) {
+        let message = self.trips.as_mut().and_then(|t| t.messages.get_mut(at));
+        if let Some(message) = message {
+            message.completed();
         }
         if status != Status::OK {
-            // One that is lost means that all after it are: whoever waits for an answer waits in vain.
+            // If one message is lost, all after it are, and no reply will come.
             self.queue.fail(status);
         }
     }

@@ -9,11 +9,11 @@ use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use super::flights::Flights;
 use super::known::Known;
 use super::trips::Trips;
+use crate::ucx::am::{Door, Reach};
 use crate::ucx::cq::{CompletionQueue, on_complete};
 use crate::ucx::endpoint::{Endpoint, Key, params, params_with_callback};
 use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, WIREUP};
 use crate::ucx::result::{NbxResult, Status, StatusKind};
-use crate::ucx::soft::{Door, Reach};
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
@@ -254,7 +254,7 @@ impl State {
         while let Some((record, status)) = self.queue.next(&mut completed) {
             self.returned(u16::try_from(record).unwrap_or(CLOSE), status);
         }
-        self.pump(guard);
+        self.progress_am(guard);
         self.part(guard);
     }
 
@@ -279,7 +279,7 @@ impl State {
                 self.queue.fail(status);
             }
         } else {
-            self.message_returned(usize::from(record.saturating_sub(FIRST_SEND)), status);
+            self.message_completed(usize::from(record.saturating_sub(FIRST_SEND)), status);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::ucx::am::AmMessage;
 use crate::ucx::records::{MAX_REQUESTS, SENDS};
-use crate::ucx::soft::Parcel;
 
 /// The part of one operation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ pub(in crate::ucx) struct Trips {
     /// Operations with something to be sent.
     pub(super) queue: VecDeque<u16>,
     pub(super) trips: Box<[Trip]>,
-    pub(super) parcels: Box<[Parcel]>,
+    pub(super) messages: Box<[AmMessage]>,
 }
 
 impl Trips {
@@ -29,18 +29,18 @@ impl Trips {
             door,
             queue: VecDeque::with_capacity(MAX_REQUESTS),
             trips: vec![Trip::default(); MAX_REQUESTS].into(),
-            parcels: (0..SENDS).map(|_| Parcel::new()).collect(),
+            messages: (0..SENDS).map(|_| AmMessage::new()).collect(),
         }
     }
 
     /// Whether UCX has given all messages back.
     pub(in crate::ucx) fn is_idle(&self) -> bool {
-        !self.parcels.iter().any(Parcel::is_busy)
+        !self.messages.iter().any(AmMessage::is_busy)
     }
 
     /// Whether a message could be sent now.
     pub(in crate::ucx) fn can_send(&self) -> bool {
-        !self.queue.is_empty() && self.parcels.iter().any(|p| !p.is_busy())
+        !self.queue.is_empty() && self.messages.iter().any(|p| !p.is_busy())
     }
 
     pub(super) fn trip(&mut self, record: u16) -> Option<&mut Trip> {

@@ -2,7 +2,7 @@
 
 use hmc_core::wire::cursor::WireError;
 use hmc_hw::ucx::result::Status;
-use hmc_hw::ucx::soft::Violation;
+use hmc_hw::ucx::am::Violation;
 use rustix::io::Errno;
 
 /// Why a stream ended.

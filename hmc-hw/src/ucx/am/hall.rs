@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::answers::Answers;
 use super::door::Door;
-use super::head::{MESSAGE, read_head};
+use super::header::{AM_ID, parse_header};
 use crate::ucx::context::{UcxError, check};
 use crate::ucx::cq::{CompletionQueue, NoNotify, ReadySet};
 use crate::ucx::library::Library;
@@ -50,7 +50,7 @@ impl Hall {
                 | sys::UCP_AM_HANDLER_PARAM_FIELD_FLAGS
                 | sys::UCP_AM_HANDLER_PARAM_FIELD_CB
                 | sys::UCP_AM_HANDLER_PARAM_FIELD_ARG,
-            id: MESSAGE,
+            id: AM_ID,
             flags: sys::UCP_AM_FLAG_WHOLE_MSG,
             cb: Some(came),
             arg: Arc::as_ptr(self).cast_mut().cast(),
@@ -128,7 +128,7 @@ unsafe extern "C" fn came(
     }
     // SAFETY: UCX vouches for the header's bytes until this returns; nobody writes them.
     let header = unsafe { std::slice::from_raw_parts(header.cast::<u8>(), header_len) };
-    let Some((number, frame)) = read_head(header) else { return done };
+    let Some((number, frame)) = parse_header(header) else { return done };
     let [a, b, c, d, ..] = number.to_le_bytes();
     // A door that was replaced has another number: what comes late finds nobody.
     let place = u32::from_le_bytes([a, b, c, d]);

@@ -1,4 +1,4 @@
-//! What the lanes of an endpoint reach by themselves.
+//! Which memory the lanes of an endpoint reach by themselves.
 
 /// Transports without puts and gets of their own, by the beginnings of their names (`ucx_info -d`), and those that only
 /// help others: between processes of one host, or with the memory of devices.
@@ -8,19 +8,19 @@ const MESSAGES_ONLY: [&str; 9] =
 /// Transports that map memory of a peer, and reach nothing that they do not map.
 const MAPPING: [&str; 4] = ["posix", "sysv", "xpmem", "self"];
 
-/// What an endpoint's lanes do for puts and gets.
+/// Which memory an endpoint's lanes reach for puts and gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ucx) enum Reach {
-    /// They only send messages.
+    /// None: they only send messages.
     Messages,
-    /// They map what UCX allocated; of the rest UCX would make messages.
+    /// Memory that UCX allocated, which they map; for other memory UCX would use messages.
     Mapping,
-    /// They reach all memory by themselves, or UCX does not tell.
+    /// All memory, or UCX does not name its lanes.
     Memory,
 }
 
 impl Reach {
-    /// Of those lanes.
+    /// Returns the reach of those lanes.
     pub(in crate::ucx) fn of(lanes: &[String]) -> Self {
         let all_of = |names: &[&[&str]]| {
             let is_one = |lane: &String| names.concat().iter().any(|name| lane.starts_with(name));

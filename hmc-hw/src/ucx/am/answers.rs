@@ -9,8 +9,8 @@ use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 
-use super::parcel::{PIECE, Parcel};
-use super::way::Way;
+use super::message::{AmMessage, FRAGMENT};
+use super::path::AmPath;
 use crate::ucx::cq::CompletionQueue;
 use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::memory::Memory;
@@ -18,7 +18,7 @@ use crate::ucx::result::Status;
 use crate::ucx::ucp_worker::LockedWorker;
 
 /// Frames in one message of answers.
-const TOGETHER: usize = 16;
+const MAX_FRAMES: usize = 16;
 
 /// A get of the peer's that is being answered.
 #[derive(Debug)]
@@ -34,23 +34,23 @@ pub(super) struct Reading {
 
 #[derive(Debug)]
 pub(super) struct Answers {
-    pub(super) way: Option<Way>,
+    pub(super) reply_path: Option<AmPath>,
     words: VecDeque<DataFrame>,
     readings: VecDeque<Reading>,
-    parcels: Box<[Parcel]>,
+    messages: Box<[AmMessage]>,
     most: usize,
 }
 
 impl Answers {
-    /// Messages under way at a time.
+    /// Messages in flight at a time.
     pub(super) const SENDS: u32 = 8;
 
     pub(super) fn new(most: usize) -> Self {
         Self {
-            way: None,
+            reply_path: None,
             words: VecDeque::with_capacity(most),
             readings: VecDeque::with_capacity(most),
-            parcels: (0..Self::SENDS).map(|_| Parcel::new()).collect(),
+            messages: (0..Self::SENDS).map(|_| AmMessage::new()).collect(),
             most,
         }
     }
@@ -92,20 +92,20 @@ impl Answers {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        !self.parcels.iter().any(Parcel::is_busy)
+        !self.messages.iter().any(AmMessage::is_busy)
     }
 
     pub(super) fn forget(&mut self) {
-        self.way = None;
+        self.reply_path = None;
         self.words.clear();
         self.readings.clear();
     }
 
-    /// UCX gave a message back.
-    pub(super) fn returned(&mut self, number: u32) {
-        let place = usize::try_from(number).ok().and_then(|at| self.parcels.get_mut(at));
-        if let Some(parcel) = place {
-            parcel.returned();
+    /// Called when UCX has completed a message.
+    pub(super) fn completed(&mut self, number: u32) {
+        let place = usize::try_from(number).ok().and_then(|at| self.messages.get_mut(at));
+        if let Some(message) = place {
+            message.completed();
         }
     }
 
@@ -115,21 +115,21 @@ impl Answers {
         guard: &LockedWorker<'_>,
         told_to: &CompletionQueue,
     ) -> Result<bool, Status> {
-        let Some(way) = self.way else { return Ok(false) };
+        let Some(reply_path) = self.reply_path else { return Ok(false) };
         let mut any = false;
         while self.is_wanted() {
-            let Some(at) = self.parcels.iter().position(|p| !p.is_busy()) else { break };
-            let Some(parcel) = self.parcels.get_mut(at) else { break };
+            let Some(at) = self.messages.iter().position(|p| !p.is_busy()) else { break };
+            let Some(message) = self.messages.get_mut(at) else { break };
             let frame = if let Some(word) = self.words.pop_front() {
-                parcel.clear();
-                for _ in 1..TOGETHER {
+                message.clear();
+                for _ in 1..MAX_FRAMES {
                     let Some(word) = self.words.pop_front() else { break };
-                    parcel.add(&word);
+                    message.add(&word);
                 }
                 word
             } else {
                 let Some(reading) = self.readings.front_mut() else { break };
-                let frame = reading.next(parcel);
+                let frame = reading.next(message);
                 if reading.rest.is_empty() {
                     self.readings.pop_front();
                 }
@@ -139,26 +139,26 @@ impl Answers {
             };
             any = true;
             let record = u32::try_from(at).unwrap_or(0);
-            parcel.send(guard, way, &frame, params_with_callback(told_to, record))?;
+            message.send(guard, reply_path, &frame, params_with_callback(told_to, record))?;
         }
         Ok(any)
     }
 }
 
 impl Reading {
-    /// Puts the next piece into a parcel, and says what it is.
-    fn next(&mut self, parcel: &mut Parcel) -> Option<DataFrame> {
-        let (piece, rest) = self.rest.take(PIECE);
+    /// Loads the next fragment into a message, and returns its frame.
+    fn next(&mut self, message: &mut AmMessage) -> Option<DataFrame> {
+        let (fragment, rest) = self.rest.take(FRAGMENT);
         let mut frame = DataFrame::new(DataKind::ReadData, self.seq);
         (frame.window, frame.epoch) = (self.window, self.epoch);
         (frame.offset, frame.total) = (self.total.saturating_sub(self.rest.len()), self.total);
-        frame.len = u32::try_from(piece.len()).unwrap_or(0);
+        frame.len = u32::try_from(fragment.len()).unwrap_or(0);
         self.rest = rest;
         if rest.is_empty() {
             frame.flags = DataFlags::LAST;
         }
-        let bytes = self.memory.view(piece)?;
-        parcel.load(&bytes, bytes.extent().whole())?;
+        let bytes = self.memory.view(fragment)?;
+        message.load(&bytes, bytes.extent().whole())?;
         Some(frame)
     }
 }

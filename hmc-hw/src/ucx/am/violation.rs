@@ -1,8 +1,8 @@
-//! A rule of the messages that a peer has broken.
+//! A rule of the AM path that a peer has broken.
 
 use std::fmt;
 
-/// Says which rule a peer has broken. Each check has words of its own.
+/// The rule that a peer has broken. Each check has its own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub(super) &'static str);
 

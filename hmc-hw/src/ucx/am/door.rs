@@ -1,7 +1,7 @@
 //! The target's side of one peer: its windows as they are here, what came for them, what is to be answered.
 //!
 //! Messages come in during calls of progress, in the thread that holds the worker's progress lock; windows are opened
-//! and closed by the link's threads. One lock is between them, held for one piece at the most. Once [`Door::close`] has
+//! and closed by the link's threads. One lock is between them, held for one fragment at the most. Once [`Door::close`] has
 //! returned, no message writes into that window any more, whatever the peer does.
 
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::work::Failure;
 
 use super::answers::{Answers, Reading};
+use super::path::AmPath;
 use super::violation::Violation;
-use super::way::Way;
 use crate::ucx::cq::CompletionQueue;
 use crate::ucx::lock::lock;
 use crate::ucx::memory::Memory;
@@ -117,7 +117,7 @@ impl Inner {
         bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
     }
 
-    /// A piece of a put.
+    /// A fragment of a put.
     fn take_write(&mut self, frame: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         if frame.total == 0 {
             // Whoever waits for the way to be open looks again.
@@ -151,7 +151,7 @@ impl Inner {
         room.then_some(()).ok_or(Violation("more requests than can be answered"))
     }
 
-    /// Pieces of puts, one behind the other.
+    /// Fragments of puts, one behind the other.
     fn take_writes(&mut self, first: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         let (mut frame, mut rest) = (*first, data);
         loop {
@@ -191,7 +191,7 @@ impl Inner {
         }
     }
 
-    /// A piece of a get of ours.
+    /// A fragment of a get of ours.
     fn take_data(&mut self, frame: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         // What comes after its operation was given up has no place to go.
         let place = self.landings.get_mut(place_of(frame.seq));
@@ -319,8 +319,8 @@ impl Door {
     }
 
     /// The peer can be answered from now on.
-    pub(in crate::ucx) fn set_way(&self, way: Way) {
-        lock(&self.inner).answers.way = Some(way);
+    pub(in crate::ucx) fn set_reply_path(&self, path: AmPath) {
+        lock(&self.inner).answers.reply_path = Some(path);
         self.call();
     }
 
@@ -403,7 +403,7 @@ impl Door {
         let mut freed = false;
         let mut completed = self.replies.take(guard.held());
         while let Some((number, _)) = self.replies.next(&mut completed) {
-            inner.answers.returned(number);
+            inner.answers.completed(number);
             freed = true;
         }
         let sent = inner.answers.send(guard, &self.replies);
