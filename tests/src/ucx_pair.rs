@@ -13,7 +13,7 @@ use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_hw::ucx::Notify;
-use hmc_hw::ucx::am::Door;
+use hmc_hw::ucx::am::AmTarget;
 use hmc_hw::ucx::context::{Context, UcxError};
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::memory::Memory;
@@ -62,9 +62,9 @@ pub struct Built {
     /// The target's way back, where it answers messages.
     pub back: Option<UcxTransport>,
     /// Where messages come in at the target.
-    pub door: Arc<Door>,
+    pub door: Arc<AmTarget>,
     /// Where messages come in at the initiator.
-    pub home: Arc<Door>,
+    pub home: Arc<AmTarget>,
     /// The target's worker.
     pub far: Arc<Worker>,
     /// The initiator's memory.
@@ -166,9 +166,9 @@ pub struct Met {
     /// The way there.
     pub transport: UcxTransport,
     /// Where messages come in there.
-    pub door: Arc<Door>,
+    pub door: Arc<AmTarget>,
     /// Where they come in here.
-    pub home: Arc<Door>,
+    pub home: Arc<AmTarget>,
     /// The way back, if messages are to be answered.
     pub back: Option<UcxTransport>,
 }
@@ -178,8 +178,8 @@ pub struct Met {
 /// # Errors
 /// What UCX said.
 pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, UcxError> {
-    let ours = near.door(Box::new(rings.clone()))?;
-    let theirs = far.door(Box::new(Rings::default()))?;
+    let ours = near.new_am_target(Box::new(rings.clone()))?;
+    let theirs = far.new_am_target(Box::new(Rings::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.conn_info(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
     let back = transport.sends_messages().then(|| {

@@ -16,7 +16,7 @@ use hmc_tests::wrong::{checks, play};
 
 /// The check of [`more_gets_than_agreed_end_the_link`].
 const GETS: &str = "more gets than were agreed";
-/// Messages with answers that are under way at a time (`Answers::SENDS` in `hmc-hw/src/ucx/am/answers.rs`).
+/// Messages with answers that are under way at a time (`AmReplies::SENDS` in `hmc-hw/src/ucx/am/replies.rs`).
 const SENDS: u32 = 8;
 
 /// UCX with lanes that only send messages.

@@ -61,7 +61,7 @@ impl Pair {
         let (ours, far) = (Worker::new(&ucx).map_err(text)?, Worker::new(&ucx).map_err(text)?);
         let here = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
         let there = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
-        let door = |worker: &Worker| worker.door(Box::new(NoNotify)).map_err(text);
+        let door = |worker: &Worker| worker.new_am_target(Box::new(NoNotify)).map_err(text);
         let (here_in, there_in) = (door(&ours)?, door(&far)?);
         let info = far.conn_info(&there_in).map_err(text)?;
         let mut near = UcxTransport::new(&ours, &here_in, &info, false).map_err(text)?;

@@ -10,7 +10,7 @@
 //! own replies there end the process that closes the endpoint of a killed initiator (`ucp_request_send_state_ff` of a reply
 //! that waits in the initiator's full queue, 1.13.1), and UCX loses its flush.
 //!
-//! A message is a data frame of hmc-core after the number of the receiver's [`Door`]:
+//! A message is a data frame of hmc-core after the number of the receiving [`AmTarget`]:
 //!
 //! | kind | bytes that follow |
 //! |---|---|
@@ -22,19 +22,19 @@
 //! Fragments may arrive in any order: both ends count bytes. `seq` is the index of the operation's record at its initiator,
 //! with a count of the record's uses above it.
 
-mod answers;
-mod door;
-mod hall;
+mod dispatch;
 mod header;
 mod message;
 mod path;
 mod reach;
+mod replies;
+mod target;
 mod violation;
 
-pub use door::Door;
-pub(super) use door::Landing;
-pub(super) use hall::Hall;
+pub(super) use dispatch::AmDispatcher;
 pub(super) use message::{AmMessage, FRAGMENT};
 pub(super) use path::AmPath;
 pub(super) use reach::Reach;
+pub use target::AmTarget;
+pub(super) use target::GetDest;
 pub use violation::Violation;

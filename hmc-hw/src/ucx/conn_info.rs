@@ -5,11 +5,11 @@ use super::process::Process;
 /// Bytes before the address and the key.
 const HEAD_BYTES: usize = 32;
 
-/// Two lengths (u16, little-endian), the number of the door for the other end (u64), the address of the
+/// Two lengths (u16, little-endian), the number of the AM target for the other end (u64), the address of the
 /// wireup page (u64), the process (namespace u64, number u32), the worker's address, the key to the wireup page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnInfo<'a> {
-    pub(super) door: u64,
+    pub(super) target: u64,
     pub(super) wireup_page: u64,
     pub(super) owner: Process,
     pub(super) address: &'a [u8],
@@ -23,7 +23,7 @@ impl<'a> ConnInfo<'a> {
         for part in [
             &len(self.address)[..],
             &len(self.key),
-            &self.door.to_le_bytes(),
+            &self.target.to_le_bytes(),
             &self.wireup_page.to_le_bytes(),
             &self.owner.namespace.to_le_bytes(),
             &self.owner.number.to_le_bytes(),
@@ -39,7 +39,7 @@ impl<'a> ConnInfo<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (address_len, rest) = bytes.split_first_chunk::<2>()?;
         let (key_len, rest) = rest.split_first_chunk::<2>()?;
-        let (door, rest) = rest.split_first_chunk::<8>()?;
+        let (target, rest) = rest.split_first_chunk::<8>()?;
         let (wireup_page, rest) = rest.split_first_chunk::<8>()?;
         let (namespace, rest) = rest.split_first_chunk::<8>()?;
         let (number, rest) = rest.split_first_chunk::<4>()?;
@@ -51,8 +51,8 @@ impl<'a> ConnInfo<'a> {
             namespace: u64::from_le_bytes(*namespace),
             number: u32::from_le_bytes(*number),
         };
-        let (door, wireup_page) = (u64::from_le_bytes(*door), u64::from_le_bytes(*wireup_page));
-        (fits && filled).then_some(Self { door, wireup_page, owner, address, key })
+        let (target, wireup_page) = (u64::from_le_bytes(*target), u64::from_le_bytes(*wireup_page));
+        (fits && filled).then_some(Self { target, wireup_page, owner, address, key })
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     fn conn_info_is_read_whole_or_not_at_all() {
         let owner = Process { namespace: 0x66, number: 0x77 };
         let info = ConnInfo {
-            door: 0x55,
+            target: 0x55,
             wireup_page: 0x1122_3344,
             owner,
             address: b"worker",

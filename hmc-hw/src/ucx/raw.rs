@@ -71,7 +71,7 @@ impl RawEndpoint {
     pub fn conn_info(&self) -> Result<Vec<u8>, UcxError> {
         let (address, wireup_page) = (self.worker.address(), self.memory.address());
         let (owner, key) = (Process::own(), &self.memory.pack()?);
-        Ok(ConnInfo { door: 0, wireup_page, owner, address, key }.to_bytes())
+        Ok(ConnInfo { target: 0, wireup_page, owner, address, key }.to_bytes())
     }
 
     /// Opens an endpoint to the peer of that connection info, which has as many bytes. The path opens with the first

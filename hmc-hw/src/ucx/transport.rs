@@ -19,7 +19,7 @@ use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
-use super::am::{Door, Reach};
+use super::am::{AmTarget, Reach};
 use super::conn_info::ConnInfo;
 use super::context::UcxError;
 use super::endpoint::Endpoint;
@@ -60,7 +60,8 @@ pub struct UcxTransport {
 }
 
 impl UcxTransport {
-    /// Opens an endpoint to the worker of that connection info ([`Worker::conn_info`]), whose messages come in by `door`.
+    /// Opens an endpoint to the worker of that connection info ([`Worker::conn_info`]). `target` receives the peer's
+    /// messages.
     ///
     /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notice`] hands
     /// out, and completes those operations itself. Without it a put with a tag is refused.
@@ -71,7 +72,7 @@ impl UcxTransport {
     /// [`UcxError`]: `UNREACHABLE` when the two ends have no device in common.
     pub fn new(
         worker: &Arc<Worker>,
-        door: &Arc<Door>,
+        target: &Arc<AmTarget>,
         info: &[u8],
         sends_tags: bool,
     ) -> Result<Self, UcxError> {
@@ -81,16 +82,16 @@ impl UcxTransport {
             what: format!("{} bytes", info.len()),
         })?;
         let ours = worker.wireup_page()?;
-        let queue = Arc::clone(&door.queue);
+        let queue = Arc::clone(&target.queue);
         let guard = worker.lock();
         let endpoint = Endpoint::new(&guard, &info, &queue)?;
         let lanes = endpoint.lanes(&guard);
         let reach = Reach::of(&lanes);
-        let trips = (reach != Reach::Memory).then(|| Trips::new(info.door));
+        let trips = (reach != Reach::Memory).then(|| Trips::new(info.target));
         let wireup_key = endpoint.unpack(&guard, info.key);
         let state = State {
             queue,
-            door: Arc::clone(door),
+            target: Arc::clone(target),
             trips,
             reach,
             endpoint: Some(endpoint),
@@ -115,7 +116,7 @@ impl UcxTransport {
                 state.send_am_wireup(&guard);
             } else {
                 // Where the two ends differ in what they can do, the peer may send messages.
-                state.tell_way(info.door);
+                state.set_reply_path(info.target);
                 state.send_wireup(&guard, ours, info.wireup_page, key);
             }
         });
@@ -438,7 +439,7 @@ impl Drop for UcxTransport {
         let locals = if used { Vec::new() } else { std::mem::take(&mut known.locals) };
         let fresh = State {
             queue: Arc::clone(&self.state.queue),
-            door: Arc::clone(&self.state.door),
+            target: Arc::clone(&self.state.target),
             trips: None,
             reach: self.state.reach,
             endpoint: None,

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::am::{Door, Hall};
+use super::am::{AmDispatcher, AmTarget};
 use super::conn_info::ConnInfo;
 use super::context::{Context, UcxError};
 use super::cq::{CompletionQueue, Notify};
@@ -34,8 +34,8 @@ pub struct Worker {
     /// Takes the first put of each peer, which shows that the path is open: from the second word of the peer's page to the
     /// first word of this one.
     wireup_page: Option<Memory>,
-    /// Where messages of peers come in.
-    hall: Arc<Hall>,
+    /// Dispatches the messages of peers.
+    am: Arc<AmDispatcher>,
     /// What requests of closed transports still use.
     orphans: Mutex<Vec<Orphan>>,
 }
@@ -70,8 +70,8 @@ impl Worker {
         let _leave = context.library().ending().enter();
         let ucp = UcpWorker::new(context)?;
         let mut worker =
-            Self { ucp, wireup_page: None, hall: Hall::new(), orphans: Mutex::default() };
-        worker.hall.receive(context.library(), worker.ucp.handle())?;
+            Self { ucp, wireup_page: None, am: AmDispatcher::new(), orphans: Mutex::default() };
+        worker.am.receive(context.library(), worker.ucp.handle())?;
         worker.wireup_page = Some(Memory::allocate(context, WIREUP_PAGE_BYTES)?);
         Ok(Arc::new(worker))
     }
@@ -82,16 +82,16 @@ impl Worker {
         self.ucp.context()
     }
 
-    /// Returns the connection info for the peer of `door`: the door's number, the worker's address, and the address and
+    /// Returns the connection info for the peer of `target`: the target's number, the worker's address, and the address and
     /// key of its wireup page. Some hundred bytes, more with more devices.
     ///
     /// # Errors
     /// [`UcxError`].
-    pub fn conn_info(&self, door: &Door) -> Result<Vec<u8>, UcxError> {
-        let (wireup_page, door) = (self.wireup_page()?, door.number());
+    pub fn conn_info(&self, target: &AmTarget) -> Result<Vec<u8>, UcxError> {
+        let (wireup_page, target) = (self.wireup_page()?, target.number());
         let key = &wireup_page.pack()?;
         let (owner, wireup_page) = (Process::own(), wireup_page.address());
-        Ok(ConnInfo { door, wireup_page, owner, address: &self.ucp.address, key }.to_bytes())
+        Ok(ConnInfo { target, wireup_page, owner, address: &self.ucp.address, key }.to_bytes())
     }
 
     /// What UCX calls the worker's address.
@@ -99,14 +99,14 @@ impl Worker {
         &self.ucp.address
     }
 
-    /// Where the messages of one more peer come in. `notify` is called when another thread's progress has completed a
+    /// Makes the AM target of one more peer. `notify` is called when another thread's progress has completed a
     /// request of its transport.
     ///
     /// # Errors
     /// [`UcxError`]: too many peers.
-    pub fn door(&self, notify: Box<dyn Notify>) -> Result<Arc<Door>, UcxError> {
+    pub fn new_am_target(&self, notify: Box<dyn Notify>) -> Result<Arc<AmTarget>, UcxError> {
         let queue = self.new_queue(RECORDS, notify)?;
-        Ok(self.hall.door(self.context().library(), queue))
+        Ok(self.am.new_target(self.context().library(), queue))
     }
 
     /// The page whose first word peers write, and whose second word is written to theirs.
@@ -166,7 +166,7 @@ impl Worker {
         self.ucp.leak();
         std::mem::forget(self.wireup_page.take());
         std::mem::forget(std::mem::take(&mut *lock(&self.orphans)));
-        std::mem::forget(Arc::clone(&self.hall));
+        std::mem::forget(Arc::clone(&self.am));
     }
 }
 
@@ -206,14 +206,14 @@ impl Drop for Worker {
 }
 
 impl WorkerGuard<'_> {
-    /// Lets UCX work: receives, sends, ends requests; then answers what came as messages. Says whether anything
-    /// happened; bounded.
+    /// Makes progress: UCX receives, sends and completes requests, then targets send their replies. Bounded. Returns
+    /// `true` if anything happened.
     #[inline]
     pub fn progress(&self) -> bool {
         let mut any = self.progress_ucx();
-        let hall = &self.worker.hall;
-        if hall.calls.is_marked() {
-            any |= hall.answer(self);
+        let am = &self.worker.am;
+        if am.ready.is_marked() {
+            any |= am.send_replies(self);
         }
         any
     }

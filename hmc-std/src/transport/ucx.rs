@@ -24,7 +24,7 @@ use hmc_core::wire::advert::UcxKey;
 use hmc_core::wire::held;
 use hmc_core::wire::message::MessageKind;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
-use hmc_hw::ucx::am::Door;
+use hmc_hw::ucx::am::AmTarget;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
@@ -54,7 +54,7 @@ pub(crate) struct UcxPort {
     exposed: Vec<Option<Arc<Memory>>>,
     ucx: Option<UcxTransport>,
     /// Where the peer's messages come in.
-    door: Arc<Door>,
+    door: Arc<AmTarget>,
     stream: StreamPort,
     plane: Arc<Plane>,
     /// The worker of this link.
@@ -90,7 +90,7 @@ impl UcxPort {
         Ok(Self {
             exposed: Vec::new(),
             ucx: None,
-            door: seat.worker().door(Box::new(Rope(Arc::clone(&bell))))?,
+            door: seat.worker().new_am_target(Box::new(Rope(Arc::clone(&bell))))?,
             stream,
             plane,
             seat,
@@ -190,7 +190,7 @@ impl UcxPort {
 
     /// Whether bytes go as messages both ways, so that each end judges what comes.
     pub(crate) fn is_soft(&self) -> bool {
-        self.ucx.as_ref().is_some_and(UcxTransport::is_soft) && self.door.peer_is_soft()
+        self.ucx.as_ref().is_some_and(UcxTransport::is_soft) && self.door.peer_uses_am()
     }
 
     /// Does a whole small transfer at once, without an operation, where UCX can. `false` when it must be posted.
@@ -216,7 +216,7 @@ impl UcxPort {
         let Some(ucx) = self.ucx.as_ref().filter(|ucx| ucx.is_wired_up()) else { return false };
         // The peer's greeting tells that it works by messages, too. It comes about when ours is answered, if at all.
         let waited = self.wired.is_some_and(|since| clock::now().since(since) >= GREETING);
-        !ucx.is_soft() || self.door.peer_is_soft() || waited
+        !ucx.is_soft() || self.door.peer_uses_am() || waited
     }
 
     /// Registers what is exposed. Gives the key, which the peer is to be told before it hears of the window; a window
@@ -333,7 +333,7 @@ impl UcxPort {
     /// NIC refuses what comes from then on. Besides, the queue pair that the peer's end is connected to is in its error
     /// state, or destroyed, once our endpoint is closed by force and the worker has no more to do.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
-        if self.down && self.door.peer_is_soft() {
+        if self.down && self.door.peer_uses_am() {
             // It reaches us by messages alone, and the door is shut.
             return true;
         }

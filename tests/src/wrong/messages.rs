@@ -5,7 +5,7 @@ use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use super::rig::{LIE, Rig};
 use super::{Case, MESSAGES};
 
-/// More than a peer can have unanswered, twice (`MOST` in `hmc-hw/src/ucx/am/door.rs`), and one.
+/// More than a peer can have unanswered, twice (`MAX_QUEUED` in `hmc-hw/src/ucx/am/target.rs`), and one.
 pub const TOO_MANY: usize = 2 * 256 + 1;
 const PART: [u8; DATA_FRAME_BYTES - 1] = [0; DATA_FRAME_BYTES - 1];
 const NONSENSE: [u8; DATA_FRAME_BYTES] = [0xFF; DATA_FRAME_BYTES];

@@ -1,4 +1,4 @@
-//! Header of an active message: the number of the receiver's door, and a frame.
+//! Header of an active message: the number of the receiving target, and a frame.
 
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
 
@@ -7,11 +7,11 @@ pub(super) const AM_ID: u32 = 0;
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 8 + DATA_FRAME_BYTES;
 
-/// Returns the header of a message to that door.
-pub(super) fn header(door: u64, frame: &DataFrame) -> [u8; HEADER_BYTES] {
+/// Returns the header of a message to that target.
+pub(super) fn header(target: u64, frame: &DataFrame) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     if let Some((number, rest)) = bytes.split_first_chunk_mut::<8>() {
-        *number = door.to_le_bytes();
+        *number = target.to_le_bytes();
         rest.copy_from_slice(&frame.emit());
     }
     bytes
@@ -19,9 +19,9 @@ pub(super) fn header(door: u64, frame: &DataFrame) -> [u8; HEADER_BYTES] {
 
 /// Parses a header. Returns `None` if it is malformed.
 pub(super) fn parse_header(bytes: &[u8]) -> Option<(u64, DataFrame)> {
-    let (door, rest) = bytes.split_first_chunk::<8>()?;
+    let (target, rest) = bytes.split_first_chunk::<8>()?;
     let frame = DataFrame::parse(rest.try_into().ok()?).ok()?;
-    Some((u64::from_le_bytes(*door), frame))
+    Some((u64::from_le_bytes(*target), frame))
 }
 
 #[cfg(test)]

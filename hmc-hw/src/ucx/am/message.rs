@@ -94,7 +94,7 @@ impl AmMessage {
         frame: &DataFrame,
         mut param: sys::ucp_request_param_t,
     ) -> Result<NbxResult, Status> {
-        *self.header = header(path.door, frame);
+        *self.header = header(path.target, frame);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         // Without rendezvous, which would have the peer read from here by UCX's own means.
         param.flags = sys::UCP_AM_SEND_FLAG_EAGER;

@@ -13,10 +13,10 @@ use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
 impl State {
-    /// The peer's messages can be answered.
-    pub(in crate::ucx) fn tell_way(&self, door: u64) {
+    /// Sets the path of replies to the peer's messages.
+    pub(in crate::ucx) fn set_reply_path(&self, target: u64) {
         if let Some(endpoint) = &self.endpoint {
-            self.door.set_reply_path(AmPath { endpoint: endpoint.handle(), door });
+            self.target.set_reply_path(AmPath { endpoint: endpoint.handle(), target });
         }
     }
 
@@ -62,7 +62,7 @@ impl State {
         if !self.down {
             return;
         }
-        let sends = self.trips.as_ref().is_some_and(|t| !t.is_idle() || !self.door.is_idle());
+        let sends = self.trips.as_ref().is_some_and(|t| !t.is_idle() || !self.target.is_idle());
         if sends && self.reach == Reach::Messages && self.queue.failure().is_none() {
             return;
         }

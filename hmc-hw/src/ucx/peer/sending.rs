@@ -7,7 +7,7 @@ use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::state::{State, failure_of};
 use super::trips::Trip;
-use crate::ucx::am::{AmPath, FRAGMENT, Landing};
+use crate::ucx::am::{AmPath, FRAGMENT, GetDest};
 use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::records::FIRST_SEND;
 use crate::ucx::result::{NbxResult, Status};
@@ -25,8 +25,8 @@ impl State {
     pub(in crate::ucx) fn send_am_wireup(&mut self, guard: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
         let Some(trips) = &mut self.trips else { return };
-        let path = AmPath { endpoint: endpoint.handle(), door: trips.door };
-        self.door.set_reply_path(path);
+        let path = AmPath { endpoint: endpoint.handle(), target: trips.target };
+        self.target.set_reply_path(path);
         let Some(message) = trips.messages.first_mut() else { return };
         message.clear();
         let param = params_with_callback(&self.queue, u32::from(FIRST_SEND));
@@ -65,7 +65,7 @@ impl State {
         let (seq, total) = (trip.seq, work.local.span.len());
         trips.queue.push_back(record);
         if work.opcode == Opcode::Get {
-            self.door.expect(Landing { seq, memory, span: work.local.span, come: 0 });
+            self.target.expect_get(GetDest { seq, memory, span: work.local.span, come: 0 });
         }
         // Small ones that come while others are under way wait for company: until the next poll, or the next answer.
         if self.flights.len() <= 1 || total > MAX_COALESCED {
@@ -135,7 +135,7 @@ impl State {
         self.begun = true;
         let trips = self.trips.as_mut()?;
         let (path, param) = (
-            AmPath { endpoint, door: trips.door },
+            AmPath { endpoint, target: trips.target },
             params_with_callback(&self.queue, u32::from(number)),
         );
         Some((record, trips.messages.get_mut(at)?.send(guard, path, &frame, param)))
@@ -206,14 +206,14 @@ impl State {
             && flight.result.is_err()
             && flight.work.opcode == Opcode::Get
         {
-            self.door.expect_no_more(seq);
+            self.target.forget_get(seq);
         }
         self.settle(record);
     }
 
     /// Takes what the peer answered.
     pub(in crate::ucx) fn read_mail(&mut self) {
-        while let Some((seq, result)) = self.door.take_mail() {
+        while let Some((seq, result)) = self.target.take_result() {
             if seq == WIREUP {
                 self.is_wired_up = true;
                 continue;
@@ -229,7 +229,7 @@ impl State {
 
     /// The peer is gone: nobody answers any more.
     pub(in crate::ucx) fn give_up_trips(&mut self) {
-        self.door.shut();
+        self.target.close_all();
         let Some(trips) = &mut self.trips else { return };
         trips.queue.clear();
         for record in 0..FIRST_SEND {

@@ -9,7 +9,7 @@ use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use super::flights::Flights;
 use super::known::Known;
 use super::trips::Trips;
-use crate::ucx::am::{Door, Reach};
+use crate::ucx::am::{AmTarget, Reach};
 use crate::ucx::cq::{CompletionQueue, on_complete};
 use crate::ucx::endpoint::{Endpoint, Key, params, params_with_callback};
 use crate::ucx::records::{CLOSE, FIRST_FLUSH, FIRST_SEND, WIREUP};
@@ -20,8 +20,8 @@ use crate::ucx::ucp_worker::LockedWorker;
 #[derive(Debug)]
 pub(in crate::ucx) struct State {
     pub(in crate::ucx) queue: Arc<CompletionQueue>,
-    /// Where the peer's messages come in.
-    pub(in crate::ucx) door: Arc<Door>,
+    /// Receives the peer's messages.
+    pub(in crate::ucx) target: Arc<AmTarget>,
     /// Set where operations go as messages, those on mapped windows excepted.
     pub(in crate::ucx) trips: Option<Trips>,
     pub(in crate::ucx) reach: Reach,
@@ -80,7 +80,7 @@ impl State {
         let closed = || self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
         let sends = || self.trips.as_ref().is_some_and(|t| !t.is_idle());
         let all_back = self.flights.len() == 0 && !self.is_flushing();
-        all_back && (!self.down || closed()) && !sends() && self.door.is_idle()
+        all_back && (!self.down || closed()) && !sends() && self.target.is_idle()
     }
 
     /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where

@@ -15,7 +15,7 @@ pub(super) struct Trip {
 
 #[derive(Debug)]
 pub(in crate::ucx) struct Trips {
-    pub(super) door: u64,
+    pub(super) target: u64,
     /// Operations with something to be sent.
     pub(super) queue: VecDeque<u16>,
     pub(super) trips: Box<[Trip]>,
@@ -23,10 +23,10 @@ pub(in crate::ucx) struct Trips {
 }
 
 impl Trips {
-    /// To the peer's door of that number.
-    pub(in crate::ucx) fn new(door: u64) -> Self {
+    /// Makes an initiator for the peer's AM target of that number.
+    pub(in crate::ucx) fn new(target: u64) -> Self {
         Self {
-            door,
+            target,
             queue: VecDeque::with_capacity(MAX_REQUESTS),
             trips: vec![Trip::default(); MAX_REQUESTS].into(),
             messages: (0..SENDS).map(|_| AmMessage::new()).collect(),

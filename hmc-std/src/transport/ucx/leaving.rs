@@ -38,7 +38,7 @@ impl UcxPort {
     /// Whether the peer said that it uses a window no more, or cannot: its messages are kept out since the window was
     /// shut.
     pub(crate) fn has_left(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.left.contains(&(id, epoch)) || self.door.peer_is_soft()
+        self.left.contains(&(id, epoch)) || self.door.peer_uses_am()
     }
 
     /// The place of a window is free again.

@@ -1,4 +1,4 @@
-//! What a door sends: acknowledgements, and the bytes that the peer gets.
+//! Replies of an AM target: acknowledgements, and the bytes of the peer's gets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,75 +17,75 @@ use crate::ucx::memory::Memory;
 use crate::ucx::result::Status;
 use crate::ucx::ucp_worker::LockedWorker;
 
-/// Frames in one message of answers.
-const MAX_FRAMES: usize = 16;
+/// Acknowledgements in one message.
+const MAX_ACKS: usize = 16;
 
-/// A get of the peer's that is being answered.
+/// A get of the peer in progress.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct GetReply {
     pub(super) seq: u32,
     pub(super) window: WindowId,
     pub(super) epoch: Epoch,
     pub(super) memory: Arc<Memory>,
-    /// Where the bytes lie in that memory that were not sent yet.
+    /// The range of that memory that was not sent yet.
     pub(super) rest: Span,
     pub(super) total: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct AmReplies {
     pub(super) reply_path: Option<AmPath>,
-    words: VecDeque<DataFrame>,
-    readings: VecDeque<Reading>,
+    acks: VecDeque<DataFrame>,
+    gets: VecDeque<GetReply>,
     messages: Box<[AmMessage]>,
-    most: usize,
+    limit: usize,
 }
 
-impl Answers {
+impl AmReplies {
     /// Messages in flight at a time.
     pub(super) const SENDS: u32 = 8;
 
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         Self {
             reply_path: None,
-            words: VecDeque::with_capacity(most),
-            readings: VecDeque::with_capacity(most),
+            acks: VecDeque::with_capacity(limit),
+            gets: VecDeque::with_capacity(limit),
             messages: (0..Self::SENDS).map(|_| AmMessage::new()).collect(),
-            most,
+            limit,
         }
     }
 
-    /// Queues an answer. `false`: the peer asked for more than it may.
-    pub(super) fn say(&mut self, frame: DataFrame) -> bool {
-        let room = self.words.len() < self.most;
+    /// Queues an acknowledgement or a refusal. Returns `false` if the peer has more requests in flight than it may.
+    pub(super) fn queue_ack(&mut self, frame: DataFrame) -> bool {
+        let room = self.acks.len() < self.limit;
         if room {
-            self.words.push_back(frame);
+            self.acks.push_back(frame);
         }
         room
     }
 
-    /// Queues a get. `false`: the peer asked for more than it may.
-    pub(super) fn read(&mut self, reading: Reading) -> bool {
-        let room = self.readings.len() < self.most;
+    /// Queues a get. Returns `false` if the peer has more requests in flight than it may.
+    pub(super) fn queue_get(&mut self, get: GetReply) -> bool {
+        let room = self.gets.len() < self.limit;
         if room {
-            self.readings.push_back(reading);
+            self.gets.push_back(get);
         }
         room
     }
 
-    /// Whether there is something to send.
-    pub(super) fn is_wanted(&self) -> bool {
-        !self.words.is_empty() || !self.readings.is_empty()
+    /// Returns `true` if there is something to send.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.acks.is_empty() || !self.gets.is_empty()
     }
 
-    /// Gets of a window that is closed end with a word of it.
-    pub(super) fn refuse(&mut self, id: WindowId) {
-        let (words, most) = (&mut self.words, self.most);
-        self.readings.retain(|r| {
+    /// Refuses queued gets of a closed window.
+    pub(super) fn reject_gets(&mut self, id: WindowId) {
+        let (acks, limit) = (&mut self.acks, self.limit);
+        self.gets.retain(|r| {
             let goes = r.window == id;
-            if goes && words.len() < most {
+            if goes && acks.len() < limit {
                 let why = Failure::Window(WindowFault::Revoked);
-                words.push_back(DataFrame::nack(r.seq, why));
+                acks.push_back(DataFrame::nack(r.seq, why));
             }
             !goes
         });
@@ -95,10 +95,10 @@ impl Answers {
         !self.messages.iter().any(AmMessage::is_busy)
     }
 
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.reply_path = None;
-        self.words.clear();
-        self.readings.clear();
+        self.acks.clear();
+        self.gets.clear();
     }
 
     /// Called when UCX has completed a message.
@@ -109,43 +109,43 @@ impl Answers {
         }
     }
 
-    /// Sends as much as may be under way. Whether there was anything.
+    /// Sends as many messages as may be in flight. Returns `true` if there was anything to send.
     pub(super) fn send(
         &mut self,
         guard: &LockedWorker<'_>,
-        told_to: &CompletionQueue,
+        queue: &CompletionQueue,
     ) -> Result<bool, Status> {
         let Some(reply_path) = self.reply_path else { return Ok(false) };
         let mut any = false;
-        while self.is_wanted() {
+        while self.has_queued() {
             let Some(at) = self.messages.iter().position(|p| !p.is_busy()) else { break };
             let Some(message) = self.messages.get_mut(at) else { break };
-            let frame = if let Some(word) = self.words.pop_front() {
+            let frame = if let Some(ack) = self.acks.pop_front() {
                 message.clear();
-                for _ in 1..MAX_FRAMES {
-                    let Some(word) = self.words.pop_front() else { break };
-                    message.add(&word);
+                for _ in 1..MAX_ACKS {
+                    let Some(ack) = self.acks.pop_front() else { break };
+                    message.add(&ack);
                 }
-                word
+                ack
             } else {
-                let Some(reading) = self.readings.front_mut() else { break };
-                let frame = reading.next(message);
-                if reading.rest.is_empty() {
-                    self.readings.pop_front();
+                let Some(get) = self.gets.front_mut() else { break };
+                let frame = get.next(message);
+                if get.rest.is_empty() {
+                    self.gets.pop_front();
                 }
-                // The range was proven to lie within that memory when it was asked for.
+                // The range was checked against that memory when the get was queued.
                 let Some(frame) = frame else { continue };
                 frame
             };
             any = true;
             let record = u32::try_from(at).unwrap_or(0);
-            message.send(guard, reply_path, &frame, params_with_callback(told_to, record))?;
+            message.send(guard, reply_path, &frame, params_with_callback(queue, record))?;
         }
         Ok(any)
     }
 }
 
-impl Reading {
+impl GetReply {
     /// Loads the next fragment into a message, and returns its frame.
     fn next(&mut self, message: &mut AmMessage) -> Option<DataFrame> {
         let (fragment, rest) = self.rest.take(FRAGMENT);
