@@ -56,7 +56,7 @@ pub struct Soft {
 }
 
 /// The number of a greeting at its sender: the answer to it says that the way is open (`WIREUP` in
-/// `hmc-hw/src/ucx/peer/sending.rs`).
+/// `hmc-hw/src/ucx/peer/am_sending.rs`).
 const GREETING: u32 = u32::MAX;
 /// Bytes of the window that a rogue says it has, and of one that takes more than any socket does.
 const OWN_BYTES: u64 = 4096;

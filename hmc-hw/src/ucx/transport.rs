@@ -25,12 +25,12 @@ use super::context::UcxError;
 use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
+use super::peer::am_initiator::AmInitiator;
 use super::peer::flights::Flights;
 use super::peer::known::{Known, Local, Remote};
 use super::peer::mapped;
 use super::peer::orphan::Orphan;
 use super::peer::state::State;
-use super::peer::trips::Trips;
 use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
@@ -87,12 +87,12 @@ impl UcxTransport {
         let endpoint = Endpoint::new(&guard, &info, &queue)?;
         let lanes = endpoint.lanes(&guard);
         let reach = Reach::of(&lanes);
-        let trips = (reach != Reach::Memory).then(|| Trips::new(info.target));
+        let am = (reach != Reach::Memory).then(|| AmInitiator::new(info.target));
         let wireup_key = endpoint.unpack(&guard, info.key);
         let state = State {
             queue,
             target: Arc::clone(target),
-            trips,
+            am,
             reach,
             endpoint: Some(endpoint),
             wireup_key: None,
@@ -139,7 +139,7 @@ impl UcxTransport {
     /// Whether operations may go as messages, which the peer answers by a way of its own.
     #[must_use]
     pub fn sends_messages(&self) -> bool {
-        self.state.trips.is_some()
+        self.state.am.is_some()
     }
 
     /// Whether the peer, if it is a process of this host, reaches our memory by itself, as far as the lanes tell: those of
@@ -203,7 +203,7 @@ impl UcxTransport {
         let old = self.state.known.remotes.get(at).and_then(Option::as_ref);
         // Messages name the window and use no key. Their target fences a window at once, and may expose another at its index
         // before it has answered those that are under way.
-        let uses_keys = self.state.trips.is_none();
+        let uses_keys = self.state.am.is_none();
         if uses_keys && old.is_some_and(|r| self.state.uses(r.region.window)) {
             return Err(UcxError {
                 call: "reading a memory key",
@@ -253,7 +253,7 @@ impl UcxTransport {
     #[must_use]
     pub fn has_work(&self) -> bool {
         let state = &self.state;
-        let sends = state.trips.as_ref().is_some_and(Trips::can_send);
+        let sends = state.am.as_ref().is_some_and(AmInitiator::can_send);
         state.flights.has_queued() || state.can_flush() || sends || state.queue.has_completions()
     }
 
@@ -399,7 +399,7 @@ impl Transport for UcxTransport {
         if !state.flights.enter(work) {
             return Err(ErrorKind::Busy);
         }
-        if state.trips.is_some()
+        if state.am.is_some()
             && let Some(guard) = self.worker.try_lock()
         {
             // The first goes at once; those after it may wait for company.
@@ -440,7 +440,7 @@ impl Drop for UcxTransport {
         let fresh = State {
             queue: Arc::clone(&self.state.queue),
             target: Arc::clone(&self.state.target),
-            trips: None,
+            am: None,
             reach: self.state.reach,
             endpoint: None,
             wireup_key: None,

@@ -62,7 +62,7 @@ impl State {
         if !self.down {
             return;
         }
-        let sends = self.trips.as_ref().is_some_and(|t| !t.is_idle() || !self.target.is_idle());
+        let sends = self.am.as_ref().is_some_and(|t| !t.is_idle() || !self.target.is_idle());
         if sends && self.reach == Reach::Messages && self.queue.failure().is_none() {
             return;
         }
@@ -75,7 +75,7 @@ impl State {
     pub(in crate::ucx) fn bring_down(&mut self, guard: &LockedWorker<'_>) {
         self.down = true;
         self.refuse_queued();
-        self.give_up_trips();
+        self.fail_am_ops();
         self.part(guard);
         // No flush will be begun for these.
         let mut unflushed = self.flights.take_unflushed();

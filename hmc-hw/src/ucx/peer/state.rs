@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use hmc_core::region::WindowId;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
+use super::am_initiator::AmInitiator;
 use super::flights::Flights;
 use super::known::Known;
-use super::trips::Trips;
 use crate::ucx::am::{AmTarget, Reach};
 use crate::ucx::cq::{CompletionQueue, on_complete};
 use crate::ucx::endpoint::{Endpoint, Key, params, params_with_callback};
@@ -22,8 +22,8 @@ pub(in crate::ucx) struct State {
     pub(in crate::ucx) queue: Arc<CompletionQueue>,
     /// Receives the peer's messages.
     pub(in crate::ucx) target: Arc<AmTarget>,
-    /// Set where operations go as messages, those on mapped windows excepted.
-    pub(in crate::ucx) trips: Option<Trips>,
+    /// Set if operations use the AM path, except those on mapped windows.
+    pub(in crate::ucx) am: Option<AmInitiator>,
     pub(in crate::ucx) reach: Reach,
     pub(in crate::ucx) endpoint: Option<Endpoint>,
     /// The key to the peer's wireup page.
@@ -78,7 +78,7 @@ impl State {
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
     pub(in crate::ucx) fn is_idle(&self) -> bool {
         let closed = || self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
-        let sends = || self.trips.as_ref().is_some_and(|t| !t.is_idle());
+        let sends = || self.am.as_ref().is_some_and(|t| !t.is_idle());
         let all_back = self.flights.len() == 0 && !self.is_flushing();
         all_back && (!self.down || closed()) && !sends() && self.target.is_idle()
     }
@@ -102,8 +102,8 @@ impl State {
         let Some(to) = self.endpoint.as_ref().map(Endpoint::handle) else {
             return self.refuse_queued();
         };
-        if self.trips.is_some() {
-            return self.depart(guard);
+        if self.am.is_some() {
+            return self.start_queued(guard);
         }
         self.begun = true;
         let api = guard.api();
@@ -243,7 +243,7 @@ impl State {
             return;
         }
         if self.queue.replies_ready.swap(false, Ordering::AcqRel) {
-            self.read_mail();
+            self.take_replies();
         }
         // No callback marks it between this and the taking, since the progress lock is held. Other threads have to be
         // told of a failure, too.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
+use super::am_initiator::AmOp;
 use super::state::{State, failure_of};
-use super::trips::Trip;
 use crate::ucx::am::{AmPath, FRAGMENT, GetDest};
 use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::records::FIRST_SEND;
@@ -24,10 +24,10 @@ impl State {
     /// Sends the wireup message, whose answer shows that the path is open.
     pub(in crate::ucx) fn send_am_wireup(&mut self, guard: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
-        let Some(trips) = &mut self.trips else { return };
-        let path = AmPath { endpoint: endpoint.handle(), target: trips.target };
+        let Some(am) = &mut self.am else { return };
+        let path = AmPath { endpoint: endpoint.handle(), target: am.target };
         self.target.set_reply_path(path);
-        let Some(message) = trips.messages.first_mut() else { return };
+        let Some(message) = am.messages.first_mut() else { return };
         message.clear();
         let param = params_with_callback(&self.queue, u32::from(FIRST_SEND));
         let wireup = DataFrame::new(DataKind::Write, WIREUP);
@@ -36,13 +36,13 @@ impl State {
         }
     }
 
-    /// Begins what was accepted.
+    /// Starts queued operations.
     #[cold]
-    pub(in crate::ucx) fn depart(&mut self, guard: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn start_queued(&mut self, guard: &LockedWorker<'_>) {
         while let Some((record, flight)) = self.flights.next_queued() {
             let work = flight.work;
             match self.known.order(&work) {
-                // A message is written and read by processors.
+                // CPUs write and read the payload of messages.
                 Ok(order) if order.memory_type != sys::UCS_MEMORY_TYPE_HOST => {
                     self.refuse(record, Failure::Unsupported);
                 }
@@ -50,24 +50,25 @@ impl State {
                     flight.returned = true;
                     self.settle(record);
                 }
-                Ok(_) => self.depart_one(guard, record, &work),
+                Ok(_) => self.start_op(guard, record, &work),
                 Err(why) => self.refuse(record, why),
             }
         }
     }
 
-    fn depart_one(&mut self, guard: &LockedWorker<'_>, record: u16, work: &WorkRequest) {
+    fn start_op(&mut self, guard: &LockedWorker<'_>, record: u16, work: &WorkRequest) {
         let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
-        let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
-        let Some(trip) = trips.trip(record) else { return };
-        let uses = (trip.seq >> 8).wrapping_add(1) & 0x7F_FFFF;
-        *trip = Trip { seq: uses << 8 | u32::from(record), ..Trip::default() };
-        let (seq, total) = (trip.seq, work.local.span.len());
-        trips.queue.push_back(record);
+        let (Some(am), Some(memory)) = (&mut self.am, memory) else { return };
+        let Some(op) = am.op(record) else { return };
+        let uses = (op.seq >> 8).wrapping_add(1) & 0x7F_FFFF;
+        *op = AmOp { seq: uses << 8 | u32::from(record), ..AmOp::default() };
+        let (seq, total) = (op.seq, work.local.span.len());
+        am.queue.push_back(record);
         if work.opcode == Opcode::Get {
             self.target.expect_get(GetDest { seq, memory, span: work.local.span, come: 0 });
         }
-        // Small ones that come while others are under way wait for company: until the next poll, or the next answer.
+        // Small operations that are posted while others are in flight wait, so that several share a message: until the next
+        // poll or the next reply.
         if self.flights.len() <= 1 || total > MAX_COALESCED {
             self.progress_am(guard);
         }
@@ -76,7 +77,7 @@ impl State {
     /// Sends fragments while messages are free.
     #[inline]
     pub(in crate::ucx) fn progress_am(&mut self, guard: &LockedWorker<'_>) {
-        if self.trips.is_some() {
+        if self.am.is_some() {
             self.send_fragments(guard);
         }
     }
@@ -85,7 +86,7 @@ impl State {
         while let Some((record, sent)) = self.send_fragment(guard) {
             if let Err(status) = sent {
                 // The peer does not reply to bytes that it did not receive.
-                self.give_up(record, failure_of(status));
+                self.fail_am_op(record, failure_of(status));
             }
         }
     }
@@ -98,20 +99,20 @@ impl State {
         let (record, work) = self.next_to_send()?;
         let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
-        let trips = self.trips.as_mut()?;
-        let at = trips.messages.iter().position(|p| !p.is_busy())?;
-        let message = trips.messages.get_mut(at)?;
-        let trip = trips.trips.get_mut(usize::from(record))?;
-        let (put, total, from) = (work.opcode != Opcode::Get, work.local.span.len(), trip.sent);
+        let am = self.am.as_mut()?;
+        let at = am.messages.iter().position(|p| !p.is_busy())?;
+        let message = am.messages.get_mut(at)?;
+        let op = am.ops.get_mut(usize::from(record))?;
+        let (put, total, from) = (work.opcode != Opcode::Get, work.local.span.len(), op.sent);
         let kind = if put { DataKind::Write } else { DataKind::Read };
-        let mut frame = DataFrame::new(kind, trip.seq);
+        let mut frame = DataFrame::new(kind, op.seq);
         (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
         (frame.offset, frame.total) = (work.remote.span.take(from).1.offset(), total);
         let mut loaded = true;
-        trip.sent = total;
+        op.sent = total;
         if put {
             let (fragment, rest) = work.local.span.take(from).1.take(FRAGMENT);
-            trip.sent = total.saturating_sub(rest.len());
+            op.sent = total.saturating_sub(rest.len());
             // At most one fragment.
             frame.len = u32::try_from(fragment.len()).unwrap_or(0);
             let bytes = memory.view(fragment);
@@ -119,8 +120,8 @@ impl State {
         } else {
             message.clear();
         }
-        if trip.sent >= total {
-            trips.queue.pop_front();
+        if op.sent >= total {
+            am.queue.pop_front();
             if put {
                 frame.flags = DataFlags::LAST;
             }
@@ -133,12 +134,12 @@ impl State {
         }
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
         self.begun = true;
-        let trips = self.trips.as_mut()?;
+        let am = self.am.as_mut()?;
         let (path, param) = (
-            AmPath { endpoint, target: trips.target },
+            AmPath { endpoint, target: am.target },
             params_with_callback(&self.queue, u32::from(number)),
         );
-        Some((record, trips.messages.get_mut(at)?.send(guard, path, &frame, param)))
+        Some((record, am.messages.get_mut(at)?.send(guard, path, &frame, param)))
     }
 
     /// Appends small puts that wait to the one that the message has.
@@ -146,13 +147,13 @@ impl State {
         while let Some((record, work)) = self.next_to_send() {
             let len = work.local.span.len();
             let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
-            let (Some(trips), Some(memory)) = (&mut self.trips, memory) else { return };
-            let Some(message) = trips.messages.get_mut(at) else { return };
-            let Some(trip) = trips.trips.get_mut(usize::from(record)) else { return };
+            let (Some(am), Some(memory)) = (&mut self.am, memory) else { return };
+            let Some(message) = am.messages.get_mut(at) else { return };
+            let Some(op) = am.ops.get_mut(usize::from(record)) else { return };
             if work.opcode == Opcode::Get || len > MAX_COALESCED || !message.has_room(len) {
                 return;
             }
-            let mut frame = DataFrame::new(DataKind::Write, trip.seq);
+            let mut frame = DataFrame::new(DataKind::Write, op.seq);
             (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
             (frame.offset, frame.total) = (work.remote.span.offset(), len);
             (frame.len, frame.flags) = (u32::try_from(len).unwrap_or(0), DataFlags::LAST);
@@ -160,26 +161,26 @@ impl State {
             if message.add_with(&frame, &bytes).is_none() {
                 return;
             }
-            trip.sent = len;
-            trips.queue.pop_front();
+            op.sent = len;
+            am.queue.pop_front();
         }
     }
 
-    /// The first operation of which something is to be sent. Those that have failed meanwhile are passed over.
+    /// Returns the first operation with fragments to send. Skips operations that have failed meanwhile.
     fn next_to_send(&mut self) -> Option<(u16, WorkRequest)> {
-        let trips = self.trips.as_mut()?;
-        while let Some(record) = trips.queue.front().copied() {
+        let am = self.am.as_mut()?;
+        while let Some(record) = am.queue.front().copied() {
             if let Some(flight) = self.flights.get(record).filter(|f| f.result.is_ok()) {
                 return Some((record, flight.work));
             }
-            trips.queue.pop_front();
+            am.queue.pop_front();
         }
         None
     }
 
     /// Called when UCX has completed a message.
     pub(in crate::ucx) fn message_completed(&mut self, at: usize, status: Status) {
-        let message = self.trips.as_mut().and_then(|t| t.messages.get_mut(at));
+        let message = self.am.as_mut().and_then(|t| t.messages.get_mut(at));
         if let Some(message) = message {
             message.completed();
         }
@@ -189,17 +190,17 @@ impl State {
         }
     }
 
-    /// Ends an operation without the peer's answer.
-    fn give_up(&mut self, record: u16, why: Failure) {
+    /// Fails an operation without the peer's reply.
+    fn fail_am_op(&mut self, record: u16, why: Failure) {
         if let Some(flight) = self.flights.get(record) {
             flight.fail(why);
         }
-        self.answered(record);
+        self.finish_am_op(record);
     }
 
-    /// Ends an operation.
-    fn answered(&mut self, record: u16) {
-        let seq = self.trips.as_mut().and_then(|t| t.trip(record)).map(|trip| trip.seq);
+    /// Completes an operation.
+    fn finish_am_op(&mut self, record: u16) {
+        let seq = self.am.as_mut().and_then(|t| t.op(record)).map(|op| op.seq);
         let Some(flight) = self.flights.get(record) else { return };
         flight.returned = true;
         if let Some(seq) = seq
@@ -211,29 +212,29 @@ impl State {
         self.settle(record);
     }
 
-    /// Takes what the peer answered.
-    pub(in crate::ucx) fn read_mail(&mut self) {
+    /// Takes the results that the peer has sent.
+    pub(in crate::ucx) fn take_replies(&mut self) {
         while let Some((seq, result)) = self.target.take_result() {
             if seq == WIREUP {
                 self.is_wired_up = true;
                 continue;
             }
-            let Some(trips) = &mut self.trips else { continue };
-            let Some(record) = trips.record_of(seq) else { continue };
+            let Some(am) = &mut self.am else { continue };
+            let Some(record) = am.record_of(seq) else { continue };
             match result {
-                Ok(()) => self.answered(record),
-                Err(why) => self.give_up(record, why),
+                Ok(()) => self.finish_am_op(record),
+                Err(why) => self.fail_am_op(record, why),
             }
         }
     }
 
-    /// The peer is gone: nobody answers any more.
-    pub(in crate::ucx) fn give_up_trips(&mut self) {
+    /// Fails all operations: the peer is gone.
+    pub(in crate::ucx) fn fail_am_ops(&mut self) {
         self.target.close_all();
-        let Some(trips) = &mut self.trips else { return };
-        trips.queue.clear();
+        let Some(am) = &mut self.am else { return };
+        am.queue.clear();
         for record in 0..FIRST_SEND {
-            self.give_up(record, Failure::PeerDead);
+            self.fail_am_op(record, Failure::PeerDead);
         }
     }
 }
