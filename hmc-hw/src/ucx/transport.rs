@@ -26,10 +26,10 @@ use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::peer::am_initiator::AmInitiator;
-use super::peer::flights::Flights;
 use super::peer::known::{Known, Local, Remote};
 use super::peer::mapped;
 use super::peer::orphan::Orphan;
+use super::peer::requests::RequestTable;
 use super::peer::state::State;
 use super::process::Process;
 pub use super::records::MAX_REQUESTS;
@@ -63,7 +63,7 @@ impl UcxTransport {
     /// Opens an endpoint to the worker of that connection info ([`Worker::conn_info`]). `target` receives the peer's
     /// messages.
     ///
-    /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notice`] hands
+    /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notify`] hands
     /// out, and completes those operations itself. Without it a put with a tag is refused.
     ///
     /// UCX does not check connection info, which comes from the peer: take it from an authenticated channel only.
@@ -99,7 +99,7 @@ impl UcxTransport {
             wireup_in_flight: false,
             names_memory: worker.context().library().version() >= NAMES_MEMORY,
             known: Known::default(),
-            flights: Flights::new(),
+            requests: RequestTable::new(),
             sends_tags,
             first_flush_begun: false,
             is_wired_up: false,
@@ -246,7 +246,7 @@ impl UcxTransport {
     /// Bytes of payload that operations of this end have moved.
     #[must_use]
     pub fn bytes_moved(&self) -> u64 {
-        self.state.flights.bytes()
+        self.state.requests.bytes()
     }
 
     /// Whether some work waits for the progress lock, or for a flush.
@@ -254,12 +254,12 @@ impl UcxTransport {
     pub fn has_work(&self) -> bool {
         let state = &self.state;
         let sends = state.am.as_ref().is_some_and(AmInitiator::can_send);
-        state.flights.has_queued() || state.can_flush() || sends || state.queue.has_completions()
+        state.requests.has_queued() || state.can_flush() || sends || state.queue.has_completions()
     }
 
     /// A put whose bytes are there and whose tag is to be sent now.
-    pub fn take_notice(&mut self) -> Option<WorkRequest> {
-        self.state.flights.take_notice()
+    pub fn take_notify(&mut self) -> Option<WorkRequest> {
+        self.state.requests.take_notify()
     }
 
     /// Returns `true` if the path is open in both directions. Before that nothing moves, and with UCX 1.13 the exit of
@@ -278,7 +278,7 @@ impl UcxTransport {
     /// Whether no operation is under way and nothing of its memory is in use. A message that UCX still has is a copy.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let all_back = self.state.flights.len() == 0;
+        let all_back = self.state.requests.len() == 0;
         all_back && (self.is_soft() || !self.state.is_flushing())
     }
 
@@ -322,7 +322,7 @@ impl UcxTransport {
     #[must_use]
     pub fn can_wait(&self) -> bool {
         let state = &self.state;
-        let ended = state.flights.has_ended();
+        let ended = state.requests.has_any_done();
         self.is_soft() && !ended && !state.queue.has_completions()
     }
 
@@ -352,7 +352,7 @@ impl UcxTransport {
         let silent = !self.state.down && !matches!(opcode, Opcode::PutNotify { .. });
         let done = silent && self.state.copy_mapped(opcode, local, remote);
         if done {
-            self.state.flights.count_bytes(local.span.len());
+            self.state.requests.count_bytes(local.span.len());
         }
         done
     }
@@ -389,14 +389,14 @@ impl Transport for UcxTransport {
         if matches!(work.opcode, Opcode::PutNotify { .. }) && !state.sends_tags {
             return Err(ErrorKind::Unsupported);
         }
-        if !state.flights.has_queued()
-            && state.flights.has_room()
+        if !state.requests.has_queued()
+            && state.requests.has_room()
             && state.copy_mapped(work.opcode, work.local, work.remote)
         {
-            state.flights.enter_ended(work, Ok(work.local.span.len()));
+            state.requests.insert_done(work, Ok(work.local.span.len()));
             return Ok(());
         }
-        if !state.flights.enter(work) {
+        if !state.requests.insert(work) {
             return Err(ErrorKind::Busy);
         }
         if state.am.is_some()
@@ -413,14 +413,14 @@ impl Transport for UcxTransport {
         if self.state.is_stirring() {
             self.advance();
         }
-        self.state.flights.take_done(out)
+        self.state.requests.take_done(out)
     }
 
     fn cancel(&mut self, op: OpId) -> CancelOutcome {
         let state = &mut self.state;
-        state.flights.withdraw(op);
-        let ended = state.flights.keeps(op);
-        let runs = state.flights.iter().any(|f| f.work.op == op);
+        state.requests.cancel_queued(op);
+        let ended = state.requests.has_done(op);
+        let runs = state.requests.iter().any(|f| f.work.op == op);
         if runs || ended { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
     }
 }
@@ -447,7 +447,7 @@ impl Drop for UcxTransport {
             wireup_in_flight: false,
             names_memory: false,
             known: Known { locals, remotes: Vec::new() },
-            flights: Flights::none(),
+            requests: RequestTable::none(),
             sends_tags: false,
             first_flush_begun: true,
             is_wired_up: false,

@@ -441,7 +441,7 @@ impl Transport for UcxPort {
                     c.result = Err(Failure::PeerDead);
                 }
             }
-            while let Some(work) = ucx.take_notice() {
+            while let Some(work) = ucx.take_notify() {
                 self.late.push_back(work);
             }
             // Whoever hears of an operation's end by a failed endpoint finds the link over.

@@ -39,16 +39,16 @@ impl State {
     /// Starts queued operations.
     #[cold]
     pub(in crate::ucx) fn start_queued(&mut self, guard: &LockedWorker<'_>) {
-        while let Some((record, flight)) = self.flights.next_queued() {
-            let work = flight.work;
+        while let Some((record, request)) = self.requests.next_queued() {
+            let work = request.work;
             match self.known.order(&work) {
                 // CPUs write and read the payload of messages.
                 Ok(order) if order.memory_type != sys::UCS_MEMORY_TYPE_HOST => {
                     self.refuse(record, Failure::Unsupported);
                 }
                 Ok(order) if order.len == 0 => {
-                    flight.returned = true;
-                    self.settle(record);
+                    request.request_done = true;
+                    self.finish_if_done(record);
                 }
                 Ok(_) => self.start_op(guard, record, &work),
                 Err(why) => self.refuse(record, why),
@@ -69,7 +69,7 @@ impl State {
         }
         // Small operations that are posted while others are in flight wait, so that several share a message: until the next
         // poll or the next reply.
-        if self.flights.len() <= 1 || total > MAX_COALESCED {
+        if self.requests.len() <= 1 || total > MAX_COALESCED {
             self.progress_am(guard);
         }
     }
@@ -170,8 +170,8 @@ impl State {
     fn next_to_send(&mut self) -> Option<(u16, WorkRequest)> {
         let am = self.am.as_mut()?;
         while let Some(record) = am.queue.front().copied() {
-            if let Some(flight) = self.flights.get(record).filter(|f| f.result.is_ok()) {
-                return Some((record, flight.work));
+            if let Some(request) = self.requests.get(record).filter(|f| f.result.is_ok()) {
+                return Some((record, request.work));
             }
             am.queue.pop_front();
         }
@@ -192,8 +192,8 @@ impl State {
 
     /// Fails an operation without the peer's reply.
     fn fail_am_op(&mut self, record: u16, why: Failure) {
-        if let Some(flight) = self.flights.get(record) {
-            flight.fail(why);
+        if let Some(request) = self.requests.get(record) {
+            request.fail(why);
         }
         self.finish_am_op(record);
     }
@@ -201,15 +201,15 @@ impl State {
     /// Completes an operation.
     fn finish_am_op(&mut self, record: u16) {
         let seq = self.am.as_mut().and_then(|t| t.op(record)).map(|op| op.seq);
-        let Some(flight) = self.flights.get(record) else { return };
-        flight.returned = true;
+        let Some(request) = self.requests.get(record) else { return };
+        request.request_done = true;
         if let Some(seq) = seq
-            && flight.result.is_err()
-            && flight.work.opcode == Opcode::Get
+            && request.result.is_err()
+            && request.work.opcode == Opcode::Get
         {
             self.target.forget_get(seq);
         }
-        self.settle(record);
+        self.finish_if_done(record);
     }
 
     /// Takes the results that the peer has sent.

@@ -64,7 +64,7 @@ impl State {
             bytes = bytes.saturating_add(t.local.span.len());
         }
         fence(Ordering::Release);
-        self.flights.count_bytes(bytes);
+        self.requests.count_bytes(bytes);
         true
     }
 }

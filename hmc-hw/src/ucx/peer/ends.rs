@@ -78,8 +78,8 @@ impl State {
         self.fail_am_ops();
         self.part(guard);
         // No flush will be begun for these.
-        let mut unflushed = self.flights.take_unflushed();
-        while let Some(record) = self.flights.pop(&mut unflushed) {
+        let mut unflushed = self.requests.take_unflushed();
+        while let Some(record) = self.requests.pop(&mut unflushed) {
             self.release(record, Failure::PeerDead);
         }
     }

@@ -7,8 +7,8 @@ use hmc_core::region::WindowId;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
 use super::am_initiator::AmInitiator;
-use super::flights::Flights;
 use super::known::Known;
+use super::requests::RequestTable;
 use crate::ucx::am::{AmTarget, Reach};
 use crate::ucx::cq::{CompletionQueue, on_complete};
 use crate::ucx::endpoint::{Endpoint, Key, params, params_with_callback};
@@ -32,7 +32,7 @@ pub(in crate::ucx) struct State {
     pub(in crate::ucx) wireup_in_flight: bool,
     pub(in crate::ucx) names_memory: bool,
     pub(in crate::ucx) known: Known,
-    pub(in crate::ucx) flights: Flights,
+    pub(in crate::ucx) requests: RequestTable,
     pub(in crate::ucx) sends_tags: bool,
     /// The first flush was begun.
     pub(in crate::ucx) first_flush_begun: bool,
@@ -47,13 +47,13 @@ pub(in crate::ucx) struct State {
 impl State {
     /// Whether a flush could be begun now, and puts want it.
     pub(in crate::ucx) fn can_flush(&self) -> bool {
-        self.flights.wants_flush() && self.flights.may_flush()
+        self.requests.needs_flush() && self.requests.may_flush()
     }
 
     /// Whether a flush or the first put is under way.
     #[inline]
     pub(in crate::ucx) fn is_flushing(&self) -> bool {
-        self.wireup_in_flight || self.flights.is_flushing()
+        self.wireup_in_flight || self.requests.is_flushing()
     }
 
     /// Whether progress could end something, or there is something to be told. Where all operations go as messages it
@@ -66,20 +66,20 @@ impl State {
 
     /// Whether a request names that window.
     pub(in crate::ucx) fn uses(&self, window: WindowId) -> bool {
-        self.flights.iter().any(|f| f.work.remote.window == window)
+        self.requests.iter().any(|f| f.work.remote.window == window)
     }
 
     /// Whether UCX has something of this peer's to do.
     #[inline]
     pub(in crate::ucx) fn has_requests(&self) -> bool {
-        self.flights.len() != 0 || self.is_flushing()
+        self.requests.len() != 0 || self.is_flushing()
     }
 
     /// Whether nothing is under way, and the endpoint is either open or closed for good.
     pub(in crate::ucx) fn is_idle(&self) -> bool {
         let closed = || self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
         let sends = || self.am.as_ref().is_some_and(|t| !t.is_idle());
-        let all_back = self.flights.len() == 0 && !self.is_flushing();
+        let all_back = self.requests.len() == 0 && !self.is_flushing();
         all_back && (!self.down || closed()) && !sends() && self.target.is_idle()
     }
 
@@ -96,7 +96,7 @@ impl State {
     /// Hands what was accepted to UCX.
     #[inline]
     pub(in crate::ucx) fn launch(&mut self, guard: &LockedWorker<'_>) {
-        if !self.flights.has_queued() {
+        if !self.requests.has_queued() {
             return;
         }
         let Some(to) = self.endpoint.as_ref().map(Endpoint::handle) else {
@@ -115,8 +115,8 @@ impl State {
             param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMH;
         }
         param.cb = sys::ucp_request_param_cb { send: Some(on_complete) };
-        while let Some((record, flight)) = self.flights.next_queued() {
-            let work = &flight.work;
+        while let Some((record, request)) = self.requests.next_queued() {
+            let work = &request.work;
             let order = match self.known.order(work) {
                 Ok(order) => order,
                 Err(why) => {
@@ -135,13 +135,13 @@ impl State {
                 // SAFETY: as above; the bytes are only read.
                 unsafe { (api.ucp_put_nbx)(to, here, order.len, there, order.key, &param) }
             };
-            flight.waits = match work.opcode {
+            request.needs_flush = match work.opcode {
                 Opcode::Get => false,
                 Opcode::Put => work.when == CompleteWhen::Visible,
                 // The tag says that the bytes are there.
                 Opcode::PutNotify { .. } => true,
             };
-            flight.returned = match NbxResult::of(result) {
+            request.request_done = match NbxResult::of(result) {
                 Ok(NbxResult::Done) => true,
                 Ok(NbxResult::Request(_)) => false,
                 Err(status) => {
@@ -149,10 +149,10 @@ impl State {
                     continue;
                 }
             };
-            if flight.waits {
-                self.flights.want_flush(record);
-            } else if flight.returned {
-                self.settle(record);
+            if request.needs_flush {
+                self.requests.queue_for_flush(record);
+            } else if request.request_done {
+                self.finish_if_done(record);
             }
         }
     }
@@ -160,7 +160,7 @@ impl State {
     /// Ends what was accepted and not given to UCX: the peer is gone.
     #[cold]
     pub(in crate::ucx) fn refuse_queued(&mut self) {
-        while let Some((record, _)) = self.flights.next_queued() {
+        while let Some((record, _)) = self.requests.next_queued() {
             self.refuse(record, Failure::PeerDead);
         }
     }
@@ -168,22 +168,22 @@ impl State {
     /// Ends a request that UCX was not given, or did not take.
     #[cold]
     pub(in crate::ucx) fn refuse(&mut self, record: u16, why: Failure) {
-        if let Some(flight) = self.flights.get(record) {
-            (flight.returned, flight.waits, flight.result) = (true, false, Err(why));
+        if let Some(request) = self.requests.get(record) {
+            (request.request_done, request.needs_flush, request.result) = (true, false, Err(why));
         }
-        self.settle(record);
+        self.finish_if_done(record);
     }
 
     /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
     /// when both ends know each other.
     #[inline]
     pub(in crate::ucx) fn flush(&mut self, guard: &LockedWorker<'_>) {
-        let nothing = self.first_flush_begun && !self.flights.wants_flush();
+        let nothing = self.first_flush_begun && !self.requests.needs_flush();
         if nothing || self.reach == Reach::Messages || self.queue.failure().is_some() {
             return;
         }
         let Some(endpoint) = &self.endpoint else { return };
-        let Some(number) = self.flights.begin_flush() else { return };
+        let Some(number) = self.requests.begin_flush() else { return };
         let param =
             params_with_callback(&self.queue, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the progress lock is held, the endpoint lives.
@@ -203,37 +203,37 @@ impl State {
             // Nobody can tell any more when bytes of its puts stop arriving: the endpoint is of no use, and they end when it
             // is brought down.
             self.queue.fail(status);
-            return self.flights.fail_flush(number);
+            return self.requests.fail_flush(number);
         }
         if status == Status::OK {
             self.is_wired_up = true;
-            return self.flights.pass(number);
+            return self.requests.complete_flush(number);
         }
-        let mut list = self.flights.end_flush(number);
-        while let Some(record) = self.flights.pop(&mut list) {
+        let mut list = self.requests.end_flush(number);
+        while let Some(record) = self.requests.pop(&mut list) {
             self.release(record, failure_of(status));
         }
     }
 
     /// A put waits for no flush any more: none will come.
     pub(in crate::ucx) fn release(&mut self, record: u16, why: Failure) {
-        if let Some(flight) = self.flights.get(record) {
-            flight.waits = false;
-            flight.fail(why);
+        if let Some(request) = self.requests.get(record) {
+            request.needs_flush = false;
+            request.fail(why);
         }
-        self.settle(record);
+        self.finish_if_done(record);
     }
 
-    /// Ends a flight that waits for nothing any more.
-    pub(in crate::ucx) fn settle(&mut self, record: u16) {
-        let Some(flight) = self.flights.get(record) else { return };
-        if !flight.returned || flight.waits {
+    /// Finishes a request that UCX has completed and that needs no flush.
+    pub(in crate::ucx) fn finish_if_done(&mut self, record: u16) {
+        let Some(request) = self.requests.get(record) else { return };
+        if !request.request_done || request.needs_flush {
             return;
         }
-        if self.down && flight.result.is_err() {
-            flight.result = Err(Failure::PeerDead);
+        if self.down && request.result.is_err() {
+            request.result = Err(Failure::PeerDead);
         }
-        self.flights.end(record);
+        self.requests.finish(record);
     }
 
     /// Takes what the callbacks have left.
@@ -252,7 +252,7 @@ impl State {
         }
         let mut completed = self.queue.take(guard.held());
         while let Some((record, status)) = self.queue.next(&mut completed) {
-            self.returned(u16::try_from(record).unwrap_or(CLOSE), status);
+            self.on_complete(u16::try_from(record).unwrap_or(CLOSE), status);
         }
         self.progress_am(guard);
         self.part(guard);
@@ -260,15 +260,15 @@ impl State {
 
     /// The request of a record has come back.
     #[inline]
-    fn returned(&mut self, record: u16, status: Status) {
+    fn on_complete(&mut self, record: u16, status: Status) {
         if record < FIRST_FLUSH {
-            if let Some(flight) = self.flights.get(record) {
-                flight.returned = true;
+            if let Some(request) = self.requests.get(record) {
+                request.request_done = true;
                 if status != Status::OK {
-                    flight.fail(failure_of(status));
+                    request.fail(failure_of(status));
                 }
             }
-            self.settle(record);
+            self.finish_if_done(record);
         } else if record < CLOSE {
             self.flushed(record.saturating_sub(FIRST_FLUSH), status);
         } else if record == CLOSE {
@@ -287,13 +287,13 @@ impl State {
     /// that is killed. A flush names no memory; if it completes after all, its queue still exists.
     pub(in crate::ucx) fn end_lost_flushes(&mut self, guard: &LockedWorker<'_>) {
         let closed = self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
-        if !closed || self.queue.has_completions() || !self.flights.is_flushing() {
+        if !closed || self.queue.has_completions() || !self.requests.is_flushing() {
             return;
         }
         guard.keep(Arc::clone(&self.queue));
         for number in 0..CLOSE.saturating_sub(FIRST_FLUSH) {
-            let mut list = self.flights.end_flush(number);
-            while let Some(record) = self.flights.pop(&mut list) {
+            let mut list = self.requests.end_flush(number);
+            while let Some(record) = self.requests.pop(&mut list) {
                 self.release(record, Failure::PeerDead);
             }
         }
