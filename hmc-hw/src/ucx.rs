@@ -6,9 +6,9 @@
 //! - [`library`] finds and loads libucp, [`settings`] has its configuration, `ending` keeps threads out of UCX when the
 //!   process ends, [`log`] passes its messages on.
 //! - [`context`] owns the devices, [`memory`] is registered with a context.
-//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is the way to one peer, callbacks write to a completion queue (`cq`).
+//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is UCX's endpoint to one peer, callbacks write to a completion queue (`cq`).
 //! - [`am`] emulates puts and gets by active messages where no lane reaches memory by itself.
-//! - `peer` has what is under way to one peer.
+//! - `peer` has the state of one peer: requests, windows, endpoint.
 //! - [`worker`] is what the peers of a session share.
 //! - [`transport`] implements the core's border. [`raw`] is the reference of measurements: calls of UCX without all that.
 //!

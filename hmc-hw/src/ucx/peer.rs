@@ -1,11 +1,11 @@
-//! One peer: its endpoint, what is under way to it, its windows as they are known here. Below the worker that it is of.
+//! State of one peer: its endpoint, its requests, its windows as this end knows them. A layer below the worker.
 
 pub(super) mod am_initiator;
 mod am_sending;
 mod direct;
-mod ends;
-pub(super) mod known;
+mod endpoint_state;
 pub(super) mod mapped;
+pub(super) mod memory_table;
 pub(super) mod orphan;
 pub(super) mod requests;
 pub(super) mod state;

@@ -26,11 +26,11 @@ use super::endpoint::Endpoint;
 use super::library::Version;
 use super::memory::Memory;
 use super::peer::am_initiator::AmInitiator;
-use super::peer::known::{Known, Local, Remote};
 use super::peer::mapped;
+use super::peer::memory_table::{LocalEntry, MemoryTable, RemoteEntry};
 use super::peer::orphan::Orphan;
 use super::peer::requests::RequestTable;
-use super::peer::state::State;
+use super::peer::state::PeerState;
 use super::process::Process;
 pub use super::records::MAX_REQUESTS;
 use super::result::Status;
@@ -51,7 +51,7 @@ fn is_local(lane: &String) -> bool {
 #[derive(Debug)]
 pub struct UcxTransport {
     worker: Arc<Worker>,
-    state: State,
+    state: PeerState,
     lanes: Vec<String>,
     /// The peer's process, as its connection info says.
     peer: Process,
@@ -89,7 +89,7 @@ impl UcxTransport {
         let reach = Reach::of(&lanes);
         let am = (reach != Reach::Memory).then(|| AmInitiator::new(info.target));
         let wireup_key = endpoint.unpack(&guard, info.key);
-        let state = State {
+        let state = PeerState {
             queue,
             target: Arc::clone(target),
             am,
@@ -98,13 +98,13 @@ impl UcxTransport {
             wireup_key: None,
             wireup_in_flight: false,
             names_memory: worker.context().library().version() >= NAMES_MEMORY,
-            known: Known::default(),
+            memory: MemoryTable::default(),
             requests: RequestTable::new(),
             sends_tags,
             first_flush_begun: false,
             is_wired_up: false,
             down: false,
-            begun: true,
+            posted_since_arm: true,
         };
         // From here on `Drop`, which takes the progress lock, closes the endpoint.
         let worker = Arc::clone(worker);
@@ -163,13 +163,13 @@ impl UcxTransport {
 
     /// Makes memory of this process known under its key. Allocates when a new index appears.
     pub fn learn_local(&mut self, key: RegionKey, memory: Arc<Memory>) {
-        put_at(&mut self.state.known.locals, key.index, Local::new(key, memory));
+        put_at(&mut self.state.memory.locals, key.index, LocalEntry::new(key, memory));
     }
 
     /// Whether the memory of that key is known.
     #[must_use]
     pub fn knows_local(&self, key: RegionKey) -> bool {
-        self.state.known.local(key).is_some()
+        self.state.memory.local(key).is_some()
     }
 
     /// Lets go of memory that nothing uses any more, by the judgement of `keep`: none while an operation is under way.
@@ -178,7 +178,7 @@ impl UcxTransport {
     pub fn sweep_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) -> Vec<Arc<Memory>> {
         let mut swept = Vec::new();
         if !self.state.uses_memory() {
-            for place in &mut self.state.known.locals {
+            for place in &mut self.state.memory.locals {
                 if place.as_ref().is_some_and(|l| !keep(l.key)) {
                     swept.extend(place.take().map(|local| local.memory));
                 }
@@ -200,11 +200,11 @@ impl UcxTransport {
         let guard = self.worker.lock();
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
-        let old = self.state.known.remotes.get(at).and_then(Option::as_ref);
+        let old = self.state.memory.remotes.get(at).and_then(Option::as_ref);
         // Messages name the window and use no key. Their target fences a window at once, and may expose another at its index
         // before it has answered those that are under way.
         let uses_keys = self.state.am.is_none();
-        if uses_keys && old.is_some_and(|r| self.state.uses(r.region.window)) {
+        if uses_keys && old.is_some_and(|r| self.state.uses_window(r.region.window)) {
             return Err(UcxError {
                 call: "reading a memory key",
                 status: Status::BUSY,
@@ -213,8 +213,8 @@ impl UcxTransport {
         }
         let key = endpoint.unpack(&guard, key)?;
         let mapped = mapped::mapped(&guard, &key, base);
-        let remote = Remote { region, base, key, mapped, leaving: false };
-        if let Some(old) = put_at(&mut self.state.known.remotes, region.window.index(), remote) {
+        let remote = RemoteEntry { region, base, key, mapped, leaving: false };
+        if let Some(old) = put_at(&mut self.state.memory.remotes, region.window.index(), remote) {
             // Its owner gave the place to another window, so the fence of the old one has passed.
             old.key.destroy(&guard);
         }
@@ -224,7 +224,7 @@ impl UcxTransport {
     /// The peer takes a window back. Returns whether nothing of ours uses it any more; if not, ask
     /// [`UcxTransport::has_left`] after some progress.
     pub fn leave_remote(&mut self, window: WindowId) -> bool {
-        let place = self.state.known.remotes.get_mut(usize::from(window.index()));
+        let place = self.state.memory.remotes.get_mut(usize::from(window.index()));
         if let Some(remote) = place.and_then(Option::as_mut).filter(|r| r.region.window == window) {
             remote.leaving = true;
         }
@@ -234,7 +234,7 @@ impl UcxTransport {
     /// Whether no operation uses that window any more.
     #[must_use]
     pub fn has_left(&self, window: WindowId) -> bool {
-        !self.state.uses(window)
+        !self.state.uses_window(window)
     }
 
     /// Why the endpoint failed, if it did: bring it down then.
@@ -295,15 +295,15 @@ impl UcxTransport {
     pub fn advance(&mut self) {
         let state = &mut self.state;
         let Some(guard) = self.worker.try_lock() else { return };
-        state.launch(&guard);
+        state.submit_queued(&guard);
         state.flush(&guard);
         state.progress_am(&guard);
         let plain = state.reach != Reach::Messages && state.is_wired_up && !state.down;
         if if plain { state.has_requests() } else { !state.is_idle() || !state.is_wired_up } {
             self.stirred |= guard.progress_for(&state.queue);
-            state.collect(&guard);
+            state.drain_completions(&guard);
         }
-        state.part(&guard);
+        state.close_endpoint(&guard);
     }
 
     /// Whether UCX had something to do in a call of [`UcxTransport::advance`] since the last question.
@@ -314,7 +314,7 @@ impl UcxTransport {
     /// Whether something was begun with UCX since the last question: it tells a sleeper of nothing that was begun after he
     /// asked to be told.
     pub fn take_begun(&mut self) -> bool {
-        std::mem::take(&mut self.state.begun)
+        std::mem::take(&mut self.state.posted_since_arm)
     }
 
     /// Whether what was posted can wait for the next poll, and share a message with what comes until then. A first one is
@@ -335,12 +335,12 @@ impl UcxTransport {
     }
 }
 
-impl State {
+impl PeerState {
     /// Closes the endpoint and ends what has ended by that.
     fn end(&mut self, guard: &WorkerGuard<'_>) {
         self.bring_down(guard);
         guard.progress();
-        self.collect(guard);
+        self.drain_completions(guard);
     }
 }
 
@@ -403,14 +403,14 @@ impl Transport for UcxTransport {
             && let Some(guard) = self.worker.try_lock()
         {
             // The first goes at once; those after it may wait for company.
-            state.launch(&guard);
+            state.submit_queued(&guard);
         }
         Ok(())
     }
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        if self.state.is_stirring() {
+        if self.state.needs_progress() {
             self.advance();
         }
         self.state.requests.take_done(out)
@@ -430,14 +430,14 @@ impl Drop for UcxTransport {
         let guard = self.worker.lock();
         self.state.end(&guard);
         if self.state.is_idle() {
-            self.state.forget_keys(&guard);
+            self.state.destroy_keys(&guard);
             return;
         }
         // What is under way keeps what it uses. The rest is dropped with this, and not under the progress lock.
         let used = self.state.uses_memory();
-        let known = &mut self.state.known;
-        let locals = if used { Vec::new() } else { std::mem::take(&mut known.locals) };
-        let fresh = State {
+        let memory = &mut self.state.memory;
+        let locals = if used { Vec::new() } else { std::mem::take(&mut memory.locals) };
+        let fresh = PeerState {
             queue: Arc::clone(&self.state.queue),
             target: Arc::clone(&self.state.target),
             am: None,
@@ -446,13 +446,13 @@ impl Drop for UcxTransport {
             wireup_key: None,
             wireup_in_flight: false,
             names_memory: false,
-            known: Known { locals, remotes: Vec::new() },
+            memory: MemoryTable { locals, remotes: Vec::new() },
             requests: RequestTable::none(),
             sends_tags: false,
             first_flush_begun: true,
             is_wired_up: false,
             down: true,
-            begun: false,
+            posted_since_arm: false,
         };
         let state = std::mem::replace(&mut self.state, fresh);
         drop(guard);

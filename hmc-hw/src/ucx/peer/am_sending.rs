@@ -6,7 +6,7 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::am_initiator::AmOp;
-use super::state::{State, failure_of};
+use super::state::{PeerState, failure_of};
 use crate::ucx::am::{AmPath, FRAGMENT, GetDest};
 use crate::ucx::endpoint::params_with_callback;
 use crate::ucx::records::FIRST_SEND;
@@ -20,7 +20,7 @@ const MAX_COALESCED: u64 = 1024;
 /// The number of the wireup message. The highest bit of an operation's number is 0.
 const WIREUP: u32 = u32::MAX;
 
-impl State {
+impl PeerState {
     /// Sends the wireup message, whose answer shows that the path is open.
     pub(in crate::ucx) fn send_am_wireup(&mut self, guard: &LockedWorker<'_>) {
         let Some(endpoint) = &self.endpoint else { return };
@@ -41,23 +41,23 @@ impl State {
     pub(in crate::ucx) fn start_queued(&mut self, guard: &LockedWorker<'_>) {
         while let Some((record, request)) = self.requests.next_queued() {
             let work = request.work;
-            match self.known.order(&work) {
+            match self.memory.request_args(&work) {
                 // CPUs write and read the payload of messages.
-                Ok(order) if order.memory_type != sys::UCS_MEMORY_TYPE_HOST => {
-                    self.refuse(record, Failure::Unsupported);
+                Ok(args) if args.memory_type != sys::UCS_MEMORY_TYPE_HOST => {
+                    self.fail(record, Failure::Unsupported);
                 }
-                Ok(order) if order.len == 0 => {
+                Ok(args) if args.len == 0 => {
                     request.request_done = true;
                     self.finish_if_done(record);
                 }
                 Ok(_) => self.start_op(guard, record, &work),
-                Err(why) => self.refuse(record, why),
+                Err(why) => self.fail(record, why),
             }
         }
     }
 
     fn start_op(&mut self, guard: &LockedWorker<'_>, record: u16, work: &WorkRequest) {
-        let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
+        let memory = self.memory.local(work.local.key).map(|l| Arc::clone(&l.memory));
         let (Some(am), Some(memory)) = (&mut self.am, memory) else { return };
         let Some(op) = am.op(record) else { return };
         let uses = (op.seq >> 8).wrapping_add(1) & 0x7F_FFFF;
@@ -97,7 +97,7 @@ impl State {
         guard: &LockedWorker<'_>,
     ) -> Option<(u16, Result<NbxResult, Status>)> {
         let (record, work) = self.next_to_send()?;
-        let memory = Arc::clone(&self.known.local(work.local.key)?.memory);
+        let memory = Arc::clone(&self.memory.local(work.local.key)?.memory);
         let endpoint = self.endpoint.as_ref()?.handle();
         let am = self.am.as_mut()?;
         let at = am.messages.iter().position(|p| !p.is_busy())?;
@@ -133,7 +133,7 @@ impl State {
             self.coalesce(at);
         }
         let number = FIRST_SEND.saturating_add(u16::try_from(at).unwrap_or(0));
-        self.begun = true;
+        self.posted_since_arm = true;
         let am = self.am.as_mut()?;
         let (path, param) = (
             AmPath { endpoint, target: am.target },
@@ -146,7 +146,7 @@ impl State {
     fn coalesce(&mut self, at: usize) {
         while let Some((record, work)) = self.next_to_send() {
             let len = work.local.span.len();
-            let memory = self.known.local(work.local.key).map(|l| Arc::clone(&l.memory));
+            let memory = self.memory.local(work.local.key).map(|l| Arc::clone(&l.memory));
             let (Some(am), Some(memory)) = (&mut self.am, memory) else { return };
             let Some(message) = am.messages.get_mut(at) else { return };
             let Some(op) = am.ops.get_mut(usize::from(record)) else { return };

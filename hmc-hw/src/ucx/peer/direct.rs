@@ -1,5 +1,5 @@
-//! The direct way: memory of the peer that a lane of shared memory maps here is copied to and from in the call itself,
-//! without the worker, a request or a flush.
+//! Direct copies: memory of the peer that a lane of shared memory maps is copied in the call itself, without the worker, a
+//! request or a flush.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -9,22 +9,23 @@ use hmc_core::span::Extent;
 use hmc_core::work::Opcode;
 use hmc_mem::copy;
 
-use super::known::Known;
 use super::mapped::MappedWindow;
-use super::state::State;
+use super::memory_table::MemoryTable;
+use super::state::PeerState;
 
-/// Copies between two places of this process.
+/// Copies between two addresses of this process.
 #[inline(always)]
 fn copy_at(opcode: Opcode, here: *mut u8, there: *mut u8, len: usize) {
     let (to, from) = if opcode == Opcode::Get { (here, there) } else { (there, here) };
-    // SAFETY: the callers proved the local range against registered memory, which `locals` holds. The other lies in the
-    // mapping of the peer's memory, which lives as long as the key, if the peer told the truth of its window (see the module
-    // `ucx` on trust). Neither is reached through references.
+    // SAFETY: the callers checked the local range against registered memory, which `locals` owns. The other range lies in the
+    // mapping of the peer's memory, which lives as long as the key, if the peer described its window truthfully (see the module
+    // `ucx` on trust). No references to either range exist.
     unsafe { copy::copy_overlapping(to, from, len) };
 }
 
-impl State {
-    /// Does a transfer here and now, if its window is mapped. `false`: the long way finds out why.
+impl PeerState {
+    /// Copies at once if the window is mapped. If it returns `false`, the caller posts the transfer, which reports the
+    /// reason.
     #[inline(always)]
     pub(in crate::ucx) fn copy_mapped(
         &self,
@@ -32,33 +33,33 @@ impl State {
         local: LocalSlice,
         remote: RemoteSlice,
     ) -> bool {
-        let window = self.known.remote(remote.window);
+        let window = self.memory.remote(remote.window);
         let Some((window, there)) = window.and_then(|w| Some((w, w.mapped?))) else { return false };
-        let judged = window.judged(opcode, remote).ok().map(|span| there.at(span));
-        // Memory that is not known yet is registered on the long way.
-        let known = self.known.local(local.key).filter(|l| l.is_host());
-        let here = known.and_then(|l| l.at(local.span));
+        let checked = window.check_access(opcode, remote).ok().map(|span| there.at(span));
+        // Memory that is not registered yet is registered by the post.
+        let entry = self.memory.local(local.key).filter(|l| l.is_host());
+        let here = entry.and_then(|l| l.at(local.span));
         let len = usize::try_from(local.span.len());
-        let (Some(there), Some(here), Ok(len)) = (judged, here, len) else { return false };
+        let (Some(there), Some(here), Ok(len)) = (checked, here, len) else { return false };
         copy_at(opcode, here, there, len);
-        // What the peer is told after this comes after the bytes.
+        // A message that is sent after this arrives after the bytes.
         fence(Ordering::Release);
         true
     }
 
-    /// Does all transfers of a list here and now, if their windows are mapped. `false`: some may have been done, and
-    /// may be done again.
+    /// Copies all transfers of a list at once if their windows are mapped. If it returns `false`, some may have been
+    /// copied, and the caller may repeat them.
     pub(in crate::ucx) fn copy_list_mapped(&mut self, list: &[Transfer]) -> bool {
-        let (mut course, mut bytes): (Option<Course>, u64) = (None, 0);
+        let (mut range, mut bytes): (Option<BatchRange>, u64) = (None, 0);
         if self.down {
             return false;
         }
         for t in list {
-            if !course.as_ref().is_some_and(|c| c.serves(t)) {
-                course = self.known.course_of(t);
+            if !range.as_ref().is_some_and(|c| c.covers(t)) {
+                range = self.memory.batch_range_of(t);
             }
-            let Some(course) = &course else { return false };
-            if course.copy(t).is_none() {
+            let Some(range) = &range else { return false };
+            if range.copy(t).is_none() {
                 return false;
             }
             bytes = bytes.saturating_add(t.local.span.len());
@@ -69,8 +70,8 @@ impl State {
     }
 }
 
-/// Both ends of the transfers of a list that lie in the same memory and the same window.
-struct Course {
+/// Both ends of the transfers of a list that use the same memory and the same window.
+struct BatchRange {
     key: RegionKey,
     window: WindowId,
     epoch: Epoch,
@@ -81,14 +82,14 @@ struct Course {
     extent: Extent,
 }
 
-impl Course {
+impl BatchRange {
     #[inline]
-    fn serves(&self, t: &Transfer) -> bool {
+    fn covers(&self, t: &Transfer) -> bool {
         let same = self.key == t.local.key && self.window == t.remote.window;
         same && self.epoch == t.remote.epoch && self.get == (t.opcode == Opcode::Get)
     }
 
-    /// Copies, if both ranges lie within.
+    /// Copies if both ranges lie within.
     #[inline]
     fn copy(&self, t: &Transfer) -> Option<()> {
         let (here, there) = (t.local.span, t.remote.span);
@@ -102,17 +103,17 @@ impl Course {
     }
 }
 
-impl Known {
-    /// Where the two ends of a transfer lie, if it may be done and the window is mapped.
-    fn course_of(&self, t: &Transfer) -> Option<Course> {
+impl MemoryTable {
+    /// Returns both ends of a transfer, if it is allowed and the window is mapped.
+    fn batch_range_of(&self, t: &Transfer) -> Option<BatchRange> {
         let remote = self.remote(t.remote.window)?;
         let there = remote.mapped?;
-        remote.judged(t.opcode, t.remote).ok()?;
+        remote.check_access(t.opcode, t.remote).ok()?;
         let local = self.local(t.local.key)?;
         if !local.is_host() || matches!(t.opcode, Opcode::PutNotify { .. }) {
             return None;
         }
-        Some(Course {
+        Some(BatchRange {
             key: t.local.key,
             window: t.remote.window,
             epoch: t.remote.epoch,

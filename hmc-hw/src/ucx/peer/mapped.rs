@@ -1,7 +1,7 @@
-//! Where memory of the peer lies in this process, if a lane of shared memory maps it.
+//! Address of the peer's memory in this process, if a lane of shared memory maps it.
 //!
-//! UCX maps what it allocated itself, and says where by `ucp_rkey_ptr`. It would copy there as well, in `ucp_put_nbx`;
-//! for gets 1.22 asks the target's process instead.
+//! UCX maps memory that it allocated itself, and `ucp_rkey_ptr` returns the address. UCX would copy there as well, in
+//! `ucp_put_nbx`; for gets, 1.22 sends a request to the target's process instead.
 
 use std::ptr::NonNull;
 
@@ -32,7 +32,7 @@ pub(in crate::ucx) fn mapped(
 }
 
 impl MappedWindow {
-    /// Where a range of the window lies.
+    /// Returns the address of a range of the window.
     #[inline]
     pub(in crate::ucx) fn at(self, span: Span) -> *mut u8 {
         span.pointer(self.0.as_ptr())

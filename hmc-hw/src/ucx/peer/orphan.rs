@@ -1,15 +1,15 @@
-//! What a closed transport leaves to its worker.
+//! Requests of a closed transport, which its worker owns.
 
 use std::sync::Arc;
 
-use super::state::State;
+use super::state::PeerState;
 use crate::ucx::memory::Memory;
 use crate::ucx::ucp_worker::LockedWorker;
 
 /// What the requests of a closed transport still use.
 #[derive(Debug)]
 pub(in crate::ucx) struct Orphan {
-    pub(in crate::ucx) state: State,
+    pub(in crate::ucx) state: PeerState,
 }
 
 impl Orphan {
@@ -19,14 +19,14 @@ impl Orphan {
         guard: &LockedWorker<'_>,
         free: &mut Vec<Arc<Memory>>,
     ) -> bool {
-        self.state.collect(guard);
-        self.state.part(guard);
+        self.state.drain_completions(guard);
+        self.state.close_endpoint(guard);
         if !self.state.uses_memory() {
-            free.extend(self.state.known.locals.drain(..).flatten().map(|local| local.memory));
+            free.extend(self.state.memory.locals.drain(..).flatten().map(|local| local.memory));
         }
         let finished = self.state.is_idle();
         if finished {
-            self.state.forget_keys(guard);
+            self.state.destroy_keys(guard);
         }
         finished
     }

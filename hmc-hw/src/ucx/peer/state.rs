@@ -1,4 +1,4 @@
-//! What is under way to one peer: requests, the flushes that make puts visible, keys to the peer's windows.
+//! State of one peer: requests, the flushes that make puts visible, keys to the peer's windows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use hmc_core::region::WindowId;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
 use super::am_initiator::AmInitiator;
-use super::known::Known;
+use super::memory_table::MemoryTable;
 use super::requests::RequestTable;
 use crate::ucx::am::{AmTarget, Reach};
 use crate::ucx::cq::{CompletionQueue, on_complete};
@@ -18,7 +18,7 @@ use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
 #[derive(Debug)]
-pub(in crate::ucx) struct State {
+pub(in crate::ucx) struct PeerState {
     pub(in crate::ucx) queue: Arc<CompletionQueue>,
     /// Receives the peer's messages.
     pub(in crate::ucx) target: Arc<AmTarget>,
@@ -28,10 +28,10 @@ pub(in crate::ucx) struct State {
     pub(in crate::ucx) endpoint: Option<Endpoint>,
     /// The key to the peer's wireup page.
     pub(in crate::ucx) wireup_key: Option<Key>,
-    /// The first put is under way.
+    /// The wireup put is in flight.
     pub(in crate::ucx) wireup_in_flight: bool,
     pub(in crate::ucx) names_memory: bool,
-    pub(in crate::ucx) known: Known,
+    pub(in crate::ucx) memory: MemoryTable,
     pub(in crate::ucx) requests: RequestTable,
     pub(in crate::ucx) sends_tags: bool,
     /// The first flush was begun.
@@ -40,42 +40,41 @@ pub(in crate::ucx) struct State {
     pub(in crate::ucx) is_wired_up: bool,
     /// The peer is gone.
     pub(in crate::ucx) down: bool,
-    /// Something was begun with UCX: whoever sleeps on the worker has to ask anew to be told.
-    pub(in crate::ucx) begun: bool,
+    /// A request was submitted since the worker was armed: a thread that sleeps on the worker has to arm it again.
+    pub(in crate::ucx) posted_since_arm: bool,
 }
 
-impl State {
-    /// Whether a flush could be begun now, and puts want it.
+impl PeerState {
+    /// Returns `true` if puts need a flush and one can be begun now.
     pub(in crate::ucx) fn can_flush(&self) -> bool {
         self.requests.needs_flush() && self.requests.may_flush()
     }
 
-    /// Whether a flush or the first put is under way.
+    /// Returns `true` if a flush or the wireup put is in flight.
     #[inline]
     pub(in crate::ucx) fn is_flushing(&self) -> bool {
         self.wireup_in_flight || self.requests.is_flushing()
     }
 
-    /// Whether progress could end something, or there is something to be told. Where all operations go as messages it
-    /// always might.
+    /// Returns `true` if progress may complete something or completions wait. On the AM path it always may.
     #[inline]
-    pub(in crate::ucx) fn is_stirring(&self) -> bool {
+    pub(in crate::ucx) fn needs_progress(&self) -> bool {
         let settled = self.is_wired_up && !self.down && self.reach != Reach::Messages;
         !settled || self.has_requests() || self.queue.has_completions()
     }
 
-    /// Whether a request names that window.
-    pub(in crate::ucx) fn uses(&self, window: WindowId) -> bool {
+    /// Returns `true` if a request names that window.
+    pub(in crate::ucx) fn uses_window(&self, window: WindowId) -> bool {
         self.requests.iter().any(|f| f.work.remote.window == window)
     }
 
-    /// Whether UCX has something of this peer's to do.
+    /// Returns `true` if UCX has requests of this peer.
     #[inline]
     pub(in crate::ucx) fn has_requests(&self) -> bool {
         self.requests.len() != 0 || self.is_flushing()
     }
 
-    /// Whether nothing is under way, and the endpoint is either open or closed for good.
+    /// Returns `true` if nothing is in flight, and the endpoint is either open or closed permanently.
     pub(in crate::ucx) fn is_idle(&self) -> bool {
         let closed = || self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
         let sends = || self.am.as_ref().is_some_and(|t| !t.is_idle());
@@ -83,9 +82,9 @@ impl State {
         all_back && (!self.down || closed()) && !sends() && self.target.is_idle()
     }
 
-    /// Whether UCX, or an answer of the peer's, may still reach memory of an operation. Messages are copies. Where
-    /// lanes reach memory by themselves, requests that a forced close has given back say nothing of the lane before it
-    /// is answered.
+    /// Returns `true` if UCX or a reply of the peer may still access memory of an operation. Messages are copies. Where lanes
+    /// reach memory by themselves, requests that a forced close has completed prove nothing about the lane before the close
+    /// itself completes.
     pub(in crate::ucx) fn uses_memory(&self) -> bool {
         let closes = self.down
             && self.reach == Reach::Memory
@@ -93,19 +92,19 @@ impl State {
         self.has_requests() || closes
     }
 
-    /// Hands what was accepted to UCX.
+    /// Submits queued requests to UCX.
     #[inline]
-    pub(in crate::ucx) fn launch(&mut self, guard: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn submit_queued(&mut self, guard: &LockedWorker<'_>) {
         if !self.requests.has_queued() {
             return;
         }
         let Some(to) = self.endpoint.as_ref().map(Endpoint::handle) else {
-            return self.refuse_queued();
+            return self.fail_queued();
         };
         if self.am.is_some() {
             return self.start_queued(guard);
         }
-        self.begun = true;
+        self.posted_since_arm = true;
         let api = guard.api();
         let mut param = params();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
@@ -117,35 +116,35 @@ impl State {
         param.cb = sys::ucp_request_param_cb { send: Some(on_complete) };
         while let Some((record, request)) = self.requests.next_queued() {
             let work = &request.work;
-            let order = match self.known.order(work) {
-                Ok(order) => order,
+            let args = match self.memory.request_args(work) {
+                Ok(args) => args,
                 Err(why) => {
-                    self.refuse(record, why);
+                    self.fail(record, why);
                     continue;
                 }
             };
             param.user_data = self.queue.request_arg(u32::from(record));
-            (param.memory_type, param.memh) = (order.memory_type, order.memory);
-            let (here, there) = (order.here.cast(), order.there);
+            (param.memory_type, param.memh) = (args.memory_type, args.memory);
+            let (here, there) = (args.here.cast(), args.there);
             let result = if work.opcode == Opcode::Get {
-                // SAFETY: the range was proven against registered memory, which `known` holds until nothing is under
-                // way; the caller of the operation keeps others away from it. The progress lock is held.
-                unsafe { (api.ucp_get_nbx)(to, here, order.len, there, order.key, &param) }
+                // SAFETY: the range was proven against registered memory, which `memory` owns until nothing is in
+                // flight; the caller of the operation keeps others away from it. The progress lock is held.
+                unsafe { (api.ucp_get_nbx)(to, here, args.len, there, args.key, &param) }
             } else {
                 // SAFETY: as above; the bytes are only read.
-                unsafe { (api.ucp_put_nbx)(to, here, order.len, there, order.key, &param) }
+                unsafe { (api.ucp_put_nbx)(to, here, args.len, there, args.key, &param) }
             };
             request.needs_flush = match work.opcode {
                 Opcode::Get => false,
                 Opcode::Put => work.when == CompleteWhen::Visible,
-                // The tag says that the bytes are there.
+                // The tag promises that the bytes are visible.
                 Opcode::PutNotify { .. } => true,
             };
             request.request_done = match NbxResult::of(result) {
                 Ok(NbxResult::Done) => true,
                 Ok(NbxResult::Request(_)) => false,
                 Err(status) => {
-                    self.refuse(record, failure_of(status));
+                    self.fail(record, failure_of(status));
                     continue;
                 }
             };
@@ -157,25 +156,25 @@ impl State {
         }
     }
 
-    /// Ends what was accepted and not given to UCX: the peer is gone.
+    /// Fails queued requests: the peer is gone.
     #[cold]
-    pub(in crate::ucx) fn refuse_queued(&mut self) {
+    pub(in crate::ucx) fn fail_queued(&mut self) {
         while let Some((record, _)) = self.requests.next_queued() {
-            self.refuse(record, Failure::PeerDead);
+            self.fail(record, Failure::PeerDead);
         }
     }
 
-    /// Ends a request that UCX was not given, or did not take.
+    /// Fails a request that was not submitted, or that UCX did not accept.
     #[cold]
-    pub(in crate::ucx) fn refuse(&mut self, record: u16, why: Failure) {
+    pub(in crate::ucx) fn fail(&mut self, record: u16, why: Failure) {
         if let Some(request) = self.requests.get(record) {
             (request.request_done, request.needs_flush, request.result) = (true, false, Err(why));
         }
         self.finish_if_done(record);
     }
 
-    /// Begins a flush for all puts that want one, if one may be begun. The first one is begun without any: it passes
-    /// when both ends know each other.
+    /// Begins a flush for all puts that need one, if one may be begun. The first one is begun without any put: it completes
+    /// when the path is open in both directions.
     #[inline]
     pub(in crate::ucx) fn flush(&mut self, guard: &LockedWorker<'_>) {
         let nothing = self.first_flush_begun && !self.requests.needs_flush();
@@ -188,7 +187,7 @@ impl State {
             params_with_callback(&self.queue, u32::from(FIRST_FLUSH.saturating_add(number)));
         // SAFETY: the progress lock is held, the endpoint lives.
         let result = unsafe { (guard.api().ucp_ep_flush_nbx)(endpoint.handle(), &param) };
-        (self.first_flush_begun, self.begun) = (true, true);
+        (self.first_flush_begun, self.posted_since_arm) = (true, true);
         match NbxResult::of(result) {
             Ok(NbxResult::Request(_)) => {}
             Ok(NbxResult::Done) => self.flushed(number, Status::OK),
@@ -196,12 +195,12 @@ impl State {
         }
     }
 
-    /// A flush has ended: its puts are visible, or failed.
+    /// Called when a flush has completed: its puts are visible, or failed.
     #[inline]
     pub(in crate::ucx) fn flushed(&mut self, number: u16, status: Status) {
         if status != Status::OK && !self.down {
-            // Nobody can tell any more when bytes of its puts stop arriving: the endpoint is of no use, and they end when it
-            // is brought down.
+            // No event tells when bytes of its puts stop arriving: the endpoint has failed, and the puts finish when it
+            // is closed.
             self.queue.fail(status);
             return self.requests.fail_flush(number);
         }
@@ -215,7 +214,7 @@ impl State {
         }
     }
 
-    /// A put waits for no flush any more: none will come.
+    /// Fails a put that waits for a flush: none will complete.
     pub(in crate::ucx) fn release(&mut self, record: u16, why: Failure) {
         if let Some(request) = self.requests.get(record) {
             request.needs_flush = false;
@@ -236,9 +235,9 @@ impl State {
         self.requests.finish(record);
     }
 
-    /// Takes what the callbacks have left.
+    /// Takes what the callbacks have written.
     #[inline]
-    pub(in crate::ucx) fn collect(&mut self, guard: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn drain_completions(&mut self, guard: &LockedWorker<'_>) {
         if !self.queue.has_completions() {
             return;
         }
@@ -255,10 +254,10 @@ impl State {
             self.on_complete(u16::try_from(record).unwrap_or(CLOSE), status);
         }
         self.progress_am(guard);
-        self.part(guard);
+        self.close_endpoint(guard);
     }
 
-    /// The request of a record has come back.
+    /// Called when UCX has completed the request of a record.
     #[inline]
     fn on_complete(&mut self, record: u16, status: Status) {
         if record < FIRST_FLUSH {
@@ -283,8 +282,8 @@ impl State {
         }
     }
 
-    /// Ends flushes that have not come back though the endpoint is closed: 1.13.1 loses one that waits in the queue of a peer
-    /// that is killed. A flush names no memory; if it completes after all, its queue still exists.
+    /// Ends flushes that UCX has not completed although the endpoint is closed: 1.13.1 loses a flush that waits in the
+    /// queue of a killed peer. A flush names no memory; if it completes after all, its queue still exists.
     pub(in crate::ucx) fn end_lost_flushes(&mut self, guard: &LockedWorker<'_>) {
         let closed = self.endpoint.is_none() && self.queue.closed.load(Ordering::Acquire);
         if !closed || self.queue.has_completions() || !self.requests.is_flushing() {
@@ -299,15 +298,15 @@ impl State {
         }
     }
 
-    pub(in crate::ucx) fn forget_keys(&mut self, guard: &LockedWorker<'_>) {
-        let keys = self.known.remotes.drain(..).flatten().map(|remote| remote.key);
+    pub(in crate::ucx) fn destroy_keys(&mut self, guard: &LockedWorker<'_>) {
+        let keys = self.memory.remotes.drain(..).flatten().map(|remote| remote.key);
         for key in keys.chain(self.wireup_key.take()) {
             key.destroy(guard);
         }
     }
 }
 
-/// Requests of an endpoint that fails may end before its error handler has told of it.
+/// Requests of a failed endpoint may complete before UCX calls its error handler.
 pub(in crate::ucx) fn failure_of(status: Status) -> Failure {
     match status.kind() {
         StatusKind::PeerLost => Failure::PeerDead,

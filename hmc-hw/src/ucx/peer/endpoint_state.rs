@@ -1,9 +1,9 @@
-//! How the way to a peer is opened and closed.
+//! Wireup and close of the endpoint to a peer.
 
 use hmc_core::span::Extent;
 use hmc_core::work::Failure;
 
-use super::state::State;
+use super::state::PeerState;
 use crate::ucx::am::{AmPath, Reach};
 use crate::ucx::endpoint::{Key, params_with_callback};
 use crate::ucx::memory::Memory;
@@ -12,7 +12,7 @@ use crate::ucx::result::NbxResult;
 use crate::ucx::sys;
 use crate::ucx::ucp_worker::LockedWorker;
 
-impl State {
+impl PeerState {
     /// Sets the path of replies to the peer's messages.
     pub(in crate::ucx) fn set_reply_path(&self, target: u64) {
         if let Some(endpoint) = &self.endpoint {
@@ -54,11 +54,12 @@ impl State {
         }
     }
 
-    /// Closes the endpoint of a peer that is gone, by force. Not while messages to it are under way and UCX has not given
-    /// it up: where the path is cut UCX then calls what it has freed (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0).
-    /// The peer may be gone for long before the kernel says so; what is under way keeps what it uses.
+    /// Closes the endpoint of a peer that is gone, by force. Not while messages to the peer are in flight and the
+    /// endpoint has not failed: if the path is cut, UCX then uses memory that it has freed
+    /// (`uct_tcp_iface_handle_events`, 1.13.1 and 1.22.0). The kernel may report much later that the peer is gone;
+    /// requests in flight own what they use.
     #[inline]
-    pub(in crate::ucx) fn part(&mut self, guard: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn close_endpoint(&mut self, guard: &LockedWorker<'_>) {
         if !self.down {
             return;
         }
@@ -74,10 +75,10 @@ impl State {
 
     pub(in crate::ucx) fn bring_down(&mut self, guard: &LockedWorker<'_>) {
         self.down = true;
-        self.refuse_queued();
+        self.fail_queued();
         self.fail_am_ops();
-        self.part(guard);
-        // No flush will be begun for these.
+        self.close_endpoint(guard);
+        // No flush will be begun for these puts.
         let mut unflushed = self.requests.take_unflushed();
         while let Some(record) = self.requests.pop(&mut unflushed) {
             self.release(record, Failure::PeerDead);

@@ -1,4 +1,5 @@
-//! What requests may name: memory here and the peer's windows, each by its key. Every range is judged here before it is used.
+//! Table of memory that requests may name: local memory and the peer's windows, each by its key. Every range is checked
+//! before it is used.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use crate::ucx::memory::Memory;
 use crate::ucx::sys;
 
 #[derive(Debug)]
-pub(in crate::ucx) struct Local {
+pub(in crate::ucx) struct LocalEntry {
     pub(in crate::ucx) key: RegionKey,
-    /// What UCX calls its kind, once and for all.
+    /// UCX's number of its kind.
     memory_type: sys::ucs_memory_type_t,
     pub(in crate::ucx) bytes: u64,
     pub(in crate::ucx) start: NonNull<u8>,
@@ -25,10 +26,10 @@ pub(in crate::ucx) struct Local {
     pub(in crate::ucx) memory: Arc<Memory>,
 }
 
-// SAFETY: an address and a name, of memory that `memory` holds, which any thread may use.
-unsafe impl Send for Local {}
+// SAFETY: an address and a handle, of memory that `memory` owns, which any thread may use.
+unsafe impl Send for LocalEntry {}
 
-impl Local {
+impl LocalEntry {
     pub(in crate::ucx) fn new(key: RegionKey, memory: Arc<Memory>) -> Self {
         Self {
             key,
@@ -40,13 +41,13 @@ impl Local {
         }
     }
 
-    /// Where a range lies.
+    /// Returns the address of a range.
     #[inline]
     pub(in crate::ucx) fn at(&self, span: Span) -> Option<*mut u8> {
         (span.end() <= self.bytes).then(|| span.pointer(self.start.as_ptr()))
     }
 
-    /// Whether processors read and write it.
+    /// Returns `true` if CPUs can access it.
     #[inline]
     pub(in crate::ucx) fn is_host(&self) -> bool {
         self.memory_type == sys::UCS_MEMORY_TYPE_HOST
@@ -54,21 +55,25 @@ impl Local {
 }
 
 #[derive(Debug)]
-pub(in crate::ucx) struct Remote {
+pub(in crate::ucx) struct RemoteEntry {
     pub(in crate::ucx) region: RemoteRegion,
-    /// Where the window begins in the peer's address space.
+    /// Address of the window in the peer's process.
     pub(in crate::ucx) base: u64,
     pub(in crate::ucx) key: Key,
-    /// Where it lies in this process, if a lane maps it.
+    /// Address of the window in this process, if a lane maps it.
     pub(in crate::ucx) mapped: Option<MappedWindow>,
-    /// The peer takes it back: nothing new is posted, and the key goes with the last operation.
+    /// The peer revokes it: nothing new is posted, and the key is destroyed after the last operation.
     pub(in crate::ucx) leaving: bool,
 }
 
-impl Remote {
-    /// Judges an access to this window.
+impl RemoteEntry {
+    /// Checks an access to this window.
     #[inline]
-    pub(in crate::ucx) fn judged(&self, opcode: Opcode, r: RemoteSlice) -> Result<Span, Failure> {
+    pub(in crate::ucx) fn check_access(
+        &self,
+        opcode: Opcode,
+        r: RemoteSlice,
+    ) -> Result<Span, Failure> {
         let fault = |f| Err(Failure::Window(f));
         if self.region.epoch != r.epoch {
             return fault(WindowFault::StaleEpoch);
@@ -87,8 +92,8 @@ impl Remote {
     }
 }
 
-/// What a request needs to be told.
-pub(in crate::ucx) struct Order {
+/// Arguments of a request.
+pub(in crate::ucx) struct RequestArgs {
     pub(in crate::ucx) here: *mut u8,
     pub(in crate::ucx) len: usize,
     pub(in crate::ucx) there: u64,
@@ -97,46 +102,46 @@ pub(in crate::ucx) struct Order {
     pub(in crate::ucx) key: sys::ucp_rkey_h,
 }
 
-/// Memory here and windows there that requests may name.
+/// Local memory and the peer's windows that requests may name.
 #[derive(Debug, Default)]
-pub(in crate::ucx) struct Known {
-    pub(in crate::ucx) locals: Vec<Option<Local>>,
-    pub(in crate::ucx) remotes: Vec<Option<Remote>>,
+pub(in crate::ucx) struct MemoryTable {
+    pub(in crate::ucx) locals: Vec<Option<LocalEntry>>,
+    pub(in crate::ucx) remotes: Vec<Option<RemoteEntry>>,
 }
 
-impl Known {
+impl MemoryTable {
     #[inline]
-    pub(in crate::ucx) fn local(&self, key: RegionKey) -> Option<&Local> {
+    pub(in crate::ucx) fn local(&self, key: RegionKey) -> Option<&LocalEntry> {
         self.locals.get(usize::from(key.index))?.as_ref().filter(|l| l.key == key)
     }
 
     #[inline]
-    pub(in crate::ucx) fn remote(&self, window: WindowId) -> Option<&Remote> {
+    pub(in crate::ucx) fn remote(&self, window: WindowId) -> Option<&RemoteEntry> {
         self.remotes
             .get(usize::from(window.index()))?
             .as_ref()
             .filter(|r| r.region.window == window)
     }
 
-    /// Judges an access as the peer would, whose lanes of shared memory do not.
+    /// Checks an access as the target would. Lanes of shared memory check nothing.
     #[inline]
-    pub(in crate::ucx) fn judged(
+    pub(in crate::ucx) fn check_access(
         &self,
         opcode: Opcode,
         r: RemoteSlice,
-    ) -> Result<(&Remote, Span), Failure> {
+    ) -> Result<(&RemoteEntry, Span), Failure> {
         let unknown = Failure::Window(WindowFault::Unknown);
         let remote = self.remote(r.window).ok_or(unknown)?;
-        Ok((remote, remote.judged(opcode, r)?))
+        Ok((remote, remote.check_access(opcode, r)?))
     }
 
-    /// Judges both ranges of a request.
+    /// Checks both ranges of a request and returns its arguments.
     #[inline]
-    pub(in crate::ucx) fn order(&self, work: &WorkRequest) -> Result<Order, Failure> {
+    pub(in crate::ucx) fn request_args(&self, work: &WorkRequest) -> Result<RequestArgs, Failure> {
         let local = self.local(work.local.key).ok_or(Failure::UnknownRegion)?;
         let here = local.at(work.local.span).ok_or(Failure::UnknownRegion)?;
-        let (remote, span) = self.judged(work.opcode, work.remote)?;
-        Ok(Order {
+        let (remote, span) = self.check_access(work.opcode, work.remote)?;
+        Ok(RequestArgs {
             here,
             len: to_usize(work.local.span.len())?,
             there: span.address(remote.base),
