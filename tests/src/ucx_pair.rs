@@ -102,7 +102,7 @@ impl Transport for Near {
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         if self.0.failure().is_some() {
-            self.0.bring_down();
+            self.0.close();
         }
         self.0.poll(out)
     }
@@ -182,7 +182,7 @@ pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met,
     let theirs = far.new_am_target(Box::new(Rings::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.conn_info(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
-    let back = transport.sends_messages().then(|| {
+    let back = transport.may_use_am().then(|| {
         let info = near.conn_info(&ours)?;
         UcxTransport::new(far, &theirs, &info, false)
     });
@@ -276,9 +276,9 @@ impl Built {
                 back.advance();
             }
         }
-        transport.learn_local(KEY, Arc::clone(&here));
+        transport.add_local(KEY, Arc::clone(&here));
         let base = number(there.start().as_ptr().expose_provenance() + MARGIN);
-        transport.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
+        transport.add_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
         let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
         let all = Extent::new(number(whole));
         let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
@@ -451,19 +451,19 @@ impl Subject for Pair {
         let window = built.window.window;
         built.door.close(window);
         let limit = Instant::now() + LONG;
-        let mut left = built.near.0.leave_remote(window);
+        let mut left = built.near.0.remove_window(window);
         while !left {
             assert!(Instant::now() < limit, "the initiator does not leave the window");
             built.far.lock().progress();
             built.near.0.advance();
-            left = built.near.0.has_left(window);
+            left = built.near.0.is_window_unused(window);
         }
         Support::Done
     }
 
     fn kill_peer(&mut self) -> Support {
         // Who the peer is, and that it is gone, is known from the control connection.
-        self.built_mut().near.0.bring_down();
+        self.built_mut().near.0.close();
         Support::Done
     }
 

@@ -99,7 +99,7 @@ fn a_flush_that_is_lost_ends_with_its_endpoint() {
     for _ in 0..10 {
         assert_eq!(transport.poll(&mut [NOBODY; 4]), 0, "it may still come");
     }
-    transport.bring_down();
+    transport.close();
     let dead = Err(Failure::PeerDead);
     let all = outcomes(&pair.wait(3));
     assert_eq!(all, BTreeMap::from([(0, dead), (1, dead), (2, dead)]));
@@ -151,11 +151,11 @@ fn a_failed_flush_is_no_fence() {
             assert_eq!(transport.poll(&mut [NOBODY; 4]), 0, "{fate:?}: they end with the endpoint");
         }
         assert_eq!(transport.failure(), Some(Status(IO_ERROR)));
-        assert!(!transport.leave_remote(window), "the window is in use");
+        assert!(!transport.remove_window(window), "the window is in use");
         let all = outcomes(&pair.wait(3));
         let dead = Err(Failure::PeerDead);
         assert_eq!(all, BTreeMap::from([(0, dead), (1, dead), (2, dead)]));
-        assert!(pair.near.0.has_left(window));
+        assert!(pair.near.0.is_window_unused(window));
         end(&stand_in, pair);
         stand_in.restart();
     }
@@ -215,7 +215,7 @@ fn what_never_ends_keeps_its_memory_until_a_forced_close() {
         assert!(!pair.near.0.is_idle());
         // The deadline of the operations has passed, and their owner gives the peer up.
         let users = Arc::strong_count(&pair.here);
-        pair.near.0.bring_down();
+        pair.near.0.close();
         if close_delay > 1 {
             assert!(!pair.near.0.is_idle(), "UCX still has the requests");
             assert_eq!(Arc::strong_count(&pair.here), users);
@@ -438,18 +438,18 @@ fn small_puts_over_messages_share_the_next_one() {
     let stand_in = StandIn::take();
     stand_in.lane("tcp/eth0");
     let mut pair = built(&stand_in);
-    assert!(pair.near.0.is_soft());
-    let _ = pair.near.0.take_begun();
+    assert!(pair.near.0.uses_am());
+    let _ = pair.near.0.take_posted();
     let before = stand_in.calls("ucp_am_send_nbx");
     let sent = || stand_in.calls("ucp_am_send_nbx") - before;
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 8)).unwrap();
-    assert_eq!((sent(), pair.near.0.take_begun()), (1, true), "the first goes at once");
+    assert_eq!((sent(), pair.near.0.take_posted()), (1, true), "the first goes at once");
     for index in 1..40 {
         let at = u64::from(index) * 8;
         pair.near.post(&pair.request(index, Opcode::Put, at, at, 8)).unwrap();
-        assert!(pair.near.0.can_wait());
+        assert!(pair.near.0.can_coalesce());
     }
-    assert_eq!((sent(), pair.near.0.take_begun()), (1, false), "the others wait for company");
+    assert_eq!((sent(), pair.near.0.take_posted()), (1, false), "the others wait for company");
     let all = outcomes(&pair.wait(40));
     assert!(all.len() == 40 && all.values().all(|r| *r == Ok(8)));
     // Each of ours is answered by one.

@@ -37,7 +37,7 @@ fn each_transfer_of_a_list_lies_within_both_ends() {
     for opcode in [Opcode::Put, Opcode::Get] {
         let good = transfer(&pair, opcode, (0, 0), (8, 8));
         let last = transfer(&pair, opcode, (LEN - 8, LEN - 8), (8, 8));
-        assert!(pair.near.0.transfer_list_now(&[good, last]), "{opcode:?}");
+        assert!(pair.near.0.try_transfer_list(&[good, last]), "{opcode:?}");
         for (what, at, lens) in [
             ("memory ends before it", (LEN - 7, 0), (8, 8)),
             ("the window ends before it", (0, LEN - 7), (8, 8)),
@@ -48,7 +48,7 @@ fn each_transfer_of_a_list_lies_within_both_ends() {
             let bad = transfer(&pair, opcode, at, lens);
             // Behind one that is good, the memory and the window are known already.
             for list in [&[good, bad][..], &[bad]] {
-                assert!(!pair.near.0.transfer_list_now(list), "{opcode:?}: {what}");
+                assert!(!pair.near.0.try_transfer_list(list), "{opcode:?}: {what}");
             }
         }
     }

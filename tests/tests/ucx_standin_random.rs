@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
                     self.over = self.stand_in.kill(0, status, self.rng.below(2) == 0) != 0;
                 }
                 3 if self.rng.below(60) == 0 => {
-                    self.pair.near.0.bring_down();
+                    self.pair.near.0.close();
                     self.over = true;
                 }
                 4..=9 => self.turn(),
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         if self.rng.below(2) == 0 {
             let _ = self.stand_in.release();
         } else {
-            self.pair.near.0.bring_down();
+            self.pair.near.0.close();
             self.over = true;
         }
         for _ in 0..2000 {
@@ -264,8 +264,8 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
     let mut second = meet(&worker, &first.far, &Rings::default()).unwrap().transport;
     let key = first.there.pack().unwrap();
     let base = u64::try_from(first.there.start().as_ptr().expose_provenance()).unwrap();
-    second.learn_remote(first.window, base, &key).unwrap();
-    second.learn_local(first.local.key, Arc::clone(&first.here));
+    second.add_remote(first.window, base, &key).unwrap();
+    second.add_local(first.local.key, Arc::clone(&first.here));
     stand_in.set("linger", 2);
     stand_in.set("flush_delay", 2);
     let works: Vec<_> = (0..500).map(|n| first.request(n, Opcode::Put, 0, 0, 8)).collect();

@@ -80,8 +80,8 @@ impl Pair {
             kind: MemoryKind::Cpu,
         };
         let base = there.start().as_ptr().expose_provenance() as u64;
-        near.learn_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
-        near.learn_local(KEY, here);
+        near.add_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
+        near.add_local(KEY, here);
         let local = LocalRegion { key: KEY, extent, kind: MemoryKind::Cpu };
         let transfer = Transfer {
             opcode: Opcode::Put,

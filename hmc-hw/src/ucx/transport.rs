@@ -1,8 +1,8 @@
-//! Puts and gets to one peer: the core's border over UCP.
+//! Puts and gets to one peer: the `Transport` of hmc-core over UCP.
 //!
-//! A put is done when its bytes can be read at the target, and UCP says so by a flush. One flush serves all puts before
-//! it: [`UcxTransport::poll`] begins one for what was posted since the last, at most four under way. Requests are owned
-//! by their records until UCX gives them back; nothing here withdraws one that runs.
+//! A put is complete when its bytes can be read at the target, which a flush of UCP proves. One flush covers all puts before
+//! it: [`UcxTransport::poll`] begins one for the puts that were posted since the last, at most four in flight. Records own
+//! their requests until UCX completes them. A request in flight is never cancelled.
 //!
 //! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`peer/direct`). Memory that no
 //! lane reaches by itself is reached over the AM path ([`super::am`]).
@@ -36,15 +36,15 @@ pub use super::records::MAX_REQUESTS;
 use super::result::Status;
 use super::worker::{Worker, WorkerGuard};
 
-/// The release whose requests name the registration of their memory.
+/// The first release whose request parameters name the registration of their memory.
 const NAMES_MEMORY: Version = Version { major: 1, minor: 13, release: 0 };
 
-/// Transports between processes of one host, by the beginnings of their names.
-const LOCAL: [&str; 6] = ["posix", "sysv", "xpmem", "cma", "knem", "self"];
+/// Prefixes of the names of transports between processes of one host.
+const SAME_HOST: [&str; 6] = ["posix", "sysv", "xpmem", "cma", "knem", "self"];
 
 #[expect(clippy::ptr_arg, reason = "what iterators over names give")]
-fn is_local(lane: &String) -> bool {
-    LOCAL.iter().any(|name| lane.starts_with(name))
+fn is_same_host(lane: &String) -> bool {
+    SAME_HOST.iter().any(|name| lane.starts_with(name))
 }
 
 /// Moves bytes to and from the windows of one peer over UCX.
@@ -55,21 +55,21 @@ pub struct UcxTransport {
     lanes: Vec<String>,
     /// The peer's process, as its connection info says.
     peer: Process,
-    /// UCX had something to do since the last question.
-    stirred: bool,
+    /// UCX has made progress since the last [`UcxTransport::take_progressed`].
+    progressed: bool,
 }
 
 impl UcxTransport {
     /// Opens an endpoint to the worker of that connection info ([`Worker::conn_info`]). `target` receives the peer's
     /// messages.
     ///
-    /// With `sends_tags` the owner sends the tags of puts whose bytes are there, which [`UcxTransport::take_notify`] hands
-    /// out, and completes those operations itself. Without it a put with a tag is refused.
+    /// With `sends_tags` the owner sends the tags of finished puts, which [`UcxTransport::take_notify`] returns, and
+    /// completes those operations itself. Without it a put with a tag is refused.
     ///
     /// UCX does not check connection info, which comes from the peer: take it from an authenticated channel only.
     ///
     /// # Errors
-    /// [`UcxError`]: `UNREACHABLE` when the two ends have no device in common.
+    /// [`UcxError`]: `UNREACHABLE` if the two ends have no device in common.
     pub fn new(
         worker: &Arc<Worker>,
         target: &Arc<AmTarget>,
@@ -108,14 +108,14 @@ impl UcxTransport {
         };
         // From here on `Drop`, which takes the progress lock, closes the endpoint.
         let worker = Arc::clone(worker);
-        let mut transport = Self { worker, state, lanes, peer: info.owner, stirred: false };
+        let mut transport = Self { worker, state, lanes, peer: info.owner, progressed: false };
         let state = &mut transport.state;
         let sent = wireup_key.map(|key| {
             if reach == Reach::Messages {
                 key.destroy(&guard);
                 state.send_am_wireup(&guard);
             } else {
-                // Where the two ends differ in what they can do, the peer may send messages.
+                // The peer may have other lanes, and may send messages.
                 state.set_reply_path(info.target);
                 state.send_wireup(&guard, ours, info.wireup_page, key);
             }
@@ -124,74 +124,73 @@ impl UcxTransport {
         sent.map(|()| transport)
     }
 
-    /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
+    /// Returns the transports of its lanes (`tcp`, `rc_mlx5`); none if UCX does not print them.
     #[must_use]
     pub fn lanes(&self) -> &[String] {
         &self.lanes
     }
 
-    /// Whether all its operations go as messages, which the target judges.
+    /// Returns `true` if all operations use the AM path, on which the target validates them.
     #[must_use]
-    pub fn is_soft(&self) -> bool {
+    pub fn uses_am(&self) -> bool {
         self.state.reach == Reach::Messages
     }
 
-    /// Whether operations may go as messages, which the peer answers by a way of its own.
+    /// Returns `true` if operations may use the AM path, whose replies need an endpoint of the peer.
     #[must_use]
-    pub fn sends_messages(&self) -> bool {
+    pub fn may_use_am(&self) -> bool {
         self.state.am.is_some()
     }
 
-    /// Whether the peer, if it is a process of this host, reaches our memory by itself, as far as the lanes tell: those of
-    /// both ends are the same.
+    /// Returns `true` if a peer on the same host may access memory of this process by itself. Both ends have the same lanes.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
-        !self.is_soft() && (self.lanes.is_empty() || self.lanes.iter().any(is_local))
+        !self.uses_am() && (self.lanes.is_empty() || self.lanes.iter().any(is_same_host))
     }
 
-    /// The number of the peer's process, as it says itself; `None` where numbers of that process mean nothing here.
+    /// Returns the pid that the peer has sent, or `None` if the peer is in another pid namespace.
     #[must_use]
-    pub fn peer_number(&self) -> Option<u32> {
+    pub fn peer_pid(&self) -> Option<u32> {
         self.peer.is_known().then_some(self.peer.number)
     }
 
-    /// The worker that serves it.
+    /// Returns its worker.
     #[must_use]
     pub fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
 
-    /// Makes memory of this process known under its key. Allocates when a new index appears.
-    pub fn learn_local(&mut self, key: RegionKey, memory: Arc<Memory>) {
+    /// Adds memory of this process under its key. Allocates for a new index.
+    pub fn add_local(&mut self, key: RegionKey, memory: Arc<Memory>) {
         put_at(&mut self.state.memory.locals, key.index, LocalEntry::new(key, memory));
     }
 
-    /// Whether the memory of that key is known.
+    /// Returns `true` if the table has the memory of that key.
     #[must_use]
-    pub fn knows_local(&self, key: RegionKey) -> bool {
+    pub fn has_local(&self, key: RegionKey) -> bool {
         self.state.memory.local(key).is_some()
     }
 
-    /// Lets go of memory that nothing uses any more, by the judgement of `keep`: none while an operation is under way.
-    /// A message that UCX still has is a copy.
+    /// Removes memory for which `keep` returns `false`, unless an operation is in flight. A message that UCX still has
+    /// is a copy.
     #[must_use]
-    pub fn sweep_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) -> Vec<Arc<Memory>> {
-        let mut swept = Vec::new();
+    pub fn evict_locals(&mut self, mut keep: impl FnMut(RegionKey) -> bool) -> Vec<Arc<Memory>> {
+        let mut evicted = Vec::new();
         if !self.state.uses_memory() {
-            for place in &mut self.state.memory.locals {
-                if place.as_ref().is_some_and(|l| !keep(l.key)) {
-                    swept.extend(place.take().map(|local| local.memory));
+            for entry in &mut self.state.memory.locals {
+                if entry.as_ref().is_some_and(|l| !keep(l.key)) {
+                    evicted.extend(entry.take().map(|local| local.memory));
                 }
             }
         }
-        swept
+        evicted
     }
 
-    /// The peer described a window: where it begins in its address space, and the key to it.
+    /// Adds a window that the peer has described: its address in the peer's process, and the key to it.
     ///
     /// # Errors
-    /// [`UcxError`]: the key cannot be used here.
-    pub fn learn_remote(
+    /// [`UcxError`] if the key cannot be unpacked.
+    pub fn add_remote(
         &mut self,
         region: RemoteRegion,
         base: u64,
@@ -201,8 +200,8 @@ impl UcxTransport {
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
         let old = self.state.memory.remotes.get(at).and_then(Option::as_ref);
-        // Messages name the window and use no key. Their target fences a window at once, and may expose another at its index
-        // before it has answered those that are under way.
+        // Messages name the window and use no key. Their target fences a window at once, and may expose another one at its
+        // index before it has replied to those in flight.
         let uses_keys = self.state.am.is_none();
         if uses_keys && old.is_some_and(|r| self.state.uses_window(r.region.window)) {
             return Err(UcxError {
@@ -215,41 +214,41 @@ impl UcxTransport {
         let mapped = mapped::mapped(&guard, &key, base);
         let remote = RemoteEntry { region, base, key, mapped, leaving: false };
         if let Some(old) = put_at(&mut self.state.memory.remotes, region.window.index(), remote) {
-            // Its owner gave the place to another window, so the fence of the old one has passed.
+            // The peer exposed another window at this index, so the old one is fenced.
             old.key.destroy(&guard);
         }
         Ok(())
     }
 
-    /// The peer takes a window back. Returns whether nothing of ours uses it any more; if not, ask
-    /// [`UcxTransport::has_left`] after some progress.
-    pub fn leave_remote(&mut self, window: WindowId) -> bool {
-        let place = self.state.memory.remotes.get_mut(usize::from(window.index()));
-        if let Some(remote) = place.and_then(Option::as_mut).filter(|r| r.region.window == window) {
+    /// Removes a window that the peer revokes. Returns `true` if no operation uses it. Otherwise the caller makes
+    /// progress and checks [`UcxTransport::is_window_unused`] again.
+    pub fn remove_window(&mut self, window: WindowId) -> bool {
+        let entry = self.state.memory.remotes.get_mut(usize::from(window.index()));
+        if let Some(remote) = entry.and_then(Option::as_mut).filter(|r| r.region.window == window) {
             remote.leaving = true;
         }
-        self.has_left(window)
+        self.is_window_unused(window)
     }
 
-    /// Whether no operation uses that window any more.
+    /// Returns `true` if no operation uses that window.
     #[must_use]
-    pub fn has_left(&self, window: WindowId) -> bool {
+    pub fn is_window_unused(&self, window: WindowId) -> bool {
         !self.state.uses_window(window)
     }
 
-    /// Why the endpoint failed, if it did: bring it down then.
+    /// Returns the status with which the endpoint failed, if it did. The caller closes the transport then.
     #[must_use]
     pub fn failure(&self) -> Option<Status> {
         self.state.queue.failure()
     }
 
-    /// Bytes of payload that operations of this end have moved.
+    /// Returns the bytes of payload that operations of this end have moved.
     #[must_use]
     pub fn bytes_moved(&self) -> u64 {
         self.state.requests.bytes()
     }
 
-    /// Whether some work waits for the progress lock, or for a flush.
+    /// Returns `true` if requests wait for the progress lock or for a flush.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let state = &self.state;
@@ -257,7 +256,7 @@ impl UcxTransport {
         state.requests.has_queued() || state.can_flush() || sends || state.queue.has_completions()
     }
 
-    /// A put whose bytes are there and whose tag is to be sent now.
+    /// Takes a finished put whose tag is to be sent now.
     pub fn take_notify(&mut self) -> Option<WorkRequest> {
         self.state.requests.take_notify()
     }
@@ -275,21 +274,21 @@ impl UcxTransport {
         self.state.endpoint.is_none() && self.state.is_idle()
     }
 
-    /// Whether no operation is under way and nothing of its memory is in use. A message that UCX still has is a copy.
+    /// Returns `true` if no operation is in flight and none of its memory is in use. A message that UCX still has is a copy.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let all_back = self.state.requests.len() == 0;
-        all_back && (self.is_soft() || !self.state.is_flushing())
+        all_back && (self.uses_am() || !self.state.is_flushing())
     }
 
-    /// Whether all lanes are between processes of one host: what a process that has ended left there has come once the
-    /// worker finds nothing more.
+    /// Returns `true` if all lanes are between processes of one host: everything that a process sent before it exited has
+    /// arrived once the worker finds nothing more.
     #[must_use]
-    pub fn is_local(&self) -> bool {
-        !self.lanes.is_empty() && self.lanes.iter().all(is_local)
+    pub fn is_same_host(&self) -> bool {
+        !self.lanes.is_empty() && self.lanes.iter().all(is_same_host)
     }
 
-    /// Moves on what is under way, without taking completions: submits queued requests, begins a flush, lets UCX work.
+    /// Makes progress without taking completions: submits queued requests, begins a flush, lets UCX work.
     /// Does nothing if another thread holds the progress lock: that thread notifies this one.
     #[inline]
     pub fn advance(&mut self) {
@@ -300,55 +299,55 @@ impl UcxTransport {
         state.progress_am(&guard);
         let plain = state.reach != Reach::Messages && state.is_wired_up && !state.down;
         if if plain { state.has_requests() } else { !state.is_idle() || !state.is_wired_up } {
-            self.stirred |= guard.progress_for(&state.queue);
+            self.progressed |= guard.progress_for(&state.queue);
             state.drain_completions(&guard);
         }
         state.close_endpoint(&guard);
     }
 
-    /// Whether UCX had something to do in a call of [`UcxTransport::advance`] since the last question.
-    pub fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.stirred)
+    /// Returns `true` if a call of [`UcxTransport::advance`] has made progress since the last call of this.
+    pub fn take_progressed(&mut self) -> bool {
+        std::mem::take(&mut self.progressed)
     }
 
-    /// Whether something was begun with UCX since the last question: it tells a sleeper of nothing that was begun after he
-    /// asked to be told.
-    pub fn take_begun(&mut self) -> bool {
+    /// Returns `true` if a request was submitted to UCX since the last call of this. An armed worker does not wake a
+    /// thread for requests that were submitted later.
+    pub fn take_posted(&mut self) -> bool {
         std::mem::take(&mut self.state.posted_since_arm)
     }
 
-    /// Whether what was posted can wait for the next poll, and share a message with what comes until then. A first one is
-    /// on its way already.
+    /// Returns `true` if posted operations can wait for the next poll, so that several share a message. The first one is in
+    /// flight already.
     #[must_use]
-    pub fn can_wait(&self) -> bool {
+    pub fn can_coalesce(&self) -> bool {
         let state = &self.state;
         let ended = state.requests.has_any_done();
-        self.is_soft() && !ended && !state.queue.has_completions()
+        self.uses_am() && !ended && !state.queue.has_completions()
     }
 
-    /// The peer is gone: closes the endpoint without a word, as soon as that can be done. What runs ends as `PeerDead`
-    /// when UCX gives its request back, which [`UcxTransport::is_idle`] tells; until then its memory may still be read
-    /// and written.
-    pub fn bring_down(&mut self) {
+    /// Closes the endpoint by force, as soon as possible: the peer is gone. Operations in flight complete as `PeerDead`
+    /// when UCX completes their requests, which [`UcxTransport::is_idle`] shows. Until then UCX may still access their
+    /// memory.
+    pub fn close(&mut self) {
         let guard = self.worker.lock();
-        self.state.end(&guard);
+        self.state.close_and_drain(&guard);
     }
 }
 
 impl PeerState {
-    /// Closes the endpoint and ends what has ended by that.
-    fn end(&mut self, guard: &WorkerGuard<'_>) {
-        self.bring_down(guard);
+    /// Closes the endpoint and takes the completions that this causes.
+    fn close_and_drain(&mut self, guard: &WorkerGuard<'_>) {
+        self.close(guard);
         guard.progress();
         self.drain_completions(guard);
     }
 }
 
 impl UcxTransport {
-    /// Puts or gets here and now, where the window is mapped: when it answers `true`, the transfer is over, and a put is
-    /// visible to the peer. `false` when it must be posted, be it to fail.
+    /// Copies at once if the window is mapped. If it returns `true`, the transfer is complete, and a put is visible to
+    /// the peer. If it returns `false`, the caller posts the transfer, even if it fails.
     #[inline]
-    pub fn transfer_now(&mut self, opcode: Opcode, local: LocalSlice, remote: RemoteSlice) -> bool {
+    pub fn try_transfer(&mut self, opcode: Opcode, local: LocalSlice, remote: RemoteSlice) -> bool {
         let silent = !self.state.down && !matches!(opcode, Opcode::PutNotify { .. });
         let done = silent && self.state.copy_mapped(opcode, local, remote);
         if done {
@@ -357,20 +356,20 @@ impl UcxTransport {
         done
     }
 
-    /// As [`UcxTransport::transfer_now`], for all transfers of a list. `false` when it must be posted, all of it: some may
-    /// have been done, and are done again.
-    pub fn transfer_list_now(&mut self, list: &[Transfer]) -> bool {
+    /// As [`UcxTransport::try_transfer`], for all transfers of a list. If it returns `false`, the caller posts the
+    /// whole list: some transfers may have been copied, and are repeated.
+    pub fn try_transfer_list(&mut self, list: &[Transfer]) -> bool {
         self.state.copy_list_mapped(list)
     }
 }
 
-/// Puts a value at an index, making room; gives back what was there.
-fn put_at<T>(places: &mut Vec<Option<T>>, index: u16, value: T) -> Option<T> {
+/// Sets the entry of an index, and returns the previous value. Grows the table if necessary.
+fn put_at<T>(table: &mut Vec<Option<T>>, index: u16, value: T) -> Option<T> {
     let at = usize::from(index);
-    if at >= places.len() {
-        places.resize_with(at.saturating_add(1), || None);
+    if at >= table.len() {
+        table.resize_with(at.saturating_add(1), || None);
     }
-    places.get_mut(at).and_then(|place| place.replace(value))
+    table.get_mut(at).and_then(|entry| entry.replace(value))
 }
 
 impl Transport for UcxTransport {
@@ -402,7 +401,7 @@ impl Transport for UcxTransport {
         if state.am.is_some()
             && let Some(guard) = self.worker.try_lock()
         {
-            // The first goes at once; those after it may wait for company.
+            // The first is sent at once; later ones may wait for others.
             state.submit_queued(&guard);
         }
         Ok(())
@@ -428,12 +427,12 @@ impl Transport for UcxTransport {
 impl Drop for UcxTransport {
     fn drop(&mut self) {
         let guard = self.worker.lock();
-        self.state.end(&guard);
+        self.state.close_and_drain(&guard);
         if self.state.is_idle() {
             self.state.destroy_keys(&guard);
             return;
         }
-        // What is under way keeps what it uses. The rest is dropped with this, and not under the progress lock.
+        // Requests in flight own what they use. The rest is dropped with this, and not under the progress lock.
         let used = self.state.uses_memory();
         let memory = &mut self.state.memory;
         let locals = if used { Vec::new() } else { std::mem::take(&mut memory.locals) };

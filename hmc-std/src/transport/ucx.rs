@@ -153,12 +153,12 @@ impl UcxPort {
         }
         let mut ucx = UcxTransport::new(self.seat.worker(), &self.door, card, true)?;
         for (region, base, key) in self.early.drain(..) {
-            ucx.learn_remote(region, base, &key)?;
+            ucx.add_remote(region, base, &key)?;
         }
         // A window may have been opened before, by the registration that lanes of shared memory map.
-        let shares = ucx.shares_memory() || !ucx.is_soft() && self.plane.shares_memory();
+        let shares = ucx.shares_memory() || !ucx.uses_am() && self.plane.shares_memory();
         if self.near && shares {
-            self.stream.draw_near(ucx.peer_number());
+            self.stream.draw_near(ucx.peer_pid());
         }
         self.ucx = Some(ucx);
         Ok(())
@@ -175,7 +175,7 @@ impl UcxPort {
             return Err(Error::new(crate::error::ErrorKind::Protocol, what));
         }
         match &mut self.ucx {
-            Some(ucx) => Ok(ucx.learn_remote(key.region, key.base, key.key)?),
+            Some(ucx) => Ok(ucx.add_remote(key.region, key.base, key.key)?),
             None => {
                 self.early.push((key.region, key.base, key.key.to_vec()));
                 Ok(())
@@ -190,7 +190,7 @@ impl UcxPort {
 
     /// Whether bytes go as messages both ways, so that each end judges what comes.
     pub(crate) fn is_soft(&self) -> bool {
-        self.ucx.as_ref().is_some_and(UcxTransport::is_soft) && self.door.peer_uses_am()
+        self.ucx.as_ref().is_some_and(UcxTransport::uses_am) && self.door.peer_uses_am()
     }
 
     /// Does a whole small transfer at once, without an operation, where UCX can. `false` when it must be posted.
@@ -203,12 +203,12 @@ impl UcxPort {
     ) -> bool {
         let len = local.span.len();
         let small = len != 0 && len <= MAX_CHUNK_BYTES && !self.down;
-        small && self.ucx.as_mut().is_some_and(|ucx| ucx.transfer_now(opcode, local, remote))
+        small && self.ucx.as_mut().is_some_and(|ucx| ucx.try_transfer(opcode, local, remote))
     }
 
     /// Does all small transfers of a list at once, where UCX can. `false` when they must be posted, all of them.
     pub(crate) fn transfer_list_now(&mut self, list: &[Transfer]) -> bool {
-        !self.down && self.ucx.as_mut().is_some_and(|ucx| ucx.transfer_list_now(list))
+        !self.down && self.ucx.as_mut().is_some_and(|ucx| ucx.try_transfer_list(list))
     }
 
     /// Whether the way to the peer is open.
@@ -216,7 +216,7 @@ impl UcxPort {
         let Some(ucx) = self.ucx.as_ref().filter(|ucx| ucx.is_wired_up()) else { return false };
         // The peer's greeting tells that it works by messages, too. It comes about when ours is answered, if at all.
         let waited = self.wired.is_some_and(|since| clock::now().since(since) >= GREETING);
-        !ucx.is_soft() || self.door.peer_uses_am() || waited
+        !ucx.uses_am() || self.door.peer_uses_am() || waited
     }
 
     /// Registers what is exposed. Gives the key, which the peer is to be told before it hears of the window; a window
@@ -278,7 +278,7 @@ impl UcxPort {
         self.stream.bring_down(why);
         self.down = true;
         if let Some(ucx) = &mut self.ucx {
-            ucx.bring_down();
+            ucx.close();
         }
         // The end of the link is the word.
         self.leaving.clear();
@@ -299,12 +299,12 @@ impl UcxPort {
 
     /// Whether something was begun with UCX that nobody who sleeps on the worker would be told of.
     pub(crate) fn take_begun(&mut self) -> bool {
-        self.ucx.as_mut().is_some_and(UcxTransport::take_begun)
+        self.ucx.as_mut().is_some_and(UcxTransport::take_posted)
     }
 
     /// Whether what was posted can wait for company.
     pub(crate) fn can_wait(&self) -> bool {
-        self.late.is_empty() && self.ucx.as_ref().is_some_and(UcxTransport::can_wait)
+        self.late.is_empty() && self.ucx.as_ref().is_some_and(UcxTransport::can_coalesce)
     }
 
     /// Whether nothing of ours is read or written by UCX, nor by the peer through the stream.
@@ -346,7 +346,7 @@ impl UcxPort {
         // What its lanes still hold lands now. UCX may never be done with closing the way to a process that was killed with
         // its queue full (1.13.1); between processes of one host that is no matter.
         let drained = self.seat.drain();
-        let over = self.ucx.as_ref().is_none_or(|ucx| ucx.is_closed() || ucx.is_local());
+        let over = self.ucx.as_ref().is_none_or(|ucx| ucx.is_closed() || ucx.is_same_host());
         drained && over && harmless
     }
 
@@ -364,7 +364,7 @@ impl UcxPort {
         }
         // The poll that follows each service makes progress while the two ends meet, and finds an endpoint that has failed.
         if let Some(ucx) = &mut self.ucx {
-            busy |= ucx.take_stirred();
+            busy |= ucx.take_progressed();
             if ucx.is_wired_up() && self.wired.is_none() {
                 self.wired = Some(clock::now());
             }
@@ -379,7 +379,7 @@ impl UcxPort {
     #[must_use]
     pub(crate) fn sweep(&mut self) -> Vec<Arc<Memory>> {
         let regions = self.stream.region_cache();
-        let swept = |ucx: &mut UcxTransport| ucx.sweep_locals(|key| regions.get(key).is_some());
+        let swept = |ucx: &mut UcxTransport| ucx.evict_locals(|key| regions.get(key).is_some());
         self.ucx.as_mut().map(swept).unwrap_or_default()
     }
 
@@ -418,9 +418,9 @@ impl Transport for UcxPort {
             // A tag without bytes.
             return self.stream.submit(work, false, 0);
         }
-        if !ucx.knows_local(work.local.key) {
+        if !ucx.has_local(work.local.key) {
             match self.plane.memory_of(region) {
-                Ok(memory) => ucx.learn_local(work.local.key, memory),
+                Ok(memory) => ucx.add_local(work.local.key, memory),
                 Err(e) => {
                     tracing::warn!(error = %e, "memory cannot be registered with UCX");
                     self.refusal = Some(e);

@@ -73,7 +73,7 @@ impl PeerState {
         self.end_lost_flushes(guard);
     }
 
-    pub(in crate::ucx) fn bring_down(&mut self, guard: &LockedWorker<'_>) {
+    pub(in crate::ucx) fn close(&mut self, guard: &LockedWorker<'_>) {
         self.down = true;
         self.fail_queued();
         self.fail_am_ops();

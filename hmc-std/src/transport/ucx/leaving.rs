@@ -8,7 +8,7 @@ use super::UcxPort;
 impl UcxPort {
     /// The peer takes a window back. Whether nothing of ours uses it.
     pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) -> bool {
-        let left = self.ucx.as_mut().is_none_or(|u| u.leave_remote(id));
+        let left = self.ucx.as_mut().is_none_or(|u| u.remove_window(id));
         if !left {
             // One that is used has a place.
             self.leaving.add(id, epoch);
@@ -24,7 +24,7 @@ impl UcxPort {
     /// A window of the peer's that nothing of ours uses any more since it was taken back.
     pub(crate) fn take_left(&mut self) -> Option<(WindowId, Epoch)> {
         let ucx = self.ucx.as_ref()?;
-        self.leaving.take_if(|id| ucx.has_left(id))
+        self.leaving.take_if(|id| ucx.is_window_unused(id))
     }
 
     /// The peer uses a window of ours no more.
