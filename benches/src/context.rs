@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_std::address::Address;
 use hmc_std::peer::Peer;
 use hmc_std::session::Session;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{Access, ConnType};
+use hmc_core::types::{Access, ConnType};
 use hmc_std::address::Address;
 use hmc_std::session::Session;
 use hmc_std::window::Window;

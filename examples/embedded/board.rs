@@ -3,11 +3,11 @@
 //! [`Bus`] stands for a DMA engine: `post` takes a descriptor, the copy happens later, `poll` tells
 //! which are finished. The target's [`WindowTable`] checks each access before a byte moves.
 
-use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::span::{Extent, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 

@@ -25,13 +25,13 @@ pub mod board;
 pub mod node;
 
 use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
-use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::lane::{Lane, Transfer};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{OpId, Outcome};
 use hmc_core::span::{Extent, RangeError};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::message::Message;

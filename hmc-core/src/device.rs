@@ -6,8 +6,8 @@
 //! own, unsafe, business. Nothing here blocks: a copy is submitted to a stream, and its [`Mark`] says
 //! when it has passed.
 
-use crate::kinds::MemoryKind;
 use crate::region::{LocalRegion, LocalSlice, RegionKey};
+use crate::types::MemoryKind;
 
 /// What a caller can do about an error of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,7 +181,7 @@ impl<D: Device + ?Sized> Device for &mut D {
 #[cfg(test)]
 mod tests {
     use super::Direction;
-    use crate::kinds::MemoryKind;
+    use crate::types::MemoryKind;
 
     #[test]
     fn only_host_memory_is_the_host() {

@@ -4,7 +4,7 @@
 //! and the storage, and are told what to do next. The crate is `no_std`, allocates nothing,
 //! contains no `unsafe` and no reachable panic (`cargo xtask nopanic` proves the last by linking).
 //!
-//! Two wings meet only on the ground floor ([`span`], [`kinds`], [`time`], [`limits`]):
+//! Two wings meet only on the ground floor ([`span`], [`types`], [`time`], [`limits`]):
 //!
 //! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`lane`], [`chunks`], [`pipeline`], [`relay`],
 //!   [`device`];
@@ -30,7 +30,6 @@ extern crate std;
 pub mod chunks;
 pub mod ctrl;
 pub mod device;
-pub mod kinds;
 pub mod lane;
 pub mod limits;
 #[cfg(hmc_mutants)]
@@ -43,6 +42,7 @@ pub mod slots;
 pub mod span;
 pub mod time;
 pub mod transport;
+pub mod types;
 pub mod window;
 pub mod wire;
 pub mod work;

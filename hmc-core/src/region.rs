@@ -4,8 +4,8 @@
 //! is what a peer said about one of its windows: a claim that was parsed, and that the peer (or its
 //! NIC) checks again on every access. Windows themselves live in [`crate::window`].
 
-use crate::kinds::{Access, MemoryKind};
 use crate::span::{Extent, RangeError, Side, Span};
+use crate::types::{Access, MemoryKind};
 
 /// The key of a registered region in its owner's table. A key is never reused: the generation moves
 /// on when the index is given out again.

@@ -1,6 +1,6 @@
 //! The one border between deciding and moving.
 
-use crate::kinds::Caps;
+use crate::types::Caps;
 use crate::work::{Completion, OpId, WorkRequest};
 
 /// What a caller can do about a refusal to post.

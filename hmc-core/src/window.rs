@@ -5,12 +5,12 @@
 //! from the wire into a proven range of a local region, or into a [`WindowFault`]. It holds no lock
 //! and knows no thread; one table serves one peer.
 
-use crate::kinds::{Access, MemoryKind};
 use crate::limits::MAX_WINDOWS_PER_PEER;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::region::{Epoch, LocalSlice, RegionKey, RemoteRegion, WindowId};
 use crate::span::{Extent, RangeError, Side, Span};
+use crate::types::{Access, MemoryKind};
 
 /// Why an access to a window was refused. Nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,9 +306,9 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
 #[cfg(test)]
 mod tests {
     use super::{Life, Step, WindowEntry, WindowFault, WindowTable};
-    use crate::kinds::{Access, MemoryKind};
     use crate::region::{Epoch, LocalRegion, RegionKey, WindowId};
     use crate::span::Extent;
+    use crate::types::{Access, MemoryKind};
     use std::fmt::Write as _;
     use std::string::String;
 

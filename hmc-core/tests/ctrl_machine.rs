@@ -14,11 +14,11 @@ use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pa
 use hmc_core::ctrl::machine::Upstream;
 use hmc_core::ctrl::output::{CloseReason, Event, Violation};
 use hmc_core::ctrl::state::State;
-use hmc_core::kinds::Rank;
 use hmc_core::limits::{
     FRAME_DEADLINE_NS, HEARTBEAT_NS, MAX_FRAME_BYTES, MAX_HELLO_BYTES, PEER_DEAD_NS,
 };
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::Rank;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::message::Message;
 use hmc_core::wire::upstream::Dialect;

@@ -14,9 +14,9 @@ use common::{HELLO_OF_VERSION_1, TOKEN, encode, unhex};
 use hmc_core::ctrl::machine::{Control, Upstream};
 use hmc_core::ctrl::output::{CloseReason, CommandError, Event, Violation};
 use hmc_core::ctrl::state::State;
-use hmc_core::kinds::Rank;
 use hmc_core::limits::HELLO_DEADLINE_NS;
 use hmc_core::time::Instant;
+use hmc_core::types::Rank;
 use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::wire::hello::{EndpointList, Hello, MAX_ENDPOINT_LIST_BYTES};
@@ -45,7 +45,7 @@ fn a_refusal_reaches_the_dialer_with_its_reason() {
     for why in [
         RejectReason::Duplicate,
         RejectReason::Busy,
-        RejectReason::Stale { seen: hmc_core::kinds::Incarnation(7) },
+        RejectReason::Stale { seen: hmc_core::types::Incarnation(7) },
     ] {
         let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
         let mut l = acceptor(Upstream::Refused, 0);

@@ -17,9 +17,9 @@
 mod explore;
 
 use explore::{Broken, Edge, Model, Pool, Report, explore};
-use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowId};
 use hmc_core::span::Extent;
+use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{Life, Step, WindowEntry, WindowFault, WindowTable};
 
 const PLACES: usize = 2;

@@ -3,11 +3,11 @@
 
 use hmc_core::ctrl::output::{CloseReason, CommandError, Frame, Violation};
 use hmc_core::ctrl::state::{Command, Misuse, State, Unexpected};
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::lane::LaneError;
 use hmc_core::slots::{Full, OpId, Stale};
 use hmc_core::span::{Extent, RangeError, Side};
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::window::{ExposeError, WindowFault};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
 use hmc_core::wire::message::{Message, MessageKind};

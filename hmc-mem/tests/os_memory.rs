@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::{RW, dup, forked, read, span};
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_mem::error::{MemError, MemLimit};
 use hmc_mem::os::limits::{self, Budget, HostLimits};
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};

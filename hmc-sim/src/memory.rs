@@ -3,10 +3,10 @@
 //! Keys are resolved in a table as a backend does it. [`Memory::check`] finds every byte that was
 //! written beside a region or into a region that was deregistered. No key ever names two regions.
 
-use hmc_core::kinds::MemoryKind;
 use hmc_core::limits::MAX_REGIONS;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side, Span};
+use hmc_core::types::MemoryKind;
 
 /// Guard bytes on each side of a region.
 const GUARD_LEN: usize = 64;

@@ -8,12 +8,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
 use hmc_core::slots::OpId;
 use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::Step;
 use hmc_core::work::{Completion, WorkRequest};
 

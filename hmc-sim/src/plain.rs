@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{Step, WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 

@@ -3,11 +3,11 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::region::RemoteRegion;
 use hmc_core::slots::OpId;
 use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_sim::conformance::subjects::PlainSubject;
 use hmc_sim::conformance::transport::{Report, run};

@@ -4,8 +4,8 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
-use hmc_core::kinds::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
+use hmc_core::types::MemoryKind;
 use hmc_sim::conformance::device::run;
 use hmc_sim::conformance::device_subjects::{FakeSubject, HostSubject};
 use hmc_sim::conformance::transport::Report;

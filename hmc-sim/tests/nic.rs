@@ -3,10 +3,10 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{ErrorKind, Transport};
+use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_sim::fault::{Faults, Rate};
 use hmc_sim::nic::{Config, SimNic};

@@ -8,12 +8,12 @@
 
 use std::collections::HashMap;
 
-use hmc_core::kinds::Access;
 use hmc_core::lane::{Lane, LaneError, Transfer};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::time::Duration;
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_sim::fault::{Faults, Rate, Rogue, Tally};
 use hmc_sim::net::SimNet;

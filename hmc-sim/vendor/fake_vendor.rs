@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use hmc_core::device::{DeviceErrorKind, StreamId};
-use hmc_core::kinds::MemoryKind;
+use hmc_core::types::MemoryKind;
 use hmc_sim::vendor::gpu::Gpu;
 use hmc_sim::vendor::stand::Stand;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::ctrl::roster::{Identity, Verdict};
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::{Features, LinkToken};
 use hmc_core::wire::reject::RejectReason;

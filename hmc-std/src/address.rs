@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use hmc_core::kinds::Rank;
 use hmc_core::limits::MAX_PEERS;
+use hmc_core::types::Rank;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::paths::{absolute, uds_path};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::types::{ConnType, Rank};
 
 use crate::address::Address;
 use crate::batch::Copy;

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hmc_core::kinds::Rank;
 use hmc_core::limits;
+use hmc_core::types::Rank;
 use hmc_hw::ucx::settings::USER_KEYS;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -355,7 +355,7 @@ mod tests {
     use super::{Environment, check_exposure, job_of, uds_path};
     use crate::error::ErrorKind;
     use crate::paths::rank_of_socket;
-    use hmc_core::kinds::Rank;
+    use hmc_core::types::Rank;
     use std::path::Path;
 
     #[test]

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::limits::RANK_KEPT_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;

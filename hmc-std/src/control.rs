@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 
 use crate::clock;
 use crate::communicator::Communicator;

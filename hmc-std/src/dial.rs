@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::roster::Identity;
-use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;

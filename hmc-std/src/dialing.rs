@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::roster::Identity;
-use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::time::Instant;
+use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::reject::RejectReason;

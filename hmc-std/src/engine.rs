@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use hmc_core::kinds::Rank;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::Rank;
 use rustix::io::Errno;
 
 use crate::aside::Collects;

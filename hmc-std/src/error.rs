@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hmc_core::kinds::{Rank, Status};
 use hmc_core::span::RangeError;
+use hmc_core::types::{Rank, Status};
 use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
@@ -334,8 +334,8 @@ impl From<MemError> for Error {
 mod tests {
     use std::error::Error as _;
 
-    use hmc_core::kinds::{Rank, Status};
     use hmc_core::span::{Extent, RangeError, Side};
+    use hmc_core::types::{Rank, Status};
     use hmc_core::window::WindowFault;
     use hmc_core::work::Failure;
     use hmc_mem::error::{MemError, MemLimit};

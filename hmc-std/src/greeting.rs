@@ -1,7 +1,7 @@
 //! The first words of a dial, and what a refusal of them means to the caller.
 
 use hmc_core::ctrl::machine::Control;
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
+use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::hello::{EndpointList, Hello};
 use hmc_core::wire::reject::RejectReason;
 

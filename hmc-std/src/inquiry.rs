@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 use hmc_core::wire::hello::EndpointList;
 use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;

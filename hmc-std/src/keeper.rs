@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
 
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 use hmc_mem::os::exit::at_exit;
 use hmc_mem::os::fork::ForkGuard;
 use rustix::event::{EventfdFlags, eventfd};
@@ -218,7 +218,7 @@ mod tests {
     use crate::memory::{HeapBytes, Region, RegionTable, StableBytes};
     use crate::transport::stream::PeerLife;
     use crate::wakers::Wakers;
-    use hmc_core::kinds::Rank;
+    use hmc_core::types::Rank;
     use hmc_mem::os::exit::at_exit;
     use std::process::Command;
     use std::sync::atomic::{AtomicU32, Ordering};

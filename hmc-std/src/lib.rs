@@ -116,7 +116,7 @@ pub use control::Control;
 pub use delivery::Delivery;
 pub use error::{Error, ErrorKind, Result};
 pub use group::{Element, Exchange, Group, Reduce};
-pub use hmc_core::kinds::{Access, ConnType, MemoryKind, Rank, Status};
+pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
 pub use keeper::{Held, held};
 pub use link::Choice;
 pub use memory::{ConnBuffer, Region, Span};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 
 use crate::link::{Life, Link};
 

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use hmc_core::kinds::Rank;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::types::Rank;
 use hmc_core::wire::advert::Endpoint;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -229,7 +229,7 @@ fn lock_rank(path: &Path, rank: Rank) -> Result<OwnedFd> {
 mod tests {
     use super::{Listener, private_dir};
     use crate::error::ErrorKind;
-    use hmc_core::kinds::Rank;
+    use hmc_core::types::Rank;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     fn scratch(name: &str) -> std::path::PathBuf {

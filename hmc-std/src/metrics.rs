@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use hmc_core::kinds::{ConnType, Rank};
+use hmc_core::types::{ConnType, Rank};
 
 use crate::keeper::{Held, held};
 use crate::link::{Life, Link};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::limits::MAX_PRIVATE_PEERS;
+use hmc_core::types::{ConnType, Rank};
 
 use crate::address::Address;
 use crate::communicator::Communicator;

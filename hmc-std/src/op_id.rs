@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use hmc_core::kinds::Rank;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::slots;
+use hmc_core::types::Rank;
 
 /// One life of one link, of one session of this process: nothing else ever has this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use hmc_core::kinds::Rank;
 use hmc_core::limits;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::types::Rank;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use hmc_core::ctrl::framer::Framer;
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::Output;
-use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{HostId, LinkToken};
 use hmc_core::wire::proof::{Challenge, Proof};

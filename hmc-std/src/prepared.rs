@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::MAX_PENDING;
+use hmc_core::types::{Incarnation, Rank};
 use hmc_mem::os::life::LifePage;
 use rustix::process::{Resource, getrlimit};
 

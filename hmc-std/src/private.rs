@@ -4,8 +4,8 @@
 //! both ends may have the same. Such a peer is known here by a number of this session alone, which never goes over the
 //! wire and is never given twice. Nobody dials it again when it is lost.
 
-use hmc_core::kinds::Rank;
 use hmc_core::limits::{MAX_PEERS, MAX_PRIVATE_PEERS};
+use hmc_core::types::Rank;
 
 use crate::error::{Error, ErrorKind};
 

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use hmc_core::kinds::Rank;
 use hmc_core::limits;
+use hmc_core::types::Rank;
 use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};

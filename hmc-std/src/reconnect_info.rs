@@ -1,6 +1,6 @@
 //! What is kept of a peer to connect to it again.
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 
 use crate::address::Address;
 

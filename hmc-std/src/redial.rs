@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use hmc_core::kinds::Rank;
 use hmc_core::time::Instant;
+use hmc_core::types::Rank;
 
 use crate::clock;
 use crate::lock::lock;

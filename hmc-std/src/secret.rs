@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use hmc_core::kinds::Rank;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::types::Rank;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use hmc_core::kinds::{Access, ConnType, Incarnation, Rank};
+use hmc_core::types::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::Message as Wire;

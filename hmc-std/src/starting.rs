@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 use hmc_mem::os::life::LifePage;
 
 use crate::driver::Driver;

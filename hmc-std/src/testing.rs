@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{Access, Caps, Rank};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, Rank};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::error::MemError;
 

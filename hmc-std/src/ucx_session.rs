@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use hmc_core::kinds::ConnType;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::types::ConnType;
 use hmc_hw::ucx::memory::Memory;
 
 use crate::aside::Collects;

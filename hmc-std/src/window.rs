@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hmc_core::kinds::Rank;
 use hmc_core::region::RemoteRegion;
+use hmc_core::types::Rank;
 use hmc_core::wire::message::Message as Wire;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::{Access, Incarnation, MemoryKind};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::Instant;
+use hmc_core::types::{Access, Incarnation, MemoryKind};
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::Hello;

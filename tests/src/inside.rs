@@ -3,8 +3,8 @@
 
 use std::os::fd::OwnedFd;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{RemoteRegion, WindowId};
+use hmc_core::types::Access;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::Message;

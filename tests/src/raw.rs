@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::limits::MAX_FRAME_BYTES;
+use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId};

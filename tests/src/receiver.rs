@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 
-use hmc_core::kinds::Rank;
 use hmc_core::region::{Epoch, RemoteSlice, WindowId};
 use hmc_core::relay::{Note, Place, RelayId, Role, Why};
 use hmc_core::span::Extent;
+use hmc_core::types::Rank;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::Message;
 use hmc_std::{Peer, Session};

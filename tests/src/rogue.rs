@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::Duration;
+use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
     Backing, ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, Endpoint, EndpointBlob, RegionAdvert, Role,
     UcxKey,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_hw::ucx::Notify;
 use hmc_hw::ucx::am::AmTarget;

@@ -10,10 +10,10 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots;
 use hmc_core::transport::{CancelOutcome, Transport as _};
+use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_std::config::Progress;
 use hmc_std::future::WaitError;

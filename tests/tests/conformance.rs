@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::transport::Transport as _;
+use hmc_core::types::{Access, Caps};
 use hmc_sim::conformance::transport::{Patience, Subject, Support, run};
 use hmc_std::Region;
 use hmc_std::testing::{self, End, Wire};

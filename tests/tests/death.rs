@@ -11,7 +11,7 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::{Error, ErrorKind, Peer, Session, Want};
 use hmc_tests::actor::Actor;
 use hmc_tests::scene::{TempDir, Via, bound, until};

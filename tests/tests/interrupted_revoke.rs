@@ -11,8 +11,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::RemoteRegion;
+use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::word::Refused;
 use hmc_std::{Error, ErrorKind, Peer, Rank, Region, Session, Status, Window};

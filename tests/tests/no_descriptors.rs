@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::{Peer, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::files::UnderWay;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::future::{Op, WaitError};
 use hmc_std::{Copy, Direction, Error, ErrorKind, Peer, Region, Session, Span, Want, Window};
 use hmc_tests::actor::Actor;

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_sim::rng::Rng;
 use hmc_std::future::WaitError;
 use hmc_std::{ErrorKind, Peer, Region, Session};

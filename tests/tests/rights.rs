@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 use hmc_std::future::WaitError;
 use hmc_std::{ConnType, ErrorKind, Peer, RemoteWindow, Session, SharedWindow, Span, Window};

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{ConnType, Incarnation};
+use hmc_core::types::{ConnType, Incarnation};
 use hmc_core::wire::advert::ENDPOINT_TCP;
 use hmc_core::wire::hello::{Asked, Features, Hello, HostId};
 use hmc_core::wire::message::Message;

@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::{Copy, Direction, ErrorKind, OpId, Peer, Session};
 use hmc_tests::scene::{TempDir, Via, seed};
 use proptest::prelude::*;

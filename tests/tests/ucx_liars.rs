@@ -8,8 +8,8 @@
     reason = "tests may panic"
 )]
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, WindowId};
+use hmc_core::types::Access;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Completion, Opcode};
 use hmc_hw::ucx::raw::RawEndpoint;

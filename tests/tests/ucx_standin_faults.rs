@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hmc_core::kinds::Access;
 use hmc_core::slots::OpId;
 use hmc_core::transport::{ErrorKind, Transport as _};
+use hmc_core::types::Access;
 use hmc_core::work::{Completion, Failure, Opcode};
 use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::memory::Memory;

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use hmc_core::kinds::Access;
 use hmc_core::lane::Transfer;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::span::Extent;
+use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Opcode};
 use hmc_tests::standin::StandIn;
 use hmc_tests::ucx_pair::Built;

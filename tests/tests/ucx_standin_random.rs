@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_core::kinds::Access;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport as _};
+use hmc_core::types::Access;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_sim::rng::Rng;

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::ConnType;
 use hmc_std::future::WaitError;
 use hmc_tests::actor::Actor;

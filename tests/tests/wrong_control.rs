@@ -11,10 +11,10 @@
 use std::io::Write as _;
 use std::time::Instant;
 
-use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
+use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::header::Header;

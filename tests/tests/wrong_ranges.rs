@@ -3,9 +3,9 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::{RangeError, Side};
+use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind, Nack};
 use hmc_core::wire::hello::Features;

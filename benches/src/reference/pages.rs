@@ -6,7 +6,7 @@
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 
 use crate::error::{Res, text};

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_std::future::Op;
 use hmc_std::memory::Span;
 use hmc_std::peer::Peer;

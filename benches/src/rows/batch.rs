@@ -1,6 +1,6 @@
 //! One batch of 1,024 scattered ranges of 4 KiB over shared memory, against the same `memcpy`s.
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_std::batch::{Copy, Direction};
 
 use crate::context::Context;

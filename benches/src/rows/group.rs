@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_std::address::Address;
 use hmc_std::group::{Element, Exchange, Group, Reduce};
 use hmc_std::session::Session;

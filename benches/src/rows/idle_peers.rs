@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_std::address::Address;
 use hmc_std::peer::Peer;
 use hmc_std::session::Session;

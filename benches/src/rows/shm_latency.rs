@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 
 use crate::context::{Context, Duo};
 use crate::error::{Res, text};

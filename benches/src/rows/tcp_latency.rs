@@ -1,6 +1,6 @@
 //! A small put over TCP until it is acknowledged, against a bare blocking ping-pong.
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 
 use crate::context::Context;
 use crate::error::{Res, text};

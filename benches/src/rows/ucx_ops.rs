@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::lane::{Lane, Transfer};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::transport::Transport as _;
+use hmc_core::types::{Access, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_hw::ucx::Notify;
 use hmc_hw::ucx::context::Context as Ucx;

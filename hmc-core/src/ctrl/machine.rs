@@ -5,9 +5,9 @@
 //! adverts, ...) are encoded by [`Message::emit`] straight into the driver's buffer; the machine
 //! only wants to know that something was sent ([`Control::note_sent`]).
 
-use crate::kinds::{Incarnation, Rank, VERSION};
 use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS, MAX_SPREAD};
 use crate::time::{Duration, Instant};
+use crate::types::{Incarnation, Rank, VERSION};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::wire::header::Header;
 use crate::wire::hello::{Features, Hello, Welcome};

@@ -1,9 +1,9 @@
 //! All that crosses the border of [`crate::ctrl::machine::Control`]: inputs, events, outputs, and
 //! the reasons for an end.
 
-use crate::kinds::Rank;
 use crate::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES};
 use crate::time::Instant;
+use crate::types::Rank;
 use crate::wire::cursor::{WireError, Writer, to_usize};
 use crate::wire::header::Header;
 use crate::wire::hello::{Hello, LinkToken, Welcome};

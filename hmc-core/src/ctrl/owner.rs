@@ -3,10 +3,10 @@
 //! Each command is a row of the table in [`crate::ctrl::state`]; one that makes no sense changes
 //! nothing and says so. [`Control`] itself is in [`crate::ctrl::machine`].
 
-use crate::kinds::{Incarnation, Rank};
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::time::Instant;
+use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::WireError;
 use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
 use crate::wire::message::Message;

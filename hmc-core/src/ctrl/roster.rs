@@ -4,11 +4,11 @@
 //! the rank again, for a while: then any process that proved as much does, so that no host or incarnation that was once named
 //! locks a rank for good. Whoever dials again raises its own incarnation first.
 
-use crate::kinds::{Incarnation, Rank};
 use crate::limits::{MAX_PEERS, RANK_KEPT_NS, REDIAL_PAUSES_NS};
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
+use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::to_usize;
 
 /// Who a peer is beyond its rank.
@@ -311,9 +311,9 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::{Backoff, Identity, Place, Roster, Verdict};
-    use crate::kinds::{Incarnation, Rank};
     use crate::limits::RANK_KEPT_NS;
     use crate::time::Instant;
+    use crate::types::{Incarnation, Rank};
     use std::vec::Vec;
 
     const A: Identity = Identity { host: [1; 16], proven: true };

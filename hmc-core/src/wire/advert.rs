@@ -6,10 +6,10 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::kinds::{Access, MemoryKind};
 use crate::limits::{MAX_ENDPOINT_BYTES, MAX_UDS_PATH_BYTES};
 use crate::region::{Epoch, RemoteRegion, WindowId};
 use crate::span::{Extent, Side};
+use crate::types::{Access, MemoryKind};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
 
 /// Bytes of an advert's body.
@@ -377,9 +377,9 @@ impl<'a> EndpointBlob<'a> {
 #[cfg(test)]
 mod tests {
     use super::{ADVERT_BYTES, Backing, Endpoint, EndpointBlob, RegionAdvert, Role, UcxKey};
-    use crate::kinds::{Access, MemoryKind};
     use crate::region::{Epoch, RemoteRegion, WindowId};
     use crate::span::Extent;
+    use crate::types::{Access, MemoryKind};
     use crate::wire::cursor::WireErrorKind;
 
     fn advert() -> RegionAdvert {

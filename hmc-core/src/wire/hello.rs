@@ -7,9 +7,9 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::kinds::{Incarnation, Rank, VERSION};
 use crate::limits::{MAX_ENDPOINTS, MAX_HELLO_BYTES, MAX_PEERS, MAX_SLOTS};
 use crate::time::Duration;
+use crate::types::{Incarnation, Rank, VERSION};
 use crate::wire::advert::EndpointBlob;
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32, to_usize};
 
@@ -394,8 +394,8 @@ mod tests {
         Asked, EndpointList, Endpoints, Features, Hello, HostId, LinkToken,
         MAX_ENDPOINT_LIST_BYTES, TOKEN_BYTES,
     };
-    use crate::kinds::{Incarnation, Rank};
     use crate::time::Duration;
+    use crate::types::{Incarnation, Rank};
     use crate::wire::advert::EndpointBlob;
     use crate::wire::cursor::Reader;
     use std::vec::Vec;

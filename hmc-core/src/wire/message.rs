@@ -7,10 +7,10 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::kinds::Rank;
 use crate::limits::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, MAX_PEERS};
 use crate::region::{Epoch, WindowId};
 use crate::relay::Note;
+use crate::types::Rank;
 use crate::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
 use crate::wire::header::{FrameKind, Header};

@@ -1,8 +1,8 @@
 //! The proof of the same user: what the acceptor asks of a dialer, and what both compute from a secret that only this user
 //! can read. The hash itself is the owner's: here is what it covers, and how two results are compared.
 
-use crate::kinds::Rank;
 use crate::limits::MAX_PEERS;
+use crate::types::Rank;
 use crate::wire::cursor::{Reader, WireError, Writer};
 use crate::wire::hello::{Features, HELLO_BYTES, Hello};
 
@@ -100,8 +100,8 @@ pub fn transcript(
 #[cfg(test)]
 mod tests {
     use super::{Proof, Role, transcript};
-    use crate::kinds::{Incarnation, Rank};
     use crate::time::Duration;
+    use crate::types::{Incarnation, Rank};
     use crate::wire::hello::{Asked, Endpoints, Features, Hello, HostId};
     use std::collections::HashSet;
     use std::vec::Vec;

@@ -1,6 +1,6 @@
 //! Why an end refuses a connection, in words that the other end can act on.
 
-use crate::kinds::{Incarnation, Rank, VERSION};
+use crate::types::{Incarnation, Rank, VERSION};
 
 /// Bytes of a reason on the wire: a code (u16) and a detail (u64).
 pub const REJECT_BYTES: usize = 10;

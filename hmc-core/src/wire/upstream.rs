@@ -3,8 +3,8 @@
 //! One HELLO from the dialer, never answered; then integers and opaque bytes. There is no version,
 //! no heartbeat and no goodbye. It is spoken only where the user asked for it by name.
 
-use crate::kinds::Rank;
 use crate::limits::FRAME_HEADER_BYTES;
+use crate::types::Rank;
 use crate::wire::header::{FrameKind, Header};
 
 /// Bytes of an upstream HELLO frame.
@@ -45,7 +45,7 @@ pub const fn hello_v1(rank: Rank) -> [u8; HELLO_V1_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::{Dialect, hello_v1};
-    use crate::kinds::Rank;
+    use crate::types::Rank;
     use crate::wire::header::{FrameKind, Header};
 
     #[test]

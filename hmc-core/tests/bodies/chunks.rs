@@ -4,9 +4,9 @@ use super::script::Script;
 use super::subject::Subject;
 use core::num::{NonZeroU32, NonZeroU64};
 use hmc_core::chunks::{Chunks, Pair};
-use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
+use hmc_core::types::{Access, MemoryKind};
 
 /// Pieces that are looked at one by one; a pair may have 2^64 of them.
 const LOOKED_AT: usize = 300;

@@ -3,10 +3,10 @@
 
 use super::script::Script;
 use super::subject::Subject;
-use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
+use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{Life, Step, WindowEntry, WindowFault, WindowTable};
 
 /// A place of the table, as plain facts.

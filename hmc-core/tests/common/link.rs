@@ -4,8 +4,8 @@ use super::{TOKEN, endpoints, hello};
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::ctrl::output::{CloseReason, Event, Input, Output, Violation};
 use hmc_core::ctrl::state::State;
-use hmc_core::kinds::Rank;
 use hmc_core::time::Instant;
+use hmc_core::types::Rank;
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::Hello;
 

@@ -11,11 +11,11 @@
 
 pub mod link;
 
-use hmc_core::kinds::{Access, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::relay::{Note, Place, RelayId, Role as End, Why};
 use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
+use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::kinds::{Access, Caps, MemoryKind};
 use hmc_core::lane::Transfer;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::span::Extent;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 /// The transport.

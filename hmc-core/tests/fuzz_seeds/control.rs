@@ -4,7 +4,7 @@ use super::{Seed, patched, resized};
 use crate::bodies::handshake::HEAD;
 use crate::bodies::proof::HEAD as PROOF_HEAD;
 use crate::common::{CHALLENGE, TOKEN, encode, endpoints, hello, samples};
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 use hmc_core::wire::hello::{Hello, Welcome};
 use hmc_core::wire::message::{Message, MessageKind};
 use hmc_core::wire::proof::{Challenge, Proof};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use hmc_core::kinds::MemoryKind;
 use hmc_core::span::{Extent, Span};
+use hmc_core::types::MemoryKind;
 use hmc_mem::shared::SharedBytes;
 
 use super::context::{Context, UcxError, check};

@@ -12,11 +12,11 @@
 
 use std::sync::Arc;
 
-use hmc_core::kinds::Caps;
 use hmc_core::lane::Transfer;
 use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::Caps;
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
 use super::am::{AmTarget, Reach};

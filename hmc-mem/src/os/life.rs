@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use hmc_core::kinds::Access;
 use hmc_core::span::Span;
+use hmc_core::types::Access;
 
 use super::fork::ForkGuard;
 use super::memfd::Mapping;

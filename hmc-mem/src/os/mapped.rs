@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 

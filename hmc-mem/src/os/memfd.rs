@@ -7,8 +7,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use hmc_core::kinds::Access;
 use hmc_core::span::{Extent, Side, Span};
+use hmc_core::types::Access;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::Advice;

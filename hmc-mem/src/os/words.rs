@@ -2,8 +2,8 @@
 
 use std::ptr::NonNull;
 
-use hmc_core::kinds::Access;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::types::Access;
 
 use super::memfd::Mapping;
 use crate::error::MemError;

@@ -3,8 +3,8 @@
 
 use std::os::fd::OwnedFd;
 
-use hmc_core::kinds::Access;
 use hmc_core::span::{Extent, Side, Span};
+use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 
 pub(crate) const RW: Access = Access::READ.union(Access::WRITE);

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::limits::MAX_SLOTS;
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
+use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 use super::report::Stop;

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::transport::Transport;
+use hmc_core::types::Access;
 
 /// Whether a subject could do what a case asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The subjects that this crate brings: the plain transport, bare or wrapped, and the simulated NIC.
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::transport::Transport;
+use hmc_core::types::Access;
 
 use super::subject::{Patience, Subject, Support};
 use crate::memory::Damage;

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::LocalSlice;
 use hmc_core::span::Span;
+use hmc_core::types::Access;
 
 use super::finding::Breach;
 use super::history::{Event, What, Who};

@@ -11,8 +11,8 @@ mod ledger;
 
 use std::collections::HashMap;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{LocalSlice, RegionKey};
+use hmc_core::types::Access;
 
 use crate::memory::{Damage, Memory, POISON};
 pub use finding::{Breach, Finding};

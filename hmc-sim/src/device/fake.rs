@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 
 use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
-use hmc_core::kinds::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side};
+use hmc_core::types::MemoryKind;
 
 use crate::fault::Rate;
 use crate::memory::{Damage, Memory};

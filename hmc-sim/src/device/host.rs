@@ -3,8 +3,8 @@
 //! Read it as the reference of [`Device`]'s rules.
 
 use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
-use hmc_core::kinds::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
+use hmc_core::types::MemoryKind;
 
 use crate::memory::{Damage, Memory};
 

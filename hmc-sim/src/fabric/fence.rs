@@ -1,7 +1,7 @@
 //! Regions and windows of an end: made, opened, taken back by a fence that may take time, gone.
 
-use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
+use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{Life, Step};
 
 use super::end_number;

@@ -10,9 +10,9 @@ pub(crate) mod port;
 mod rogue;
 mod touch;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::LocalSlice;
 use hmc_core::slots::OpId;
+use hmc_core::types::Access;
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 

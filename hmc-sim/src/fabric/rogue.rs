@@ -1,9 +1,9 @@
 //! What a broken NIC does. Every function here touches memory without a right, after telling the
 //! detector of it as it tells of everything else.
 
-use hmc_core::kinds::Access;
 use hmc_core::region::LocalSlice;
 use hmc_core::span::{Extent, Side};
+use hmc_core::types::Access;
 
 use super::end_number;
 use super::flight::{Flight, Ghost, Part};

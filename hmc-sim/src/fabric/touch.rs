@@ -1,8 +1,8 @@
 //! A piece of a request, in the words of the detector: what it reads and what it writes.
 
-use hmc_core::kinds::Access;
 use hmc_core::region::LocalSlice;
 use hmc_core::span::Side;
+use hmc_core::types::Access;
 use hmc_core::work::Failure;
 
 use super::end_number;

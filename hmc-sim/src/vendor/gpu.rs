@@ -7,9 +7,9 @@ use core::ptr::NonNull;
 use std::collections::BTreeMap;
 
 use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
-use hmc_core::kinds::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side};
+use hmc_core::types::MemoryKind;
 use hmc_mem::shared::SharedBytes;
 
 use super::knobs::Knobs;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::kinds::Access;
 use hmc_core::lane::{Lane, LaneError, Transfer};
 use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
@@ -10,6 +9,7 @@ use hmc_core::relay::sender::{Put, Sender, SenderOutput};
 use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Role, Why};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::time::Instant;
+use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Opcode};
 use hmc_sim::fault::Faults;
 use hmc_sim::nic::{Config, SimNic};

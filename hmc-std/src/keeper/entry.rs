@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use hmc_core::kinds::Rank;
 use hmc_core::time::Duration;
+use hmc_core::types::Rank;
 
 use crate::transport::stream::PeerLife;
 use crate::wakers::Wakers;

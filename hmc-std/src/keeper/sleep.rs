@@ -70,7 +70,7 @@ mod tests {
     use crate::keeper::{Unfenced, held, keep};
     use crate::transport::stream::PeerLife;
     use crate::wakers::Wakers;
-    use hmc_core::kinds::Rank;
+    use hmc_core::types::Rank;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
     use std::os::unix::net::UnixStream;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::kinds::ConnType;
 use hmc_core::limits::PEER_DEAD_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::ConnType;
 
 use super::aftermath::Aftermath;
 use super::ctrl::Ended;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hmc_core::kinds::{ConnType, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::types::{ConnType, Rank};
 
 use super::Link;
 use super::aftermath::Aftermath;

@@ -33,9 +33,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::Waker;
 
-use hmc_core::kinds::{ConnType, Incarnation, Rank};
 use hmc_core::slots::OpId;
 use hmc_core::time::Instant;
+use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::baton::Baton;
 use hmc_mem::slot::{Poll, SlotWord};
 

@@ -1,9 +1,9 @@
 //! Messages out: what the protocol says waits in a queue, what the application says waits for the system.
 
-use hmc_core::kinds::ConnType;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
+use hmc_core::types::ConnType;
 use hmc_core::wire::message::Message as Wire;
 
 use super::ctrl::CtrlState;

@@ -4,8 +4,8 @@
 //! As in `wait`, no thread hop lies between the wire and the one who waits. It never waits for the lead of a link: links
 //! that somebody else leads, and those of UCX, whose worker the background thread drives, are left to them.
 
-use hmc_core::kinds::ConnType;
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::ConnType;
 use hmc_mem::baton::{Handed, Lead};
 use rustix::event::{PollFd, PollFlags};
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hmc_core::kinds::ConnType;
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::ConnType;
 
 /// Why a transport was chosen or not, for `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]

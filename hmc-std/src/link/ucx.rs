@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hmc_core::kinds::ConnType;
 use hmc_core::region::RemoteRegion;
+use hmc_core::types::ConnType;
 use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointBlob};
 use hmc_core::wire::message::Message as Wire;
 

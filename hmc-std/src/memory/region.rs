@@ -1,9 +1,9 @@
 //! Regions: registered memory, and the table of their keys.
 
-use hmc_core::kinds::MemoryKind;
 use hmc_core::limits::MAX_REGIONS;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side, Span as Range};
+use hmc_core::types::MemoryKind;
 use hmc_mem::error::MemError;
 use hmc_mem::os::memfd::Mapping;
 #[doc(hidden)]

@@ -3,10 +3,10 @@
 //! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
 
 use hmc_core::ctrl::roster::{Backoff, Identity, Place, Places, Roster, Verdict};
-use hmc_core::kinds::{Incarnation, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
+use hmc_core::types::{Incarnation, Rank};
 use std::collections::BTreeMap;
 
 /// What happened.
@@ -172,8 +172,8 @@ impl Registry {
 mod tests {
     use super::{Input, Output, Registry};
     use hmc_core::ctrl::roster::{Identity, Verdict};
-    use hmc_core::kinds::{Incarnation, Rank};
     use hmc_core::time::{Duration, Instant};
+    use hmc_core::types::{Incarnation, Rank};
 
     const WHO: Identity = Identity { host: [1; 16], proven: true };
 

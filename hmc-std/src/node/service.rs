@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hmc_core::kinds::ConnType;
 use hmc_core::limits::{MAX_SPREAD, PEERS_A_SPREAD};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::ConnType;
 
 use crate::driver::Token;
 use crate::link::{Link, Tick};

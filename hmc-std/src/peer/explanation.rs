@@ -1,6 +1,6 @@
 //! Which transport moves a peer's bytes, and why.
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 
 use super::Peer;
 use crate::link::Choice;

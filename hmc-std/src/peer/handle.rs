@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::region::RemoteRegion;
+use hmc_core::types::{ConnType, Rank};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};

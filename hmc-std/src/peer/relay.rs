@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::kinds::{Access, ConnType};
 use hmc_core::limits::RELAY_HALF_BYTES;
 use hmc_core::region::RemoteRegion;
 use hmc_core::relay::Why;
 use hmc_core::span::Span as Range;
+use hmc_core::types::{Access, ConnType};
 use hmc_core::wire::advert::Role;
 use hmc_mem::shared::SharedBytes;
 

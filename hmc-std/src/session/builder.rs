@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hmc_core::kinds::Rank;
+use hmc_core::types::Rank;
 use hmc_mem::os::limits;
 
 use super::Session;
@@ -214,7 +214,7 @@ impl SessionBuilder {
     }
 
     /// Takes part in UCX from the start: peers can ask for `ConnType::Ucx`, and the buffer is memory that UCX's lanes of
-    /// shared memory map (peers over [`ConnType::Shm`](hmc_core::kinds::ConnType::Shm) then reach it by copies of this
+    /// shared memory map (peers over [`ConnType::Shm`](hmc_core::types::ConnType::Shm) then reach it by copies of this
     /// process). Without this a session begins with UCX when it dials a peer over it. libucp is loaded at run time:
     /// `HMC_UCX_LIB` names it, else what the process has loaded, the system's, or a wheel's is used. `UCX_*` variables
     /// hold. Software lanes of UCX check no bounds at the target: use it among processes that trust each other.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 

@@ -10,10 +10,10 @@ pub(crate) mod shm;
 pub(crate) mod stream;
 pub(crate) mod ucx;
 
-use hmc_core::kinds::{Access, Caps, ConnType, MemoryKind};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps, ConnType, MemoryKind};
 use hmc_core::window::{Step, WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 

@@ -11,7 +11,6 @@ mod leaving;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::kinds::Caps;
 use hmc_core::lane::Transfer;
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
@@ -19,6 +18,7 @@ use hmc_core::slots::OpId;
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::Caps;
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
 use hmc_core::wire::held;

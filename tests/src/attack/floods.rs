@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::relay::{Note, RelayId};
 use hmc_core::span::Extent;
+use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
     Backing, ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, Role,
 };

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};

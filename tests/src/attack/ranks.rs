@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::{Incarnation, Rank};
+use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::ENDPOINT_TCP;
 use hmc_core::wire::hello::{Hello, HostId, LinkToken, Welcome};
 use hmc_core::wire::message::Message;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::future::{Op, WaitError};
 use hmc_std::{ConnType, Held, Peer, Session};
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_std::future::Op;
 use hmc_std::{
     Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, Region,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use hmc_sim::rng::Rng;
 use hmc_std::{ErrorKind, Message, Peer, Span, Want, Window};
 

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::RemoteRegion;
+use hmc_core::types::Access;
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::hello::Features;

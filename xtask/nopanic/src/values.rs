@@ -6,7 +6,7 @@
 use core::fmt::{self, Write};
 use core::hint::black_box;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::kinds::{Access, Caps, Incarnation, MemoryKind, Rank};
+use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
 use hmc_core::relay::{Note, Place, RelayId};
 use hmc_core::slots::OpId;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_hw::ucx::raw::RawCalls;
 
 use super::{RUNS, Rig};

@@ -10,7 +10,7 @@ pub(crate) mod registration;
 
 use std::cell::RefCell;
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 use hmc_std::peer::Peer;
 
 use crate::context::{Context, Duo};

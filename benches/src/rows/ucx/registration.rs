@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::ConnType;
+use hmc_core::types::ConnType;
 
 use crate::context::Context;
 use crate::error::{Res, text};

@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hmc_core::kinds::{Access, MemoryKind};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::span::{Extent, Side, Span};
+use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::work::Failure;

@@ -4,9 +4,9 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use hmc_core::kinds::Access;
 use hmc_core::region::{RegionKey, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::span::{Side, Span};
+use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 

@@ -6,7 +6,7 @@ use crate::length::widen;
 use crate::os::fork::tests::in_child;
 use crate::os::limits::page_size;
 use crate::os::mapped::map;
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;

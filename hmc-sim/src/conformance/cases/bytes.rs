@@ -1,7 +1,7 @@
 //! Bytes arrive: exactly these, exactly there, and when it is said.
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Opcode};
 
 use super::super::image::Image;

@@ -1,8 +1,8 @@
 //! `Withdrawn` is a fence; `Running` keeps its promise to complete.
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::slots::OpId;
 use hmc_core::transport::CancelOutcome;
+use hmc_core::types::{Access, Caps};
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
 use super::super::image::{Image, places};

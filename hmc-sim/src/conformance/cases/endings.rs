@@ -1,8 +1,8 @@
 //! Peers die and windows are taken back; nothing hangs and nobody writes afterwards.
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::slots::OpId;
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 

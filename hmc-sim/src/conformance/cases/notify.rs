@@ -1,6 +1,6 @@
 //! A tag follows its own bytes, once.
 
-use hmc_core::kinds::{Access, Caps};
+use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 

@@ -1,9 +1,9 @@
 //! Each accepted request completes once, however many there are and however they are polled.
 
-use hmc_core::kinds::Access;
 use hmc_core::limits::MAX_SLOTS;
 use hmc_core::slots::OpId;
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::Access;
 use hmc_core::work::{Opcode, WorkRequest};
 
 use super::super::image::Image;

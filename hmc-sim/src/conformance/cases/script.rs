@@ -1,8 +1,8 @@
 //! Seeded scripts of everything, against plain vectors.
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::span::Span;
 use hmc_core::transport::Transport;
+use hmc_core::types::{Access, Caps};
 use hmc_core::work::{Opcode, WorkRequest};
 
 use super::super::image::Image;

@@ -1,9 +1,9 @@
 //! Whatever is not allowed fails for the right reason and changes no byte.
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::{Extent, RangeError, Side};
 use hmc_core::transport::ErrorKind;
+use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 

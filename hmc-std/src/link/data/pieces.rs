@@ -51,10 +51,10 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex};
 
-    use hmc_core::kinds::Rank;
     use hmc_core::pipeline::{Advance, Pipeline};
     use hmc_core::region::{Epoch, RemoteSlice, WindowId};
     use hmc_core::span::{Extent, Side};
+    use hmc_core::types::Rank;
     use hmc_core::work::{CompleteWhen, Opcode};
 
     use super::*;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::kinds::ConnType;
 use hmc_core::relay::{Ending, Note, Why};
+use hmc_core::types::ConnType;
 use hmc_core::wire::held;
 use hmc_core::wire::message::{Message as Wire, MessageKind};
 use hmc_mem::shared::SharedBytes;

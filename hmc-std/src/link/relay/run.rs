@@ -1,6 +1,5 @@
 //! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
 
-use hmc_core::kinds::ConnType;
 use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
@@ -9,6 +8,7 @@ use hmc_core::relay::{Ending, Note, Role, Violation, Why};
 use hmc_core::slots::OpId;
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::types::ConnType;
 use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 

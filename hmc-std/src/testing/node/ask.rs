@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_core::kinds::Access;
+use hmc_core::types::Access;
 
 use crate::batch::{Copy, Direction};
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::kinds::{Access, Rank};
 use hmc_core::lane::Transfer;
 use hmc_core::region::RemoteRegion;
 use hmc_core::time::Instant;
+use hmc_core::types::{Access, Rank};
 use hmc_core::work::{CompleteWhen, Opcode};
 
 use super::ask::Ask;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::kinds::{ConnType, Rank};
 use hmc_core::time::Instant;
+use hmc_core::types::{ConnType, Rank};
 
 use super::pending_connect::PendingConnect;
 use super::{FIRST_PORT, Node, Output, Server, door};

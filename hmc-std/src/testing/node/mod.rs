@@ -17,9 +17,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hmc_core::kinds::{Incarnation, Rank};
 use hmc_core::span::Side;
 use hmc_core::time::{Duration as NanoDuration, Instant};
+use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::hello::HostId;
 
 use crate::clock::virtual_time;

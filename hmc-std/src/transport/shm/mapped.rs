@@ -3,11 +3,11 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use hmc_core::kinds::Access;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, RemoteSlice, WindowId};
 use hmc_core::span::{Side, Span as Range};
+use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::life::PeerLife;
@@ -182,10 +182,10 @@ mod tests {
     use super::{File, Mapped, PeerPages, ShmFence, inside};
     use crate::clock;
     use crate::until::{Stop, Until};
-    use hmc_core::kinds::Access;
     use hmc_core::region::{Epoch, RemoteSlice, WindowId};
     use hmc_core::span::Extent;
     use hmc_core::time::{Duration, Instant};
+    use hmc_core::types::Access;
     use hmc_core::window::WindowFault;
     use hmc_core::work::Failure;
     use hmc_mem::os::memfd::Mapping;

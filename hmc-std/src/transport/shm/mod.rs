@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::kinds::{Access, Caps};
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};

@@ -1,7 +1,7 @@
 //! The peer's windows whose pages could not be mapped here, by place: their bytes go through the stream.
 
-use hmc_core::kinds::Rank;
 use hmc_core::region::{Epoch, WindowId};
+use hmc_core::types::Rank;
 use hmc_core::wire::data::DataKind;
 use hmc_core::wire::held;
 

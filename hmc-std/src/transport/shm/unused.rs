@@ -37,8 +37,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex, Weak};
 
-    use hmc_core::kinds::{Access, Rank};
     use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::types::{Access, Rank};
     use hmc_mem::os::memfd::Mapping;
 
     use super::super::ShmPort;

@@ -1,8 +1,8 @@
 //! Why a data plane ended.
 
 use hmc_core::wire::cursor::WireError;
-use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::am::Violation;
+use hmc_hw::ucx::result::Status;
 use rustix::io::Errno;
 
 /// Why a stream ended.

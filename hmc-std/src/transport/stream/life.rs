@@ -183,11 +183,11 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::sync::{Arc, Mutex};
 
-    use hmc_core::kinds::Rank;
     use hmc_core::region::{Epoch, RemoteSlice, WindowId};
     use hmc_core::slots::OpId;
     use hmc_core::time::Duration;
     use hmc_core::transport::Transport as _;
+    use hmc_core::types::Rank;
     use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
     use hmc_mem::os::io::IoError;
     use rustix::io::Errno;

@@ -28,12 +28,12 @@ pub(crate) use tx::Offer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::kinds::{Caps, Rank};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::types::{Caps, Rank};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 

@@ -1,8 +1,8 @@
 //! Frames in: received, checked against what was asked, and handed to where they belong.
 
-use hmc_core::kinds::Access;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::types::Access;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind, Nack};
 use hmc_core::work::{Failure, Opcode};
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Where frames come in: headers through a small buffer, large payload straight into its region.
 
-use hmc_core::kinds::Access;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::Span as Range;
+use hmc_core::types::Access;
 use hmc_core::wire::data::DataFrame;
 use hmc_mem::error::MemError;
 use std::collections::VecDeque;

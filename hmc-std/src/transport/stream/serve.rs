@@ -1,11 +1,11 @@
 //! What the peer asked of us: checked against our windows, executed, answered.
 
-use hmc_core::kinds::Access;
 use hmc_core::limits::MAX_CHUNK_BYTES;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::span::{Extent, Side, Span as Range};
+use hmc_core::types::Access;
 use hmc_core::window::{Life, Step, WindowFault};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;

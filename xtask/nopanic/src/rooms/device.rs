@@ -2,7 +2,7 @@
 
 use crate::values::{any, done, key, kind, local, number};
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Direction, Mark, StreamId};
-use hmc_core::kinds::MemoryKind;
+use hmc_core::types::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::Extent;
 

@@ -45,7 +45,7 @@ const PARTS: [Part; 5] = [
             "work.rs",
             "transport.rs",
             "device.rs",
-            "kinds.rs",
+            "types.rs",
             "time.rs",
         ],
         tests: &["data_lane", "data_pipeline", "data_chunks"],

@@ -25,7 +25,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("limits", Ground, &[]),
     ("mutant", Ground, &[]),
     ("time", Ground, &[]),
-    ("kinds", Ground, &[]),
+    ("types", Ground, &[]),
     ("span", Ground, &[]),
     ("region", Data, &[]),
     ("window", Data, &["region"]),

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::kinds::{Access, MemoryKind, Rank};
 use hmc_core::region::WindowId;
 use hmc_core::slots::OpId;
+use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 

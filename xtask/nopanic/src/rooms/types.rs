@@ -1,7 +1,7 @@
-//! `hmc_core::kinds`.
+//! `hmc_core::types`.
 
 use crate::values::{any, done, kind, rank, show};
-use hmc_core::kinds::{ConnType, MemoryKind, Rank};
+use hmc_core::types::{ConnType, MemoryKind, Rank};
 
 pub(crate) fn call() {
     show::<Rank>(&rank());
