@@ -10,15 +10,16 @@ pub const FRAME_HEADER_BYTES: usize = 8;
 /// Largest payload of a HELLO or ATTACH frame, in bytes: an unauthenticated peer may send no more.
 pub const MAX_HELLO_BYTES: u32 = 512;
 /// Payload bytes that a control connection can hold before it must grow its buffer.
-pub const FRAMER_START_BYTES: usize = 1024;
+pub const FRAMER_INITIAL_BYTES: usize = 1024;
 /// Largest number of ranks in one session, itself included. Ranks are `0..MAX_PEERS`.
 pub const MAX_PEERS: u32 = 4096;
 /// Peers of a session that are known to it by numbers beyond all ranks, at a time.
 pub const MAX_PRIVATE_PEERS: usize = 256;
 /// Bytes of the longest frame that an unauthenticated peer may send.
 pub const MAX_HELLO_FRAME_BYTES: usize = 520;
-/// Largest number of connections that have not said who they are, of one session. Each costs a descriptor and little else.
-pub const MAX_PENDING: usize = 1024;
+/// Largest number of pending connections of one session: accepted, and their handshake is not finished. Each costs a
+/// descriptor and little else.
+pub const MAX_PENDING_CONNS: usize = 1024;
 /// Largest number of operations posted and not finished on one lane.
 pub const MAX_SLOTS: usize = 1024;
 /// Operations in flight on one lane unless the caller asks for another number.
@@ -33,14 +34,14 @@ pub const MAX_STREAM_REQUESTS: usize = 256;
 pub const MAX_WINDOWS_PER_PEER: usize = 256;
 /// Bytes that unread messages of peers that are gone may take, of one session, in all.
 pub const MAX_LEFT_BYTES: usize = 64 << 20;
-/// Messages of `send_data` that one end may have under way to a peer.
-pub const MAX_RELAYS: u32 = 64;
-/// Notes of such messages that may wait to be looked at. Each end has four at most to tell of each before the other speaks.
-pub const MAX_RELAY_NOTES: usize = 1024;
-/// Longest half-buffer that a peer may name for such a message, in bytes.
-pub const MAX_RELAY_HALF_BYTES: u64 = 1 << 30;
-/// Half-buffers are this long unless there is a reason for another length, in bytes.
-pub const RELAY_HALF_BYTES: u64 = 1 << 20;
+/// Rendezvous (messages of `send_data`) that one end may have in flight to a peer.
+pub const MAX_RNDV: u32 = 64;
+/// Messages of such rendezvous that may wait to be processed. Each end sends at most four for each before the other replies.
+pub const MAX_RNDV_MSGS: usize = 1024;
+/// Longest half-buffer that a peer may name for a rendezvous, in bytes.
+pub const MAX_RNDV_HALF_BYTES: u64 = 1 << 30;
+/// Default length of a half-buffer of a rendezvous, in bytes.
+pub const RNDV_HALF_BYTES: u64 = 1 << 20;
 /// Regions that one session may hold registered at a time.
 pub const MAX_REGIONS: usize = 1 << 16;
 /// Endpoint blobs in one HELLO exchange.
@@ -51,7 +52,7 @@ pub const MAX_ENDPOINT_BYTES: usize = 8192;
 /// Longest socket path that fits `sockaddr_un` with its terminating zero (unix(7)), in bytes.
 pub const MAX_UDS_PATH_BYTES: usize = 107;
 
-/// Time a stranger has to send a complete HELLO, in nanoseconds.
+/// Time a pending connection has to send a complete HELLO, in nanoseconds.
 pub const HELLO_DEADLINE_NS: u64 = 2_000_000_000;
 /// Time a peer has to complete a frame it began, in nanoseconds.
 pub const FRAME_DEADLINE_NS: u64 = 5_000_000_000;
@@ -63,16 +64,16 @@ pub const HEARTBEAT_NS: u64 = 500_000_000;
 pub const MIN_HEARTBEAT_NS: u64 = 10_000_000;
 /// Silence after which a peer is dead, in nanoseconds.
 pub const PEER_DEAD_NS: u64 = 2_500_000_000;
-/// The same in periods of heartbeats, for links that beat at another period.
-pub const DEAD_BEATS: u64 = 5;
-/// The most periods for which an end is silent towards a peer of its own system: of the [`DEAD_BEATS`] that make it dead.
+/// Periods of heartbeats without one after which a peer is dead, for links with another period.
+pub const MISSED_HEARTBEATS: u64 = 5;
+/// The most periods for which an end is silent towards a peer of its own system: of the [`MISSED_HEARTBEATS`] that make it dead.
 pub const MAX_SPREAD: u64 = 3;
 /// For each so many peers of its own system that it beats to by messages, an end is silent for one period more.
 pub const PEERS_A_SPREAD: usize = 64;
 /// How long a rank is kept for a holder that ended, against others that proved as much as it did, in nanoseconds.
 pub const RANK_KEPT_NS: u64 = 10_000_000_000;
-/// Pauses between attempts to dial a lost peer again, in nanoseconds; the last one repeats.
-pub const REDIAL_PAUSES_NS: [u64; 8] = [
+/// Pauses between attempts to reconnect to a lost peer, in nanoseconds; the last one repeats.
+pub const RECONNECT_BACKOFF_NS: [u64; 8] = [
     50_000_000,
     100_000_000,
     200_000_000,
@@ -87,12 +88,12 @@ const _: () = {
     assert!(MAX_SLOTS <= 1 << 16, "an OpId's index is 16 bits");
     assert!(DEFAULT_SLOTS <= MAX_SLOTS);
     assert!(MAX_REGIONS <= 1 << 16, "a region key's index is 16 bits");
-    assert!(RELAY_HALF_BYTES > 0 && RELAY_HALF_BYTES <= MAX_RELAY_HALF_BYTES);
-    assert!(MAX_RELAYS == 64 && MAX_RELAY_NOTES >= 2 * 4 * 64);
+    assert!(RNDV_HALF_BYTES > 0 && RNDV_HALF_BYTES <= MAX_RNDV_HALF_BYTES);
+    assert!(MAX_RNDV == 64 && MAX_RNDV_MSGS >= 2 * 4 * 64);
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
     assert!(MAX_HELLO_FRAME_BYTES == FRAME_HEADER_BYTES + 512 && MAX_HELLO_BYTES == 512);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");
-    assert!(PEER_DEAD_NS == DEAD_BEATS * HEARTBEAT_NS);
-    assert!(MAX_SPREAD + 1 < DEAD_BEATS, "an answer may take a period");
+    assert!(PEER_DEAD_NS == MISSED_HEARTBEATS * HEARTBEAT_NS);
+    assert!(MAX_SPREAD + 1 < MISSED_HEARTBEATS, "an answer may take a period");
     assert!(MIN_HEARTBEAT_NS <= HEARTBEAT_NS);
 };

@@ -14,7 +14,7 @@
 pub mod receiver;
 pub mod sender;
 
-use crate::limits::{MAX_RELAY_HALF_BYTES, MAX_RELAYS};
+use crate::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
 use crate::region::RemoteSlice;
 use crate::work::Failure;
 
@@ -50,11 +50,11 @@ pub struct Place {
 
 impl Place {
     /// The two halves of `area`; `None` unless it has an even number of bytes, at least 2 and at most
-    /// twice [`MAX_RELAY_HALF_BYTES`].
+    /// twice [`MAX_RNDV_HALF_BYTES`].
     #[must_use]
     pub const fn staged(area: RemoteSlice) -> Option<Self> {
         let len = area.span.len();
-        if len == 0 || len & 1 != 0 || len >> 1 > MAX_RELAY_HALF_BYTES {
+        if len == 0 || len & 1 != 0 || len >> 1 > MAX_RNDV_HALF_BYTES {
             return None;
         }
         Some(Self { mode: Mode::Staged, area })
@@ -330,8 +330,8 @@ impl Incoming {
         if id.0 != self.next {
             return Err(Violation::Number { want: RelayId(self.next), got: id });
         }
-        if self.live >= MAX_RELAYS {
-            return Err(Violation::TooMany { limit: MAX_RELAYS });
+        if self.live >= MAX_RNDV {
+            return Err(Violation::TooMany { limit: MAX_RNDV });
         }
         self.next = self.next.wrapping_add(1);
         self.live = self.live.saturating_add(1);

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use hmc_core::limits::{MAX_RELAY_HALF_BYTES, MAX_RELAYS};
+use hmc_core::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
 use hmc_core::region::{Epoch, RemoteSlice, WindowId};
 use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Put, Sender, SenderOutput};
@@ -345,7 +345,7 @@ fn any_length_arrives_whole() {
 #[test]
 fn more_than_four_gibibytes_arrive_whole() {
     let len = (5 << 30) + 3;
-    let place = Place::staged(area(0, 2 * MAX_RELAY_HALF_BYTES)).unwrap();
+    let place = Place::staged(area(0, 2 * MAX_RNDV_HALF_BYTES)).unwrap();
     let (mut s, mut r) = (Sender::new(ID, len), Receiver::new(ID, len));
     let (puts, copied, o) = run(&mut s, &mut r, place, u64::MAX);
     assert_eq!((puts.len(), copied), (6, len));
@@ -457,22 +457,22 @@ fn offers_are_numbered_and_counted() {
     let mut i = Incoming::new();
     let number = |want, got| Err(Violation::Number { want: RelayId(want), got: RelayId(got) });
     assert_eq!(i.offer(RelayId(1)), number(0, 1));
-    for n in 0..MAX_RELAYS {
+    for n in 0..MAX_RNDV {
         assert_eq!(i.offer(RelayId(n)), Ok(()));
     }
-    assert_eq!(i.offer(RelayId(MAX_RELAYS - 1)), number(MAX_RELAYS, MAX_RELAYS - 1));
-    let many = Err(Violation::TooMany { limit: MAX_RELAYS });
-    assert_eq!(i.offer(RelayId(MAX_RELAYS)), many);
+    assert_eq!(i.offer(RelayId(MAX_RNDV - 1)), number(MAX_RNDV, MAX_RNDV - 1));
+    let many = Err(Violation::TooMany { limit: MAX_RNDV });
+    assert_eq!(i.offer(RelayId(MAX_RNDV)), many);
     i.over();
-    assert_eq!(i.offer(RelayId(MAX_RELAYS)), Ok(()));
+    assert_eq!(i.offer(RelayId(MAX_RNDV)), Ok(()));
 }
 
 #[test]
 fn halves_are_of_equal_and_bounded_length() {
     assert!(Place::staged(area(0, 0)).is_none());
     assert!(Place::staged(area(0, 7)).is_none());
-    assert!(Place::staged(area(0, 2 * MAX_RELAY_HALF_BYTES)).is_some());
-    assert!(Place::staged(area(0, 2 * MAX_RELAY_HALF_BYTES + 2)).is_none());
+    assert!(Place::staged(area(0, 2 * MAX_RNDV_HALF_BYTES)).is_some());
+    assert!(Place::staged(area(0, 2 * MAX_RNDV_HALF_BYTES + 2)).is_none());
     let [a, b] = staged().halves();
     assert_eq!((a.span.offset(), a.span.len()), (100, 4));
     assert_eq!((b.span.offset(), b.span.len()), (104, 4));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use hmc_core::limits::MAX_PENDING;
+use hmc_core::limits::MAX_PENDING_CONNS;
 use hmc_core::types::{Incarnation, Rank};
 use hmc_mem::os::life::LifePage;
 use rustix::process::{Resource, getrlimit};
@@ -29,7 +29,7 @@ use crate::ucx::Plane;
 /// How many connections may be unproven at a time: they take a quarter of the descriptors that this process may open at most.
 fn places() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(files >> 2).map_or(MAX_PENDING, |n| n.clamp(1, MAX_PENDING))
+    usize::try_from(files >> 2).map_or(MAX_PENDING_CONNS, |n| n.clamp(1, MAX_PENDING_CONNS))
 }
 
 /// A session to be, whose buffer is there already.

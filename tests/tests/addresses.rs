@@ -11,7 +11,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use hmc_core::limits::MAX_PENDING;
+use hmc_core::limits::MAX_PENDING_CONNS;
 use hmc_core::wire::message::Message;
 use hmc_std::{Address, Session};
 use hmc_tests::actor::Actor;
@@ -62,7 +62,7 @@ impl Asked {
         let settings = "rank=0 tcp=127.0.0.1:0 buffer=65536 insecure_loopback=1";
         let actor = Actor::session(ACTOR, settings);
         let (at, own) = (actor.tcp.unwrap(), count_of(actor.pid(), "fd"));
-        Self { actor, at, places: MAX_PENDING.min(files() / 4), own }
+        Self { actor, at, places: MAX_PENDING_CONNS.min(files() / 4), own }
     }
 
     fn refused(&mut self) -> usize {

@@ -11,7 +11,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use hmc_core::limits::RELAY_HALF_BYTES;
+use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::relay::{Note, Place, Role};
 use hmc_core::wire::message::Message;
 use hmc_tests::pair::pattern;
@@ -99,6 +99,6 @@ fn assert_right(what: &str, place: Place) {
 fn a_half_buffer_is_not_filled_while_its_put_waits_in_a_full_socket() {
     assert_right("straight into the place", Place::direct(area(0, LEN)));
     // Each of the receiver's halves takes several of the sender's.
-    let halves = Place::staged(area(0, 8 * RELAY_HALF_BYTES)).expect("two halves");
+    let halves = Place::staged(area(0, 8 * RNDV_HALF_BYTES)).expect("two halves");
     assert_right("through halves of the receiver", halves);
 }

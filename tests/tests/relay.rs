@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use hmc_core::limits::{MAX_RELAYS, RELAY_HALF_BYTES};
+use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_std::memory::SharedBytes;
 use hmc_std::{Delivery, ErrorKind, OpError};
 use hmc_tests::pair::{Pair, both, pattern, transports};
 use hmc_tests::scene::{Via, until};
 
 const LONG: Duration = Duration::from_secs(30);
-const HALF: u64 = RELAY_HALF_BYTES;
+const HALF: u64 = RNDV_HALF_BYTES;
 const MIB: u64 = 1 << 20;
 
 #[test]
@@ -266,10 +266,10 @@ fn a_delivery_is_a_future_that_is_woken() {
 #[test]
 fn no_more_than_the_limit_are_under_way() {
     let p = Pair::new(Via::Tcp.unless_asked().conn(), 4096);
-    let sends: Vec<_> = (0..MAX_RELAYS).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
+    let sends: Vec<_> = (0..MAX_RNDV).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
     let e = p.a.send_data_nb(0, 8).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Full, "{e}");
-    for _ in 0..MAX_RELAYS {
+    for _ in 0..MAX_RNDV {
         assert_eq!(p.b.recv_data_at(0, 8).unwrap(), 8);
     }
     for s in sends {

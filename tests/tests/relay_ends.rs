@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_core::limits::RELAY_HALF_BYTES;
+use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_std::{Delivery, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::pair::{Pair, both, pattern, transports};
@@ -19,7 +19,7 @@ use hmc_tests::scene::{TempDir, Via, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
-const HALF: u64 = RELAY_HALF_BYTES;
+const HALF: u64 = RNDV_HALF_BYTES;
 const MIB: u64 = 1 << 20;
 
 #[test]

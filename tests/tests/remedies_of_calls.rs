@@ -11,7 +11,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use hmc_core::limits::MAX_RELAYS;
+use hmc_core::limits::MAX_RNDV;
 use hmc_std::ErrorKind::{
     Access as NotAllowed, Busy, Cancelled, Closed, DeadlineExceeded, Full, InvalidConfig, Length,
     NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
@@ -63,7 +63,7 @@ fn operations_that_cannot_be() {
     let got = p.b.recv_data_within(&mut [0; 10], LONG);
     e.add("room", got, Length, Some(0), &["100 bytes", "room for 10", "nothing was written"]);
     e.add("length", sent.wait(LONG), Length, rank, &["100 bytes", "room for 10"]);
-    let sends: Vec<_> = (0..MAX_RELAYS).map(|_| a.send_data_nb(0, 8).unwrap()).collect();
+    let sends: Vec<_> = (0..MAX_RNDV).map(|_| a.send_data_nb(0, 8).unwrap()).collect();
     e.add("messages", a.send_data_nb(0, 8), Full, rank, &["64 messages", "wait for some"]);
     sends[0].cancel();
     let cancelled = sends.into_iter().next().unwrap().wait(LONG);

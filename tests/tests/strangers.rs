@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use hmc_core::limits::MAX_PENDING;
+use hmc_core::limits::MAX_PENDING_CONNS;
 use hmc_core::wire::reject::RejectReason;
 use hmc_sim::rng::Rng;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
@@ -77,7 +77,7 @@ fn silent_and_slow_strangers_delay_nobody_and_are_sent_away() {
 fn masses_of_strangers_make_way_for_one_another() {
     let mut actor = Actor::session(ACTOR, "rank=1 tcp=127.0.0.1:0 buffer=65536");
     let at = actor.tcp.unwrap();
-    let places = MAX_PENDING.min(files() / 4);
+    let places = MAX_PENDING_CONNS.min(files() / 4);
     let refused = |actor: &mut Actor| -> usize {
         let counts = actor.ask("stats");
         counts.split(' ').next_back().unwrap().parse().unwrap()

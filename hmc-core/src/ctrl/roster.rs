@@ -4,7 +4,7 @@
 //! the rank again, for a while: then any process that proved as much does, so that no host or incarnation that was once named
 //! locks a rank for good. Whoever dials again raises its own incarnation first.
 
-use crate::limits::{MAX_PEERS, RANK_KEPT_NS, REDIAL_PAUSES_NS};
+use crate::limits::{MAX_PEERS, RANK_KEPT_NS, RECONNECT_BACKOFF_NS};
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
@@ -301,8 +301,8 @@ impl Backoff {
 
     /// How long to wait before the next attempt: 50 ms, then twice as long each time, up to 5 s.
     pub fn pause(&mut self) -> Duration {
-        let last = REDIAL_PAUSES_NS.last().copied().unwrap_or(0);
-        let ns = REDIAL_PAUSES_NS.get(self.attempts).copied().unwrap_or(last);
+        let last = RECONNECT_BACKOFF_NS.last().copied().unwrap_or(0);
+        let ns = RECONNECT_BACKOFF_NS.get(self.attempts).copied().unwrap_or(last);
         self.attempts = self.attempts.saturating_add(1);
         Duration::from_nanos(ns)
     }

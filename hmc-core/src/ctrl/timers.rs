@@ -2,7 +2,7 @@
 //!
 //! Pure arithmetic on times that were handed in; [`crate::ctrl::machine`] acts on the result.
 
-use crate::limits::{DEAD_BEATS, FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS};
+use crate::limits::{FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS, MISSED_HEARTBEATS};
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
@@ -87,7 +87,7 @@ impl Timers {
             None => Instant::NEVER,
         };
         let dead = if self.beats(state) {
-            let silence = self.period.as_nanos().saturating_mul(DEAD_BEATS);
+            let silence = self.period.as_nanos().saturating_mul(MISSED_HEARTBEATS);
             self.last_received.after(Duration::from_nanos(silence))
         } else {
             Instant::NEVER

@@ -4,9 +4,7 @@
 //! Every kind has a row: one without does not compile. Tables that grow with frames take their sizes from here, and a test
 //! sends each kind at full rate.
 
-use crate::limits::{
-    MAX_ENDPOINT_BYTES, MAX_RELAY_NOTES, MAX_STREAM_REQUESTS, MAX_WINDOWS_PER_PEER,
-};
+use crate::limits::{MAX_ENDPOINT_BYTES, MAX_RNDV_MSGS, MAX_STREAM_REQUESTS, MAX_WINDOWS_PER_PEER};
 use crate::wire::data::DataKind;
 use crate::wire::message::MessageKind;
 
@@ -82,7 +80,7 @@ pub const fn of_message(kind: MessageKind) -> Held {
         MessageKind::Int32 | MessageKind::Tag | MessageKind::Struct | MessageKind::Notify => {
             Held::Inbox
         }
-        MessageKind::Relay => Held::lines(MAX_RELAY_NOTES),
+        MessageKind::Relay => Held::lines(MAX_RNDV_MSGS),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hmc_core::ctrl::framer::Framer;
 use hmc_core::ctrl::machine::Control;
 use hmc_core::ctrl::output::{CloseReason, Output};
-use hmc_core::limits::FRAMER_START_BYTES;
+use hmc_core::limits::FRAMER_INITIAL_BYTES;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::Writer;
@@ -84,7 +84,7 @@ impl CtrlState {
 
     /// Storage for a new connection's frames.
     pub(crate) fn new_framer() -> Framer<Vec<u8>> {
-        Framer::new(vec![0; FRAMER_START_BYTES])
+        Framer::new(vec![0; FRAMER_INITIAL_BYTES])
     }
 
     pub(crate) fn socket(&self) -> &Arc<Socket> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::limits::FRAMER_START_BYTES;
+use hmc_core::limits::FRAMER_INITIAL_BYTES;
 
 use super::ctrl::CtrlState;
 use super::data::DataState;
@@ -100,4 +100,4 @@ impl Link {
 }
 
 const _: () =
-    assert!(FRAMER_START_BYTES < REST_BYTES >> 1, "a rest has a connection's first storage");
+    assert!(FRAMER_INITIAL_BYTES < REST_BYTES >> 1, "a rest has a connection's first storage");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::limits::RELAY_HALF_BYTES;
+use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::region::RemoteRegion;
 use hmc_core::relay::Why;
 use hmc_core::span::Span as Range;
@@ -201,7 +201,7 @@ impl Peer {
         let room = range.len();
         let may = self.check_relay().and_then(|()| self.shared.check_own(&region));
         let place = may.and_then(|()| {
-            if room > RELAY_HALF_BYTES {
+            if room > RNDV_HALF_BYTES {
                 self.expose_for_relay(&region, range.offset(), room).map(Err)
             } else {
                 self.staging(room).map(Ok)

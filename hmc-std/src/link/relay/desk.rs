@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::limits::{MAX_RELAYS, RELAY_HALF_BYTES};
+use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver};
 use hmc_core::relay::sender::{Put, Sender, SenderPhase};
@@ -181,7 +181,7 @@ pub(crate) struct Inbound {
 /// The length of each half of buffers for a message of up to `len` bytes: as long as it is, in powers of two,
 /// so that what served one message serves others.
 pub(crate) fn half_for(len: u64) -> u64 {
-    let whole = len.min(RELAY_HALF_BYTES).next_power_of_two();
+    let whole = len.min(RNDV_HALF_BYTES).next_power_of_two();
     whole.max(SMALLEST_HALF_BYTES)
 }
 
@@ -230,8 +230,8 @@ impl Desk {
     /// # Errors
     /// `Full`.
     pub(crate) fn send(&mut self, bytes: Bytes, len: u64, by: Instant) -> SendResult {
-        if self.outbound.len() >= usize::try_from(MAX_RELAYS).unwrap_or(usize::MAX) {
-            let what = format!("{MAX_RELAYS} messages to this peer are under way; wait for some");
+        if self.outbound.len() >= usize::try_from(MAX_RNDV).unwrap_or(usize::MAX) {
+            let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
             return Err((Error::new(ErrorKind::Full, what), bytes));
         }
         let machine = Sender::new(RelayId(self.next), len);
