@@ -131,7 +131,7 @@ impl<'s> Bus<'s> {
             Opcode::Get => (ours, theirs),
             Opcode::Put | Opcode::PutNotify { .. } => (theirs, ours),
         };
-        // Both are equally long: the lane refuses anything else.
+        // Both are equally long: the work queue refuses anything else.
         for (to, from) in to.iter_mut().zip(from) {
             *to = *from;
         }

@@ -25,7 +25,7 @@ pub mod board;
 pub mod node;
 
 use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
-use hmc_core::lane::{Lane, Transfer};
+use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{OpId, Outcome};
 use hmc_core::span::{Extent, RangeError};
@@ -54,8 +54,8 @@ pub enum Fault {
     Control(node::LinkFault),
     /// A range was wrong.
     Range(RangeError),
-    /// The lane took no operation.
-    Lane(hmc_core::lane::LaneError<ErrorKind>),
+    /// The work queue took no operation.
+    Queue(hmc_core::queue::QueueError<ErrorKind>),
     /// An operation was not known any more.
     Stale(hmc_core::slots::Stale),
     /// A transfer failed.
@@ -75,7 +75,7 @@ impl core::fmt::Display for Fault {
         match self {
             Self::Control(e) => write!(f, "control connection: {e}"),
             Self::Range(e) => write!(f, "{e}"),
-            Self::Lane(e) => write!(f, "{e}"),
+            Self::Queue(e) => write!(f, "{e}"),
             Self::Stale(e) => write!(f, "{e}"),
             Self::Transfer(e) => write!(f, "{e}"),
             Self::Expose(e) => write!(f, "{e}"),
@@ -164,14 +164,14 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
         return Err(Fault::TooManyTurns);
     };
 
-    let mut lane = Lane::new(bus, &mut storage.slots[..]);
-    let bytes = transfer(&mut lane, &mut link, &advert.region)?;
+    let mut queue = WorkQueue::new(bus, &mut storage.slots[..]);
+    let bytes = transfer(&mut queue, &mut link, &advert.region)?;
 
     // The bytes are visible at the target, so whoever gets the tag may read them.
     let now = link.now;
     link.here.send(&Message::Tag(TAG), &mut link.to_there, now).map_err(Fault::Control)?;
     link.turn_until(|l| l.there.last_tag() == Some(TAG))?;
-    if !lane.transport().memory_there_starts_with(CARGO) {
+    if !queue.transport().memory_there_starts_with(CARGO) {
         return Err(Fault::WrongBytes);
     }
 
@@ -188,26 +188,26 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
     Ok(Report { bytes, beats, turns: link.turns })
 }
 
-type BoardLane<'s> = Lane<Bus<'s>, &'s mut [hmc_core::slots::Slot]>;
+type BoardQueue<'s> = WorkQueue<Bus<'s>, &'s mut [hmc_core::slots::Slot]>;
 
 /// Puts the cargo, gets it back to another place, compares, and tries what is not allowed.
 fn transfer(
-    lane: &mut BoardLane<'_>,
+    queue: &mut BoardQueue<'_>,
     link: &mut Link<'_>,
     window: &RemoteRegion,
 ) -> Result<u64, Fault> {
     let here =
         LocalRegion { key: KEY_HERE, extent: Extent::new(MEMORY_BYTES), kind: MemoryKind::Cpu };
     let len = u64::try_from(CARGO.len()).unwrap_or(u64::MAX);
-    lane.transport_mut().load(CARGO);
+    queue.transport_mut().load(CARGO);
     let put = Transfer {
         opcode: Opcode::Put,
         when: CompleteWhen::Visible,
         local: here.slice(0, len).map_err(Fault::Range)?,
         remote: window.slice(0, len).map_err(Fault::Range)?,
     };
-    let op = post(lane, &put, link.now)?;
-    let moved = wait(lane, link, op)?.result.map_err(Fault::Transfer)?;
+    let op = post(queue, &put, link.now)?;
+    let moved = wait(queue, link, op)?.result.map_err(Fault::Transfer)?;
 
     // Back to the second half of this node's memory, so that the comparison means something.
     let half = MEMORY_BYTES.div_ceil(2);
@@ -216,9 +216,9 @@ fn transfer(
         local: here.slice(half, len).map_err(Fault::Range)?,
         ..put
     };
-    let op = post(lane, &get, link.now)?;
-    let back = wait(lane, link, op)?.result.map_err(Fault::Transfer)?;
-    if !lane.transport().halves_agree(CARGO.len()) {
+    let op = post(queue, &get, link.now)?;
+    let back = wait(queue, link, op)?.result.map_err(Fault::Transfer)?;
+    if !queue.transport().halves_agree(CARGO.len()) {
         return Err(Fault::WrongBytes);
     }
 
@@ -229,25 +229,25 @@ fn transfer(
     // A stale description is refused by the target.
     let mut stale = get;
     stale.remote.epoch.0 = stale.remote.epoch.0.wrapping_add(1);
-    let op = post(lane, &stale, link.now)?;
-    match wait(lane, link, op)?.result {
+    let op = post(queue, &stale, link.now)?;
+    match wait(queue, link, op)?.result {
         Err(Failure::Window(WindowFault::StaleEpoch)) => Ok(moved.saturating_add(back)),
         Ok(_) | Err(_) => Err(Fault::NotRefused),
     }
 }
 
-fn post(lane: &mut BoardLane<'_>, t: &Transfer, now: Instant) -> Result<OpId, Fault> {
-    lane.post(t, now.after(Duration::from_millis(100))).map_err(Fault::Lane)
+fn post(queue: &mut BoardQueue<'_>, t: &Transfer, now: Instant) -> Result<OpId, Fault> {
+    queue.post(t, now.after(Duration::from_millis(100))).map_err(Fault::Queue)
 }
 
 /// The wait of a program without threads: progress, deadlines, and the other business, in turns.
-fn wait(lane: &mut BoardLane<'_>, link: &mut Link<'_>, op: OpId) -> Result<Outcome, Fault> {
+fn wait(queue: &mut BoardQueue<'_>, link: &mut Link<'_>, op: OpId) -> Result<Outcome, Fault> {
     loop {
-        lane.progress();
-        lane.expire(link.now);
+        queue.progress();
+        queue.expire(link.now);
         // A larger program lets go of an operation's memory at its `fenced` event.
-        while lane.next_event().is_some() {}
-        if let Some(outcome) = lane.try_wait(op).map_err(Fault::Stale)? {
+        while queue.next_event().is_some() {}
+        if let Some(outcome) = queue.try_wait(op).map_err(Fault::Stale)? {
             return Ok(outcome);
         }
         link.turn()?;

@@ -1,4 +1,4 @@
-//! See `hmc_fuzz::bodies::lane::lane`.
+//! See `hmc_fuzz::bodies::queue::queue`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::lane::lane, bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(hmc_fuzz::bodies::queue::queue, bytes));

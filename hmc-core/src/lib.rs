@@ -6,7 +6,7 @@
 //!
 //! Two wings meet only on the ground floor ([`span`], [`types`], [`time`], [`limits`]):
 //!
-//! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`lane`], [`chunks`], [`pipeline`], [`relay`],
+//! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`queue`], [`chunks`], [`pipeline`], [`relay`],
 //!   [`device`];
 //! - **control**: [`wire`], [`ctrl`].
 //!
@@ -30,12 +30,12 @@ extern crate std;
 pub mod chunks;
 pub mod ctrl;
 pub mod device;
-pub mod lane;
 pub mod limits;
 #[cfg(hmc_mutants)]
 #[allow(clippy::as_conversions, reason = "the number of an enum without fields")]
 pub mod mutant;
 pub mod pipeline;
+pub mod queue;
 pub mod region;
 pub mod relay;
 pub mod slots;

@@ -20,9 +20,9 @@ pub const MAX_HELLO_FRAME_BYTES: usize = 520;
 /// Largest number of pending connections of one session: accepted, and their handshake is not finished. Each costs a
 /// descriptor and little else.
 pub const MAX_PENDING_CONNS: usize = 1024;
-/// Largest number of operations posted and not finished on one lane.
+/// Largest number of operations posted and not finished on one work queue.
 pub const MAX_SLOTS: usize = 1024;
-/// Operations in flight on one lane unless the caller asks for another number.
+/// Operations in flight on one work queue unless the caller asks for another number.
 pub const DEFAULT_SLOTS: usize = 128;
 /// Largest piece copied between two checks of a window's epoch, in bytes.
 pub const MAX_CHUNK_BYTES: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! One big transfer in pieces, so many of them in flight at a time.
 //!
-//! A [`Pipeline`] cuts, posts, waits and adds up; whoever drives it makes progress on the lane
-//! between calls of [`Pipeline::advance`]. Each piece is an operation of the lane, posted through [`Operations`], so
-//! that an owner of the lane can keep the memory of each piece alive. It says `Done` only
+//! A [`Pipeline`] cuts, posts, waits and adds up; whoever drives it makes progress on the work queue
+//! between calls of [`Pipeline::advance`]. Each piece is an operation of the work queue, posted through [`Operations`], so
+//! that an owner of the work queue can keep the memory of each piece alive. It says `Done` only
 //! when all pieces are, and `fenced` only when none of them can touch memory any more.
 
 use core::num::NonZeroU64;
@@ -10,7 +10,7 @@ use core::num::NonZeroU64;
 use heapless::Vec;
 
 use crate::chunks::{Chunks, LengthMismatch, Pair};
-use crate::lane::{Lane, LaneError, Transfer, failure_of};
+use crate::queue::{QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
@@ -19,18 +19,18 @@ use crate::work::{CompleteWhen, Failure, OpId, Opcode};
 /// Most pieces in flight in one pipeline.
 pub const MAX_PIECES: usize = 64;
 
-/// Where a pipeline posts its pieces: a [`Lane`], or the owner of one, who keeps what each piece uses until its fence.
+/// Where a pipeline posts its pieces: a [`WorkQueue`], or the owner of one, who keeps what each piece uses until its fence.
 pub trait Operations {
     /// Why a transfer was refused.
     type Error: TransportError;
 
-    /// Begins one piece; see [`Lane::post`].
+    /// Begins one piece; see [`WorkQueue::post`].
     ///
     /// # Errors
     /// As there.
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<Self::Error>>;
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<Self::Error>>;
 
-    /// What became of a piece; see [`Lane::outcome`].
+    /// What became of a piece; see [`WorkQueue::outcome`].
     ///
     /// # Errors
     /// [`Stale`] for a piece that somebody else took.
@@ -39,22 +39,22 @@ pub trait Operations {
     /// Takes the outcome of a piece whose memory is free.
     fn take(&mut self, op: OpId);
 
-    /// Withdraws a piece; see [`Lane::cancel`]. One that somebody else took is passed over.
+    /// Withdraws a piece; see [`WorkQueue::cancel`]. One that somebody else took is passed over.
     fn cancel(&mut self, op: OpId);
 
-    /// Lets a piece run on, whose outcome nobody will take; see [`Lane::abandon`].
+    /// Lets a piece run on, whose outcome nobody will take; see [`WorkQueue::abandon`].
     fn abandon(&mut self, op: OpId);
 }
 
-impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for Lane<T, S> {
+impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for WorkQueue<T, S> {
     type Error = T::Error;
 
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<T::Error>> {
-        Lane::post(self, t, deadline)
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<T::Error>> {
+        WorkQueue::post(self, t, deadline)
     }
 
     fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
-        Lane::outcome(self, op)
+        WorkQueue::outcome(self, op)
     }
 
     fn take(&mut self, op: OpId) {
@@ -62,11 +62,11 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for Lane<T, S> {
     }
 
     fn cancel(&mut self, op: OpId) {
-        let _ = Lane::cancel(self, op);
+        let _ = WorkQueue::cancel(self, op);
     }
 
     fn abandon(&mut self, op: OpId) {
-        let _ = Lane::abandon(self, op);
+        let _ = WorkQueue::abandon(self, op);
     }
 }
 
@@ -87,7 +87,7 @@ pub enum Advance {
     },
 }
 
-/// Up to `max_inflight` pieces of one transfer in flight over a lane.
+/// Up to `max_inflight` pieces of one transfer in flight over a work queue.
 #[derive(Debug)]
 pub struct Pipeline {
     opcode: Opcode,
@@ -149,10 +149,10 @@ impl Pipeline {
     }
 
     /// Takes what is done and posts what there is room for. Never blocks; call again after progress
-    /// on the lane while the answer is `Pending`, or `Failed` and not `fenced`. After a failure
+    /// on the work queue while the answer is `Pending`, or `Failed` and not `fenced`. After a failure
     /// nothing more is posted and the pieces in flight are cancelled.
-    pub fn advance<O: Operations>(&mut self, lane: &mut O, now: Instant) -> Advance {
-        self.collect(lane);
+    pub fn advance<O: Operations>(&mut self, queue: &mut O, now: Instant) -> Advance {
+        self.collect(queue);
         if self.failure.is_none() {
             if self.is_complete() {
                 return Advance::Done(self.bytes);
@@ -160,13 +160,13 @@ impl Pipeline {
             if self.deadline <= now && self.deadline != Instant::NEVER {
                 self.failure = Some(Failure::DeadlineExceeded);
             } else {
-                self.post(lane);
+                self.post(queue);
             }
         }
         let Some(failure) = self.failure else {
             return Advance::Pending;
         };
-        self.withdraw(lane);
+        self.withdraw(queue);
         Advance::Failed { failure, fenced: !self.lost && self.in_flight() == 0 }
     }
 
@@ -178,12 +178,12 @@ impl Pipeline {
         }
     }
 
-    /// Gives it up: the pieces in flight run on, and the lane's events tell when their memory is
+    /// Gives it up: the pieces in flight run on, and the work queue's events tell when their memory is
     /// free.
-    pub fn abandon<O: Operations>(self, lane: &mut O) {
+    pub fn abandon<O: Operations>(self, queue: &mut O) {
         for op in self.ops {
             // A stale piece was taken by somebody else, who knows.
-            lane.abandon(op);
+            queue.abandon(op);
         }
     }
 
@@ -205,9 +205,9 @@ impl Pipeline {
 
     /// Takes the pieces whose memory is free. Others stay, for their fence, even when their outcome
     /// is known.
-    fn collect<O: Operations>(&mut self, lane: &mut O) {
+    fn collect<O: Operations>(&mut self, queue: &mut O) {
         let Self { ops, bytes, failure, lost, .. } = self;
-        ops.retain(|op| match lane.outcome(*op) {
+        ops.retain(|op| match queue.outcome(*op) {
             Ok(None) => true,
             Ok(Some(outcome)) => {
                 if let Err(why) = outcome.result {
@@ -216,7 +216,7 @@ impl Pipeline {
                 if outcome.fenced {
                     *bytes = bytes.saturating_add(outcome.result.unwrap_or(0));
                     // Cannot be stale: its outcome was just read.
-                    lane.take(*op);
+                    queue.take(*op);
                 }
                 !outcome.fenced
             }
@@ -228,7 +228,7 @@ impl Pipeline {
         });
     }
 
-    fn post<O: Operations>(&mut self, lane: &mut O) {
+    fn post<O: Operations>(&mut self, queue: &mut O) {
         while self.ops.len() < self.window {
             let idle = self.ops.is_empty();
             let mut bulk = self.bulk;
@@ -238,17 +238,19 @@ impl Pipeline {
                 (None, _) => return,
             };
             let transfer = Transfer { opcode, when, local: piece.local(), remote: piece.remote() };
-            match lane.post(&transfer, self.deadline) {
+            match queue.post(&transfer, self.deadline) {
                 // There is room: the window is no wider than the list.
                 Ok(op) => {
                     let _ = self.ops.push(op);
                 }
-                Err(LaneError::Busy | LaneError::Full { .. }) => return,
-                Err(LaneError::Transport(e)) => {
+                Err(QueueError::Busy | QueueError::Full { .. }) => return,
+                Err(QueueError::Transport(e)) => {
                     self.failure = Some(failure_of(e.kind()));
                     return;
                 }
-                Err(LaneError::Length { .. } | LaneError::Stale(_) | LaneError::Closed { .. }) => {
+                Err(
+                    QueueError::Length { .. } | QueueError::Stale(_) | QueueError::Closed { .. },
+                ) => {
                     // A pair is equally long, and `post` takes no name: not reached.
                     self.failure = Some(Failure::Unsupported);
                     return;
@@ -262,15 +264,15 @@ impl Pipeline {
         }
     }
 
-    fn withdraw<O: Operations>(&mut self, lane: &mut O) {
+    fn withdraw<O: Operations>(&mut self, queue: &mut O) {
         if self.withdrawn {
             return;
         }
         self.withdrawn = true;
         for op in &self.ops {
             // A stale piece is found by `collect`.
-            lane.cancel(*op);
+            queue.cancel(*op);
         }
-        self.collect(lane);
+        self.collect(queue);
     }
 }

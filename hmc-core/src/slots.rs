@@ -2,7 +2,7 @@
 //!
 //! It knows which operations are under way, how many completions each still expects, when each
 //! expires, and what became of it. It moves no byte, calls no transport and takes no lock: one
-//! owner drives it ([`crate::lane::Lane`]). Two facts about an operation are kept apart and must
+//! owner drives it ([`crate::queue::WorkQueue`]). Two facts about an operation are kept apart and must
 //! never be mixed up: its outcome is *known*, and its memory is *fenced* (nothing will touch it any
 //! more). A deadline makes an outcome known; only completions and fences make memory free.
 
@@ -48,7 +48,7 @@ pub struct Full {
 
 impl core::fmt::Display for Full {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "all {} operations of this lane are in use; wait for one first", self.limit)
+        write!(f, "all {} operations of this work queue are in use; wait for one first", self.limit)
     }
 }
 
@@ -157,7 +157,7 @@ impl Slot {
     }
 }
 
-/// The operations of one lane, on storage of the caller's (at most [`MAX_SLOTS`] places are used).
+/// The operations of one work queue, on storage of the caller's (at most [`MAX_SLOTS`] places are used).
 ///
 /// Not for several threads: one owner calls. Nothing allocates; every call but [`Slots::new`],
 /// [`Slots::fail_all`] and a [`Slots::next_expired`] whose bound has passed takes constant time.

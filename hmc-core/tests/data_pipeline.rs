@@ -1,4 +1,4 @@
-//! Pipelines over a lane: the window is kept, every byte is posted once, a notify comes last, and a
+//! Pipelines over a work queue: the window is kept, every byte is posted once, a notify comes last, and a
 //! failure is told with the truth about the memory.
 #![allow(
     clippy::unwrap_used,
@@ -13,8 +13,8 @@ mod data_support;
 use core::num::NonZeroU64;
 
 use data_support::{Desk, transfer};
-use hmc_core::lane::{Lane, Transfer};
 use hmc_core::pipeline::{Advance, MAX_PIECES, Pipeline};
+use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::slots::Slot;
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind;
@@ -23,10 +23,10 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::ZERO;
 
-type TestLane = Lane<Desk, [Slot; 8]>;
+type TestLane = WorkQueue<Desk, [Slot; 8]>;
 
-fn lane() -> TestLane {
-    Lane::new(Desk::new(), [Slot::FREE; 8])
+fn queue() -> TestLane {
+    WorkQueue::new(Desk::new(), [Slot::FREE; 8])
 }
 
 fn pipeline(t: &Transfer, chunk: u64, window: usize) -> Pipeline {
@@ -34,8 +34,8 @@ fn pipeline(t: &Transfer, chunk: u64, window: usize) -> Pipeline {
 }
 
 /// Every byte of the transfer was posted once, pairwise at the same place.
-fn assert_covered(lane: &TestLane, t: &Transfer) {
-    let mut seen: Vec<_> = lane.transport().seen.iter().collect();
+fn assert_covered(queue: &TestLane, t: &Transfer) {
+    let mut seen: Vec<_> = queue.transport().seen.iter().collect();
     seen.sort_by_key(|w| w.local.span.offset());
     let mut at = 0;
     for w in seen {
@@ -58,27 +58,27 @@ proptest! {
     ) {
         let opcode = if notify { Opcode::PutNotify { tag: 7 } } else { Opcode::Get };
         let t = transfer(opcode, len);
-        let mut lane = lane();
+        let mut queue = queue();
         let mut pipe = pipeline(&t, chunk, window);
-        let mut step = pipe.advance(&mut lane, NOW);
+        let mut step = pipe.advance(&mut queue, NOW);
         for (pick, room) in order {
             if step != Advance::Pending {
                 break;
             }
             prop_assert!(pipe.in_flight() <= window.min(8));
-            lane.transport_mut().room = room;
-            let out = lane.transport().posted.len();
+            queue.transport_mut().room = room;
+            let out = queue.transport().posted.len();
             if out != 0 {
-                lane.transport_mut().finish(pick.index(out));
+                queue.transport_mut().finish(pick.index(out));
             }
-            lane.progress();
-            step = pipe.advance(&mut lane, NOW);
+            queue.progress();
+            step = pipe.advance(&mut queue, NOW);
         }
         prop_assert_eq!(step, Advance::Done(len));
-        prop_assert_eq!(pipe.advance(&mut lane, NOW), Advance::Done(len), "the answer stays");
-        prop_assert_eq!(lane.slots().in_use(), 0);
-        assert_covered(&lane, &t);
-        let seen = &lane.transport().seen;
+        prop_assert_eq!(pipe.advance(&mut queue, NOW), Advance::Done(len), "the answer stays");
+        prop_assert_eq!(queue.slots().in_use(), 0);
+        assert_covered(&queue, &t);
+        let seen = &queue.transport().seen;
         prop_assert!(seen.iter().all(|w| w.local.span.len() <= chunk));
         let notifies = seen.iter().filter(|w| matches!(w.opcode, Opcode::PutNotify { tag: 7 }));
         prop_assert_eq!(notifies.count(), usize::from(notify));
@@ -87,17 +87,17 @@ proptest! {
 
 #[test]
 fn the_window_is_filled_and_never_exceeded() {
-    let mut lane = lane();
+    let mut queue = queue();
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 3);
-    assert_eq!(pipe.advance(&mut lane, NOW), Advance::Pending);
-    assert_eq!(lane.transport().posted.len(), 3);
-    lane.transport_mut().finish(1);
-    lane.progress();
-    pipe.advance(&mut lane, NOW);
-    assert_eq!((lane.transport().posted.len(), lane.transport().seen.len()), (3, 4));
+    assert_eq!(pipe.advance(&mut queue, NOW), Advance::Pending);
+    assert_eq!(queue.transport().posted.len(), 3);
+    queue.transport_mut().finish(1);
+    queue.progress();
+    pipe.advance(&mut queue, NOW);
+    assert_eq!((queue.transport().posted.len(), queue.transport().seen.len()), (3, 4));
     assert_eq!((pipe.in_flight(), pipe.bytes()), (3, 10));
     let unbounded = pipeline(&transfer(Opcode::Put, 100), 1, usize::MAX);
-    let mut wide = Lane::new(Desk::new(), [Slot::FREE; 100]);
+    let mut wide = WorkQueue::new(Desk::new(), [Slot::FREE; 100]);
     let mut unbounded = unbounded;
     unbounded.advance(&mut wide, NOW);
     assert_eq!(unbounded.in_flight(), MAX_PIECES);
@@ -108,91 +108,91 @@ fn the_tag_follows_when_all_bytes_are_visible() {
     for len in [25u64, 20, 10, 3, 0] {
         let mut t = transfer(Opcode::PutNotify { tag: 7 }, len);
         t.when = CompleteWhen::Local;
-        let mut lane = lane();
+        let mut queue = queue();
         let mut pipe = pipeline(&t, 10, 8);
-        pipe.advance(&mut lane, NOW);
+        pipe.advance(&mut queue, NOW);
         let bulk = len.saturating_sub(1) / 10;
         if bulk != 0 {
-            let seen = &lane.transport().seen;
+            let seen = &queue.transport().seen;
             assert_eq!(seen.len() as u64, bulk, "the last piece waits");
             assert!(
                 seen.iter().all(|w| (w.opcode, w.when) == (Opcode::Put, CompleteWhen::Visible))
             );
-            while lane.transport().posted.len() > 1 {
-                lane.transport_mut().finish(1);
-                lane.progress();
-                pipe.advance(&mut lane, NOW);
-                assert_eq!(lane.transport().seen.len() as u64, bulk, "one piece is out");
+            while queue.transport().posted.len() > 1 {
+                queue.transport_mut().finish(1);
+                queue.progress();
+                pipe.advance(&mut queue, NOW);
+                assert_eq!(queue.transport().seen.len() as u64, bulk, "one piece is out");
             }
-            lane.transport_mut().finish(0);
-            lane.progress();
-            pipe.advance(&mut lane, NOW);
+            queue.transport_mut().finish(0);
+            queue.progress();
+            pipe.advance(&mut queue, NOW);
         }
-        let last = lane.transport().seen.last().copied().unwrap();
+        let last = queue.transport().seen.last().copied().unwrap();
         assert_eq!((last.opcode, last.when), (t.opcode, CompleteWhen::Local));
-        lane.transport_mut().finish_all();
-        lane.progress();
-        assert_eq!(pipe.advance(&mut lane, NOW), Advance::Done(len));
+        queue.transport_mut().finish_all();
+        queue.progress();
+        assert_eq!(pipe.advance(&mut queue, NOW), Advance::Done(len));
         // Nor can what is done.
         pipe.cancel();
-        assert_eq!(pipe.advance(&mut lane, NOW), Advance::Done(len));
-        assert_covered(&lane, &t);
+        assert_eq!(pipe.advance(&mut queue, NOW), Advance::Done(len));
+        assert_covered(&queue, &t);
     }
 }
 
 #[test]
 fn a_failure_is_fenced_only_when_the_last_piece_came_back() {
-    let mut lane = lane();
+    let mut queue = queue();
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
-    pipe.advance(&mut lane, NOW);
-    lane.transport_mut().fail(2, Failure::Unsupported);
-    lane.progress();
+    pipe.advance(&mut queue, NOW);
+    queue.transport_mut().fail(2, Failure::Unsupported);
+    queue.progress();
     let failed = |fenced| Advance::Failed { failure: Failure::Unsupported, fenced };
-    assert_eq!(pipe.advance(&mut lane, NOW), failed(false));
+    assert_eq!(pipe.advance(&mut queue, NOW), failed(false));
     // What failed has failed: it cannot be cancelled any more.
     pipe.cancel();
-    assert_eq!(lane.transport().cancels, 3);
-    while !lane.transport().posted.is_empty() {
-        assert_eq!(pipe.advance(&mut lane, NOW), failed(false));
-        lane.transport_mut().finish(0);
-        lane.progress();
+    assert_eq!(queue.transport().cancels, 3);
+    while !queue.transport().posted.is_empty() {
+        assert_eq!(pipe.advance(&mut queue, NOW), failed(false));
+        queue.transport_mut().finish(0);
+        queue.progress();
     }
-    assert_eq!(pipe.advance(&mut lane, NOW), failed(true));
-    assert_eq!(lane.transport().seen.len(), 4, "nothing is posted after a failure");
-    assert_eq!((lane.transport().cancels, lane.slots().in_use()), (3, 0));
+    assert_eq!(pipe.advance(&mut queue, NOW), failed(true));
+    assert_eq!(queue.transport().seen.len(), 4, "nothing is posted after a failure");
+    assert_eq!((queue.transport().cancels, queue.slots().in_use()), (3, 0));
 }
 
 #[test]
 fn a_transport_that_withdraws_fences_at_once() {
-    let mut lane = lane();
-    lane.transport_mut().withdraws = true;
+    let mut queue = queue();
+    queue.transport_mut().withdraws = true;
     let mut pipe = pipeline(&transfer(Opcode::Get, 100), 10, 4);
-    pipe.advance(&mut lane, NOW);
+    pipe.advance(&mut queue, NOW);
     pipe.cancel();
     let cancelled = Advance::Failed { failure: Failure::Cancelled, fenced: true };
-    assert_eq!(pipe.advance(&mut lane, NOW), cancelled);
-    assert!(lane.transport().posted.is_empty());
+    assert_eq!(pipe.advance(&mut queue, NOW), cancelled);
+    assert!(queue.transport().posted.is_empty());
 }
 
 #[test]
 fn the_deadline_holds_even_when_nothing_can_be_posted() {
-    let mut lane = lane();
-    lane.transport_mut().room = 0;
+    let mut queue = queue();
+    queue.transport_mut().room = 0;
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
-    assert_eq!(pipe.advance(&mut lane, Instant::from_nanos(99)), Advance::Pending);
+    assert_eq!(pipe.advance(&mut queue, Instant::from_nanos(99)), Advance::Pending);
     assert_eq!(
-        pipe.advance(&mut lane, Instant::from_nanos(100)),
+        pipe.advance(&mut queue, Instant::from_nanos(100)),
         Advance::Failed { failure: Failure::DeadlineExceeded, fenced: true }
     );
 }
 
 #[test]
 fn a_refusal_fails_it_and_unequal_lengths_never_begin() {
-    let mut lane = lane();
-    lane.transport_mut().refuse = Some(ErrorKind::Disconnected);
+    let mut queue = queue();
+    queue.transport_mut().refuse = Some(ErrorKind::Disconnected);
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
     let dead = Advance::Failed { failure: Failure::PeerDead, fenced: true };
-    assert_eq!(pipe.advance(&mut lane, NOW), dead);
+    assert_eq!(pipe.advance(&mut queue, NOW), dead);
     let mut odd = transfer(Opcode::Put, 4);
     odd.local = data_support::local(9).slice(0, 5).unwrap();
     assert!(Pipeline::new(&odd, NonZeroU64::MIN, 1, NOW).is_err());
@@ -200,22 +200,22 @@ fn a_refusal_fails_it_and_unequal_lengths_never_begin() {
 
 #[test]
 fn pieces_given_up_are_told_and_pieces_stolen_are_never_called_free() {
-    let mut lane = lane();
+    let mut queue = queue();
     let mut pipe = pipeline(&transfer(Opcode::Put, 20), 10, 4);
-    pipe.advance(&mut lane, NOW);
-    pipe.abandon(&mut lane);
-    lane.transport_mut().finish_all();
-    lane.progress();
-    let told: Vec<_> = core::iter::from_fn(|| lane.next_event()).collect();
+    pipe.advance(&mut queue, NOW);
+    pipe.abandon(&mut queue);
+    queue.transport_mut().finish_all();
+    queue.progress();
+    let told: Vec<_> = core::iter::from_fn(|| queue.next_event()).collect();
     assert!(told.len() == 2 && told.iter().all(|e| e.fenced && !e.done));
-    assert_eq!(lane.slots().in_use(), 0);
+    assert_eq!(queue.slots().in_use(), 0);
 
     let mut pipe = pipeline(&transfer(Opcode::Put, 20), 10, 4);
-    pipe.advance(&mut lane, NOW);
-    let stolen = lane.transport().posted[0].op;
-    lane.abandon(stolen).unwrap();
-    lane.transport_mut().finish_all();
-    lane.progress();
+    pipe.advance(&mut queue, NOW);
+    let stolen = queue.transport().posted[0].op;
+    queue.abandon(stolen).unwrap();
+    queue.transport_mut().finish_all();
+    queue.progress();
     let failed = Advance::Failed { failure: Failure::Cancelled, fenced: false };
-    assert_eq!(pipe.advance(&mut lane, NOW), failed);
+    assert_eq!(pipe.advance(&mut queue, NOW), failed);
 }

@@ -1,5 +1,5 @@
 //! The slot table by itself: its life as a stored text, names that are stale, deadlines, orders.
-//! Scripts against a model are in `data_lane.rs`.
+//! Scripts against a model are in `data_queue.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

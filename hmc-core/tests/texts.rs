@@ -3,7 +3,7 @@
 
 use hmc_core::ctrl::output::{CloseReason, CommandError, Frame, Violation};
 use hmc_core::ctrl::state::{Command, Misuse, State, Unexpected};
-use hmc_core::lane::LaneError;
+use hmc_core::queue::QueueError;
 use hmc_core::slots::{Full, OpId, Stale};
 use hmc_core::span::{Extent, RangeError, Side};
 use hmc_core::transport::ErrorKind;
@@ -155,20 +155,20 @@ fn failures_of_transfers() {
         ExposeError::Full { limit: 8 },
         "all 8 windows towards this peer are in use; revoke one first",
     )]);
-    let full = "all 4 operations of this lane are in use; wait for one first";
+    let full = "all 4 operations of this work queue are in use; wait for one first";
     let stale = "operation 3.9 is over: it was waited for, or given up";
     say(&[(Full { limit: 4 }, full)]);
     say(&[(STALE, stale)]);
-    say::<LaneError<ErrorKind>>(&[
-        (LaneError::Full { limit: 4 }, full),
-        (LaneError::Busy, "the transport has no room now; make progress first"),
+    say::<QueueError<ErrorKind>>(&[
+        (QueueError::Full { limit: 4 }, full),
+        (QueueError::Busy, "the transport has no room now; make progress first"),
         (
-            LaneError::Length { local: 1, remote: 2 },
+            QueueError::Length { local: 1, remote: 2 },
             "the local range has 1 bytes and the remote one 2; both must be equally long",
         ),
-        (LaneError::Stale(STALE), stale),
-        (LaneError::Closed { left: 2 }, "the batch takes only 2 more transfers"),
-        (LaneError::Transport(ErrorKind::Other), "the transport refused: Other"),
+        (QueueError::Stale(STALE), stale),
+        (QueueError::Closed { left: 2 }, "the batch takes only 2 more transfers"),
+        (QueueError::Transport(ErrorKind::Other), "the transport refused: Other"),
     ]);
 }
 

@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use hmc_core::lane::{Lane, Transfer};
+use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::region::LocalRegion;
 use hmc_core::slots::Slot;
 use hmc_core::time::Instant;
@@ -46,7 +46,7 @@ fn rounds(bytes: Bytes, rounds: u32) -> (SimNic, LocalRegion) {
     let pair = SimNic::pair_fast(64, 64, bytes).expect("memory");
     let FastPair { near, far, local, target, remote } = pair;
     assert!(near.write(local, 0, &[7; 64]));
-    let mut lane = Lane::new(near, [Slot::FREE; 8]);
+    let mut queue = WorkQueue::new(near, [Slot::FREE; 8]);
     let transfer = Transfer {
         opcode: Opcode::Put,
         when: CompleteWhen::Visible,
@@ -56,11 +56,11 @@ fn rounds(bytes: Bytes, rounds: u32) -> (SimNic, LocalRegion) {
     let before = COUNT.with(Cell::get);
     let start = std::time::Instant::now();
     for _ in 0..rounds {
-        let op = lane.post(&transfer, Instant::NEVER).expect("room");
-        assert_eq!(lane.progress(), 1);
-        let outcome = lane.try_wait(op).expect("not taken").expect("known");
+        let op = queue.post(&transfer, Instant::NEVER).expect("room");
+        assert_eq!(queue.progress(), 1);
+        let outcome = queue.try_wait(op).expect("not taken").expect("known");
         assert!(outcome.fenced && outcome.result == Ok(8));
-        while lane.next_event().is_some() {}
+        while queue.next_event().is_some() {}
     }
     let each = start.elapsed().checked_div(rounds).unwrap_or_default();
     assert_eq!(COUNT.with(Cell::get), before, "post, progress and wait allocate nothing");

@@ -72,7 +72,7 @@ fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
         }
         let (interest, earliest) = {
             let mut data = link.data();
-            (data.port().interest(), data.lane().next_deadline())
+            (data.port().interest(), data.queue().next_deadline())
         };
         until = until.min(earliest);
         let flags = interest.wanted.flags();

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::slots;
 
 use crate::clock;

@@ -19,7 +19,7 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> R
     }
     let mut late = None;
     for link in links {
-        let idle = |l: &Link| l.is_relay_quiet() && l.data().lane().in_flight() == 0;
+        let idle = |l: &Link| l.is_relay_quiet() && l.data().queue().in_flight() == 0;
         let quiet = |l: &Link| (l.life() == Life::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
         let busy = !link.is_relay_quiet();

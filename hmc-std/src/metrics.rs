@@ -87,7 +87,7 @@ impl PeerStats {
         let (conn, (bytes_out, bytes_in), in_flight, exposed, (puts, gets)) = {
             let mut data = link.data();
             let (exposed, _) = data.exposed_bytes();
-            let in_flight = data.lane().in_flight();
+            let in_flight = data.queue().in_flight();
             (data.port().kind(), data.port().bytes_moved(), in_flight, exposed, data.counts())
         };
         let (messages_in, inbox) = {

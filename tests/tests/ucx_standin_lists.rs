@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::span::Extent;
 use hmc_core::types::Access;

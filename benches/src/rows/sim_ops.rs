@@ -1,6 +1,6 @@
 //! put + progress + wait over the simulated NIC: what our own logic costs without any machine.
 
-use hmc_core::lane::{Lane, Transfer};
+use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::slots::Slot;
 use hmc_core::time::Instant;
 use hmc_core::work::{CompleteWhen, Opcode};
@@ -18,9 +18,9 @@ const OPS: u32 = 2_000;
 /// What an instruction count may differ from the stored one.
 const WITHIN: f64 = 0.02;
 
-/// A lane over an instant NIC.
+/// A work queue over an instant NIC.
 pub(crate) struct Rig {
-    lane: Lane<SimNic, [Slot; 64]>,
+    queue: WorkQueue<SimNic, [Slot; 64]>,
     transfer: Transfer,
     _far: SimNic,
 }
@@ -29,7 +29,7 @@ impl Rig {
     pub(crate) fn new(bytes: Bytes) -> Res<Self> {
         let pair = SimNic::pair_fast(4096, 4096, bytes).ok_or("no simulated NIC")?;
         Ok(Self {
-            lane: Lane::new(pair.near, [Slot::FREE; 64]),
+            queue: WorkQueue::new(pair.near, [Slot::FREE; 64]),
             transfer: Transfer {
                 opcode: Opcode::Put,
                 when: CompleteWhen::Visible,
@@ -44,15 +44,15 @@ impl Rig {
     pub(crate) fn rounds(&mut self, count: u32) -> Res<()> {
         for _ in 0..count {
             let op = self
-                .lane
+                .queue
                 .post(std::hint::black_box(&self.transfer), Instant::NEVER)
                 .map_err(text)?;
-            self.lane.progress();
-            let outcome = self.lane.try_wait(op).map_err(text)?.ok_or("not done")?;
+            self.queue.progress();
+            let outcome = self.queue.try_wait(op).map_err(text)?.ok_or("not done")?;
             if outcome.result != Ok(8) {
                 return Err("the put failed".to_owned());
             }
-            while self.lane.next_event().is_some() {}
+            while self.queue.next_event().is_some() {}
         }
         Ok(())
     }

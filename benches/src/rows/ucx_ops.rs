@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hmc_core::lane::{Lane, Transfer};
+use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::span::Extent;
@@ -120,9 +120,9 @@ impl Pair {
     }
 }
 
-/// A lane over such a transport.
+/// A work queue over such a transport.
 struct Laned {
-    lane: Lane<UcxTransport, [Slot; 64]>,
+    queue: WorkQueue<UcxTransport, [Slot; 64]>,
     transfer: Transfer,
     _rest: (Arc<Worker>, Arc<Memory>),
 }
@@ -130,19 +130,19 @@ struct Laned {
 impl Laned {
     fn new() -> Res<Self> {
         let Pair { near, transfer, _far, _there } = Pair::new()?;
-        Ok(Self { lane: Lane::new(near, [Slot::FREE; 64]), transfer, _rest: (_far, _there) })
+        Ok(Self { queue: WorkQueue::new(near, [Slot::FREE; 64]), transfer, _rest: (_far, _there) })
     }
 
     fn rounds(&mut self, count: u32) -> Res<()> {
         for _ in 0..count {
-            let op = self.lane.post(std::hint::black_box(&self.transfer), Instant::NEVER);
+            let op = self.queue.post(std::hint::black_box(&self.transfer), Instant::NEVER);
             let op = op.map_err(text)?;
-            self.lane.progress();
-            let outcome = self.lane.try_wait(op).map_err(text)?.ok_or("not done")?;
+            self.queue.progress();
+            let outcome = self.queue.try_wait(op).map_err(text)?.ok_or("not done")?;
             if outcome.result != Ok(8) {
                 return Err("the put failed".to_owned());
             }
-            while self.lane.next_event().is_some() {}
+            while self.queue.next_event().is_some() {}
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Row for UcxOps {
             (Over::UcxMany, "put + poll, 16 before one flush", Some(BOUND)),
             (Over::UcxAtOnce, "put + its own flush + poll, answered at once", None),
             (Over::UcxTransport, "put + its own flush + poll", None),
-            (Over::UcxLane, "put + its own flush + progress + wait by a lane", None),
+            (Over::UcxLane, "put + its own flush + progress + wait by a work queue", None),
         ] {
             let name = format!("UCX stand-in: our instructions for one {name}");
             lines.push(match instructions::ours(over) {

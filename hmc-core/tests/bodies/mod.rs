@@ -16,9 +16,9 @@
 pub mod chunks;
 pub mod control;
 pub mod handshake;
-pub mod lane;
 pub mod mutate;
 pub mod proof;
+pub mod queue;
 pub mod script;
 pub mod subject;
 pub mod upstream;
@@ -53,6 +53,6 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "upstream", body: upstream::upstream, class: Some(upstream::class) },
     Target { name: "control_stream", body: control::control_stream, class: Some(control::class) },
     Target { name: "window", body: window::window, class: None },
-    Target { name: "lane", body: lane::lane, class: None },
+    Target { name: "lane", body: queue::queue, class: None },
     Target { name: "chunks", body: chunks::chunks, class: None },
 ];

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::span::Extent;

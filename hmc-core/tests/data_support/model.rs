@@ -1,8 +1,8 @@
-//! The model of a lane: plain facts about each operation, no states, and a world that drives a lane
+//! The model of a work queue: plain facts about each operation, no states, and a world that drives a work queue
 //! and the model side by side and compares them after each step.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use hmc_core::lane::{Lane, LaneError};
+use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{OpId, Outcome, Slot, Stale};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind;
@@ -84,7 +84,7 @@ impl Op {
 }
 
 struct World<const N: usize> {
-    lane: Lane<Desk, [Slot; N]>,
+    queue: WorkQueue<Desk, [Slot; N]>,
     ops: Vec<Op>,
     now: u64,
     stale: u64,
@@ -92,17 +92,17 @@ struct World<const N: usize> {
 
 impl<const N: usize> World<N> {
     fn new(desk: Desk) -> Self {
-        let lane = Lane::new(desk, [Slot::FREE; N]);
-        Self { lane, ops: Vec::new(), now: 0, stale: 0 }
+        let queue = WorkQueue::new(desk, [Slot::FREE; N]);
+        Self { queue, ops: Vec::new(), now: 0, stale: 0 }
     }
 
     fn used(&self) -> usize {
         self.ops.iter().filter(|op| !op.slot_is_free()).count()
     }
 
-    fn begun(&mut self, got: Result<OpId, LaneError<ErrorKind>>, mut op: Op) {
+    fn begun(&mut self, got: Result<OpId, QueueError<ErrorKind>>, mut op: Op) {
         if self.used() == N {
-            assert_eq!(got, Err(LaneError::Full { limit: N }));
+            assert_eq!(got, Err(QueueError::Full { limit: N }));
             return;
         }
         op.id = got.unwrap();
@@ -136,28 +136,28 @@ impl<const N: usize> World<N> {
             Do::Post { len, lasts } => {
                 let op = Op { owed: u32::from(len != 0), ..self.blank(lasts) };
                 let got =
-                    self.lane.post(&transfer(Opcode::Put, len), Instant::from_nanos(op.deadline));
+                    self.queue.post(&transfer(Opcode::Put, len), Instant::from_nanos(op.deadline));
                 self.begun(got, op);
             }
             Do::Refused(kind) => {
-                self.lane.transport_mut().refuse = Some(kind);
-                let got = self.lane.post(&transfer(Opcode::Get, 1), Instant::from_nanos(self.now));
-                self.lane.transport_mut().refuse = None;
+                self.queue.transport_mut().refuse = Some(kind);
+                let got = self.queue.post(&transfer(Opcode::Get, 1), Instant::from_nanos(self.now));
+                self.queue.transport_mut().refuse = None;
                 let expected = match kind {
-                    _ if self.used() == N => LaneError::Full { limit: N },
-                    ErrorKind::Busy => LaneError::Busy,
-                    _ => LaneError::Transport(kind),
+                    _ if self.used() == N => QueueError::Full { limit: N },
+                    ErrorKind::Busy => QueueError::Busy,
+                    _ => QueueError::Transport(kind),
                 };
                 assert_eq!(got, Err(expected));
             }
             Do::Begin { parts, lasts } => {
                 let op = Op { unposted: parts, ..self.blank(lasts) };
-                let got = self.lane.begin_batch(parts, Instant::from_nanos(op.deadline));
+                let got = self.queue.begin_batch(parts, Instant::from_nanos(op.deadline));
                 self.begun(got, op);
             }
             Do::Feed { pick, count, room, refuse } => self.feed(pick, count, room, refuse),
             Do::Finish { pick, ok } => {
-                let desk = self.lane.transport_mut();
+                let desk = self.queue.transport_mut();
                 if !desk.posted.is_empty() {
                     let nth = pick % desk.posted.len();
                     if ok {
@@ -170,7 +170,7 @@ impl<const N: usize> World<N> {
             Do::Ghost { pick } => {
                 // A completion that nobody is owed: late, or for the second time.
                 let Some(i) = self.pick(pick) else { return };
-                let (id, desk) = (self.ops[i].id, self.lane.transport_mut());
+                let (id, desk) = (self.ops[i].id, self.queue.transport_mut());
                 if self.ops[i].owed == 0 {
                     let result = Ok(999);
                     desk.ready.push_back(Completion { op: id, result });
@@ -180,8 +180,8 @@ impl<const N: usize> World<N> {
             Do::Take { pick } => {
                 let Some(i) = self.pick(pick) else { return };
                 let op = &mut self.ops[i];
-                assert_eq!(self.lane.test(op.id), op.outcome().map(|o| o.is_some()));
-                let got = self.lane.try_wait(op.id);
+                assert_eq!(self.queue.test(op.id), op.outcome().map(|o| o.is_some()));
+                let got = self.queue.try_wait(op.id);
                 assert_eq!(got, op.outcome());
                 if let Ok(Some(outcome)) = got {
                     op.left = true;
@@ -194,9 +194,9 @@ impl<const N: usize> World<N> {
             }
             Do::Cancel { pick, withdraws } => {
                 let Some(i) = self.pick(pick) else { return };
-                self.lane.transport_mut().withdraws = withdraws;
+                self.queue.transport_mut().withdraws = withdraws;
                 let op = &mut self.ops[i];
-                let got = self.lane.cancel(op.id);
+                let got = self.queue.cancel(op.id);
                 assert_eq!(got.is_err(), op.left);
                 if !op.left {
                     op.end(Failure::Cancelled, withdraws);
@@ -205,7 +205,7 @@ impl<const N: usize> World<N> {
             Do::Abandon { pick } => {
                 let Some(i) = self.pick(pick) else { return };
                 let op = &mut self.ops[i];
-                assert_eq!(self.lane.abandon(op.id).is_err(), op.left);
+                assert_eq!(self.queue.abandon(op.id).is_err(), op.left);
                 if !op.left {
                     op.left = true;
                     op.done_told = true;
@@ -215,17 +215,17 @@ impl<const N: usize> World<N> {
             }
             Do::Expire { passes, withdraws } => {
                 self.now += passes;
-                self.lane.transport_mut().withdraws = withdraws;
-                self.lane.expire(Instant::from_nanos(self.now));
+                self.queue.transport_mut().withdraws = withdraws;
+                self.queue.expire(Instant::from_nanos(self.now));
                 for op in &mut self.ops {
                     if !op.left && !op.known && op.deadline <= self.now {
                         op.end(Failure::DeadlineExceeded, withdraws);
                     }
                 }
-                assert!(self.lane.next_deadline() > Instant::from_nanos(self.now));
+                assert!(self.queue.next_deadline() > Instant::from_nanos(self.now));
             }
             Do::PeerGone { fenced } => {
-                self.lane.fail_all(Failure::PeerDead, fenced);
+                self.queue.fail_all(Failure::PeerDead, fenced);
                 for op in &mut self.ops {
                     op.end(Failure::PeerDead, fenced);
                 }
@@ -239,17 +239,17 @@ impl<const N: usize> World<N> {
         let Some(i) = self.pick(pick) else { return };
         let op = &mut self.ops[i];
         let list = vec![transfer(Opcode::Put, 5); count as usize];
-        let desk = self.lane.transport_mut();
+        let desk = self.queue.transport_mut();
         desk.room = room;
         desk.refuse = refuse.then_some(ErrorKind::Unsupported);
-        let got = self.lane.feed(op.id, &list);
-        desk_reset(&mut self.lane);
+        let got = self.queue.feed(op.id, &list);
+        desk_reset(&mut self.queue);
         if op.left {
-            assert_eq!(got, Err(LaneError::Stale(Stale { op: op.id })));
+            assert_eq!(got, Err(QueueError::Stale(Stale { op: op.id })));
         } else if count > op.unposted {
-            assert_eq!(got, Err(LaneError::Closed { left: op.unposted }));
+            assert_eq!(got, Err(QueueError::Closed { left: op.unposted }));
         } else if refuse && count > 0 {
-            assert_eq!(got, Err(LaneError::Transport(ErrorKind::Unsupported)));
+            assert_eq!(got, Err(QueueError::Transport(ErrorKind::Unsupported)));
             op.unposted = 0;
             op.failure = op.failure.or(Some(Failure::Unsupported));
             op.settle();
@@ -262,8 +262,8 @@ impl<const N: usize> World<N> {
     }
 
     fn progress(&mut self) {
-        let ready: Vec<_> = self.lane.transport().ready.iter().copied().collect();
-        assert_eq!(self.lane.progress(), ready.len());
+        let ready: Vec<_> = self.queue.transport().ready.iter().copied().collect();
+        assert_eq!(self.queue.progress(), ready.len());
         for done in ready {
             let op = self.ops.iter_mut().find(|op| op.id == done.op).unwrap();
             if op.owed == 0 {
@@ -277,11 +277,11 @@ impl<const N: usize> World<N> {
             }
             op.settle();
         }
-        assert!(self.lane.transport().ready.is_empty());
+        assert!(self.queue.transport().ready.is_empty());
     }
 
     fn events(&mut self) {
-        while let Some(event) = self.lane.next_event() {
+        while let Some(event) = self.queue.next_event() {
             let op = self.ops.iter_mut().find(|op| op.id == event.op).unwrap();
             assert!(event.done || event.fenced, "an event says something");
             if event.done {
@@ -301,42 +301,42 @@ impl<const N: usize> World<N> {
 
     fn compare(&self) {
         for op in &self.ops {
-            assert_eq!(self.lane.outcome(op.id), op.outcome(), "{op:?}");
+            assert_eq!(self.queue.outcome(op.id), op.outcome(), "{op:?}");
         }
         let in_flight = self.ops.iter().filter(|op| !op.fenced).count();
-        assert_eq!(self.lane.in_flight(), in_flight);
-        assert_eq!(self.lane.slots().in_use(), self.used());
-        assert_eq!(self.lane.stale(), self.stale);
-        let next = self.lane.next_deadline();
+        assert_eq!(self.queue.in_flight(), in_flight);
+        assert_eq!(self.queue.slots().in_use(), self.used());
+        assert_eq!(self.queue.stale(), self.stale);
+        let next = self.queue.next_deadline();
         let pending = self.ops.iter().filter(|op| !op.known && !op.left);
         assert!(pending.clone().all(|op| next <= Instant::from_nanos(op.deadline)));
-        assert!(in_flight != 0 || next == Instant::NEVER, "an idle lane wakes nobody");
+        assert!(in_flight != 0 || next == Instant::NEVER, "an idle work queue wakes nobody");
     }
 
     /// Brings everything to its end and shows that nothing is left.
     fn finish(mut self) {
-        self.lane.transport_mut().finish_all();
+        self.queue.transport_mut().finish_all();
         self.progress();
         // What is pending now has parts that were never posted.
         self.step(Do::Expire { passes: 1 << 20, withdraws: false });
         self.events();
-        assert_eq!(self.lane.in_flight(), 0);
+        assert_eq!(self.queue.in_flight(), 0);
         for i in 0..self.ops.len() {
             if !self.ops[i].left {
                 self.step(Do::Take { pick: i });
                 assert!(self.ops[i].left, "every operation ends");
             }
         }
-        assert_eq!(self.lane.slots().in_use(), 0);
+        assert_eq!(self.queue.slots().in_use(), 0);
         for _ in 0..N {
-            self.lane.post(&transfer(Opcode::Put, 1), Instant::NEVER).unwrap();
+            self.queue.post(&transfer(Opcode::Put, 1), Instant::NEVER).unwrap();
         }
     }
 }
 
-fn desk_reset<const N: usize>(lane: &mut Lane<Desk, [Slot; N]>) {
-    lane.transport_mut().room = usize::MAX;
-    lane.transport_mut().refuse = None;
+fn desk_reset<const N: usize>(queue: &mut WorkQueue<Desk, [Slot; N]>) {
+    queue.transport_mut().room = usize::MAX;
+    queue.transport_mut().refuse = None;
 }
 
 pub(crate) fn run<const N: usize>(script: &[Do]) {

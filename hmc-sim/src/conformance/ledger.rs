@@ -71,7 +71,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
         Err(Stop::Skipped(format!("the transport has no {missing:?}")))
     }
 
-    /// A name that no open request has. Indexes stay below `MAX_SLOTS`, as a lane's do.
+    /// A name that no open request has. Indexes stay below `MAX_SLOTS`, as a work queue's do.
     pub(super) fn name(&mut self) -> OpId {
         let slots = u32::try_from(MAX_SLOTS).unwrap_or(1 << 10);
         let index = u16::try_from(self.posted % slots).unwrap_or(0);

@@ -3,7 +3,7 @@
 //! This is what benchmarks measure: it looks every key up once and allocates nothing. What takes
 //! time or goes wrong lives in [`super::net`]; nothing of it may slow this path down. That is why an
 //! end of a net is reached through a [`Shell`] too, with one cold branch, and not through an `enum`
-//! above both: the compiler then makes one function of a lane and this path (412 instructions for a
+//! above both: the compiler then makes one function of a work queue and this path (412 instructions for a
 //! put, progress and wait; 427 with the `enum`).
 
 use std::cell::RefCell;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Put, Sender, SenderOutput};
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
 
 /// One process: sources of its messages, targets of the peer's, and what the peer told it.
 pub(crate) struct End {
-    pub(crate) lane: Lane<SimNic, [Slot; 8]>,
+    pub(crate) queue: WorkQueue<SimNic, [Slot; 8]>,
     pub(crate) sources: Vec<Source>,
     pub(crate) targets: Vec<Target>,
     pub(crate) incoming: Incoming,
@@ -62,7 +62,7 @@ pub(crate) struct End {
 impl End {
     pub(crate) fn new(nic: SimNic) -> Self {
         Self {
-            lane: Lane::new(nic, [Slot::FREE; 8]),
+            queue: WorkQueue::new(nic, [Slot::FREE; 8]),
             sources: Vec::new(),
             targets: Vec::new(),
             incoming: Incoming::new(),
@@ -74,7 +74,7 @@ impl End {
     }
 
     pub(crate) fn nic(&self) -> &SimNic {
-        self.lane.transport()
+        self.queue.transport()
     }
 
     pub(crate) fn send(&mut self, bytes: Vec<u8>) {
@@ -129,7 +129,7 @@ impl End {
                         s.machine.put_done(put.seq, Err(hmc_core::work::Failure::Cancelled));
                     }
                     for (op, _) in &s.running {
-                        self.lane.cancel(*op).unwrap();
+                        self.queue.cancel(*op).unwrap();
                     }
                 }
                 SenderOutput::Ended(how) => assert!(s.ended.replace(how).is_none(), "ended twice"),
@@ -138,14 +138,14 @@ impl End {
                     assert!(s.running.is_empty() && s.wanted.is_empty(), "a put still reads");
                     s.freed = true;
                     let junk = vec![GIVEN_BACK; s.bytes.len()];
-                    assert!(self.lane.transport().write(s.region, 0, &junk));
+                    assert!(self.queue.transport().write(s.region, 0, &junk));
                 }
             }
         }
     }
 
     pub(crate) fn run_target(&mut self, at: usize) {
-        let nic = self.lane.transport();
+        let nic = self.queue.transport();
         let t = &mut self.targets[at];
         while let Some(output) = t.machine.poll() {
             match output {
@@ -183,9 +183,9 @@ impl End {
                     local,
                     remote: RemoteSlice { ..put.target },
                 };
-                match self.lane.post(&t, Instant::NEVER) {
+                match self.queue.post(&t, Instant::NEVER) {
                     Ok(op) => s.running.push((op, put.seq)),
-                    Err(LaneError::Busy | LaneError::Full { .. }) => break,
+                    Err(QueueError::Busy | QueueError::Full { .. }) => break,
                     Err(_) => {
                         let dead = hmc_core::work::Failure::PeerDead;
                         s.machine.put_done(put.seq, Err(dead));
@@ -196,15 +196,15 @@ impl End {
         }
         // So long that puts do not outweigh the other steps.
         self.nic().advance(4_000);
-        self.lane.progress();
-        while self.lane.next_event().is_some() {}
+        self.queue.progress();
+        while self.queue.next_event().is_some() {}
         for at in 0..self.sources.len() {
             let s = &mut self.sources[at];
-            let lane = &mut self.lane;
+            let queue = &mut self.queue;
             let machine = &mut s.machine;
-            s.running.retain(|(op, seq)| match lane.outcome(*op).unwrap() {
+            s.running.retain(|(op, seq)| match queue.outcome(*op).unwrap() {
                 Some(o) if o.fenced => {
-                    lane.try_wait(*op).unwrap();
+                    queue.try_wait(*op).unwrap();
                     machine.put_done(*seq, o.result.map(drop));
                     false
                 }
@@ -248,7 +248,7 @@ impl End {
     }
 
     pub(crate) fn copy(&mut self, at: usize) {
-        let nic = self.lane.transport();
+        let nic = self.queue.transport();
         let t = &mut self.targets[at];
         let Some(copy) = t.copy.take() else {
             return;
@@ -267,7 +267,7 @@ impl End {
     pub(crate) fn fence(&mut self, at: usize) {
         let t = &mut self.targets[at];
         if std::mem::take(&mut t.revoking) {
-            self.lane.transport().revoke(&t.memory.as_ref().unwrap().window);
+            self.queue.transport().revoke(&t.memory.as_ref().unwrap().window);
             t.machine.fenced();
             self.run_target(at);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 
 use crate::aside::Collects;
 use crate::memory::{Region, Span};

@@ -1,4 +1,4 @@
-//! The data half of a link: the core's lane over a port, and what its operations hold.
+//! The data half of a link: the core's work queue over a port, and what its operations hold.
 
 mod ended;
 mod now;
@@ -8,7 +8,7 @@ pub(crate) mod unasked;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::slots::{OpId, Slot, Stale};
 use hmc_core::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn retire(word: &SlotWord, op: OpId) {
 }
 
 pub(crate) struct DataState {
-    lane: Lane<Port, Box<[Slot]>>,
+    queue: WorkQueue<Port, Box<[Slot]>>,
     holds: Box<[Hold]>,
     unasked: Unasked,
     /// One word an operation, shared with those who wait: they look at it without the lock.
@@ -73,7 +73,7 @@ impl DataState {
     /// ready when the peer told its default window.
     pub(crate) fn new(port: Port, slots: usize, attached: bool, wants_default: bool) -> Self {
         Self {
-            lane: Lane::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
+            queue: WorkQueue::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
             holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
             unasked: Unasked::default(),
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
@@ -93,17 +93,17 @@ impl DataState {
     }
 
     pub(crate) fn port(&mut self) -> &mut Port {
-        self.lane.transport_mut()
+        self.queue.transport_mut()
     }
 
     /// To look at. What is posted goes through [`DataState::post`] and its kin, with what it holds.
-    pub(crate) fn lane(&self) -> &Lane<Port, Box<[Slot]>> {
-        &self.lane
+    pub(crate) fn queue(&self) -> &WorkQueue<Port, Box<[Slot]>> {
+        &self.queue
     }
 
     /// Withdraws an operation.
     pub(crate) fn cancel(&mut self, op: OpId) -> Result<(), Stale> {
-        self.lane.cancel(op).or_else(|stale| self.test(op).map(drop).map_err(|_| stale))
+        self.queue.cancel(op).or_else(|stale| self.test(op).map(drop).map_err(|_| stale))
     }
 
     pub(crate) fn words(&self) -> Arc<[SlotWord]> {
@@ -118,7 +118,7 @@ impl DataState {
     }
 
     pub(crate) fn set_port(&mut self, port: Port) {
-        *self.lane.transport_mut() = port;
+        *self.queue.transport_mut() = port;
         self.attached = true;
     }
 
@@ -152,7 +152,7 @@ impl DataState {
         let Some(default) = &self.default else {
             return !self.wants_default;
         };
-        match self.lane.transport() {
+        match self.queue.transport() {
             Port::Shm(p) if self.default_mappable => {
                 p.is_ready() && p.is_settled(default.window, default.epoch)
             }
@@ -228,11 +228,11 @@ impl DataState {
         t: &Transfer,
         deadline: Instant,
         hold: Hold,
-    ) -> Result<OpId, (LaneError<PostError>, Hold)> {
+    ) -> Result<OpId, (QueueError<PostError>, Hold)> {
         if let Some(region) = &hold.region {
             self.learn(region);
         }
-        let posted = self.with_room(|lane| lane.post(t, deadline));
+        let posted = self.with_room(|queue| queue.post(t, deadline));
         match posted {
             Ok(op) => {
                 self.arm(op);
@@ -270,12 +270,12 @@ impl DataState {
         list: &Arc<[Transfer]>,
         deadline: Instant,
         hold: Hold,
-    ) -> Result<OpId, (LaneError<PostError>, Hold)> {
+    ) -> Result<OpId, (QueueError<PostError>, Hold)> {
         if let Some(region) = &hold.region {
             self.learn(region);
         }
         let parts = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        let begun = self.with_room(|lane| lane.begin_batch(parts, deadline));
+        let begun = self.with_room(|queue| queue.begin_batch(parts, deadline));
         match begun {
             Ok(op) => {
                 self.arm(op);
@@ -301,10 +301,10 @@ impl DataState {
                 continue;
             };
             let rest = list.get(hold.fed..).unwrap_or_default();
-            match self.lane.feed(op, rest) {
+            match self.queue.feed(op, rest) {
                 Ok(0) if !rest.is_empty() => {
                     // Completions may make room at once (copies by this thread).
-                    if self.lane.progress() == 0 {
+                    if self.queue.progress() == 0 {
                         return;
                     }
                 }
@@ -324,10 +324,10 @@ impl DataState {
 
     /// Progress without receiving: copies, sends, completions.
     pub(crate) fn pump(&mut self, after: &mut Aftermath) {
-        self.lane.progress();
+        self.queue.progress();
         if !self.feeding.is_empty() {
             self.feed();
-            self.lane.progress();
+            self.queue.progress();
         }
         if !self.complete && self.is_complete() {
             self.complete = true;
@@ -341,8 +341,8 @@ impl DataState {
         let attended = self.attended;
         let busy = self.port().service(attended);
         after.came |= busy;
-        if now >= self.lane.next_deadline() {
-            self.lane.expire(now);
+        if now >= self.queue.next_deadline() {
+            self.queue.expire(now);
         }
         self.pump(after);
         if let Some(s) = self.port().stream() {
@@ -362,7 +362,7 @@ impl DataState {
 
     /// Whether the peer's process has left a mark of its end in memory that is shared.
     pub(crate) fn is_marked(&self) -> bool {
-        match self.lane.transport() {
+        match self.queue.transport() {
             Port::Shm(p) => p.is_marked(),
             Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => false,
         }
@@ -380,16 +380,16 @@ impl DataState {
     }
 
     pub(crate) fn expire(&mut self, now: Instant, after: &mut Aftermath) {
-        if now >= self.lane.next_deadline() {
-            self.lane.expire(now);
+        if now >= self.queue.next_deadline() {
+            self.queue.expire(now);
             self.pump(after);
         }
     }
 
     /// Takes note of the operations that have ended, until [`Aftermath::is_full`].
     pub(super) fn drain(&mut self, after: &mut Aftermath) {
-        while let Some(event) = self.lane.next_event() {
-            let outcome = self.lane.outcome(event.op).ok().flatten();
+        while let Some(event) = self.queue.next_event() {
+            let outcome = self.queue.outcome(event.op).ok().flatten();
             let waits = outcome.is_some();
             after.peer_dead |= outcome.is_some_and(|o| o.result == Err(Failure::PeerDead));
             if let Some(word) = self.words.get(usize::from(event.op.index)) {
@@ -431,7 +431,7 @@ impl DataState {
 
     /// Takes off who was to be woken when the operation ends, if it still runs.
     pub(crate) fn take_waker(&mut self, op: OpId) -> Option<Notice> {
-        self.lane.test(op).ok()?;
+        self.queue.test(op).ok()?;
         self.holds.get_mut(usize::from(op.index))?.waker.take()
     }
 
@@ -440,28 +440,28 @@ impl DataState {
     pub(crate) fn die(&mut self, eof: bool, after: &mut Aftermath) {
         let why = if eof { Down::Eof } else { Down::Silent };
         if eof
-            && self.lane.in_flight() != 0
+            && self.queue.in_flight() != 0
             && let Some(s) = self.port().stream()
         {
             let _ = s.life().ends_within(SHOWN_WITHIN);
         }
         self.port().bring_down(why);
         self.feeding.clear();
-        while self.lane.progress() > 0 {}
+        while self.queue.progress() > 0 {}
         let fenced = self.is_harmless();
-        self.lane.fail_all(Failure::PeerDead, fenced);
+        self.queue.fail_all(Failure::PeerDead, fenced);
         self.drain(after);
     }
 
     /// Nothing of a link that is over is in the peer's reach any more.
     pub(super) fn fenced(&mut self, after: &mut Aftermath) {
-        self.lane.fail_all(Failure::PeerDead, true);
+        self.queue.fail_all(Failure::PeerDead, true);
         self.drain(after);
     }
 
     /// What operations hold that have not passed their fence, and what is exposed, by size and reason.
     pub(super) fn unfenced_bytes(&mut self, each: &mut dyn FnMut(u64, &'static str)) {
-        let reason = match self.lane.transport() {
+        let reason = match self.queue.transport() {
             Port::Ucx(_) => "UCX has not ended an operation of this memory",
             _ => "the peer may be copying from or into this memory by itself",
         };

@@ -24,7 +24,7 @@ impl Link {
         if mutant::is(Mutant::ByeForgetsOps) {
             return true;
         }
-        self.data().lane().in_flight() == 0
+        self.data().queue().in_flight() == 0
     }
 
     /// Whether some waiter drives this link.

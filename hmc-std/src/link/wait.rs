@@ -172,7 +172,7 @@ impl Link {
         let (wanted, earlier, is_down) = {
             let mut data = self.data();
             let wanted = data.port().interest().wanted;
-            (wanted, data.lane().next_deadline(), data.port().down().is_some())
+            (wanted, data.queue().next_deadline(), data.port().down().is_some())
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let restless = ucx.is_some_and(|(seat, _)| seat.is_restless());

@@ -9,7 +9,7 @@ use crate::link::aftermath::Hold;
 use crate::link::data::DataState;
 use crate::memory::Region;
 use crate::op_id::OpId;
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::work::{CompleteWhen, Opcode};
 use std::sync::MutexGuard;

@@ -8,7 +8,7 @@ use crate::link::{Life, Watch};
 use crate::memory::{ConnBuffer, Region, Span};
 use crate::op::OpError;
 use crate::window::{Grant, RemoteWindow, SharedWindow, Window};
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::message::Message as Wire;

@@ -13,7 +13,7 @@ use crate::op_id::OpId;
 use crate::process::forked;
 use crate::transport::Port;
 use crate::until::{Stop, Until};
-use hmc_core::lane::{LaneError, Transfer};
+use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::slots::{self, Outcome};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
@@ -114,7 +114,7 @@ impl Peer {
             &mut DataState,
             Hold,
         )
-            -> std::result::Result<slots::OpId, (LaneError<PostError>, Hold)>,
+            -> std::result::Result<slots::OpId, (QueueError<PostError>, Hold)>,
     ) -> Result<slots::OpId> {
         let mut hold = Some(hold);
         let op = self
@@ -134,7 +134,7 @@ impl Peer {
             &mut DataState,
             Hold,
         )
-            -> std::result::Result<slots::OpId, (LaneError<PostError>, Hold)>,
+            -> std::result::Result<slots::OpId, (QueueError<PostError>, Hold)>,
     ) -> Option<Result<slots::OpId>> {
         let link = &self.link;
         if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
@@ -160,11 +160,11 @@ impl Peer {
         match result {
             Ok(op) => Some(Ok(op)),
             // Whatever runs makes room when it ends.
-            Err((LaneError::Busy, back)) => {
+            Err((QueueError::Busy, back)) => {
                 *hold = Some(back);
                 None
             }
-            Err((LaneError::Full { .. }, back)) if !many_unasked => {
+            Err((QueueError::Full { .. }, back)) if !many_unasked => {
                 *hold = Some(back);
                 None
             }
@@ -172,24 +172,24 @@ impl Peer {
         }
     }
 
-    fn refused(&self, e: LaneError<PostError>) -> Error {
+    fn refused(&self, e: QueueError<PostError>) -> Error {
         match e {
-            LaneError::Full { limit } => Error::new(
+            QueueError::Full { limit } => Error::new(
                 ErrorKind::Full,
                 format!(
                     "{limit} operations to this peer run, and {MAX_UNASKED} have ended that nobody waited for, \
                      which is the limit; wait for some"
                 ),
             ),
-            LaneError::Length { local, remote } => Error::new(
+            QueueError::Length { local, remote } => Error::new(
                 ErrorKind::Length,
                 format!("{local} local bytes against {remote} remote ones"),
             ),
-            LaneError::Transport(PostError::Disconnected) => {
+            QueueError::Transport(PostError::Disconnected) => {
                 self.link.end_if_gone();
                 Error::peer_dead(self.rank(), self.link.why())
             }
-            LaneError::Transport(PostError::Unsupported) => Error::new(
+            QueueError::Transport(PostError::Unsupported) => Error::new(
                 ErrorKind::Unsupported,
                 "this peer has no data plane (upstream dialect); connect natively",
             ),

@@ -11,8 +11,8 @@ mod leaving;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::lane::Transfer;
 use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::OpId;
 use hmc_core::span::Extent;

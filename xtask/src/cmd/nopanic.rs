@@ -21,7 +21,7 @@ const DRIVER: &str = "xtask/nopanic";
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Look at one room only, such as `lane` or `wire/header`; leaves out the positive control
+    /// Look at one room only, such as `queue` or `wire/header`; leaves out the positive control
     #[arg(long)]
     room: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::work::Opcode;

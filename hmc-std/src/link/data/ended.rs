@@ -1,7 +1,7 @@
 //! Operations that have ended: who asks takes their outcome. While nobody has asked, an outcome uses its operation's slot;
 //! when slots are short, outcomes move to a table beside them, under their names.
 
-use hmc_core::lane::{Lane, LaneError};
+use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{OpId, Outcome, Slot, Stale};
 use hmc_core::transport::ErrorKind as PostError;
 
@@ -12,7 +12,7 @@ use crate::transport::Port;
 impl DataState {
     /// Takes the outcome of an operation, with what it still holds.
     pub(crate) fn take(&mut self, op: OpId) -> Result<Option<(Outcome, Hold)>, Stale> {
-        let outcome = match self.lane.try_wait(op) {
+        let outcome = match self.queue.try_wait(op) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return Ok(None),
             Err(stale) => return self.unasked.take(op).map(Some).ok_or(stale),
@@ -29,7 +29,7 @@ impl DataState {
 
     /// What became of an operation; `None` while it runs. Changes nothing.
     pub(crate) fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
-        self.lane.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
+        self.queue.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
     }
 
     /// Whether an operation has ended.
@@ -47,8 +47,8 @@ impl DataState {
 
     /// As [`DataState::abandon`]; gives what the operation held, if it has passed its fence.
     pub(super) fn let_go(&mut self, op: OpId) -> Option<Hold> {
-        let over = self.lane.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
-        if self.lane.abandon(op).is_err() {
+        let over = self.queue.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
+        if self.queue.abandon(op).is_err() {
             return self.unasked.take(op).map(|(_, hold)| hold);
         }
         if !over {
@@ -64,11 +64,11 @@ impl DataState {
     /// Posts; again when all slots were used and some of their operations have ended.
     pub(super) fn with_room(
         &mut self,
-        mut post: impl FnMut(&mut Lane<Port, Box<[Slot]>>) -> Result<OpId, LaneError<PostError>>,
-    ) -> Result<OpId, LaneError<PostError>> {
-        let posted = post(&mut self.lane);
-        if matches!(posted, Err(LaneError::Full { .. })) && self.free_slots() {
-            return post(&mut self.lane);
+        mut post: impl FnMut(&mut WorkQueue<Port, Box<[Slot]>>) -> Result<OpId, QueueError<PostError>>,
+    ) -> Result<OpId, QueueError<PostError>> {
+        let posted = post(&mut self.queue);
+        if matches!(posted, Err(QueueError::Full { .. })) && self.free_slots() {
+            return post(&mut self.queue);
         }
         posted
     }
@@ -79,7 +79,7 @@ impl DataState {
         let mut from = 0;
         let mut any = false;
         while !self.has_many_unasked()
-            && let Some(op) = self.lane.slots().next_ended(from)
+            && let Some(op) = self.queue.slots().next_ended(from)
         {
             from = op.index.saturating_add(1);
             if let Ok(Some(ended)) = self.take(op) {

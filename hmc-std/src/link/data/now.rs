@@ -1,7 +1,7 @@
 //! Small copies into memory that can be reached directly: done in the call, without the transport's queues.
 
-use hmc_core::lane::Transfer;
 use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalSlice, RemoteSlice};
 use hmc_core::slots::OpId;
 use hmc_core::work::Opcode;
@@ -22,7 +22,7 @@ impl DataState {
         local: LocalSlice,
         remote: RemoteSlice,
     ) -> bool {
-        match self.lane.transport_mut() {
+        match self.queue.transport_mut() {
             Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
             Port::Ucx(p) => p.transfer_now(opcode, local, remote),
             Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
@@ -32,7 +32,7 @@ impl DataState {
     /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
     /// now; `false` when it must be posted from a region.
     pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: RemoteSlice) -> bool {
-        let done = match self.lane.transport_mut() {
+        let done = match self.queue.transport_mut() {
             Port::Shm(p) => p.write_now(bytes, remote),
             Port::Ucx(_) | Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
         };
@@ -52,12 +52,12 @@ impl DataState {
         local: LocalSlice,
         remote: RemoteSlice,
     ) -> Option<OpId> {
-        let slots = self.lane.slots();
+        let slots = self.queue.slots();
         let has_room = slots.in_use() < slots.capacity() || self.free_slots();
         if !has_room || !self.transfer_now(region, opcode, local, remote) {
             return None;
         }
-        let op = self.lane.record(local.span.len()).ok()?;
+        let op = self.queue.record(local.span.len()).ok()?;
         self.arm(op);
         if let Some(word) = self.words.get(usize::from(op.index)) {
             let _ = word.finish(op.generation, true);
@@ -77,7 +77,7 @@ impl DataState {
         if bytes > MAX_CHUNK_BYTES {
             return false;
         }
-        if let Port::Ucx(p) = self.lane.transport_mut() {
+        if let Port::Ucx(p) = self.queue.transport_mut() {
             return p.transfer_list_now(list);
         }
         list.iter().all(|t| self.transfer_now(region, t.opcode, t.local, t.remote))

@@ -1,7 +1,7 @@
 //! The pieces of a pipeline as operations of a link: each holds the region that it reads or writes until its fence.
 
-use hmc_core::lane::{LaneError, Transfer};
 use hmc_core::pipeline::Operations;
+use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::slots::{OpId, Outcome, Stale};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
@@ -20,7 +20,7 @@ pub(crate) struct Pieces<'a> {
 impl Operations for Pieces<'_> {
     type Error = PostError;
 
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<PostError>> {
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<PostError>> {
         let hold = Hold { region: Some(self.region.clone()), ..Hold::default() };
         self.data.post(t, deadline, hold).map_err(|(e, _)| e)
     }

@@ -1,6 +1,6 @@
 //! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
 
-use hmc_core::lane::{LaneError, Transfer};
+use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
 use hmc_core::relay::sender::SenderOutput;
@@ -394,8 +394,8 @@ pub(super) fn post(
     link.hand_over();
     match posted.map_err(|(e, _)| e) {
         Ok(op) => Ok(Some(op)),
-        Err(LaneError::Busy | LaneError::Full { .. }) => Ok(None),
-        Err(LaneError::Transport(PostError::Disconnected)) => Err(Failure::PeerDead),
+        Err(QueueError::Busy | QueueError::Full { .. }) => Ok(None),
+        Err(QueueError::Transport(PostError::Disconnected)) => Err(Failure::PeerDead),
         Err(_) => Err(Failure::Unsupported),
     }
 }

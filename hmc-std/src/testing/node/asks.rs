@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::lane::Transfer;
+use hmc_core::queue::Transfer;
 use hmc_core::region::RemoteRegion;
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Rank};
@@ -267,7 +267,7 @@ fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
         PendingRequest::Message(sending) => sending.look(now),
         PendingRequest::Goodbye { links, until, .. } => {
             for link in links.iter() {
-                let quiet = link.life() != Life::Dead && link.data().lane().in_flight() == 0;
+                let quiet = link.life() != Life::Dead && link.data().queue().in_flight() == 0;
                 if now >= *until {
                     link.die(false, "this session left");
                 } else if quiet && !link.life_was_leaving() {

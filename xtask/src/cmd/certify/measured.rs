@@ -33,14 +33,14 @@ const PARTS: [Part; 5] = [
     Part {
         name: "memory",
         files: &["span.rs", "slots.rs", "slots/*.rs", "window.rs"],
-        tests: &["data_slots", "data_chunks", "data_lane", "explore_windows"],
+        tests: &["data_slots", "data_chunks", "data_queue", "explore_windows"],
     },
     Part {
         name: "work",
         files: &[
             "chunks.rs",
             "region.rs",
-            "lane.rs",
+            "queue.rs",
             "pipeline.rs",
             "work.rs",
             "transport.rs",
@@ -48,7 +48,7 @@ const PARTS: [Part; 5] = [
             "types.rs",
             "time.rs",
         ],
-        tests: &["data_lane", "data_pipeline", "data_chunks"],
+        tests: &["data_queue", "data_pipeline", "data_chunks"],
     },
     Part {
         name: "wire",
@@ -371,15 +371,15 @@ mod tests {
 
     #[test]
     fn survivors_count_and_none_may_be_in_the_strict_rooms() {
-        let row = "hmc-core/src/lane.rs:7:9: replace + with - in f";
+        let row = "hmc-core/src/queue.rs:7:9: replace + with - in f";
         let judge = |caught, missed: &str, excused: &str| {
             judge_mutants(caught, missed, excused, |_| "fn f() {}\n".repeat(9))
         };
         assert!(matches!(judge(99, row, ""), Answer::Proved(_)));
         assert!(matches!(judge(9, row, ""), Answer::Failed(_)), "90 %");
-        let excuse = "hmc-core/src/lane.rs: replace + with - in f => nobody sees it";
+        let excuse = "hmc-core/src/queue.rs: replace + with - in f => nobody sees it";
         assert!(matches!(judge(9, row, excuse), Answer::Proved(_)));
-        let strict = row.replace("lane.rs", "slots/list.rs");
+        let strict = row.replace("queue.rs", "slots/list.rs");
         assert!(matches!(judge(99, &strict, ""), Answer::Failed(_)));
         assert!(matches!(judge(0, "", ""), Answer::Failed(_)), "nothing was tried");
     }

@@ -35,8 +35,8 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),
     ("relay", Data, &["region", "window", "work"]),
-    ("lane", Data, &["region", "slots", "transport", "work"]),
-    ("pipeline", Data, &["chunks", "lane", "region", "slots", "transport", "work"]),
+    ("queue", Data, &["region", "slots", "transport", "work"]),
+    ("pipeline", Data, &["chunks", "queue", "region", "slots", "transport", "work"]),
     ("wire/cursor", Control, &[]),
     ("wire/header", Control, &["wire/cursor"]),
     ("wire/reject", Control, &["wire/cursor"]),
@@ -179,27 +179,33 @@ mod tests {
 
     #[test]
     fn listed_arrows_pass() {
-        assert_eq!(findings("lane", "use crate::work::Failure;\nuse crate::limits::MAX_SLOTS;"), 0);
+        assert_eq!(
+            findings("queue", "use crate::work::Failure;\nuse crate::limits::MAX_SLOTS;"),
+            0
+        );
         assert_eq!(
             findings("wire/advert", "use crate::region::Epoch;\nuse super::cursor::Reader;"),
             0
         );
         assert_eq!(findings("wire/data", "use crate::window::WindowFault;"), 0);
-        assert_eq!(findings("span", "#[cfg(test)]\nmod tests {\n use crate::lane::Lane;\n}"), 0);
+        assert_eq!(
+            findings("span", "#[cfg(test)]\nmod tests {\n use crate::queue::WorkQueue;\n}"),
+            0
+        );
         assert_eq!(findings("lib", "pub mod span;"), 0);
         assert_eq!(findings("slots/fail", "use crate::slots::Slots;\nuse super::list::List;"), 0);
     }
 
     #[test]
     fn planted_violations_are_found() {
-        assert_eq!(findings("lane", "use crate::wire::cursor::Reader;"), 1);
+        assert_eq!(findings("queue", "use crate::wire::cursor::Reader;"), 1);
         assert_eq!(findings("ctrl/state", "use crate::work::Failure;"), 1);
         assert_eq!(findings("wire/header", "fn f(x: crate::window::Life) {}"), 1);
         assert_eq!(findings("span", "use crate::region::Epoch;"), 1);
         assert_eq!(findings("region", "use crate::{window::Life, span::Span};"), 1);
         assert_eq!(findings("wire/cursor", "use super::message::Message;"), 1);
-        assert_eq!(findings("slots/fail", "use crate::lane::Lane;"), 1);
+        assert_eq!(findings("slots/fail", "use crate::queue::WorkQueue;"), 1);
         assert_eq!(findings("brand_new", ""), 1);
-        assert_eq!(findings("lane", "use crate::Thing;"), 1);
+        assert_eq!(findings("queue", "use crate::Thing;"), 1);
     }
 }

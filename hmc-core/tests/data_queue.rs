@@ -1,4 +1,4 @@
-//! Scripts of operations on a lane against a plain model: every operation ends once, every piece of
+//! Scripts of operations on a work queue against a plain model: every operation ends once, every piece of
 //! memory is freed once, nothing is told twice, no slot leaks.
 #![allow(
     clippy::unwrap_used,
@@ -13,8 +13,8 @@ mod data_support;
 mod model;
 
 use data_support::{Desk, transfer};
-use hmc_core::lane::{Lane, LaneError};
 use hmc_core::limits::MAX_SLOTS;
+use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{OpId, Outcome, Slot};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind;
@@ -86,48 +86,48 @@ fn every_short_script_on_one_slot_agrees_with_the_model() {
 
 #[test]
 fn unequal_lengths_are_refused_before_anything_happens() {
-    let mut lane = Lane::new(Desk::new(), [Slot::FREE; 2]);
+    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
     let mut odd = transfer(Opcode::Put, 4);
     odd.local = data_support::local(9).slice(0, 5).unwrap();
-    let refused = LaneError::Length { local: 5, remote: 4 };
-    assert_eq!(lane.post(&odd, Instant::NEVER), Err(refused));
-    assert_eq!(lane.slots().in_use(), 0);
+    let refused = QueueError::Length { local: 5, remote: 4 };
+    assert_eq!(queue.post(&odd, Instant::NEVER), Err(refused));
+    assert_eq!(queue.slots().in_use(), 0);
 
     let good = transfer(Opcode::Put, 4);
-    let op = lane.begin_batch(3, Instant::NEVER).unwrap();
-    assert_eq!(lane.feed(op, &[good, odd, good]), Ok(1), "those before the faulty one are taken");
-    assert_eq!(lane.feed(op, &[odd, good]), Err(refused));
-    assert_eq!(lane.feed(op, &[good, good]), Ok(2), "the batch lives");
-    lane.transport_mut().finish_all();
-    lane.progress();
-    assert_eq!(lane.try_wait(op), Ok(Some(Outcome { result: Ok(12), fenced: true })));
+    let op = queue.begin_batch(3, Instant::NEVER).unwrap();
+    assert_eq!(queue.feed(op, &[good, odd, good]), Ok(1), "those before the faulty one are taken");
+    assert_eq!(queue.feed(op, &[odd, good]), Err(refused));
+    assert_eq!(queue.feed(op, &[good, good]), Ok(2), "the batch lives");
+    queue.transport_mut().finish_all();
+    queue.progress();
+    assert_eq!(queue.try_wait(op), Ok(Some(Outcome { result: Ok(12), fenced: true })));
 }
 
 #[test]
 fn no_bytes_are_done_without_the_transport_but_a_tag_is_delivered() {
-    let mut lane = Lane::new(Desk::new(), [Slot::FREE; 2]);
-    let op = lane.post(&transfer(Opcode::Get, 0), Instant::NEVER).unwrap();
-    assert_eq!(lane.try_wait(op), Ok(Some(Outcome { result: Ok(0), fenced: true })));
-    assert!(lane.transport().seen.is_empty());
-    let op = lane.post(&transfer(Opcode::PutNotify { tag: 9 }, 0), Instant::NEVER).unwrap();
-    assert_eq!(lane.try_wait(op), Ok(None));
-    assert_eq!(lane.transport().seen.len(), 1);
+    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
+    let op = queue.post(&transfer(Opcode::Get, 0), Instant::NEVER).unwrap();
+    assert_eq!(queue.try_wait(op), Ok(Some(Outcome { result: Ok(0), fenced: true })));
+    assert!(queue.transport().seen.is_empty());
+    let op = queue.post(&transfer(Opcode::PutNotify { tag: 9 }, 0), Instant::NEVER).unwrap();
+    assert_eq!(queue.try_wait(op), Ok(None));
+    assert_eq!(queue.transport().seen.len(), 1);
 }
 
 #[test]
 fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
-    let mut lane = Lane::new(Desk::new(), [Slot::FREE; 1]);
-    let op = lane.begin_batch(4, Instant::NEVER).unwrap();
+    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 1]);
+    let op = queue.begin_batch(4, Instant::NEVER).unwrap();
     let t = transfer(Opcode::Put, 3);
-    lane.transport_mut().room = 1;
-    assert_eq!(lane.feed(op, &[t, t, t]), Ok(1), "busy is no failure");
-    lane.transport_mut().refuse = Some(ErrorKind::Disconnected);
-    assert_eq!(lane.feed(op, &[t]), Err(LaneError::Transport(ErrorKind::Disconnected)));
-    assert_eq!(lane.test(op), Ok(false), "one part is still out");
-    lane.transport_mut().finish_all();
-    lane.progress();
+    queue.transport_mut().room = 1;
+    assert_eq!(queue.feed(op, &[t, t, t]), Ok(1), "busy is no failure");
+    queue.transport_mut().refuse = Some(ErrorKind::Disconnected);
+    assert_eq!(queue.feed(op, &[t]), Err(QueueError::Transport(ErrorKind::Disconnected)));
+    assert_eq!(queue.test(op), Ok(false), "one part is still out");
+    queue.transport_mut().finish_all();
+    queue.progress();
     let failed = Outcome { result: Err(Failure::PeerDead), fenced: true };
-    assert_eq!(lane.try_wait(op), Ok(Some(failed)));
+    assert_eq!(queue.try_wait(op), Ok(Some(failed)));
 }
 
 #[test]
@@ -138,38 +138,38 @@ fn a_refused_part_fails_its_batch_with_the_reason() {
         (ErrorKind::UnknownRegion, Failure::UnknownRegion),
         (ErrorKind::Other, Failure::Transport(0)),
     ] {
-        let mut lane = Lane::new(Desk::new(), [Slot::FREE; 2]);
-        let op = lane.begin_batch(3, Instant::NEVER).unwrap();
+        let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
+        let op = queue.begin_batch(3, Instant::NEVER).unwrap();
         // A part without bytes is done by itself.
-        assert_eq!(lane.feed(op, &[transfer(Opcode::Put, 0)]), Ok(1));
-        assert_eq!(lane.test(op), Ok(false));
-        lane.transport_mut().refuse = Some(kind);
-        assert_eq!(lane.feed(op, &[transfer(Opcode::Put, 3)]), Err(LaneError::Transport(kind)));
+        assert_eq!(queue.feed(op, &[transfer(Opcode::Put, 0)]), Ok(1));
+        assert_eq!(queue.test(op), Ok(false));
+        queue.transport_mut().refuse = Some(kind);
+        assert_eq!(queue.feed(op, &[transfer(Opcode::Put, 3)]), Err(QueueError::Transport(kind)));
         let failed = Outcome { result: Err(failure), fenced: true };
-        assert_eq!(lane.try_wait(op), Ok(Some(failed)));
+        assert_eq!(queue.try_wait(op), Ok(Some(failed)));
     }
 }
 
 #[test]
 fn progress_delivers_more_than_one_batch_of_completions() {
-    let mut lane = Lane::new(Desk::new(), [Slot::FREE; 100]);
+    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 100]);
     let t = transfer(Opcode::Put, 1);
-    let ops: Vec<_> = (0..100).map(|_| lane.post(&t, Instant::NEVER).unwrap()).collect();
-    lane.transport_mut().finish_all();
-    assert_eq!(lane.progress(), 100);
-    assert!(ops.iter().all(|op| lane.test(*op) == Ok(true)));
+    let ops: Vec<_> = (0..100).map(|_| queue.post(&t, Instant::NEVER).unwrap()).collect();
+    queue.transport_mut().finish_all();
+    assert_eq!(queue.progress(), 100);
+    assert!(ops.iter().all(|op| queue.test(*op) == Ok(true)));
 }
 
 #[test]
 fn every_storage_serves() {
     let t = transfer(Opcode::Put, 1);
     let mut array = [Slot::FREE; 3];
-    assert!(Lane::new(Desk::new(), &mut array[..]).post(&t, Instant::NEVER).is_ok());
+    assert!(WorkQueue::new(Desk::new(), &mut array[..]).post(&t, Instant::NEVER).is_ok());
     let boxed: Box<[Slot]> = vec![Slot::FREE; 3].into();
-    assert!(Lane::new(Desk::new(), boxed).post(&t, Instant::NEVER).is_ok());
+    assert!(WorkQueue::new(Desk::new(), boxed).post(&t, Instant::NEVER).is_ok());
     let none: [Slot; 0] = [];
-    let refused = Lane::new(Desk::new(), none).post(&t, Instant::NEVER);
-    assert_eq!(refused, Err(LaneError::Full { limit: 0 }));
+    let refused = WorkQueue::new(Desk::new(), none).post(&t, Instant::NEVER);
+    assert_eq!(refused, Err(QueueError::Full { limit: 0 }));
 }
 
 #[test]
@@ -178,12 +178,12 @@ fn a_call_of_progress_ends_whatever_the_transport_does() {
     let late = Completion { op: OpId { index: 0, generation: 7 }, result: Ok(1) };
     let mut desk = Desk::new();
     desk.ready = std::iter::repeat_n(late, 3 * MAX_SLOTS).collect();
-    let mut lane = Lane::new(desk, [Slot::FREE; 2]);
-    assert_eq!(lane.progress(), MAX_SLOTS);
-    assert_eq!(lane.progress(), MAX_SLOTS);
-    assert_eq!(lane.stale(), 2 * MAX_SLOTS as u64);
+    let mut queue = WorkQueue::new(desk, [Slot::FREE; 2]);
+    assert_eq!(queue.progress(), MAX_SLOTS);
+    assert_eq!(queue.progress(), MAX_SLOTS);
+    assert_eq!(queue.stale(), 2 * MAX_SLOTS as u64);
     // Nothing more is to be had where less came than there was room for.
-    lane.transport_mut().ready.truncate(1);
-    lane.transport_mut().polls = 0;
-    assert_eq!((lane.progress(), lane.transport().polls), (1, 1));
+    queue.transport_mut().ready.truncate(1);
+    queue.transport_mut().polls = 0;
+    assert_eq!((queue.progress(), queue.transport().polls), (1, 1));
 }

@@ -1,5 +1,5 @@
-//! The core's lane over the NIC at full strength. Under everything that a legal NIC does wrong each
-//! operation ends once, memory is free when the lane says so, bytes are what a plain vector says, and
+//! The core's work queue over the NIC at full strength. Under everything that a legal NIC does wrong each
+//! operation ends once, memory is free when the work queue says so, bytes are what a plain vector says, and
 //! the detector has nothing to report. Under a rogue NIC it has.
 //!
 //! `HMC_TEST_SEED=N` runs one seed; a failure prints its own.
@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::time::Duration;
@@ -40,7 +40,7 @@ struct Held {
 
 struct World {
     net: SimNet,
-    lane: Lane<SimNic, [Slot; SLOTS]>,
+    queue: WorkQueue<SimNic, [Slot; SLOTS]>,
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
@@ -79,7 +79,7 @@ impl World {
         let blank = || (0..RANGES).map(|_| Some(vec![0xCD; 192])).collect();
         Self {
             net,
-            lane: Lane::new(near, [Slot::FREE; SLOTS]),
+            queue: WorkQueue::new(near, [Slot::FREE; SLOTS]),
             far,
             local,
             target,
@@ -106,7 +106,7 @@ impl World {
         let place = usize::try_from(range).expect("small");
         // The source is private until it is posted: nobody else may be in it.
         if put {
-            assert!(self.lane.transport().write(self.local, range * RANGE, &bytes));
+            assert!(self.queue.transport().write(self.local, range * RANGE, &bytes));
             self.here[place] = Some(bytes.clone());
         } else {
             assert!(self.far.write(self.target, range * RANGE, &bytes));
@@ -124,8 +124,8 @@ impl World {
             remote: self.remote.slice(range * RANGE, RANGE).expect("in the window"),
         };
         let patience = Duration::from_nanos(self.rng.below(PATIENCE_NS));
-        let deadline = self.lane.transport().now().after(patience);
-        match self.lane.post(&transfer, deadline) {
+        let deadline = self.queue.transport().now().after(patience);
+        match self.queue.post(&transfer, deadline) {
             Ok(op) => {
                 self.free.swap_remove(at);
                 self.begun += 1;
@@ -135,37 +135,37 @@ impl World {
                 let held = Held { range, put, bytes, doubtful: self.revoking, taken: false };
                 assert!(self.held.insert(op, held).is_none(), "{op:?} was given out twice");
             }
-            Err(LaneError::Busy | LaneError::Full { .. }) => {}
-            Err(LaneError::Transport(ErrorKind::Disconnected)) => self.fence(),
+            Err(QueueError::Busy | QueueError::Full { .. }) => {}
+            Err(QueueError::Transport(ErrorKind::Disconnected)) => self.fence(),
             Err(other) => panic!("{other}"),
         }
     }
 
     /// Destroys the queue, which frees all memory, and begins anew where both ends live.
     fn fence(&mut self) {
-        self.lane.transport().destroy_queue();
-        self.lane.fail_all(Failure::PeerDead, true);
+        self.queue.transport().destroy_queue();
+        self.queue.fail_all(Failure::PeerDead, true);
         self.take();
-        assert_eq!(self.lane.in_flight(), 0, "a fence frees everything");
+        assert_eq!(self.queue.in_flight(), 0, "a fence frees everything");
         assert_eq!(self.held.len(), 0, "a fence frees everything");
-        self.lane.transport().renew_queue();
+        self.queue.transport().renew_queue();
     }
 
     fn reclaim(&mut self, held: &Held) {
         let range = self.local.slice(held.range * RANGE, RANGE).expect("in the region");
-        self.lane.transport().reclaim(range);
+        self.queue.transport().reclaim(range);
         self.free.push(held.range);
     }
 
-    /// Takes the outcomes that are known, and what the lane says is free.
+    /// Takes the outcomes that are known, and what the work queue says is free.
     fn take(&mut self) {
         let open: Vec<_> = self.held.iter().filter(|(_, h)| !h.taken).map(|(op, _)| *op).collect();
         for op in open {
-            let Some(outcome) = self.lane.try_wait(op).expect("not taken yet") else {
+            let Some(outcome) = self.queue.try_wait(op).expect("not taken yet") else {
                 continue;
             };
             self.ended += 1;
-            assert!(self.lane.try_wait(op).is_err(), "{op:?} was taken twice");
+            assert!(self.queue.try_wait(op).is_err(), "{op:?} was taken twice");
             let mut held = self.held.remove(&op).expect("it was listed");
             if outcome.result.is_ok() {
                 assert!(outcome.fenced, "{op:?} is done and not fenced");
@@ -182,7 +182,7 @@ impl World {
                 self.held.insert(op, held);
             }
         }
-        while let Some(event) = self.lane.next_event() {
+        while let Some(event) = self.queue.next_event() {
             if event.fenced && self.held.get(&event.op).is_some_and(|held| held.taken) {
                 // It was taken unfenced before: now its memory is free.
                 let held = self.held.remove(&event.op).expect("looked at above");
@@ -199,7 +199,7 @@ impl World {
                 let mut ops: Vec<_> = ops.iter().map(|(op, _)| **op).collect();
                 ops.sort_by_key(|op| (op.index, op.generation));
                 if let Some(op) = ops.get(self.rng.index(ops.len())) {
-                    self.lane.cancel(*op).expect("not taken yet");
+                    self.queue.cancel(*op).expect("not taken yet");
                 }
             }
             15..=18 => self.take(),
@@ -212,9 +212,9 @@ impl World {
             }
             20..=22 if self.revoking && self.far.is_fenced(&self.remote) => self.expose_anew(),
             _ => {
-                self.lane.progress();
-                let now = self.lane.transport().now();
-                self.lane.expire(now);
+                self.queue.progress();
+                let now = self.queue.transport().now();
+                self.queue.expire(now);
             }
         }
     }
@@ -240,7 +240,7 @@ impl World {
         for range in 0..RANGES {
             let place = usize::try_from(range).expect("small");
             let mut got = vec![0; usize::try_from(RANGE).expect("small")];
-            assert!(self.lane.transport().read(self.local, range * RANGE, &mut got));
+            assert!(self.queue.transport().read(self.local, range * RANGE, &mut got));
             assert!(self.here[place].as_ref().is_none_or(|want| *want == got), "here, {range}");
             assert!(self.far.read(self.target, range * RANGE, &mut got));
             assert!(self.there[place].as_ref().is_none_or(|want| *want == got), "there, {range}");
@@ -249,11 +249,11 @@ impl World {
 
     /// Every operation has an outcome within its deadline, and its memory comes back by a fence.
     fn end(mut self) -> End {
-        let late = self.lane.transport().now().after(Duration::from_nanos(PATIENCE_NS));
-        while self.lane.transport().now() < late {
-            self.lane.progress();
+        let late = self.queue.transport().now().after(Duration::from_nanos(PATIENCE_NS));
+        while self.queue.transport().now() < late {
+            self.queue.progress();
         }
-        self.lane.expire(late);
+        self.queue.expire(late);
         self.take();
         assert_eq!(self.ended, self.begun, "some operation never ended");
         self.fence();
@@ -266,11 +266,11 @@ impl World {
         // All of it is the owners' now, and nothing may change it.
         let [local, remote] =
             [0, 1].map(|_| self.rng.bytes(usize::try_from(RANGES * RANGE).expect("s")));
-        assert!(self.lane.transport().write(self.local, 0, &local));
+        assert!(self.queue.transport().write(self.local, 0, &local));
         assert!(self.far.write(self.target, 0, &remote));
         for _ in 0..100 {
             self.net.advance(2_000);
-            self.lane.progress();
+            self.queue.progress();
         }
         let findings: Vec<_> = self.net.audit().iter().map(ToString::to_string).collect();
         assert!(!self.findings || !findings.is_empty(), "a finding was forgotten");
@@ -407,7 +407,7 @@ fn the_same_seed_runs_the_same_way_with_and_without_the_detector() {
             let target = far.register(4096).expect("memory");
             let whole = target.slice(0, 4096).expect("all");
             let remote = far.expose(whole, Access::all()).expect("a place");
-            let mut lane = Lane::new(near, [Slot::FREE; 8]);
+            let mut queue = WorkQueue::new(near, [Slot::FREE; 8]);
             let mut log = Vec::new();
             for n in 0..200u64 {
                 let at = (n % 8) * 512;
@@ -417,14 +417,14 @@ fn the_same_seed_runs_the_same_way_with_and_without_the_detector() {
                     local: local.slice(at, 512).expect("in it"),
                     remote: remote.slice(at, 512).expect("in it"),
                 };
-                let deadline = lane.transport().now().after(Duration::from_nanos(9_000));
-                log.push((lane.post(&transfer, deadline).is_ok(), lane.progress()));
-                let now = lane.transport().now();
-                lane.expire(now);
-                while lane.next_event().is_some() {}
-                if lane.transport().queue() != Queue::Ready {
-                    lane.transport().renew_queue();
-                    lane.fail_all(Failure::PeerDead, true);
+                let deadline = queue.transport().now().after(Duration::from_nanos(9_000));
+                log.push((queue.post(&transfer, deadline).is_ok(), queue.progress()));
+                let now = queue.transport().now();
+                queue.expire(now);
+                while queue.next_event().is_some() {}
+                if queue.transport().queue() != Queue::Ready {
+                    queue.transport().renew_queue();
+                    queue.fail_all(Failure::PeerDead, true);
                 }
             }
             (log, net.tally())

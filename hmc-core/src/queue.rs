@@ -1,8 +1,8 @@
 //! One peer over one transport: post, progress, wait.
 //!
-//! A [`Lane`] names each operation, hands it to the transport and brings every completion to its
+//! A [`WorkQueue`] names each operation, hands it to the transport and brings every completion to its
 //! slot, whoever waits. It keeps no clock (the time is handed in), wakes nobody and holds no memory:
-//! whoever owns the lane reads [`Lane::next_event`] and wakes and lets go. Not for several threads.
+//! whoever owns the work queue reads [`WorkQueue::next_event`] and wakes and lets go. Not for several threads.
 //! Read [`crate::slots`] for what "known" and "fenced" mean.
 
 use crate::limits::MAX_SLOTS;
@@ -16,7 +16,7 @@ use crate::work::{CompleteWhen, Completion, Failure, OpId, Opcode, WorkRequest};
 
 /// Completions taken from the transport at a time.
 const POLL_BATCH: usize = 16;
-/// Polls in one call of [`Lane::progress`]: enough for every slot, and a bound on its length.
+/// Polls in one call of [`WorkQueue::progress`]: enough for every slot, and a bound on its length.
 const POLL_ROUNDS: usize = MAX_SLOTS / POLL_BATCH;
 
 /// A transfer that has no name yet.
@@ -52,10 +52,10 @@ impl Transfer {
     }
 }
 
-/// Why a lane did not take a transfer. Nothing was posted by the call that answers this, unless it
+/// Why a work queue did not take a transfer. Nothing was posted by the call that answers this, unless it
 /// says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneError<E> {
+pub enum QueueError<E> {
     /// All slots are taken.
     Full {
         /// How many there are.
@@ -81,7 +81,7 @@ pub enum LaneError<E> {
     Transport(E),
 }
 
-impl<E: core::fmt::Debug> core::fmt::Display for LaneError<E> {
+impl<E: core::fmt::Debug> core::fmt::Display for QueueError<E> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Full { limit } => Full { limit: *limit }.fmt(f),
@@ -98,7 +98,7 @@ impl<E: core::fmt::Debug> core::fmt::Display for LaneError<E> {
     }
 }
 
-impl<E: core::fmt::Debug> core::error::Error for LaneError<E> {}
+impl<E: core::fmt::Debug> core::error::Error for QueueError<E> {}
 
 /// The failure that an operation ends with when the transport refuses a part of it.
 pub(crate) const fn failure_of(kind: ErrorKind) -> Failure {
@@ -113,16 +113,16 @@ pub(crate) const fn failure_of(kind: ErrorKind) -> Failure {
 
 #[cold]
 #[inline(never)]
-fn refused<E: TransportError>(e: E) -> LaneError<E> {
+fn refused<E: TransportError>(e: E) -> QueueError<E> {
     match e.kind() {
-        ErrorKind::Busy => LaneError::Busy,
-        _ => LaneError::Transport(e),
+        ErrorKind::Busy => QueueError::Busy,
+        _ => QueueError::Transport(e),
     }
 }
 
 /// One peer over one transport. `S` is the storage of the slots: `[Slot; N]`, `&mut [Slot]`, ...
 #[derive(Debug)]
-pub struct Lane<T, S> {
+pub struct WorkQueue<T, S> {
     transport: T,
     slots: Slots<S>,
     stale: u64,
@@ -132,8 +132,8 @@ pub struct Lane<T, S> {
     brought: u32,
 }
 
-impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
-    /// A lane over `transport` with a slot for each operation in `slots`, which is overwritten.
+impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
+    /// A work queue over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
         let blank = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
         Self {
@@ -167,14 +167,14 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// # Errors
     /// `Length`, `Full`, `Busy` or `Transport`; nothing was posted and no slot is used.
     #[inline]
-    pub fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, LaneError<T::Error>> {
+    pub fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<T::Error>> {
         if let Some((local, remote)) = t.lengths() {
-            return Err(LaneError::Length { local, remote });
+            return Err(QueueError::Length { local, remote });
         }
         let parts = if t.is_nothing() { 0 } else { 1 };
         let op = match self.slots.acquire(deadline, parts) {
             Ok(op) => op,
-            Err(Full { limit }) => return Err(LaneError::Full { limit }),
+            Err(Full { limit }) => return Err(QueueError::Full { limit }),
         };
         if parts == 0 {
             return Ok(op);
@@ -194,11 +194,11 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// # Errors
     /// `Full`.
     #[inline]
-    pub fn record(&mut self, bytes: u64) -> Result<OpId, LaneError<T::Error>> {
-        self.slots.record(bytes).map_err(|Full { limit }| LaneError::Full { limit })
+    pub fn record(&mut self, bytes: u64) -> Result<OpId, QueueError<T::Error>> {
+        self.slots.record(bytes).map_err(|Full { limit }| QueueError::Full { limit })
     }
 
-    /// Begins an operation of `parts` transfers, to be handed over by [`Lane::feed`]. It is done when
+    /// Begins an operation of `parts` transfers, to be handed over by [`WorkQueue::feed`]. It is done when
     /// all of them are; with no parts it is done at once.
     ///
     /// # Errors
@@ -207,10 +207,10 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         &mut self,
         parts: u32,
         deadline: Instant,
-    ) -> Result<OpId, LaneError<T::Error>> {
+    ) -> Result<OpId, QueueError<T::Error>> {
         self.slots
             .acquire_unposted(deadline, parts)
-            .map_err(|Full { limit }| LaneError::Full { limit })
+            .map_err(|Full { limit }| QueueError::Full { limit })
     }
 
     /// Posts transfers of a batch, from the front of `list`, as many as the transport takes now.
@@ -224,31 +224,31 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
     /// - `Transport`: all of the batch that was not posted will never be, and the batch has failed;
     ///   its outcome is known when the posted ones have completed. Here transfers before the refused
     ///   one may have been posted by this very call.
-    pub fn feed(&mut self, op: OpId, list: &[Transfer]) -> Result<usize, LaneError<T::Error>> {
-        self.slots.outcome(op).map_err(LaneError::Stale)?;
-        let (left, _) = self.slots.parts(op).map_err(LaneError::Stale)?;
+    pub fn feed(&mut self, op: OpId, list: &[Transfer]) -> Result<usize, QueueError<T::Error>> {
+        self.slots.outcome(op).map_err(QueueError::Stale)?;
+        let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
         if u32::try_from(list.len()).map_or(true, |len| len > left) {
-            return Err(LaneError::Closed { left });
+            return Err(QueueError::Closed { left });
         }
         let mut taken: usize = 0;
         for t in list {
             if let Some((local, remote)) = t.lengths() {
                 if taken == 0 {
-                    return Err(LaneError::Length { local, remote });
+                    return Err(QueueError::Length { local, remote });
                 }
                 break;
             }
             if t.is_nothing() {
-                self.slots.reduce(op, 1, None).map_err(LaneError::Stale)?;
+                self.slots.reduce(op, 1, None).map_err(QueueError::Stale)?;
             } else {
                 match self.transport.post(&t.work(op)) {
-                    Ok(()) => self.slots.mark_posted(op, 1).map_err(LaneError::Stale)?,
+                    Ok(()) => self.slots.mark_posted(op, 1).map_err(QueueError::Stale)?,
                     Err(e) if matches!(e.kind(), ErrorKind::Busy) => break,
                     Err(e) => {
-                        let (left, _) = self.slots.parts(op).map_err(LaneError::Stale)?;
+                        let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
                         let failure = failure_of(e.kind());
-                        self.slots.reduce(op, left, Some(failure)).map_err(LaneError::Stale)?;
-                        return Err(LaneError::Transport(e));
+                        self.slots.reduce(op, left, Some(failure)).map_err(QueueError::Stale)?;
+                        return Err(QueueError::Transport(e));
                     }
                 }
             }
@@ -348,7 +348,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         self.slots.abandon(op)
     }
 
-    /// Ends every operation whose deadline is `now` or before, as [`Lane::cancel`] does but with
+    /// Ends every operation whose deadline is `now` or before, as [`WorkQueue::cancel`] does but with
     /// `DeadlineExceeded`. Cheap while no deadline has passed.
     pub fn expire(&mut self, now: Instant) {
         #[cfg(hmc_mutants)]
@@ -363,7 +363,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         }
     }
 
-    /// When to call [`Lane::expire`] next; it may be too early, never too late.
+    /// When to call [`WorkQueue::expire`] next; it may be too early, never too late.
     #[inline]
     pub const fn next_deadline(&self) -> Instant {
         self.slots.next_deadline()
@@ -385,7 +385,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Lane<T, S> {
         self.slots.next_event()
     }
 
-    /// Operations whose memory is not free yet. When it is 0, nothing of this lane touches memory.
+    /// Operations whose memory is not free yet. When it is 0, nothing of this work queue touches memory.
     #[inline]
     pub const fn in_flight(&self) -> usize {
         self.slots.in_flight()

@@ -1,11 +1,11 @@
-//! A lane over the simulated NIC, in weather and under every fault: each operation ends exactly
-//! once, memory is free when the lane says so, and nothing hangs.
+//! A work queue over the simulated NIC, in weather and under every fault: each operation ends exactly
+//! once, memory is free when the work queue says so, and nothing hangs.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use std::collections::HashMap;
 
-use hmc_core::lane::{Lane, LaneError, Transfer};
+use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{OpId, Slot};
 use hmc_core::time::Duration;
@@ -32,7 +32,7 @@ struct Held {
 }
 
 struct World {
-    lane: Lane<SimNic, [Slot; SLOTS]>,
+    queue: WorkQueue<SimNic, [Slot; SLOTS]>,
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
@@ -55,7 +55,7 @@ impl World {
         let whole = target.slice(0, ranges * RANGE).expect("all of it");
         let remote = far.expose(whole, Access::all()).expect("a place");
         Self {
-            lane: Lane::new(near, [Slot::FREE; SLOTS]),
+            queue: WorkQueue::new(near, [Slot::FREE; SLOTS]),
             far,
             local,
             target,
@@ -78,7 +78,7 @@ impl World {
         let len_bytes = usize::try_from(len).expect("small");
         let bytes = self.rng.bytes(len_bytes);
         if put {
-            assert!(self.lane.transport().write(self.local, range * RANGE, &bytes));
+            assert!(self.queue.transport().write(self.local, range * RANGE, &bytes));
         } else {
             assert!(self.far.write(self.target, range * RANGE, &bytes));
         }
@@ -89,16 +89,16 @@ impl World {
             remote: self.remote.slice(range * RANGE, len).expect("in the window"),
         };
         let patience = Duration::from_nanos(self.rng.below(PATIENCE_NS));
-        let deadline = self.lane.transport().now().after(patience);
-        match self.lane.post(&transfer, deadline) {
+        let deadline = self.queue.transport().now().after(patience);
+        match self.queue.post(&transfer, deadline) {
             Ok(op) => {
                 self.free.swap_remove(at);
                 self.begun += 1;
                 let held = Held { range, put, bytes, taken: false };
                 assert!(self.held.insert(op, held).is_none(), "{op:?} was given out twice");
             }
-            Err(LaneError::Busy | LaneError::Full { .. }) => {}
-            Err(LaneError::Transport(ErrorKind::Disconnected)) => {
+            Err(QueueError::Busy | QueueError::Full { .. }) => {}
+            Err(QueueError::Transport(ErrorKind::Disconnected)) => {
                 assert!(self.dead, "disconnected from a peer that lives");
             }
             Err(other) => panic!("{other}"),
@@ -108,12 +108,12 @@ impl World {
     /// Takes the outcomes that are known.
     fn take(&mut self) {
         for (op, held) in self.held.iter_mut().filter(|(_, held)| !held.taken) {
-            let Some(outcome) = self.lane.try_wait(*op).expect("not taken yet") else {
+            let Some(outcome) = self.queue.try_wait(*op).expect("not taken yet") else {
                 continue;
             };
             held.taken = true;
             self.ended += 1;
-            assert!(self.lane.try_wait(*op).is_err(), "{op:?} was taken twice");
+            assert!(self.queue.try_wait(*op).is_err(), "{op:?} was taken twice");
             if outcome.result.is_ok() {
                 assert!(outcome.fenced, "{op:?} is done and not fenced");
                 let mut got = vec![0; held.bytes.len()];
@@ -121,7 +121,7 @@ impl World {
                 if held.put {
                     assert!(self.far.read(self.target, at, &mut got));
                 } else {
-                    assert!(self.lane.transport().read(self.local, at, &mut got));
+                    assert!(self.queue.transport().read(self.local, at, &mut got));
                 }
                 assert_eq!(got, held.bytes, "{op:?} is done, and its bytes are not there");
             }
@@ -131,7 +131,7 @@ impl World {
             }
         }
         self.held.retain(|_, held| held.range != u64::MAX);
-        while let Some(event) = self.lane.next_event() {
+        while let Some(event) = self.queue.next_event() {
             if event.fenced && self.held.get(&event.op).is_some_and(|held| held.taken) {
                 // It was taken unfenced before: now its memory is free.
                 let held = self.held.remove(&event.op).expect("looked at above");
@@ -146,25 +146,25 @@ impl World {
             4 => {
                 let ops: Vec<_> = self.held.iter().filter(|(_, h)| !h.taken).collect();
                 if let Some((op, _)) = ops.get(self.rng.index(ops.len())) {
-                    self.lane.cancel(**op).expect("not taken yet");
+                    self.queue.cancel(**op).expect("not taken yet");
                 }
             }
             5 => self.take(),
             _ => {
-                self.lane.progress();
-                let now = self.lane.transport().now();
-                self.lane.expire(now);
+                self.queue.progress();
+                let now = self.queue.transport().now();
+                self.queue.expire(now);
             }
         }
     }
 
     /// Within its deadline every operation has an outcome, whatever the NIC lost.
     fn all_end(&mut self) {
-        let late = self.lane.transport().now().after(Duration::from_nanos(PATIENCE_NS));
-        while self.lane.transport().now() < late {
-            self.lane.progress();
+        let late = self.queue.transport().now().after(Duration::from_nanos(PATIENCE_NS));
+        while self.queue.transport().now() < late {
+            self.queue.progress();
         }
-        self.lane.expire(late);
+        self.queue.expire(late);
         self.take();
         assert_eq!(self.ended, self.begun, "some operation never ended");
     }
@@ -174,12 +174,12 @@ impl World {
         self.far.kill();
         self.dead = true;
         for _ in 0..5000 {
-            self.lane.progress();
+            self.queue.progress();
         }
         self.take();
         assert_eq!(self.held.len(), 0, "memory was never given back");
-        assert_eq!(self.lane.in_flight(), 0);
-        self.lane.transport().check().expect("no damage here");
+        assert_eq!(self.queue.in_flight(), 0);
+        self.queue.transport().check().expect("no damage here");
         self.far.check().expect("no damage there");
     }
 }
@@ -230,33 +230,33 @@ fn a_doubled_completion_is_counted() {
     while world.begun == 0 {
         world.post();
     }
-    while world.lane.stale() == 0 {
-        world.lane.progress();
+    while world.queue.stale() == 0 {
+        world.queue.progress();
         world.take();
     }
-    assert_eq!((world.begun, world.ended, world.lane.stale()), (1, 1, 1));
+    assert_eq!((world.begun, world.ended, world.queue.stale()), (1, 1, 1));
 }
 
 #[test]
 fn a_lost_completion_ends_at_its_deadline_and_is_fenced_by_death() {
     let faults = Faults { lost: Rate::ALWAYS, ..Faults::NONE };
     let mut world = World::new(1, faults);
-    while world.lane.in_flight() == 0 {
+    while world.queue.in_flight() == 0 {
         world.post();
     }
     let op = *world.held.iter().find(|(_, h)| !h.bytes.is_empty()).expect("one with bytes").0;
     for _ in 0..100 {
-        world.lane.progress();
+        world.queue.progress();
     }
-    assert_eq!(world.lane.try_wait(op), Ok(None));
-    let late = world.lane.transport().now().after(Duration::from_nanos(PATIENCE_NS));
-    world.lane.expire(late);
-    let outcome = world.lane.try_wait(op).expect("not taken").expect("known");
+    assert_eq!(world.queue.try_wait(op), Ok(None));
+    let late = world.queue.transport().now().after(Duration::from_nanos(PATIENCE_NS));
+    world.queue.expire(late);
+    let outcome = world.queue.try_wait(op).expect("not taken").expect("known");
     assert_eq!(outcome.result, Err(Failure::DeadlineExceeded));
     assert!(!outcome.fenced, "a time-out is no fence");
-    assert_eq!(world.lane.in_flight(), 1);
+    assert_eq!(world.queue.in_flight(), 1);
     world.far.kill();
-    world.lane.progress();
-    world.lane.progress();
-    assert_eq!(world.lane.in_flight(), 0);
+    world.queue.progress();
+    world.queue.progress();
+    assert_eq!(world.queue.in_flight(), 0);
 }

@@ -1,4 +1,4 @@
-//! Scripts of operations on a lane against the plain model of the property tests.
+//! Scripts of operations on a work queue against the plain model of the property tests.
 
 use super::script::Script;
 use super::subject::Subject;
@@ -39,9 +39,9 @@ fn step(s: &mut Script<'_>) -> Do {
     }
 }
 
-/// A script: one byte for the number of slots, then steps. The broken lane sits on a transport that
+/// A script: one byte for the number of slots, then steps. The broken work queue sits on a transport that
 /// says `Withdrawn` of requests that run on.
-pub fn lane(bytes: &[u8], subject: Subject) {
+pub fn queue(bytes: &[u8], subject: Subject) {
     let mut s = Script::new(bytes);
     let size = s.u8() % 3;
     let mut script = Vec::new();
