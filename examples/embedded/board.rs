@@ -4,7 +4,7 @@
 //! which are finished. The target's [`WindowTable`] checks each access before a byte moves.
 
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::slots::{OpId, Slot};
+use hmc_core::slots::{Slot, SlotId};
 use hmc_core::span::{Extent, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
@@ -183,7 +183,7 @@ impl Transport for Bus<'_> {
         done
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         // Nothing was copied for a request that still waits: to drop it is a fence.
         for place in &mut self.queue {
             if place.is_some_and(|work| work.op == op) {

@@ -27,7 +27,7 @@ pub mod node;
 use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
-use hmc_core::slots::{OpId, Outcome};
+use hmc_core::slots::{Outcome, SlotId};
 use hmc_core::span::{Extent, RangeError};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind;
@@ -236,12 +236,12 @@ fn transfer(
     }
 }
 
-fn post(queue: &mut BoardQueue<'_>, t: &Transfer, now: Instant) -> Result<OpId, Fault> {
+fn post(queue: &mut BoardQueue<'_>, t: &Transfer, now: Instant) -> Result<SlotId, Fault> {
     queue.post(t, now.after(Duration::from_millis(100))).map_err(Fault::Queue)
 }
 
 /// The wait of a program without threads: progress, deadlines, and the other business, in turns.
-fn wait(queue: &mut BoardQueue<'_>, link: &mut Link<'_>, op: OpId) -> Result<Outcome, Fault> {
+fn wait(queue: &mut BoardQueue<'_>, link: &mut Link<'_>, op: SlotId) -> Result<Outcome, Fault> {
     loop {
         queue.progress();
         queue.expire(link.now);

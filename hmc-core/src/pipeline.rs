@@ -14,7 +14,7 @@ use crate::queue::{QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
-use crate::work::{CompleteWhen, Failure, OpId, Opcode};
+use crate::work::{CompleteWhen, Failure, Opcode, SlotId};
 
 /// Most pieces in flight in one pipeline.
 pub const MAX_PIECES: usize = 64;
@@ -28,44 +28,44 @@ pub trait Operations {
     ///
     /// # Errors
     /// As there.
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<Self::Error>>;
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<Self::Error>>;
 
     /// What became of a piece; see [`WorkQueue::outcome`].
     ///
     /// # Errors
     /// [`Stale`] for a piece that somebody else took.
-    fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale>;
+    fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale>;
 
     /// Takes the outcome of a piece whose memory is free.
-    fn take(&mut self, op: OpId);
+    fn take(&mut self, op: SlotId);
 
     /// Withdraws a piece; see [`WorkQueue::cancel`]. One that somebody else took is passed over.
-    fn cancel(&mut self, op: OpId);
+    fn cancel(&mut self, op: SlotId);
 
     /// Lets a piece run on, whose outcome nobody will take; see [`WorkQueue::abandon`].
-    fn abandon(&mut self, op: OpId);
+    fn abandon(&mut self, op: SlotId);
 }
 
 impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for WorkQueue<T, S> {
     type Error = T::Error;
 
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<T::Error>> {
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<T::Error>> {
         WorkQueue::post(self, t, deadline)
     }
 
-    fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         WorkQueue::outcome(self, op)
     }
 
-    fn take(&mut self, op: OpId) {
+    fn take(&mut self, op: SlotId) {
         let _ = self.try_wait(op);
     }
 
-    fn cancel(&mut self, op: OpId) {
+    fn cancel(&mut self, op: SlotId) {
         let _ = WorkQueue::cancel(self, op);
     }
 
-    fn abandon(&mut self, op: OpId) {
+    fn abandon(&mut self, op: SlotId) {
         let _ = WorkQueue::abandon(self, op);
     }
 }
@@ -98,7 +98,7 @@ pub struct Pipeline {
     /// The piece that carries the tag of a notify, posted when all others are done: pieces are
     /// unordered among each other.
     last: Option<(Opcode, Pair)>,
-    ops: Vec<OpId, MAX_PIECES>,
+    ops: Vec<SlotId, MAX_PIECES>,
     window: usize,
     bytes: u64,
     failure: Option<Failure>,

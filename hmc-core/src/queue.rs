@@ -12,7 +12,7 @@ use crate::region::{LocalSlice, RemoteSlice};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
 use crate::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
-use crate::work::{CompleteWhen, Completion, Failure, OpId, Opcode, WorkRequest};
+use crate::work::{CompleteWhen, Completion, Failure, Opcode, SlotId, WorkRequest};
 
 /// Completions taken from the transport at a time.
 const POLL_BATCH: usize = 16;
@@ -34,7 +34,7 @@ pub struct Transfer {
 
 impl Transfer {
     #[inline]
-    const fn work(&self, op: OpId) -> WorkRequest {
+    const fn work(&self, op: SlotId) -> WorkRequest {
         let Self { opcode, when, local, remote } = *self;
         WorkRequest { op, opcode, when, local, remote }
     }
@@ -135,7 +135,7 @@ pub struct WorkQueue<T, S> {
 impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// A work queue over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
-        let blank = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+        let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
         Self {
             transport,
             slots: Slots::new(slots),
@@ -167,7 +167,11 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// # Errors
     /// `Length`, `Full`, `Busy` or `Transport`; nothing was posted and no slot is used.
     #[inline]
-    pub fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<T::Error>> {
+    pub fn post(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+    ) -> Result<SlotId, QueueError<T::Error>> {
         if let Some((local, remote)) = t.lengths() {
             return Err(QueueError::Length { local, remote });
         }
@@ -183,7 +187,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
             Ok(()) => Ok(op),
             Err(e) => {
                 // Cannot be stale: it was acquired above.
-                let _ = self.slots.give_back(op);
+                let _ = self.slots.unpost(op);
                 Err(refused(e))
             }
         }
@@ -194,7 +198,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// # Errors
     /// `Full`.
     #[inline]
-    pub fn record(&mut self, bytes: u64) -> Result<OpId, QueueError<T::Error>> {
+    pub fn record(&mut self, bytes: u64) -> Result<SlotId, QueueError<T::Error>> {
         self.slots.record(bytes).map_err(|Full { limit }| QueueError::Full { limit })
     }
 
@@ -207,7 +211,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
         &mut self,
         parts: u32,
         deadline: Instant,
-    ) -> Result<OpId, QueueError<T::Error>> {
+    ) -> Result<SlotId, QueueError<T::Error>> {
         self.slots
             .acquire_unposted(deadline, parts)
             .map_err(|Full { limit }| QueueError::Full { limit })
@@ -224,7 +228,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// - `Transport`: all of the batch that was not posted will never be, and the batch has failed;
     ///   its outcome is known when the posted ones have completed. Here transfers before the refused
     ///   one may have been posted by this very call.
-    pub fn feed(&mut self, op: OpId, list: &[Transfer]) -> Result<usize, QueueError<T::Error>> {
+    pub fn feed(&mut self, op: SlotId, list: &[Transfer]) -> Result<usize, QueueError<T::Error>> {
         self.slots.outcome(op).map_err(QueueError::Stale)?;
         let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
         if u32::try_from(list.len()).map_or(true, |len| len > left) {
@@ -272,7 +276,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
                         continue;
                     }
                 }
-                if self.slots.bring(done).is_err() {
+                if self.slots.complete_one(done).is_err() {
                     self.stale = self.stale.saturating_add(1);
                 }
             }
@@ -296,7 +300,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// # Errors
     /// [`Stale`] when there is no such operation.
     #[inline]
-    pub fn try_wait(&mut self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    pub fn try_wait(&mut self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.slots.take(op)
     }
 
@@ -305,7 +309,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// # Errors
     /// [`Stale`] when there is no such operation.
     #[inline]
-    pub fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    pub fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.slots.outcome(op)
     }
 
@@ -314,7 +318,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     /// # Errors
     /// [`Stale`] when there is no such operation.
     #[inline]
-    pub fn test(&self, op: OpId) -> Result<bool, Stale> {
+    pub fn test(&self, op: SlotId) -> Result<bool, Stale> {
         self.slots.outcome(op).map(|outcome| outcome.is_some())
     }
 
@@ -323,11 +327,11 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
-    pub fn cancel(&mut self, op: OpId) -> Result<(), Stale> {
+    pub fn cancel(&mut self, op: SlotId) -> Result<(), Stale> {
         self.end(op, Failure::Cancelled)
     }
 
-    fn end(&mut self, op: OpId, failure: Failure) -> Result<(), Stale> {
+    fn end(&mut self, op: SlotId, failure: Failure) -> Result<(), Stale> {
         if self.slots.outcome(op)?.is_some_and(|outcome| outcome.fenced) {
             return Ok(());
         }
@@ -344,7 +348,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
-    pub fn abandon(&mut self, op: OpId) -> Result<(), Stale> {
+    pub fn abandon(&mut self, op: SlotId) -> Result<(), Stale> {
         self.slots.abandon(op)
     }
 
@@ -379,7 +383,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
         self.slots.fail_all(failure, fenced);
     }
 
-    /// The next piece of news: whom to wake, what to let go. Read until there is none.
+    /// Returns the next event: an outcome that is known, or memory that is free. Read until there is none.
     #[inline]
     pub fn next_event(&mut self) -> Option<SlotEvent> {
         self.slots.next_event()

@@ -8,15 +8,15 @@
 
 mod deadline;
 mod fail;
-pub mod life;
 mod list;
+pub mod state;
 
 use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
-use crate::slots::life::{Life, Step};
+use crate::slots::state::{SlotState, SlotTransition};
 use crate::time::Instant;
-pub use crate::work::OpId;
+pub use crate::work::SlotId;
 use crate::work::{Completion, Failure};
 
 /// End of a list of slots.
@@ -27,12 +27,12 @@ const _: () = assert!(MAX_SLOTS <= 0xFFFF, "0xFFFF ends a list and names no slot
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The name.
-    pub op: OpId,
+    pub op: SlotId,
 }
 
 impl core::fmt::Display for Stale {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let OpId { index, generation } = self.op;
+        let SlotId { index, generation } = self.op;
         write!(f, "operation {index}.{generation} is over: it was waited for, or given up")
     }
 }
@@ -65,25 +65,25 @@ pub struct Outcome {
 
 /// What a completion did to its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Others must follow before its memory is free.
+pub enum CompletionEffect {
+    /// Other completions must follow before its memory is free.
     Waiting,
     /// It was the last: the memory of the operation is free.
     Fenced,
 }
 
-/// News of one operation. Each of the two facts is told once.
+/// An event of one operation. Each of the two facts is reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotEvent {
     /// The operation.
-    pub op: OpId,
-    /// Its outcome is known now: wake whoever waits. Not told when it was taken or given up before.
+    pub op: SlotId,
+    /// Its outcome is known now: wake the waiters. Not reported if it was taken or abandoned before.
     pub done: bool,
-    /// Its memory is free now: let go of what the operation holds.
+    /// Its memory is free now: release what the operation owns.
     pub fenced: bool,
 }
 
-/// One place of [`Slots`].
+/// One entry of [`Slots`].
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     /// Bytes moved so far, or the first failure.
@@ -96,18 +96,18 @@ pub struct Slot {
     unposted: u32,
     /// The next free slot, when free.
     next_free: u16,
-    /// The next slot with news, when `queued`.
+    /// The next slot with an event, if `queued`.
     next_ready: u16,
-    /// Whether it stands in the list of news. It may stand there without news of its own, left
+    /// Whether it is in the list of events. It may be there without an event of its own, left
     /// behind by an operation that was taken first.
     queued: bool,
-    /// Whether the outcome must still be told.
-    say_done: bool,
-    life: Life,
+    /// Whether the outcome must still be reported.
+    report_done: bool,
+    state: SlotState,
 }
 
 impl Slot {
-    /// An unused place.
+    /// An unused entry.
     pub const FREE: Self = Self {
         result: Ok(0),
         deadline: Instant::NEVER,
@@ -117,22 +117,25 @@ impl Slot {
         next_free: NONE,
         next_ready: NONE,
         queued: false,
-        say_done: false,
-        life: Life::Free,
+        report_done: false,
+        state: SlotState::Free,
     };
 
     #[inline]
     fn outcome(&self) -> Option<Outcome> {
-        let fenced = match self.life {
-            Life::Draining => false,
-            Life::Done | Life::Told => true,
-            Life::Free | Life::Pending | Life::Orphan | Life::Retired => return None,
+        let fenced = match self.state {
+            SlotState::Draining => false,
+            SlotState::Done | SlotState::Reported => true,
+            SlotState::Free
+            | SlotState::Pending
+            | SlotState::Abandoned
+            | SlotState::AbandonedDone => return None,
         };
         Some(Outcome { result: self.result, fenced })
     }
 
     /// The operation has failed, by `failure` unless it had failed before.
-    fn blame(&mut self, failure: Failure) {
+    fn set_failure(&mut self, failure: Failure) {
         if self.result.is_ok() {
             self.result = Err(failure);
         }
@@ -141,15 +144,18 @@ impl Slot {
     /// Whether somebody may still ask for the outcome.
     #[inline]
     fn is_owned(&self) -> bool {
-        matches!(self.life, Life::Pending | Life::Draining | Life::Done | Life::Told)
+        matches!(
+            self.state,
+            SlotState::Pending | SlotState::Draining | SlotState::Done | SlotState::Reported
+        )
     }
 
-    /// Applies a step of which the caller knows that it is allowed; any other changes nothing.
+    /// Applies a transition that the caller knows to be allowed; any other changes nothing.
     #[inline]
-    fn go(&mut self, step: Step) -> bool {
-        match self.life.step(step) {
-            Ok(life) => {
-                self.life = life;
+    fn apply(&mut self, transition: SlotTransition) -> bool {
+        match self.state.next(transition) {
+            Ok(state) => {
+                self.state = state;
                 true
             }
             Err(_) => false,
@@ -198,7 +204,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         self.entries.as_ref().len().min(MAX_SLOTS)
     }
 
-    /// Slots that are not free: under way, not yet taken, or with news not yet told.
+    /// Slots that are not free: in flight, not yet taken, or with an event not yet reported.
     #[inline]
     pub const fn in_use(&self) -> usize {
         self.in_use
@@ -216,7 +222,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// # Errors
     /// [`Full`] when no slot is free.
     #[inline]
-    pub fn acquire(&mut self, deadline: Instant, parts: u32) -> Result<OpId, Full> {
+    pub fn acquire(&mut self, deadline: Instant, parts: u32) -> Result<SlotId, Full> {
         self.begin(deadline, parts, 0)
     }
 
@@ -225,7 +231,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     ///
     /// # Errors
     /// [`Full`] when no slot is free.
-    pub fn acquire_unposted(&mut self, deadline: Instant, parts: u32) -> Result<OpId, Full> {
+    pub fn acquire_unposted(&mut self, deadline: Instant, parts: u32) -> Result<SlotId, Full> {
         self.begin(deadline, 0, parts)
     }
 
@@ -234,7 +240,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// # Errors
     /// [`Full`] when no slot is free.
     #[inline]
-    pub fn record(&mut self, bytes: u64) -> Result<OpId, Full> {
+    pub fn record(&mut self, bytes: u64) -> Result<SlotId, Full> {
         let op = self.begin(Instant::NEVER, 0, 0)?;
         if let Ok(slot) = self.slot_mut(op) {
             slot.result = Ok(bytes);
@@ -243,16 +249,16 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     #[inline]
-    fn begin(&mut self, deadline: Instant, posted: u32, unposted: u32) -> Result<OpId, Full> {
+    fn begin(&mut self, deadline: Instant, posted: u32, unposted: u32) -> Result<SlotId, Full> {
         let Some((index, slot)) = self.pop_free() else {
             return Err(Full { limit: self.capacity() });
         };
-        slot.go(Step::Begin);
+        slot.apply(SlotTransition::Begin);
         slot.result = Ok(0);
         slot.deadline = deadline;
         slot.posted = posted;
         slot.unposted = unposted;
-        let op = OpId { index, generation: slot.generation };
+        let op = SlotId { index, generation: slot.generation };
         // Neither count can wrap: each slot counts once.
         self.in_flight = self.in_flight.wrapping_add(1);
         self.earliest = self.earliest.min(deadline);
@@ -263,7 +269,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     #[inline]
-    fn slot(&self, op: OpId) -> Result<&Slot, Stale> {
+    fn slot(&self, op: SlotId) -> Result<&Slot, Stale> {
         match self.entries.as_ref().get(usize::from(op.index)) {
             Some(slot) if slot.generation == op.generation => Ok(slot),
             _ => Err(Stale { op }),
@@ -271,7 +277,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     #[inline]
-    fn slot_mut(&mut self, op: OpId) -> Result<&mut Slot, Stale> {
+    fn slot_mut(&mut self, op: SlotId) -> Result<&mut Slot, Stale> {
         match self.entries.as_mut().get_mut(usize::from(op.index)) {
             Some(slot) if slot.generation == op.generation => Ok(slot),
             _ => Err(Stale { op }),
@@ -280,17 +286,17 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
 
     /// The slot of an operation whose outcome somebody may still ask for.
     #[inline]
-    fn owned(&self, op: OpId) -> Result<&Slot, Stale> {
+    fn owned(&self, op: SlotId) -> Result<&Slot, Stale> {
         self.slot(op).and_then(|slot| if slot.is_owned() { Ok(slot) } else { Err(Stale { op }) })
     }
 
-    /// Forgets an operation that the transport refused: it never was, and nothing is told of it.
+    /// Removes an operation that the transport rejected: no event follows.
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation or it is not pending any more.
-    pub fn give_back(&mut self, op: OpId) -> Result<(), Stale> {
+    pub fn unpost(&mut self, op: SlotId) -> Result<(), Stale> {
         let slot = self.slot_mut(op)?;
-        if !slot.go(Step::Refuse) {
+        if !slot.apply(SlotTransition::Reject) {
             return Err(Stale { op });
         }
         slot.posted = 0;
@@ -304,7 +310,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation, or fewer parts were left; nothing changed.
-    pub fn mark_posted(&mut self, op: OpId, parts: u32) -> Result<(), Stale> {
+    pub fn mark_posted(&mut self, op: SlotId, parts: u32) -> Result<(), Stale> {
         let slot = self.slot_mut(op)?;
         let (Some(left), Some(posted)) =
             (slot.unposted.checked_sub(parts), slot.posted.checked_add(parts))
@@ -320,7 +326,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
-    pub fn parts(&self, op: OpId) -> Result<(u32, u32), Stale> {
+    pub fn parts(&self, op: SlotId) -> Result<(u32, u32), Stale> {
         self.slot(op).map(|slot| (slot.unposted, slot.posted))
     }
 
@@ -330,18 +336,22 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// [`Stale`] when no completion is owed under that name: it is late or came twice. (A completion
     /// that comes twice within an operation of several parts cannot be told from another part.)
     #[inline]
-    pub fn complete(&mut self, op: OpId, result: Result<u64, Failure>) -> Result<Progress, Stale> {
-        self.bring(&Completion { op, result })
+    pub fn complete(
+        &mut self,
+        op: SlotId,
+        result: Result<u64, Failure>,
+    ) -> Result<CompletionEffect, Stale> {
+        self.complete_one(&Completion { op, result })
     }
 
     /// As [`Slots::complete`].
     #[inline]
-    pub(crate) fn bring(&mut self, done: &Completion) -> Result<Progress, Stale> {
+    pub(crate) fn complete_one(&mut self, done: &Completion) -> Result<CompletionEffect, Stale> {
         let op = done.op;
         #[cfg(hmc_mutants)]
         let op = match self.entries.as_ref().get(usize::from(op.index)) {
             Some(slot) if mutant::is(Mutant::SkipGeneration) => {
-                OpId { generation: slot.generation, ..op }
+                SlotId { generation: slot.generation, ..op }
             }
             _ => op,
         };
@@ -358,20 +368,20 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         #[cfg(hmc_mutants)]
         let left = if mutant::is(Mutant::BatchForgetsPart) { left.saturating_sub(1) } else { left };
         if left != 0 || slot.unposted != 0 {
-            slot.go(Step::Part);
-            return Ok(Progress::Waiting);
+            slot.apply(SlotTransition::Partial);
+            return Ok(CompletionEffect::Waiting);
         }
         self.fence_at(op.index);
-        Ok(Progress::Fenced)
+        Ok(CompletionEffect::Fenced)
     }
 
     /// Fences the operation when nothing is outstanding.
-    fn settle(&mut self, index: u16) -> Progress {
+    fn finish_if_done(&mut self, index: u16) -> CompletionEffect {
         match self.entries.as_ref().get(usize::from(index)) {
-            Some(slot) if slot.posted != 0 || slot.unposted != 0 => Progress::Waiting,
+            Some(slot) if slot.posted != 0 || slot.unposted != 0 => CompletionEffect::Waiting,
             _ => {
                 self.fence_at(index);
-                Progress::Fenced
+                CompletionEffect::Fenced
             }
         }
     }
@@ -381,11 +391,11 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
             return;
         };
-        let pending = matches!(slot.life, Life::Pending);
-        if !slot.go(Step::Fence) {
+        let pending = matches!(slot.state, SlotState::Pending);
+        if !slot.apply(SlotTransition::Fence) {
             return;
         }
-        slot.say_done |= pending;
+        slot.report_done |= pending;
         self.count_fence();
         self.push_ready(index);
     }
@@ -404,75 +414,79 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// # Errors
     /// [`Stale`] when there is no such operation or nobody may ask for it.
     #[inline]
-    pub fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    pub fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.owned(op).map(Slot::outcome)
     }
 
     /// Takes the outcome once it is known; the name is stale then. When the outcome says `fenced`,
-    /// the slot is free again and nothing more is told of the operation. Else a [`SlotEvent`] with
+    /// the slot is free again and no event of the operation follows. Else a [`SlotEvent`] with
     /// `fenced` follows.
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation or nobody may ask for it.
     #[inline]
-    pub fn take(&mut self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    pub fn take(&mut self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         let slot = self.slot_mut(op)?;
         if !slot.is_owned() {
             return Err(Stale { op });
         }
         let outcome = slot.outcome();
         if outcome.is_some() {
-            self.leave(op.index, Step::Take);
+            self.leave(op.index, SlotTransition::Take);
         }
         Ok(outcome)
     }
 
-    /// Nobody will ask for the outcome; the name is stale now for all but the transport. Parts not
-    /// posted will never be. The slot is free again once a [`SlotEvent`] with `fenced` was told, so
-    /// whoever abandons must go on to call [`Slots::next_event`].
+    /// Abandons an operation: its id is stale now for all but the transport, and unposted parts are
+    /// dropped. The slot is free again after a [`SlotEvent`] with `fenced` was returned, so the
+    /// caller must continue to call [`Slots::next_event`].
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation or nobody may ask for it.
-    pub fn abandon(&mut self, op: OpId) -> Result<(), Stale> {
+    pub fn abandon(&mut self, op: SlotId) -> Result<(), Stale> {
         self.owned(op)?;
-        self.leave(op.index, Step::Abandon);
+        self.leave(op.index, SlotTransition::Abandon);
         Ok(())
     }
 
     #[inline]
-    fn leave(&mut self, index: u16, step: Step) {
+    fn leave(&mut self, index: u16, transition: SlotTransition) {
         let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
             return;
         };
-        slot.go(step);
-        slot.say_done = false;
-        match slot.life {
-            Life::Free => {
-                // Most often it is the only one with news.
+        slot.apply(transition);
+        slot.report_done = false;
+        match slot.state {
+            SlotState::Free => {
+                // Most often it is the only one with an event.
                 if self.ready_head == index {
                     self.pop_ready();
                 }
                 self.push_free(index);
             }
-            Life::Orphan => {
+            SlotState::Abandoned => {
                 slot.unposted = 0;
-                self.settle(index);
+                self.finish_if_done(index);
             }
-            Life::Pending | Life::Draining | Life::Done | Life::Told | Life::Retired => {}
+            SlotState::Pending
+            | SlotState::Draining
+            | SlotState::Done
+            | SlotState::Reported
+            | SlotState::AbandonedDone => {}
         }
     }
 
-    /// The next piece of news, in the order in which things happened.
+    /// Returns the next event, in the order in which they happened.
     pub fn next_event(&mut self) -> Option<SlotEvent> {
         // Ends: each turn takes one slot off the list.
         loop {
             let (index, slot) = self.pop_ready()?;
-            let op = OpId { index, generation: slot.generation };
-            let done = core::mem::take(&mut slot.say_done);
-            let fenced = matches!(slot.life, Life::Done | Life::Retired);
+            let op = SlotId { index, generation: slot.generation };
+            let done = core::mem::take(&mut slot.report_done);
+            let fenced = matches!(slot.state, SlotState::Done | SlotState::AbandonedDone);
             if done || fenced {
-                slot.go(Step::Tell);
-                if matches!(slot.life, Life::Free) {
+                slot.apply(SlotTransition::Report);
+                if matches!(slot.state, SlotState::Free) {
                     self.push_free(index);
                 }
                 return Some(SlotEvent { op, done, fenced });

@@ -1,7 +1,7 @@
 //! The one border between deciding and moving.
 
 use crate::types::Caps;
-use crate::work::{Completion, OpId, WorkRequest};
+use crate::work::{Completion, SlotId, WorkRequest};
 
 /// What a caller can do about a refusal to post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ pub trait Transport {
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Tries to withdraw all requests of an operation.
-    fn cancel(&mut self, op: OpId) -> CancelOutcome;
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome;
 }
 
 impl<T: Transport + ?Sized> Transport for &mut T {
@@ -89,7 +89,7 @@ impl<T: Transport + ?Sized> Transport for &mut T {
         (**self).poll(out)
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         (**self).cancel(op)
     }
 }

@@ -33,10 +33,10 @@ pub enum CompleteWhen {
 /// The name of a posted operation: a place in the table of operations ([`crate::slots::Slots`]) and how often that place was
 /// used.
 ///
-/// An `OpId` is stale once its operation was waited for; a stale id is an error, never another
+/// An `SlotId` is stale once its operation was waited for; a stale id is an error, never another
 /// operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpId {
+pub struct SlotId {
     /// Place in the table.
     pub index: u16,
     /// How often that place was given out.
@@ -47,7 +47,7 @@ pub struct OpId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
     /// The operation that this transfer belongs to. Several transfers may share one.
-    pub op: OpId,
+    pub op: SlotId,
     /// What to do.
     pub opcode: Opcode,
     /// When it counts as done.
@@ -98,7 +98,7 @@ impl core::error::Error for Failure {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The operation of the request.
-    pub op: OpId,
+    pub op: SlotId,
     /// Bytes moved, or why not.
     pub result: Result<u64, Failure>,
 }

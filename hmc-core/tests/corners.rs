@@ -10,7 +10,7 @@ use hmc_core::ctrl::roster::Verdict;
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind};
@@ -103,7 +103,7 @@ impl Transport for Odd {
         out.len()
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         if op.index == 1 { CancelOutcome::Withdrawn } else { CancelOutcome::Running }
     }
 }
@@ -112,13 +112,13 @@ impl Transport for Odd {
 fn a_borrowed_transport_is_the_transport() {
     fn ask(mut t: impl Transport<Error = ErrorKind>) {
         assert_eq!(t.caps(), Caps::GET);
-        let op = OpId { index: 1, generation: 1 };
+        let op = SlotId { index: 1, generation: 1 };
         let window = remote().slice(0, 8).unwrap();
         let work = common_work(op, region().slice(0, 8).unwrap(), window);
         assert_eq!(t.post(&work), Err(ErrorKind::Unsupported));
         assert_eq!(t.poll(&mut [Completion { op, result: Ok(0) }; 3]), 3);
         assert_eq!(t.cancel(op), CancelOutcome::Withdrawn);
-        assert_eq!(t.cancel(OpId { index: 2, ..op }), CancelOutcome::Running);
+        assert_eq!(t.cancel(SlotId { index: 2, ..op }), CancelOutcome::Running);
     }
     ask(&mut Odd);
     ask(Odd);
@@ -129,7 +129,11 @@ fn remote() -> RemoteRegion {
     table.expose(region().slice(0, 64).unwrap(), MemoryKind::Cpu, Access::all(), 1).unwrap()
 }
 
-fn common_work(op: OpId, local: LocalSlice, remote: hmc_core::region::RemoteSlice) -> WorkRequest {
+fn common_work(
+    op: SlotId,
+    local: LocalSlice,
+    remote: hmc_core::region::RemoteSlice,
+) -> WorkRequest {
     use hmc_core::work::{CompleteWhen, Opcode};
     WorkRequest { op, opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote }
 }

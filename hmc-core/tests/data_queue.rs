@@ -15,7 +15,7 @@ mod model;
 use data_support::{Desk, transfer};
 use hmc_core::limits::MAX_SLOTS;
 use hmc_core::queue::{QueueError, WorkQueue};
-use hmc_core::slots::{OpId, Outcome, Slot};
+use hmc_core::slots::{Outcome, Slot, SlotId};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
@@ -175,7 +175,7 @@ fn every_storage_serves() {
 #[test]
 fn a_call_of_progress_ends_whatever_the_transport_does() {
     // Completions of no operation, more than a call may take.
-    let late = Completion { op: OpId { index: 0, generation: 7 }, result: Ok(1) };
+    let late = Completion { op: SlotId { index: 0, generation: 7 }, result: Ok(1) };
     let mut desk = Desk::new();
     desk.ready = std::iter::repeat_n(late, 3 * MAX_SLOTS).collect();
     let mut queue = WorkQueue::new(desk, [Slot::FREE; 2]);

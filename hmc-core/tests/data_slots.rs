@@ -1,4 +1,4 @@
-//! The slot table by itself: its life as a stored text, names that are stale, deadlines, orders.
+//! The slot table by itself: its states as a stored text, names that are stale, deadlines, orders.
 //! Scripts against a model are in `data_queue.rs`.
 #![allow(
     clippy::unwrap_used,
@@ -10,41 +10,41 @@
 use std::fmt::Write as _;
 
 use hmc_core::limits::MAX_SLOTS;
-use hmc_core::slots::life::{Life, Step};
-use hmc_core::slots::{Full, OpId, Outcome, Progress, Slot, SlotEvent, Slots, Stale};
+use hmc_core::slots::state::{SlotState, SlotTransition};
+use hmc_core::slots::{CompletionEffect, Full, Outcome, Slot, SlotEvent, SlotId, Slots, Stale};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
-const STATES: [Life; 7] = [
-    Life::Free,
-    Life::Pending,
-    Life::Draining,
-    Life::Done,
-    Life::Told,
-    Life::Orphan,
-    Life::Retired,
+const STATES: [SlotState; 7] = [
+    SlotState::Free,
+    SlotState::Pending,
+    SlotState::Draining,
+    SlotState::Done,
+    SlotState::Reported,
+    SlotState::Abandoned,
+    SlotState::AbandonedDone,
 ];
-const STEPS: [Step; 8] = [
-    Step::Begin,
-    Step::Refuse,
-    Step::Part,
-    Step::Fail,
-    Step::Fence,
-    Step::Tell,
-    Step::Take,
-    Step::Abandon,
+const TRANSITIONS: [SlotTransition; 8] = [
+    SlotTransition::Begin,
+    SlotTransition::Reject,
+    SlotTransition::Partial,
+    SlotTransition::Fail,
+    SlotTransition::Fence,
+    SlotTransition::Report,
+    SlotTransition::Take,
+    SlotTransition::Abandon,
 ];
 
 #[test]
 fn the_whole_life_is_the_stored_table() {
     let mut text = String::new();
-    for life in STATES {
-        for step in STEPS {
-            match life.step(step) {
-                Ok(next) => writeln!(text, "{life:?} {step:?} {next:?}").unwrap(),
+    for state in STATES {
+        for transition in TRANSITIONS {
+            match state.next(transition) {
+                Ok(next) => writeln!(text, "{state:?} {transition:?} {next:?}").unwrap(),
                 Err(bad) => {
-                    assert_eq!((bad.life, bad.step), (life, step));
-                    writeln!(text, "{life:?} {step:?} -").unwrap();
+                    assert_eq!((bad.state, bad.transition), (state, transition));
+                    writeln!(text, "{state:?} {transition:?} -").unwrap();
                 }
             }
         }
@@ -54,11 +54,14 @@ fn the_whole_life_is_the_stored_table() {
 
 #[test]
 fn memory_that_is_not_fenced_never_becomes_a_free_slot() {
-    for from in [Life::Draining, Life::Orphan] {
-        for step in STEPS {
-            let unfenced = |life| matches!(life, Life::Draining | Life::Orphan);
-            let next = from.step(step).unwrap_or(from);
-            assert!(unfenced(next) || step == Step::Fence, "{from:?} {step:?} {next:?}");
+    for from in [SlotState::Draining, SlotState::Abandoned] {
+        for transition in TRANSITIONS {
+            let unfenced = |state| matches!(state, SlotState::Draining | SlotState::Abandoned);
+            let next = from.next(transition).unwrap_or(from);
+            assert!(
+                unfenced(next) || transition == SlotTransition::Fence,
+                "{from:?} {transition:?} {next:?}"
+            );
         }
     }
 }
@@ -84,12 +87,12 @@ fn a_name_is_stale_after_its_slot_was_given_out_again() {
     assert_eq!(slots.fail(old, Failure::Cancelled), Err(stale));
     assert_eq!(slots.fence(old, Failure::Cancelled), Err(stale));
     assert_eq!(slots.abandon(old), Err(stale));
-    assert_eq!(slots.give_back(old), Err(stale));
+    assert_eq!(slots.unpost(old), Err(stale));
     assert_eq!(slots.reduce(old, 1, None), Err(stale));
     assert_eq!(slots.mark_posted(old, 1), Err(stale));
     assert_eq!(slots.parts(old), Err(stale));
     assert_eq!(slots.outcome(new), Ok(None), "the new operation did not notice");
-    for op in [OpId { index: 0, generation: 0 }, OpId { index: 1, generation: 1 }] {
+    for op in [SlotId { index: 0, generation: 0 }, SlotId { index: 1, generation: 1 }] {
         assert_eq!(slots.take(op), Err(Stale { op }), "never given out");
     }
 }
@@ -98,9 +101,13 @@ fn a_name_is_stale_after_its_slot_was_given_out_again() {
 fn the_parts_of_an_operation_are_summed_and_the_first_failure_stays() {
     let mut slots = Slots::new([Slot::FREE; 2]);
     let op = slots.acquire(at(9), 3).unwrap();
-    assert_eq!(slots.complete(op, Ok(5)), Ok(Progress::Waiting));
-    assert_eq!(slots.complete(op, Ok(u64::MAX)), Ok(Progress::Waiting), "the sum saturates");
-    assert_eq!(slots.complete(op, Ok(7)), Ok(Progress::Fenced));
+    assert_eq!(slots.complete(op, Ok(5)), Ok(CompletionEffect::Waiting));
+    assert_eq!(
+        slots.complete(op, Ok(u64::MAX)),
+        Ok(CompletionEffect::Waiting),
+        "the sum saturates"
+    );
+    assert_eq!(slots.complete(op, Ok(7)), Ok(CompletionEffect::Fenced));
     let all = Outcome { result: Ok(u64::MAX), fenced: true };
     assert_eq!(slots.take(op), Ok(Some(all)));
 
@@ -148,9 +155,9 @@ fn parts_can_be_struck_but_not_more_than_there_are() {
     assert_eq!(slots.mark_posted(op, 3), Err(Stale { op }));
     assert_eq!(slots.parts(op), Ok((2, 2)));
     assert_eq!(slots.reduce(op, 5, None), Err(Stale { op }));
-    assert_eq!(slots.reduce(op, 3, None), Ok(Progress::Waiting));
+    assert_eq!(slots.reduce(op, 3, None), Ok(CompletionEffect::Waiting));
     assert_eq!(slots.parts(op), Ok((0, 1)), "unposted parts are struck first");
-    assert_eq!(slots.reduce(op, 1, Some(Failure::Cancelled)), Ok(Progress::Fenced));
+    assert_eq!(slots.reduce(op, 1, Some(Failure::Cancelled)), Ok(CompletionEffect::Fenced));
     let failed = Outcome { result: Err(Failure::Cancelled), fenced: true };
     assert_eq!(slots.take(op), Ok(Some(failed)));
 }
@@ -159,14 +166,14 @@ fn parts_can_be_struck_but_not_more_than_there_are() {
 fn a_failure_is_known_at_once_and_the_memory_is_free_later() {
     let mut slots = Slots::new([Slot::FREE; 1]);
     let op = slots.acquire(at(9), 1).unwrap();
-    assert_eq!(slots.fail(op, Failure::DeadlineExceeded), Ok(Progress::Waiting));
+    assert_eq!(slots.fail(op, Failure::DeadlineExceeded), Ok(CompletionEffect::Waiting));
     assert_eq!(slots.next_event(), Some(SlotEvent { op, done: true, fenced: false }));
     let failed = Outcome { result: Err(Failure::DeadlineExceeded), fenced: false };
     assert_eq!(slots.take(op), Ok(Some(failed)));
     assert_eq!((slots.in_use(), slots.in_flight()), (1, 1), "the memory is still held");
     assert_eq!(slots.acquire(at(9), 1), Err(Full { limit: 1 }));
     assert_eq!(slots.take(op), Err(Stale { op }));
-    assert_eq!(slots.complete(op, Ok(5)), Ok(Progress::Fenced));
+    assert_eq!(slots.complete(op, Ok(5)), Ok(CompletionEffect::Fenced));
     assert_eq!((slots.in_use(), slots.in_flight()), (1, 0), "until somebody was told");
     assert_eq!(slots.next_event(), Some(SlotEvent { op, done: false, fenced: true }));
     assert_eq!(slots.next_event(), None);
@@ -228,8 +235,8 @@ fn an_operation_that_ended_cannot_be_given_back() {
     let mut slots = Slots::new([Slot::FREE; 2]);
     let op = slots.acquire(Instant::NEVER, 1).unwrap();
     slots.fail(op, Failure::Cancelled).unwrap();
-    assert_eq!(slots.give_back(op), Err(Stale { op }));
+    assert_eq!(slots.unpost(op), Err(Stale { op }));
     let op = slots.acquire(Instant::NEVER, 1).unwrap();
-    assert_eq!(slots.give_back(op), Ok(()));
-    assert_eq!(slots.give_back(op), Err(Stale { op }));
+    assert_eq!(slots.unpost(op), Ok(()));
+    assert_eq!(slots.unpost(op), Err(Stale { op }));
 }

@@ -4,7 +4,7 @@
 use hmc_core::ctrl::output::{CloseReason, CommandError, Frame, Violation};
 use hmc_core::ctrl::state::{Command, Misuse, State, Unexpected};
 use hmc_core::queue::QueueError;
-use hmc_core::slots::{Full, OpId, Stale};
+use hmc_core::slots::{Full, SlotId, Stale};
 use hmc_core::span::{Extent, RangeError, Side};
 use hmc_core::transport::ErrorKind;
 use hmc_core::types::{ConnType, Incarnation, Rank};
@@ -25,7 +25,7 @@ fn range() -> RangeError {
     Extent::new(10).span(Side::Remote, 8, 4).unwrap_err()
 }
 
-const STALE: Stale = Stale { op: OpId { index: 3, generation: 9 } };
+const STALE: Stale = Stale { op: SlotId { index: 3, generation: 9 } };
 const UNEXPECTED: Unexpected = Unexpected { state: State::Ready, got: MessageKind::Hello };
 const MISUSE: Misuse = Misuse { state: State::Closed, command: Command::Bye };
 

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -356,7 +356,7 @@ impl Transport for SimNic {
         self.shell.borrow_mut().poll(self.place, out, POLL_NS)
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         self.shell.borrow_mut().cancel(self.place, op)
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{Step, WindowEntry, WindowFault, WindowTable};
@@ -160,7 +160,7 @@ impl Transport for PlainTransport {
         n
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         self.queue.retain(|work| work.op != op);
         CancelOutcome::Withdrawn
     }

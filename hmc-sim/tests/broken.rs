@@ -4,7 +4,7 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use hmc_core::region::RemoteRegion;
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
@@ -148,7 +148,7 @@ impl Broken {
     }
 
     fn hide(work: &WorkRequest) -> WorkRequest {
-        let op = OpId { generation: work.op.generation | HIDDEN, ..work.op };
+        let op = SlotId { generation: work.op.generation | HIDDEN, ..work.op };
         WorkRequest { op, ..*work }
     }
 
@@ -308,7 +308,7 @@ impl Transport for Broken {
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        let blank = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+        let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
         // One at a time unless the flaw needs more, so that the order of things can be seen.
         let mut some = [blank; 8];
         let room = if self.flaw == Flaw::DropsWhatDoesNotFit { 8 } else { 1 };
@@ -327,7 +327,7 @@ impl Transport for Broken {
         n
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         if self.ready.iter().any(|c| c.op == op) {
             return CancelOutcome::Running;
         }
@@ -428,7 +428,7 @@ fn the_way_around_is_real() {
     let broken = Broken::new(plain, pair, Flaw::IgnoresLimit);
     let beyond = Extent::new(200).span(Side::Remote, 60, 10).expect("in 200");
     let mut work = WorkRequest {
-        op: OpId { index: 0, generation: 1 },
+        op: SlotId { index: 0, generation: 1 },
         opcode: Opcode::Put,
         when: CompleteWhen::Visible,
         local: pair.local.slice(0, 10).expect("in the region"),

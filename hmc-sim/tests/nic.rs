@@ -4,7 +4,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 
 use hmc_core::region::{LocalRegion, RemoteRegion};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{ErrorKind, Transport};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
@@ -13,7 +13,7 @@ use hmc_sim::nic::{Config, SimNic};
 
 const LEN: u64 = 4000;
 const AT_ONCE: u16 = 8;
-const BLANK: Completion = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+const BLANK: Completion = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
 
 struct Pair {
     near: SimNic,
@@ -38,7 +38,7 @@ impl Pair {
     fn post(&mut self, index: u16) -> Result<(), ErrorKind> {
         let at = LEN * u64::from(index % AT_ONCE);
         self.near.post(&WorkRequest {
-            op: OpId { index, generation: 1 },
+            op: SlotId { index, generation: 1 },
             opcode: Opcode::Put,
             when: CompleteWhen::Visible,
             local: self.local.slice(at, LEN).expect("in the region"),

@@ -3,7 +3,7 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use hmc_core::region::{LocalRegion, RemoteRegion};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{ErrorKind, Transport};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
@@ -14,7 +14,7 @@ use hmc_sim::net::SimNet;
 use hmc_sim::nic::{Config, Path, Queue, SimNic};
 
 const LEN: u64 = 4096;
-const BLANK: Completion = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+const BLANK: Completion = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
 
 struct Rig {
     net: SimNet,
@@ -46,7 +46,7 @@ impl Rig {
     fn work(&self, index: u16, opcode: Opcode, len: u64) -> WorkRequest {
         let at = LEN * u64::from(index % 8);
         WorkRequest {
-            op: OpId { index, generation: 1 },
+            op: SlotId { index, generation: 1 },
             opcode,
             when: CompleteWhen::Visible,
             local: self.local.slice(at, len).expect("in the region"),

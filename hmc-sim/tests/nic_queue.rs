@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
-use hmc_core::slots::{OpId, Slot};
+use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
 use hmc_core::transport::ErrorKind;
 use hmc_core::types::Access;
@@ -50,7 +50,7 @@ struct World {
     /// What memory should hold; `None` where a failed operation left anything at all.
     here: Vec<Option<Vec<u8>>>,
     there: Vec<Option<Vec<u8>>>,
-    held: HashMap<OpId, Held>,
+    held: HashMap<SlotId, Held>,
     free: Vec<u64>,
     rng: Rng,
     begun: usize,

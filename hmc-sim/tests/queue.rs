@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
-use hmc_core::slots::{OpId, Slot};
+use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
 use hmc_core::transport::ErrorKind;
 use hmc_core::types::Access;
@@ -37,7 +37,7 @@ struct World {
     local: LocalRegion,
     target: LocalRegion,
     remote: RemoteRegion,
-    held: HashMap<OpId, Held>,
+    held: HashMap<SlotId, Held>,
     /// Ranges that no operation uses.
     free: Vec<u64>,
     rng: Rng,

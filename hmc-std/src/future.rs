@@ -24,12 +24,16 @@ use crate::wakers::Notice;
 #[must_use = "an operation that nobody waits for may not have ended"]
 pub struct OpFuture {
     peer: Peer,
-    op: Option<slots::OpId>,
+    op: Option<slots::SlotId>,
     /// What is to be begun when there is room.
     later: Option<Box<(Transfer, Hold)>>,
 }
 
-fn poll_op(peer: &Peer, op: slots::OpId, cx: &Context<'_>) -> Poll<Result<(slots::Outcome, Hold)>> {
+fn poll_op(
+    peer: &Peer,
+    op: slots::SlotId,
+    cx: &Context<'_>,
+) -> Poll<Result<(slots::Outcome, Hold)>> {
     let stale = |_| Error::new(ErrorKind::Stale, "the operation was already waited for");
     if let Err(e) = peer.shared.check_process() {
         return Poll::Ready(Err(e));
@@ -49,7 +53,7 @@ fn poll_op(peer: &Peer, op: slots::OpId, cx: &Context<'_>) -> Poll<Result<(slots
 }
 
 impl OpFuture {
-    pub(crate) fn new(peer: Peer, op: slots::OpId) -> Self {
+    pub(crate) fn new(peer: Peer, op: slots::SlotId) -> Self {
         Self { peer, op: Some(op), later: None }
     }
 
@@ -125,14 +129,14 @@ impl Drop for OpFuture {
 #[must_use = "an operation that nobody waits for may not have ended"]
 pub struct Op {
     peer: Peer,
-    op: Option<slots::OpId>,
+    op: Option<slots::SlotId>,
 }
 
 /// The bytes moved and the span.
 pub type SpanResult = std::result::Result<(u64, Span), OpError>;
 
 impl Op {
-    pub(crate) fn new(peer: Peer, op: slots::OpId) -> Self {
+    pub(crate) fn new(peer: Peer, op: slots::SlotId) -> Self {
         Self { peer, op: Some(op) }
     }
 

@@ -36,7 +36,7 @@ impl LinkId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId {
     pub(crate) link: LinkId,
-    pub(crate) op: slots::OpId,
+    pub(crate) op: slots::SlotId,
 }
 
 impl OpId {

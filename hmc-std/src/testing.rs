@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_core::region::{LocalRegion, RemoteRegion};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Rank};
 use hmc_core::work::{Completion, WorkRequest};
@@ -269,7 +269,7 @@ impl Transport for End {
         self.port.poll(out)
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         self.port.cancel(op)
     }
 }

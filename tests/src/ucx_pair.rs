@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
@@ -107,7 +107,7 @@ impl Transport for Near {
         self.0.poll(out)
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         self.0.cancel(op)
     }
 }
@@ -300,7 +300,7 @@ impl Built {
         len: u64,
     ) -> WorkRequest {
         WorkRequest {
-            op: OpId { index, generation: 1 },
+            op: SlotId { index, generation: 1 },
             opcode,
             when: CompleteWhen::Visible,
             local: self.local.slice(here, len).expect("within the region"),
@@ -336,7 +336,7 @@ impl Built {
 
     /// One turn of both ends; what completed.
     pub fn turn(&mut self) -> Vec<Completion> {
-        let nobody = Completion { op: OpId { index: u16::MAX, generation: 0 }, result: Ok(0) };
+        let nobody = Completion { op: SlotId { index: u16::MAX, generation: 0 }, result: Ok(0) };
         let mut out = [nobody; 64];
         self.far.lock().progress();
         let n = self.near.poll(&mut out);

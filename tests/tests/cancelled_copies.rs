@@ -150,7 +150,7 @@ struct Ports {
 }
 
 /// The operation of all requests below.
-const OP: slots::OpId = slots::OpId { index: 0, generation: 1 };
+const OP: slots::SlotId = slots::SlotId { index: 0, generation: 1 };
 
 impl Ports {
     fn new() -> Self {

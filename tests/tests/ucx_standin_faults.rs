@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{ErrorKind, Transport as _};
 use hmc_core::types::Access;
 use hmc_core::work::{Completion, Failure, Opcode};
@@ -25,7 +25,7 @@ use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
 use hmc_tests::ucx_pair::{Built, Rings, meet};
 
 const LEN: u64 = 1 << 16;
-const NOBODY: Completion = Completion { op: OpId { index: 9, generation: 9 }, result: Ok(0) };
+const NOBODY: Completion = Completion { op: SlotId { index: 9, generation: 9 }, result: Ok(0) };
 
 fn built(stand_in: &StandIn) -> Built {
     Built::new(stand_in.library(), LEN, LEN, Access::all(), 1).unwrap()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
-use hmc_core::slots::{OpId, Slot};
+use hmc_core::slots::{Slot, SlotId};
 use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::transport::Transport as _;
@@ -37,7 +37,7 @@ const AT_ONCE: u32 = 16;
 /// Instructions of ours that one put may take.
 const BOUND: f64 = 300.0;
 const KEY: RegionKey = RegionKey { index: 0, generation: 1 };
-const NOBODY: Completion = Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+const NOBODY: Completion = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
 
 struct NoNotify;
 
@@ -94,7 +94,7 @@ impl Pair {
 
     fn work(&self) -> WorkRequest {
         let Transfer { opcode, when, local, remote } = self.transfer;
-        WorkRequest { op: OpId { index: 1, generation: 1 }, opcode, when, local, remote }
+        WorkRequest { op: SlotId { index: 1, generation: 1 }, opcode, when, local, remote }
     }
 
     /// Posts and polls, `many` at a time.

@@ -1,9 +1,9 @@
 //! Deadlines: a lower bound that costs nothing while it has not passed, and a search when it has.
 
-use crate::slots::life::Life;
+use crate::slots::state::SlotState;
 use crate::slots::{NONE, Slot, Slots};
 use crate::time::Instant;
-use crate::work::OpId;
+use crate::work::SlotId;
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// A point before which no pending operation expires; [`Instant::NEVER`] when none is under way.
@@ -16,18 +16,18 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// The first pending operation at place `from` or later whose deadline is `now` or before.
     /// Start at place 0, fail what it gives, and go on behind it until there is none.
     /// [`Instant::NEVER`] is never reached.
-    pub fn next_expired(&mut self, now: Instant, from: u16) -> Option<OpId> {
+    pub fn next_expired(&mut self, now: Instant, from: u16) -> Option<SlotId> {
         if now < self.earliest {
             return None;
         }
         let mut earliest = Instant::NEVER;
         for (index, slot) in (0..NONE).zip(self.entries.as_ref()) {
-            if !matches!(slot.life, Life::Pending) {
+            if !matches!(slot.state, SlotState::Pending) {
                 continue;
             }
             let over = slot.deadline <= now && slot.deadline != Instant::NEVER;
             if over && index >= from {
-                return Some(OpId { index, generation: slot.generation });
+                return Some(SlotId { index, generation: slot.generation });
             }
             earliest = earliest.min(slot.deadline);
         }
@@ -37,10 +37,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
 
     /// The first operation at place `from` or later that has ended, has passed its fence and was not waited for.
     #[must_use]
-    pub fn next_ended(&self, from: u16) -> Option<OpId> {
+    pub fn next_ended(&self, from: u16) -> Option<SlotId> {
         let places = (0..NONE).zip(self.entries.as_ref()).skip_while(|(index, _)| *index < from);
         for (index, slot) in places {
-            let op = OpId { index, generation: slot.generation };
+            let op = SlotId { index, generation: slot.generation };
             if self.outcome(op).is_ok_and(|o| o.is_some_and(|o| o.fenced)) {
                 return Some(op);
             }

@@ -2,9 +2,9 @@
 
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
-use crate::slots::life::{Life, Step};
-use crate::slots::{NONE, Progress, Slot, Slots, Stale};
-use crate::work::{Failure, OpId};
+use crate::slots::state::{SlotState, SlotTransition};
+use crate::slots::{CompletionEffect, NONE, Slot, Slots, Stale};
+use crate::work::{Failure, SlotId};
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// `parts` parts will never be posted; with a `failure`, the operation has failed by it unless it
@@ -14,24 +14,24 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     /// [`Stale`] when there is no such operation, its memory is free, or fewer parts are left.
     pub fn reduce(
         &mut self,
-        op: OpId,
+        op: SlotId,
         parts: u32,
         failure: Option<Failure>,
-    ) -> Result<Progress, Stale> {
+    ) -> Result<CompletionEffect, Stale> {
         let slot = self.slot_mut(op)?;
         let from_unposted = parts.min(slot.unposted);
         let from_posted = parts.saturating_sub(from_unposted);
         let (true, Some(posted)) =
-            (slot.life.step(Step::Fence).is_ok(), slot.posted.checked_sub(from_posted))
+            (slot.state.next(SlotTransition::Fence).is_ok(), slot.posted.checked_sub(from_posted))
         else {
             return Err(Stale { op });
         };
         slot.unposted = slot.unposted.saturating_sub(from_unposted);
         slot.posted = posted;
         if let Some(failure) = failure {
-            slot.blame(failure);
+            slot.set_failure(failure);
         }
-        Ok(self.settle(op.index))
+        Ok(self.finish_if_done(op.index))
     }
 
     /// The operation fails now, whatever is outstanding; parts not posted will never be. Its memory
@@ -40,20 +40,20 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation or nobody waits for it.
-    pub fn fail(&mut self, op: OpId, failure: Failure) -> Result<Progress, Stale> {
+    pub fn fail(&mut self, op: SlotId, failure: Failure) -> Result<CompletionEffect, Stale> {
         self.owned(op)?;
         Ok(self.fail_at(op.index, failure))
     }
 
-    fn fail_at(&mut self, index: u16, failure: Failure) -> Progress {
+    fn fail_at(&mut self, index: u16, failure: Failure) -> CompletionEffect {
         let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
-            return Progress::Fenced;
+            return CompletionEffect::Fenced;
         };
-        let pending = matches!(slot.life, Life::Pending);
-        if slot.go(Step::Fail) && pending {
-            slot.blame(failure);
+        let pending = matches!(slot.state, SlotState::Pending);
+        if slot.apply(SlotTransition::Fail) && pending {
+            slot.set_failure(failure);
             slot.unposted = 0;
-            slot.say_done = true;
+            slot.report_done = true;
             #[cfg(hmc_mutants)]
             if mutant::is(Mutant::FenceAtFailure) {
                 slot.posted = 0;
@@ -62,7 +62,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
                 self.push_ready(index);
             }
         }
-        self.settle(index)
+        self.finish_if_done(index)
     }
 
     /// No completion will follow for this operation and its memory is not touched any more.
@@ -70,7 +70,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
-    pub fn fence(&mut self, op: OpId, failure: Failure) -> Result<(), Stale> {
+    pub fn fence(&mut self, op: SlotId, failure: Failure) -> Result<(), Stale> {
         self.slot(op)?;
         self.fence_failed(op.index, failure);
         Ok(())
@@ -80,8 +80,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
             return;
         };
-        if matches!(slot.life, Life::Pending | Life::Draining | Life::Orphan) {
-            slot.blame(failure);
+        if matches!(slot.state, SlotState::Pending | SlotState::Draining | SlotState::Abandoned) {
+            slot.set_failure(failure);
             slot.posted = 0;
             slot.unposted = 0;
             self.fence_at(index);

@@ -1,5 +1,5 @@
 //! The two lists that thread through the slots: the free ones (last in, first out: a slot just used
-//! is in the cache) and those with news (first in, first out).
+//! is in the cache) and those with an event (first in, first out).
 
 use crate::slots::{NONE, Slot, Slots};
 
@@ -21,7 +21,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
             return;
         };
-        slot.say_done = false;
+        slot.report_done = false;
         // No generation is 0, so that an all-zero name is never an operation.
         slot.generation = slot.generation.wrapping_add(1).max(1);
         slot.next_free = self.free;
@@ -29,7 +29,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         self.in_use = self.in_use.wrapping_sub(1);
     }
 
-    /// Appends a slot to the list of news, unless it stands there already.
+    /// Appends a slot to the list of events, unless it is there already.
     #[inline]
     pub(super) fn push_ready(&mut self, index: u16) {
         let entries = self.entries.as_mut();
@@ -48,7 +48,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         self.ready_tail = index;
     }
 
-    /// Takes the first slot off the list of news; it may have none of its own.
+    /// Takes the first slot off the list of events; it may have none of its own.
     pub(super) fn pop_ready(&mut self) -> Option<(u16, &mut Slot)> {
         let index = self.ready_head;
         let slot = self.entries.as_mut().get_mut(usize::from(index))?;
@@ -71,7 +71,7 @@ mod tests {
         let mut slots = Slots::new([Slot::FREE; 1]);
         slots.entries[0].generation = u32::MAX;
         let last = slots.acquire(Instant::NEVER, 1).unwrap();
-        slots.give_back(last).unwrap();
+        slots.unpost(last).unwrap();
         let first = slots.acquire(Instant::NEVER, 1).unwrap();
         assert_eq!((last.generation, first.generation), (u32::MAX, 1));
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
@@ -51,7 +51,7 @@ impl Desk {
     }
 
     /// The `nth` outstanding request ends, moving all its bytes.
-    pub(crate) fn finish(&mut self, nth: usize) -> OpId {
+    pub(crate) fn finish(&mut self, nth: usize) -> SlotId {
         let work = self.posted.remove(nth);
         let result = Ok(work.local.span.len());
         self.ready.push_back(Completion { op: work.op, result });
@@ -59,7 +59,7 @@ impl Desk {
     }
 
     /// The `nth` outstanding request fails.
-    pub(crate) fn fail(&mut self, nth: usize, failure: Failure) -> OpId {
+    pub(crate) fn fail(&mut self, nth: usize, failure: Failure) -> SlotId {
         let work = self.posted.remove(nth);
         self.ready.push_back(Completion { op: work.op, result: Err(failure) });
         work.op
@@ -99,7 +99,7 @@ impl Transport for Desk {
         count
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         self.cancels += 1;
         if self.withdraws {
             self.posted.retain(|w| w.op != op);

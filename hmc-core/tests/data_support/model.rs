@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use hmc_core::queue::{QueueError, WorkQueue};
-use hmc_core::slots::{OpId, Outcome, Slot, Stale};
+use hmc_core::slots::{Outcome, Slot, SlotId, Stale};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
@@ -31,7 +31,7 @@ pub(crate) enum Do {
 /// An operation as the model sees it: plain facts, no states.
 #[derive(Debug)]
 struct Op {
-    id: OpId,
+    id: SlotId,
     deadline: u64,
     unposted: u32,
     owed: u32,
@@ -100,7 +100,7 @@ impl<const N: usize> World<N> {
         self.ops.iter().filter(|op| !op.slot_is_free()).count()
     }
 
-    fn begun(&mut self, got: Result<OpId, QueueError<ErrorKind>>, mut op: Op) {
+    fn begun(&mut self, got: Result<SlotId, QueueError<ErrorKind>>, mut op: Op) {
         if self.used() == N {
             assert_eq!(got, Err(QueueError::Full { limit: N }));
             return;
@@ -113,7 +113,7 @@ impl<const N: usize> World<N> {
 
     fn blank(&self, lasts: u64) -> Op {
         Op {
-            id: OpId { index: 0, generation: 0 },
+            id: SlotId { index: 0, generation: 0 },
             deadline: self.now + lasts,
             unposted: 0,
             owed: 0,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::Caps;
 use hmc_core::work::{Completion, Opcode, WorkRequest};
@@ -415,7 +415,7 @@ impl Transport for UcxTransport {
         self.state.requests.take_done(out)
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         let state = &mut self.state;
         state.requests.cancel_queued(op);
         let ended = state.requests.has_done(op);

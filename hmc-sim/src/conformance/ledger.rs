@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use hmc_core::limits::MAX_SLOTS;
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
@@ -21,7 +21,7 @@ pub(super) type Outcome = Result<u64, Failure>;
 
 /// Stands in the output array before a poll; no request has this name.
 const NOBODY: Completion =
-    Completion { op: OpId { index: u16::MAX, generation: u32::MAX }, result: Ok(u64::MAX) };
+    Completion { op: SlotId { index: u16::MAX, generation: u32::MAX }, result: Ok(u64::MAX) };
 
 #[derive(Debug)]
 pub(super) struct Ledger<'s, S: Subject> {
@@ -30,8 +30,8 @@ pub(super) struct Ledger<'s, S: Subject> {
     patience: Patience,
     posted: u32,
     /// Bytes of each request that was accepted and has not completed.
-    open: HashMap<OpId, Vec<u64>>,
-    done: HashMap<OpId, Vec<Outcome>>,
+    open: HashMap<SlotId, Vec<u64>>,
+    done: HashMap<SlotId, Vec<Outcome>>,
     idle_turns: u64,
     idle_since: Instant,
 }
@@ -72,12 +72,12 @@ impl<'s, S: Subject> Ledger<'s, S> {
     }
 
     /// A name that no open request has. Indexes stay below `MAX_SLOTS`, as a work queue's do.
-    pub(super) fn name(&mut self) -> OpId {
+    pub(super) fn name(&mut self) -> SlotId {
         let slots = u32::try_from(MAX_SLOTS).unwrap_or(1 << 10);
         let index = u16::try_from(self.posted % slots).unwrap_or(0);
         let generation = 1 + self.posted / slots;
         self.posted += 1;
-        OpId { index, generation }
+        SlotId { index, generation }
     }
 
     /// A request between the region and the window, within both.
@@ -106,7 +106,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
     }
 
     /// Posts until there is room.
-    pub(super) fn post(&mut self, work: &WorkRequest) -> Result<OpId, Stop> {
+    pub(super) fn post(&mut self, work: &WorkRequest) -> Result<SlotId, Stop> {
         loop {
             match self.try_post(work) {
                 Ok(()) => return Ok(work.op),
@@ -198,12 +198,12 @@ impl<'s, S: Subject> Ledger<'s, S> {
         Ok(())
     }
 
-    pub(super) fn is_open(&self, op: OpId) -> bool {
+    pub(super) fn is_open(&self, op: SlotId) -> bool {
         self.open.contains_key(&op)
     }
 
     /// Waits for the completion of an operation of one request.
-    pub(super) fn wait(&mut self, op: OpId) -> Result<Outcome, Stop> {
+    pub(super) fn wait(&mut self, op: SlotId) -> Result<Outcome, Stop> {
         self.turn_until("an operation completes", |l| !l.is_open(op))?;
         match self.done.get(&op).map(Vec::as_slice) {
             Some([outcome]) => Ok(*outcome),
@@ -226,12 +226,12 @@ impl<'s, S: Subject> Ledger<'s, S> {
     }
 
     /// All outcomes so far of an operation.
-    pub(super) fn outcomes(&self, op: OpId) -> &[Outcome] {
+    pub(super) fn outcomes(&self, op: SlotId) -> &[Outcome] {
         self.done.get(&op).map_or(&[], Vec::as_slice)
     }
 
     /// Expects that all of these operations succeeded.
-    pub(super) fn all_ok(&self, ops: &[OpId]) -> Result<(), Stop> {
+    pub(super) fn all_ok(&self, ops: &[SlotId]) -> Result<(), Stop> {
         for op in ops {
             match self.outcomes(*op) {
                 [Ok(_)] => {}
@@ -242,7 +242,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
     }
 
     /// Cancels; what was withdrawn is not due any more.
-    pub(super) fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    pub(super) fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         let outcome = self.subject.transport().cancel(op);
         if outcome == CancelOutcome::Withdrawn {
             self.open.remove(&op);

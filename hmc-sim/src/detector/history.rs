@@ -1,6 +1,6 @@
 //! What happened to a byte, in the words of a report.
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 
 /// Who did it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Who {
         /// The target's end.
         to: u16,
         /// Its operation.
-        op: OpId,
+        op: SlotId,
         /// Which of all requests that the fabric accepted.
         ticket: u64,
     },
@@ -26,7 +26,7 @@ impl core::fmt::Display for Who {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Owner => f.write_str("the owner"),
-            Self::Request { from, to, op: OpId { index, generation }, ticket } => {
+            Self::Request { from, to, op: SlotId { index, generation }, ticket } => {
                 write!(f, "request {ticket} (operation {index}.{generation}, end {from} to {to})")
             }
             Self::Nobody => f.write_str("nobody known"),

@@ -111,14 +111,14 @@ mod tests {
     use super::{Fate, Flight, Stage};
     use crate::detector::history::Who;
     use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
-    use hmc_core::slots::OpId;
+    use hmc_core::slots::SlotId;
     use hmc_core::span::Extent;
     use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
     fn flight(len: u64, scatter: Option<(u64, u64)>) -> Flight {
         let span = Extent::new(len).whole();
         let work = WorkRequest {
-            op: OpId { index: 0, generation: 1 },
+            op: SlotId { index: 0, generation: 1 },
             opcode: Opcode::Put,
             when: CompleteWhen::Visible,
             local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -237,7 +237,7 @@ impl Shell {
     }
 
     /// What was accepted is done; only its completion may still wait to be polled.
-    pub(crate) fn cancel(&mut self, place: Place, op: OpId) -> CancelOutcome {
+    pub(crate) fn cancel(&mut self, place: Place, op: SlotId) -> CancelOutcome {
         if let Some((fabric, port)) = &self.net {
             return fabric.borrow_mut().cancel(*port, op);
         }

@@ -11,7 +11,7 @@ mod rogue;
 mod touch;
 
 use hmc_core::region::LocalSlice;
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::types::Access;
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -21,7 +21,7 @@ const INBOX: usize = 1024;
 
 /// What value fills unused places of a completion ring.
 const NO_COMPLETION: Completion =
-    Completion { op: OpId { index: 0, generation: 0 }, result: Ok(0) };
+    Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
 
 /// Whether requests move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

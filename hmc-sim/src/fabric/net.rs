@@ -4,7 +4,7 @@
 //! revocation or a death can fall between two of them. What a rogue NIC does is in [`super::rogue`];
 //! nothing in this room touches memory that it was not allowed to touch.
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
@@ -437,7 +437,7 @@ impl Fabric {
     }
 
     /// Withdraws an operation none of whose requests has begun; another runs on.
-    pub(crate) fn cancel(&mut self, port: usize, op: OpId) -> CancelOutcome {
+    pub(crate) fn cancel(&mut self, port: usize, op: SlotId) -> CancelOutcome {
         let here = self.port(port);
         let begun = |f: &Flight| f.work.op == op && !matches!(f.stage, Stage::Moving(0));
         if here.done.iter().any(|c| c.op == op) || here.flights.iter().any(begun) {

@@ -7,7 +7,7 @@ use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Put, Sender, SenderOutput};
 use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Role, Why};
-use hmc_core::slots::{OpId, Slot};
+use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Instant;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Opcode};
@@ -24,7 +24,7 @@ pub(crate) struct Source {
     pub(crate) bytes: Vec<u8>,
     /// Puts that were asked for and not posted yet, and those that run.
     pub(crate) wanted: VecDeque<Put>,
-    pub(crate) running: Vec<(OpId, u64)>,
+    pub(crate) running: Vec<(SlotId, u64)>,
     pub(crate) ended: Option<Result<u64, Ending>>,
     pub(crate) freed: bool,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
-use hmc_core::slots::{OpId, Slot, Stale};
+use hmc_core::slots::{Slot, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::window::Life;
@@ -42,7 +42,7 @@ struct Named {
 const SHOWN_WITHIN: Duration = Duration::from_millis(20);
 
 /// Gives the word of an operation that is over and freed to the slot's next one.
-fn retire(word: &SlotWord, op: OpId) {
+fn retire(word: &SlotWord, op: SlotId) {
     let _ = word.finish(op.generation, false);
     let _ = word.retire(op.generation);
 }
@@ -53,7 +53,7 @@ pub(crate) struct DataState {
     unasked: Unasked,
     /// One word an operation, shared with those who wait: they look at it without the lock.
     words: Arc<[SlotWord]>,
-    feeding: VecDeque<OpId>,
+    feeding: VecDeque<SlotId>,
     attached: bool,
     /// Whether it was complete at the last look.
     complete: bool,
@@ -102,7 +102,7 @@ impl DataState {
     }
 
     /// Withdraws an operation.
-    pub(crate) fn cancel(&mut self, op: OpId) -> Result<(), Stale> {
+    pub(crate) fn cancel(&mut self, op: SlotId) -> Result<(), Stale> {
         self.queue.cancel(op).or_else(|stale| self.test(op).map(drop).map_err(|_| stale))
     }
 
@@ -110,7 +110,7 @@ impl DataState {
         Arc::clone(&self.words)
     }
 
-    fn arm(&self, op: OpId) {
+    fn arm(&self, op: SlotId) {
         if let Some(word) = self.words.get(usize::from(op.index)) {
             let armed = word.arm(op.generation);
             debug_assert!(armed, "the word of the slot's last operation was retired");
@@ -228,7 +228,7 @@ impl DataState {
         t: &Transfer,
         deadline: Instant,
         hold: Hold,
-    ) -> Result<OpId, (QueueError<PostError>, Hold)> {
+    ) -> Result<SlotId, (QueueError<PostError>, Hold)> {
         if let Some(region) = &hold.region {
             self.learn(region);
         }
@@ -258,7 +258,7 @@ impl DataState {
     }
 
     /// Gives an operation that was just posted its span to hold.
-    pub(crate) fn keep_span(&mut self, op: OpId, span: Option<Span>) {
+    pub(crate) fn keep_span(&mut self, op: SlotId, span: Option<Span>) {
         if let Some(hold) = self.holds.get_mut(usize::from(op.index)) {
             hold.span = span;
         }
@@ -270,7 +270,7 @@ impl DataState {
         list: &Arc<[Transfer]>,
         deadline: Instant,
         hold: Hold,
-    ) -> Result<OpId, (QueueError<PostError>, Hold)> {
+    ) -> Result<SlotId, (QueueError<PostError>, Hold)> {
         if let Some(region) = &hold.region {
             self.learn(region);
         }
@@ -424,13 +424,13 @@ impl DataState {
     }
 
     /// Registers who is to be woken when the operation ends. Gives back a waker to drop.
-    pub(crate) fn set_waker(&mut self, op: OpId, waker: Notice) -> Option<Notice> {
+    pub(crate) fn set_waker(&mut self, op: SlotId, waker: Notice) -> Option<Notice> {
         let hold = self.holds.get_mut(usize::from(op.index))?;
         hold.waker.replace(waker)
     }
 
     /// Takes off who was to be woken when the operation ends, if it still runs.
-    pub(crate) fn take_waker(&mut self, op: OpId) -> Option<Notice> {
+    pub(crate) fn take_waker(&mut self, op: SlotId) -> Option<Notice> {
         self.queue.test(op).ok()?;
         self.holds.get_mut(usize::from(op.index))?.waker.take()
     }

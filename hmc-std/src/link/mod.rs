@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::Waker;
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::baton::Baton;
@@ -312,7 +312,7 @@ impl Link {
     }
 
     /// Whether an operation is certainly still running; looked up without a lock.
-    pub(crate) fn is_running(&self, op: OpId) -> bool {
+    pub(crate) fn is_running(&self, op: SlotId) -> bool {
         let word = self.words.get(usize::from(op.index));
         word.is_some_and(|w| w.poll(op.generation) == Poll::Pending)
     }

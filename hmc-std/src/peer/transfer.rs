@@ -90,7 +90,7 @@ impl Peer {
     }
 
     /// Posts one transfer, waiting for room if there is none.
-    pub(crate) fn post(&self, t: &Transfer, until: Until, hold: Hold) -> Result<slots::OpId> {
+    pub(crate) fn post(&self, t: &Transfer, until: Until, hold: Hold) -> Result<slots::SlotId> {
         self.submit(t.opcode, until, hold, |data, hold| data.post(t, until.at, hold))
     }
 
@@ -100,7 +100,7 @@ impl Peer {
         t: &Transfer,
         deadline: Instant,
         hold: Hold,
-    ) -> Option<Result<slots::OpId>> {
+    ) -> Option<Result<slots::SlotId>> {
         let mut hold = Some(hold);
         self.attempt(t.opcode, &mut hold, &mut |data, hold| data.post(t, deadline, hold))
     }
@@ -114,8 +114,8 @@ impl Peer {
             &mut DataState,
             Hold,
         )
-            -> std::result::Result<slots::OpId, (QueueError<PostError>, Hold)>,
-    ) -> Result<slots::OpId> {
+            -> std::result::Result<slots::SlotId, (QueueError<PostError>, Hold)>,
+    ) -> Result<slots::SlotId> {
         let mut hold = Some(hold);
         let op = self
             .link
@@ -134,8 +134,8 @@ impl Peer {
             &mut DataState,
             Hold,
         )
-            -> std::result::Result<slots::OpId, (QueueError<PostError>, Hold)>,
-    ) -> Option<Result<slots::OpId>> {
+            -> std::result::Result<slots::SlotId, (QueueError<PostError>, Hold)>,
+    ) -> Option<Result<slots::SlotId>> {
         let link = &self.link;
         if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
             return Some(Err(e));
@@ -197,12 +197,12 @@ impl Peer {
         }
     }
 
-    pub(crate) fn name(&self, op: slots::OpId) -> OpId {
+    pub(crate) fn name(&self, op: slots::SlotId) -> OpId {
         OpId { link: self.link.id(), op }
     }
 
     /// Waits for an operation of this link to end.
-    pub(crate) fn finish(&self, op: slots::OpId, until: Until) -> Result<(Outcome, Hold)> {
+    pub(crate) fn finish(&self, op: slots::SlotId, until: Until) -> Result<(Outcome, Hold)> {
         let stop = match self.link.drive(Watch::Data, until, |_| self.taken(op)) {
             Ok(r) => return r,
             Err(Stop::Forked) => return Err(forked()),
@@ -223,13 +223,13 @@ impl Peer {
         }
     }
 
-    fn stale(&self, op: slots::OpId) -> Error {
+    fn stale(&self, op: slots::SlotId) -> Error {
         Error::new(ErrorKind::Stale, "the operation was already waited for").with_op(self.name(op))
     }
 
     /// The outcome of an operation and what it still holds, once it has ended.
     #[inline]
-    fn taken(&self, op: slots::OpId) -> Option<Result<(Outcome, Hold)>> {
+    fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, Hold)>> {
         if self.link.is_running(op) {
             return None;
         }
@@ -328,7 +328,7 @@ impl Peer {
         r.map_err(|_| Error::new(ErrorKind::Stale, "already waited for").with_op(op))
     }
 
-    pub(crate) fn abandon(&self, op: slots::OpId) {
+    pub(crate) fn abandon(&self, op: slots::SlotId) {
         if self.shared.origin.is_child() {
             return;
         }

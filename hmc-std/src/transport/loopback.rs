@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
@@ -100,7 +100,7 @@ impl Transport for LoopbackPort {
         n
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         // Everything posted is done; only its completions wait.
         if self.done.iter().any(|c| c.op == op) {
             CancelOutcome::Running

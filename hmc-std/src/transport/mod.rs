@@ -11,7 +11,7 @@ pub(crate) mod stream;
 pub(crate) mod ucx;
 
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, ConnType, MemoryKind};
 use hmc_core::window::{Step, WindowEntry, WindowTable};
@@ -225,7 +225,7 @@ impl Port {
 
     /// Whether local memory of an operation may still be read or written.
     #[cfg(feature = "testing")]
-    pub(crate) fn uses_local(&mut self, op: OpId) -> bool {
+    pub(crate) fn uses_local(&mut self, op: SlotId) -> bool {
         self.stream().is_some_and(|s| s.uses_local(op))
     }
 
@@ -341,7 +341,7 @@ impl Transport for Port {
         each!(self, p => p.poll(out), none => 0)
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         each!(self, p => p.cancel(op), none => CancelOutcome::Withdrawn)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -465,7 +465,7 @@ impl Transport for UcxPort {
         n.saturating_add(self.stream.poll(rest))
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         let stream = self.stream.cancel(op);
         let ucx = self.ucx.as_mut().map_or(CancelOutcome::Withdrawn, |u| u.cancel(op));
         let late = self.late.iter().any(|w| w.op == op && w.opcode != Opcode::Get);

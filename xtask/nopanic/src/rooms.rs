@@ -30,7 +30,7 @@ rooms! {
     slots = "slots",
     slots_deadline = "slots/deadline",
     slots_fail = "slots/fail",
-    slots_life = "slots/life",
+    slots_state = "slots/state",
     span = "span",
     time = "time",
     transport = "transport",

@@ -9,7 +9,7 @@ use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
 use hmc_core::relay::{Note, Place, RelayId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
@@ -93,8 +93,8 @@ pub(crate) fn note() -> Note {
     any(Note::Filled { id: RelayId(small()), seq: number() })
 }
 
-pub(crate) fn op() -> OpId {
-    any(OpId { index: 0, generation: 0 })
+pub(crate) fn op() -> SlotId {
+    any(SlotId { index: 0, generation: 0 })
 }
 
 pub(crate) fn opcode() -> Opcode {
@@ -190,7 +190,7 @@ impl Transport for Opaque {
         size()
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         done(op);
         any(CancelOutcome::Withdrawn)
     }

@@ -5,7 +5,7 @@
 //! copied from one list to the next, and a flush of any number of puts begins in a few instructions.
 
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
@@ -18,7 +18,7 @@ const ALL: u8 = (1 << FLUSHES) - 1;
 
 /// The request of a record that was never used.
 const NO_WORK: WorkRequest = WorkRequest {
-    op: OpId { index: 0, generation: 0 },
+    op: SlotId { index: 0, generation: 0 },
     opcode: Opcode::Put,
     when: CompleteWhen::Local,
     local: LocalSlice { key: RegionKey { index: 0, generation: 0 }, span: Extent::new(0).whole() },
@@ -169,7 +169,7 @@ impl RequestTable {
     }
 
     /// Returns `true` if a request of that operation is finished and was not taken yet.
-    pub(in crate::ucx) fn has_done(&self, op: OpId) -> bool {
+    pub(in crate::ucx) fn has_done(&self, op: SlotId) -> bool {
         [self.done, self.notifies].into_iter().any(|mut list| {
             std::iter::from_fn(|| self.pop(&mut list))
                 .any(|r| self.records.get(usize::from(r)).is_some_and(|f| f.work.op == op))
@@ -263,7 +263,7 @@ impl RequestTable {
     }
 
     /// Removes the requests of an operation that wait for the progress lock. Returns their number.
-    pub(in crate::ucx) fn cancel_queued(&mut self, op: OpId) -> usize {
+    pub(in crate::ucx) fn cancel_queued(&mut self, op: SlotId) -> usize {
         let before = self.count;
         let mut rest = EMPTY;
         while let Some((record, request)) = self.next_queued() {

@@ -1,6 +1,6 @@
 //! `Withdrawn` is a fence; `Running` keeps its promise to complete.
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::CancelOutcome;
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{Failure, Opcode, WorkRequest};
@@ -50,7 +50,7 @@ fn cancels<S: Subject>(l: L<'_, '_, S>, opcode: Opcode) -> Done {
         for _ in 0..l.rng.below(3 * round + 1) {
             l.turn(1)?;
         }
-        let mut withdrawn = Vec::<OpId>::new();
+        let mut withdrawn = Vec::<SlotId>::new();
         for work in &works {
             if l.is_open(work.op) && l.cancel(work.op) == CancelOutcome::Withdrawn {
                 withdrawn.push(work.op);

@@ -1,6 +1,6 @@
 //! Peers die and windows are taken back; nothing hangs and nobody writes afterwards.
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::ErrorKind;
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
@@ -22,7 +22,7 @@ fn must(support: Support) -> Done {
 }
 
 /// Posts some requests and lets them run a little.
-fn begin<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, turns: u64) -> Result<Vec<OpId>, Stop> {
+fn begin<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, turns: u64) -> Result<Vec<SlotId>, Stop> {
     let mut ops = Vec::new();
     for n in 0..AT_ONCE {
         let work = l.request(opcode, n * LEN, n * LEN, LEN);

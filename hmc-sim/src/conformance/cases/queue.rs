@@ -1,7 +1,7 @@
 //! Each accepted request completes once, however many there are and however they are polled.
 
 use hmc_core::limits::MAX_SLOTS;
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::ErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{Opcode, WorkRequest};
@@ -27,7 +27,7 @@ fn room<S: Subject>(l: L<'_, '_, S>) -> Result<Image, Stop> {
 fn fill<S: Subject>(
     l: L<'_, '_, S>,
     image: &mut Image,
-) -> Result<(Vec<OpId>, Option<WorkRequest>), Stop> {
+) -> Result<(Vec<SlotId>, Option<WorkRequest>), Stop> {
     let mut ops = Vec::new();
     for n in 0..many() {
         // Backwards there, so that no two neighbours become one transfer.

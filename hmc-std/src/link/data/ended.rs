@@ -2,7 +2,7 @@
 //! when slots are short, outcomes move to a table beside them, under their names.
 
 use hmc_core::queue::{QueueError, WorkQueue};
-use hmc_core::slots::{OpId, Outcome, Slot, Stale};
+use hmc_core::slots::{Outcome, Slot, SlotId, Stale};
 use hmc_core::transport::ErrorKind as PostError;
 
 use super::{DataState, retire};
@@ -11,7 +11,7 @@ use crate::transport::Port;
 
 impl DataState {
     /// Takes the outcome of an operation, with what it still holds.
-    pub(crate) fn take(&mut self, op: OpId) -> Result<Option<(Outcome, Hold)>, Stale> {
+    pub(crate) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, Hold)>, Stale> {
         let outcome = match self.queue.try_wait(op) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return Ok(None),
@@ -28,25 +28,25 @@ impl DataState {
     }
 
     /// What became of an operation; `None` while it runs. Changes nothing.
-    pub(crate) fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    pub(crate) fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.queue.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
     }
 
     /// Whether an operation has ended.
-    pub(crate) fn test(&self, op: OpId) -> Result<bool, Stale> {
+    pub(crate) fn test(&self, op: SlotId) -> Result<bool, Stale> {
         self.outcome(op).map(|o| o.is_some())
     }
 
     /// Nobody will take the outcome of an operation. What it holds goes at its fence; when it has
     /// passed that, now.
-    pub(crate) fn abandon(&mut self, op: OpId, after: &mut Aftermath) {
+    pub(crate) fn abandon(&mut self, op: SlotId, after: &mut Aftermath) {
         if let Some(hold) = self.let_go(op) {
             after.keep(hold);
         }
     }
 
     /// As [`DataState::abandon`]; gives what the operation held, if it has passed its fence.
-    pub(super) fn let_go(&mut self, op: OpId) -> Option<Hold> {
+    pub(super) fn let_go(&mut self, op: SlotId) -> Option<Hold> {
         let over = self.queue.outcome(op).ok().flatten().is_some_and(|o| o.fenced);
         if self.queue.abandon(op).is_err() {
             return self.unasked.take(op).map(|(_, hold)| hold);
@@ -64,8 +64,8 @@ impl DataState {
     /// Posts; again when all slots were used and some of their operations have ended.
     pub(super) fn with_room(
         &mut self,
-        mut post: impl FnMut(&mut WorkQueue<Port, Box<[Slot]>>) -> Result<OpId, QueueError<PostError>>,
-    ) -> Result<OpId, QueueError<PostError>> {
+        mut post: impl FnMut(&mut WorkQueue<Port, Box<[Slot]>>) -> Result<SlotId, QueueError<PostError>>,
+    ) -> Result<SlotId, QueueError<PostError>> {
         let posted = post(&mut self.queue);
         if matches!(posted, Err(QueueError::Full { .. })) && self.free_slots() {
             return post(&mut self.queue);

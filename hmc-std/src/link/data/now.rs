@@ -3,7 +3,7 @@
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalSlice, RemoteSlice};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::work::Opcode;
 use hmc_mem::shared::SharedBytes;
 
@@ -51,7 +51,7 @@ impl DataState {
         opcode: Opcode,
         local: LocalSlice,
         remote: RemoteSlice,
-    ) -> Option<OpId> {
+    ) -> Option<SlotId> {
         let slots = self.queue.slots();
         let has_room = slots.in_use() < slots.capacity() || self.free_slots();
         if !has_room || !self.transfer_now(region, opcode, local, remote) {

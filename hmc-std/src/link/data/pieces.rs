@@ -2,7 +2,7 @@
 
 use hmc_core::pipeline::Operations;
 use hmc_core::queue::{QueueError, Transfer};
-use hmc_core::slots::{OpId, Outcome, Stale};
+use hmc_core::slots::{Outcome, SlotId, Stale};
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
 
@@ -20,24 +20,24 @@ pub(crate) struct Pieces<'a> {
 impl Operations for Pieces<'_> {
     type Error = PostError;
 
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<OpId, QueueError<PostError>> {
+    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<PostError>> {
         let hold = Hold { region: Some(self.region.clone()), ..Hold::default() };
         self.data.post(t, deadline, hold).map_err(|(e, _)| e)
     }
 
-    fn outcome(&self, op: OpId) -> Result<Option<Outcome>, Stale> {
+    fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.data.outcome(op)
     }
 
-    fn take(&mut self, op: OpId) {
+    fn take(&mut self, op: SlotId) {
         let _ = self.data.take(op);
     }
 
-    fn cancel(&mut self, op: OpId) {
+    fn cancel(&mut self, op: SlotId) {
         let _ = self.data.cancel(op);
     }
 
-    fn abandon(&mut self, op: OpId) {
+    fn abandon(&mut self, op: SlotId) {
         let _ = self.data.let_go(op);
     }
 }

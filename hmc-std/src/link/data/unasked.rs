@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hmc_core::slots::{OpId, Outcome};
+use hmc_core::slots::{Outcome, SlotId};
 
 use crate::link::aftermath::Hold;
 
@@ -11,7 +11,7 @@ pub(crate) const MAX_UNASKED: usize = 1 << 16;
 
 /// Outcomes that have left their slots, with what the operations still hold.
 #[derive(Debug, Default)]
-pub(super) struct Unasked(HashMap<OpId, (Outcome, Hold)>);
+pub(super) struct Unasked(HashMap<SlotId, (Outcome, Hold)>);
 
 impl Unasked {
     /// Whether no more are kept.
@@ -19,15 +19,15 @@ impl Unasked {
         self.0.len() >= MAX_UNASKED
     }
 
-    pub(super) fn insert(&mut self, op: OpId, ended: (Outcome, Hold)) {
+    pub(super) fn insert(&mut self, op: SlotId, ended: (Outcome, Hold)) {
         self.0.insert(op, ended);
     }
 
-    pub(super) fn get(&self, op: OpId) -> Option<Outcome> {
+    pub(super) fn get(&self, op: SlotId) -> Option<Outcome> {
         self.0.get(&op).map(|(outcome, _)| *outcome)
     }
 
-    pub(super) fn take(&mut self, op: OpId) -> Option<(Outcome, Hold)> {
+    pub(super) fn take(&mut self, op: SlotId) -> Option<(Outcome, Hold)> {
         self.0.remove(&op)
     }
 }

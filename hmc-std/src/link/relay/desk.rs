@@ -8,7 +8,7 @@ use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver};
 use hmc_core::relay::sender::{Put, Sender, SenderPhase};
 use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Why};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::{Side, Span as Range};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
@@ -58,7 +58,7 @@ pub(super) struct Run {
     pub(super) source: Range,
     pub(super) target: RemoteSlice,
     /// Operations, and which bounce buffer each reads.
-    pub(super) flying: Vec<(OpId, usize)>,
+    pub(super) flying: Vec<(SlotId, usize)>,
     pub(super) failed: Option<Failure>,
 }
 

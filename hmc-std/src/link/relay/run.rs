@@ -5,7 +5,7 @@ use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
 use hmc_core::relay::sender::SenderOutput;
 use hmc_core::relay::{Ending, Note, Role, Violation, Why};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::transport::ErrorKind as PostError;
 use hmc_core::types::ConnType;
@@ -375,7 +375,7 @@ pub(super) fn post(
     region: &Region,
     local: LocalSlice,
     remote: RemoteSlice,
-) -> Result<Option<OpId>, Failure> {
+) -> Result<Option<SlotId>, Failure> {
     let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
     let hold = Hold { region: Some(region.clone()), ..Hold::default() };
     let mut after = Aftermath::default();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
@@ -385,7 +385,7 @@ impl ShmPort {
         true
     }
 
-    fn finish(&mut self, op: OpId, result: std::result::Result<u64, Failure>) {
+    fn finish(&mut self, op: SlotId, result: std::result::Result<u64, Failure>) {
         self.done.push_back(Completion { op, result });
     }
 
@@ -484,7 +484,7 @@ impl Transport for ShmPort {
         n.saturating_add(self.stream.poll(out.get_mut(n..).unwrap_or_default()))
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         // Pieces are copied by whoever holds the link's lock, which is us: none is under way.
         let queued = self.queue.len();
         self.queue.retain(|p| p.work.op != op);

@@ -184,7 +184,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use hmc_core::region::{Epoch, RemoteSlice, WindowId};
-    use hmc_core::slots::OpId;
+    use hmc_core::slots::SlotId;
     use hmc_core::time::Duration;
     use hmc_core::transport::Transport as _;
     use hmc_core::types::Rank;
@@ -327,7 +327,7 @@ mod tests {
         let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
         port.regions().learn(&region);
         let local = region.slice(0, 4096).expect("all of it");
-        let op = OpId { index: 0, generation: 1 };
+        let op = SlotId { index: 0, generation: 1 };
         let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
         let remote = RemoteSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
         let work = WorkRequest { op, opcode, when, local, remote };

@@ -31,7 +31,7 @@ use std::sync::Arc;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Caps, Rank};
 use hmc_core::window::{WindowEntry, WindowTable};
@@ -295,7 +295,7 @@ impl StreamPort {
 
     /// Whether local memory of an operation may still be read or written here.
     #[cfg(feature = "testing")]
-    pub(crate) fn uses_local(&mut self, op: OpId) -> bool {
+    pub(crate) fn uses_local(&mut self, op: SlotId) -> bool {
         let mut uses = false;
         for seq in self.requests.seqs() {
             let sending = self.tx.body_of(seq);
@@ -394,7 +394,7 @@ impl Transport for StreamPort {
         n
     }
 
-    fn cancel(&mut self, op: OpId) -> CancelOutcome {
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         // What the peer has not been told can be let go at once. So can a get that only has to be
         // answered: the answer will be received into nothing. The bytes of a put that was sent are on
         // their way into the peer's memory; its answer is the fence. A completion that waits to be
@@ -422,7 +422,7 @@ impl Transport for StreamPort {
 impl StreamPort {
     /// Frees every request of `op` that can be let go without an answer. With `report`, each gets a
     /// `Cancelled` completion; else none.
-    fn let_go(&mut self, op: OpId, report: bool) {
+    fn let_go(&mut self, op: SlotId, report: bool) {
         for seq in self.requests.seqs() {
             let Some(r) = self.requests.get_mut(seq) else {
                 continue;

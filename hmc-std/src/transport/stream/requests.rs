@@ -119,7 +119,7 @@ pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
 mod tests {
     use super::{Phase, Request, Requests};
     use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
-    use hmc_core::slots::OpId;
+    use hmc_core::slots::SlotId;
     use hmc_core::span::Extent;
     use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
@@ -127,7 +127,7 @@ mod tests {
         let span = Extent::new(8).whole();
         Request {
             work: WorkRequest {
-                op: OpId { index: 0, generation: 1 },
+                op: SlotId { index: 0, generation: 1 },
                 opcode: Opcode::Get,
                 when: CompleteWhen::Visible,
                 local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },

@@ -22,7 +22,7 @@ fn table<S: AsRef<[Slot]> + AsMut<[Slot]>>(mut s: Slots<S>) {
     done(&mut s);
     done(Slots::record(&mut s, number()));
     done(&mut s);
-    done(Slots::give_back(&mut s, op()));
+    done(Slots::unpost(&mut s, op()));
     done(&mut s);
     done(Slots::mark_posted(&mut s, op(), small()));
     done(Slots::parts(&s, op()));

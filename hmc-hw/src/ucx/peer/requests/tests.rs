@@ -1,6 +1,6 @@
 //! Flushes cover the puts before them, in order; records are bounded and are freed; failed puts send no tag.
 
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::{NO_WORK, RequestList, RequestTable};
@@ -51,7 +51,7 @@ fn a_flush_covers_the_puts_before_it_in_order() {
 #[test]
 fn queued_requests_keep_their_order_and_can_be_cancelled() {
     let mut requests = RequestTable::new();
-    let work = |index| WorkRequest { op: OpId { index, generation: 0 }, ..NO_WORK };
+    let work = |index| WorkRequest { op: SlotId { index, generation: 0 }, ..NO_WORK };
     for index in [1, 2, 1, 3, 1] {
         assert!(requests.insert(&work(index)));
     }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use hmc_core::region::WindowId;
-use hmc_core::slots::OpId;
+use hmc_core::slots::SlotId;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
@@ -135,7 +135,7 @@ fn post(near: &mut StreamPort, far: &mut StreamPort, puts: u16) {
     let window = far.windows().expose(part(&target), MemoryKind::Cpu, Access::WRITE, 7);
     let remote = window.expect("a place").slice(0, 64).expect("in range");
     for index in 0..puts {
-        let op = OpId { index, generation: 1 };
+        let op = SlotId { index, generation: 1 };
         let opcode = Opcode::PutNotify { tag: index.into() };
         let (when, local) = (CompleteWhen::Visible, part(&source));
         let work = WorkRequest { op, opcode, when, local, remote };
