@@ -1,6 +1,6 @@
-//! Windows: which ranges of this process's regions a peer may touch, and until when.
+//! Windows: which ranges of this process's regions a peer may access, and until when.
 //!
-//! A window's place in the table lives through `Free -> Exposed -> Revoking -> Free | Quarantined`.
+//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined`.
 //! [`WindowTable`] is the target's side of every transport whose target checks: it turns a claim
 //! from the wire into a proven range of a local region, or into a [`WindowFault`]. It holds no lock
 //! and knows no thread; one table serves one peer.
@@ -44,9 +44,9 @@ impl core::fmt::Display for WindowFault {
 
 impl core::error::Error for WindowFault {}
 
-/// Where a place of the table stands.
+/// The state of an entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Life {
+pub enum WindowState {
     /// Nothing is exposed here; the range is private.
     Free,
     /// The peer may access the range.
@@ -58,13 +58,13 @@ pub enum Life {
     Quarantined,
 }
 
-/// What happens to a place of the table.
+/// A transition of an entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum WindowTransition {
     /// The owner exposes a range.
     Expose,
     /// The peer accesses it.
-    Touch,
+    PeerAccess,
     /// The owner begins to revoke.
     Revoke,
     /// A fence: the peer acknowledged, died, or the transport guarantees it.
@@ -73,42 +73,54 @@ pub enum Step {
     Expire,
 }
 
-/// A step that makes no sense in a state.
+/// A transition that is not allowed in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadStep {
+pub struct InvalidTransition {
     /// The state.
-    pub life: Life,
-    /// The step.
-    pub step: Step,
+    pub state: WindowState,
+    /// The transition.
+    pub transition: WindowTransition,
 }
 
-impl Life {
-    /// The whole life of a window, as a table. Every pair is written out.
+impl WindowState {
+    /// Returns the state after `transition`. Every pair is written out.
     ///
     /// # Errors
-    /// [`BadStep`] when the step is not allowed in this state; the state stays.
-    pub const fn step(self, step: Step) -> Result<Self, BadStep> {
-        match (self, step) {
-            (Self::Free, Step::Expose) | (Self::Exposed, Step::Touch) => Ok(Self::Exposed),
-            (Self::Exposed, Step::Revoke) => Ok(Self::Revoking),
-            (Self::Exposed | Self::Revoking | Self::Quarantined, Step::Fence) => Ok(Self::Free),
-            (Self::Revoking, Step::Expire) => Ok(Self::Quarantined),
-            // To ask twice changes nothing.
-            (Self::Revoking, Step::Revoke) => Ok(Self::Revoking),
-            (Self::Quarantined, Step::Revoke | Step::Expire) => Ok(Self::Quarantined),
-            (Self::Free, Step::Touch | Step::Revoke | Step::Fence | Step::Expire)
-            | (Self::Exposed, Step::Expose | Step::Expire)
-            | (Self::Revoking | Self::Quarantined, Step::Expose | Step::Touch) => {
-                Err(BadStep { life: self, step })
+    /// [`InvalidTransition`] if the transition is not allowed in this state.
+    pub const fn next(self, transition: WindowTransition) -> Result<Self, InvalidTransition> {
+        match (self, transition) {
+            (Self::Free, WindowTransition::Expose)
+            | (Self::Exposed, WindowTransition::PeerAccess) => Ok(Self::Exposed),
+            (Self::Exposed, WindowTransition::Revoke) => Ok(Self::Revoking),
+            (Self::Exposed | Self::Revoking | Self::Quarantined, WindowTransition::Fence) => {
+                Ok(Self::Free)
             }
+            (Self::Revoking, WindowTransition::Expire) => Ok(Self::Quarantined),
+            // To ask twice changes nothing.
+            (Self::Revoking, WindowTransition::Revoke) => Ok(Self::Revoking),
+            (Self::Quarantined, WindowTransition::Revoke | WindowTransition::Expire) => {
+                Ok(Self::Quarantined)
+            }
+            (
+                Self::Free,
+                WindowTransition::PeerAccess
+                | WindowTransition::Revoke
+                | WindowTransition::Fence
+                | WindowTransition::Expire,
+            )
+            | (Self::Exposed, WindowTransition::Expose | WindowTransition::Expire)
+            | (
+                Self::Revoking | Self::Quarantined,
+                WindowTransition::Expose | WindowTransition::PeerAccess,
+            ) => Err(InvalidTransition { state: self, transition }),
         }
     }
 }
 
-/// One place of a [`WindowTable`].
+/// One entry of a [`WindowTable`].
 #[derive(Clone, Copy, Debug)]
 pub struct WindowEntry {
-    life: Life,
+    state: WindowState,
     id: WindowId,
     epoch: Epoch,
     access: Access,
@@ -118,9 +130,9 @@ pub struct WindowEntry {
 }
 
 impl WindowEntry {
-    /// An unused place.
+    /// An unused entry.
     pub const FREE: Self = Self {
-        life: Life::Free,
+        state: WindowState::Free,
         id: WindowId(0),
         epoch: Epoch(0),
         access: Access::empty(),
@@ -129,10 +141,10 @@ impl WindowEntry {
         span: Extent::new(0).whole(),
     };
 
-    /// Where it stands.
+    /// Returns its state.
     #[must_use]
-    pub const fn life(&self) -> Life {
-        self.life
+    pub const fn state(&self) -> WindowState {
+        self.state
     }
 
     /// The range of the local region that it covers.
@@ -157,7 +169,7 @@ impl WindowEntry {
 /// A refusal to expose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExposeError {
-    /// All places of the table are taken.
+    /// All entries of the table are in use.
     Full {
         /// How many there are.
         limit: usize,
@@ -177,7 +189,7 @@ impl core::fmt::Display for ExposeError {
 impl core::error::Error for ExposeError {}
 
 /// The windows towards one peer, on storage of the caller's (at most
-/// [`MAX_WINDOWS_PER_PEER`] places are used).
+/// [`MAX_WINDOWS_PER_PEER`] entries are used).
 #[derive(Clone, Debug)]
 pub struct WindowTable<S> {
     entries: S,
@@ -190,14 +202,14 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         Self { entries }
     }
 
-    fn places(&mut self) -> impl Iterator<Item = (u16, &mut WindowEntry)> {
+    fn entries_mut(&mut self) -> impl Iterator<Item = (u16, &mut WindowEntry)> {
         (0..=u16::MAX).zip(self.entries.as_mut().iter_mut().take(MAX_WINDOWS_PER_PEER))
     }
 
     /// Exposes `local` to the peer. `entropy` must be unpredictable: it becomes part of the name.
     ///
     /// # Errors
-    /// [`ExposeError::Full`] when no place is free.
+    /// [`ExposeError::Full`] if no entry is free.
     pub fn expose(
         &mut self,
         local: LocalSlice,
@@ -212,10 +224,10 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         } else {
             local
         };
-        for (index, e) in self.places() {
-            if let Ok(life) = e.life.step(Step::Expose) {
+        for (index, e) in self.entries_mut() {
+            if let Ok(state) = e.state.next(WindowTransition::Expose) {
                 *e = WindowEntry {
-                    life,
+                    state,
                     id: WindowId::new(index, entropy),
                     epoch: Epoch(e.epoch.0.wrapping_add(1)),
                     access,
@@ -237,14 +249,14 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         let e = self.entries.as_ref().get(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
         #[cfg(hmc_mutants)]
         {
-            let free = matches!(e.life, Life::Free);
+            let free = matches!(e.state, WindowState::Free);
             if mutant::is(Mutant::SkipEpoch) && !free
                 || mutant::is(Mutant::ServeRevoked) && e.id == id && e.epoch == epoch
             {
                 return Ok(e);
             }
         }
-        if e.id != id || (matches!(e.life, Life::Free) && e.epoch == epoch) {
+        if e.id != id || (matches!(e.state, WindowState::Free) && e.epoch == epoch) {
             return Err(WindowFault::Unknown);
         }
         if e.epoch != epoch {
@@ -267,7 +279,7 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         access: Access,
     ) -> Result<LocalSlice, WindowFault> {
         let e = self.entry(id, epoch)?;
-        let served = e.life.step(Step::Touch).is_ok();
+        let served = e.state.next(WindowTransition::PeerAccess).is_ok();
         #[cfg(hmc_mutants)]
         let served = served || mutant::is(Mutant::ServeRevoked);
         if !served {
@@ -285,27 +297,32 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         }
     }
 
-    /// Applies a step (all but `Expose` and `Touch`, which have their own methods) to a window.
+    /// Applies a transition (all but `Expose` and `PeerAccess`, which have their own methods) to a window.
     ///
     /// # Errors
-    /// As [`Self::entry`], and [`WindowFault::Revoked`] when the step is not allowed any more.
-    pub fn step(&mut self, id: WindowId, epoch: Epoch, step: Step) -> Result<Life, WindowFault> {
+    /// As [`Self::entry`], and [`WindowFault::Revoked`] if the transition is no longer allowed.
+    pub fn apply(
+        &mut self,
+        id: WindowId,
+        epoch: Epoch,
+        transition: WindowTransition,
+    ) -> Result<WindowState, WindowFault> {
         self.entry(id, epoch)?;
         let e =
             self.entries.as_mut().get_mut(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
-        e.life = e.life.step(step).map_err(|_| WindowFault::Revoked)?;
-        Ok(e.life)
+        e.state = e.state.next(transition).map_err(|_| WindowFault::Revoked)?;
+        Ok(e.state)
     }
 
-    /// All places that are not free.
+    /// Returns all entries that are not free.
     pub fn in_use(&self) -> impl Iterator<Item = &WindowEntry> {
-        self.entries.as_ref().iter().filter(|e| !matches!(e.life, Life::Free))
+        self.entries.as_ref().iter().filter(|e| !matches!(e.state, WindowState::Free))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Life, Step, WindowEntry, WindowFault, WindowTable};
+    use super::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
     use crate::region::{Epoch, LocalRegion, RegionKey, WindowId};
     use crate::span::Extent;
     use crate::types::{Access, MemoryKind};
@@ -315,13 +332,24 @@ mod tests {
     #[test]
     fn the_whole_life_is_the_stored_table() {
         let mut text = String::new();
-        for life in [Life::Free, Life::Exposed, Life::Revoking, Life::Quarantined] {
-            for step in [Step::Expose, Step::Touch, Step::Revoke, Step::Fence, Step::Expire] {
-                let out = match life.step(step) {
+        for state in [
+            WindowState::Free,
+            WindowState::Exposed,
+            WindowState::Revoking,
+            WindowState::Quarantined,
+        ] {
+            for transition in [
+                WindowTransition::Expose,
+                WindowTransition::PeerAccess,
+                WindowTransition::Revoke,
+                WindowTransition::Fence,
+                WindowTransition::Expire,
+            ] {
+                let out = match state.next(transition) {
                     Ok(next) => std::format!("{next:?}"),
                     Err(_) => String::from("-"),
                 };
-                writeln!(text, "{life:?} {step:?} {out}").unwrap();
+                writeln!(text, "{state:?} {transition:?} {out}").unwrap();
             }
         }
         assert_eq!(text, include_str!("../tests/window_table.txt"));
@@ -366,11 +394,14 @@ mod tests {
         let mut t = table();
         let slice = region().slice(0, 8).unwrap();
         let w = t.expose(slice, MemoryKind::Cpu, Access::all(), 1).unwrap();
-        assert_eq!(t.step(w.window, w.epoch, Step::Revoke), Ok(Life::Revoking));
+        assert_eq!(t.apply(w.window, w.epoch, WindowTransition::Revoke), Ok(WindowState::Revoking));
         assert_eq!(t.check(w.window, w.epoch, 0, 1, Access::READ), Err(WindowFault::Revoked));
-        assert_eq!(t.step(w.window, w.epoch, Step::Expire), Ok(Life::Quarantined));
+        assert_eq!(
+            t.apply(w.window, w.epoch, WindowTransition::Expire),
+            Ok(WindowState::Quarantined)
+        );
         assert_eq!(t.in_use().count(), 1, "quarantined places are not given out");
-        assert_eq!(t.step(w.window, w.epoch, Step::Fence), Ok(Life::Free));
+        assert_eq!(t.apply(w.window, w.epoch, WindowTransition::Fence), Ok(WindowState::Free));
         let again = t.expose(slice, MemoryKind::Cpu, Access::all(), 1).unwrap();
         assert_eq!(again.window, w.window);
         assert_eq!(t.check(w.window, w.epoch, 0, 1, Access::READ), Err(WindowFault::StaleEpoch));

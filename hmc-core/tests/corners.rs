@@ -14,7 +14,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind};
-use hmc_core::window::{Life, WindowEntry, WindowTable};
+use hmc_core::window::{WindowEntry, WindowState, WindowTable};
 use hmc_core::wire::advert::{Endpoint, EndpointBlob};
 use hmc_core::wire::cursor::{WireErrorKind, Writer};
 use hmc_core::wire::header::{FrameKind, Header};
@@ -168,7 +168,7 @@ fn a_window_knows_its_range() {
     let slice = region().slice(8, 16).unwrap();
     let shown = table.expose(slice, MemoryKind::Cpu, Access::READ, 5).unwrap();
     let entry = table.entry(shown.window, shown.epoch).unwrap();
-    assert_eq!((entry.life(), entry.local()), (Life::Exposed, slice));
+    assert_eq!((entry.state(), entry.local()), (WindowState::Exposed, slice));
     assert!(table.entry(WindowId(shown.window.0 ^ (1 << 30)), shown.epoch).is_err());
     assert!(table.entry(shown.window, Epoch(shown.epoch.0 + 1)).is_err());
 }

@@ -20,7 +20,7 @@ use explore::{Broken, Edge, Model, Pool, Report, explore};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
-use hmc_core::window::{Life, Step, WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
 
 const PLACES: usize = 2;
 /// Bytes of a span.
@@ -113,10 +113,10 @@ impl Memory {
         self.plan.mapped[usize::from(p)]
     }
 
-    fn life(&self, w: &World, n: u8) -> Life {
+    fn state(&self, w: &World, n: u8) -> WindowState {
         let e = w.made[usize::from(n)];
         let table = self.tables.get(w.peers[usize::from(e.peer)].table);
-        table.entry(WindowId(e.id), Epoch(e.epoch)).map_or(Life::Free, WindowEntry::life)
+        table.entry(WindowId(e.id), Epoch(e.epoch)).map_or(WindowState::Free, WindowEntry::state)
     }
 
     fn check(&self, w: &World, n: u8) -> Result<(), String> {
@@ -141,7 +141,7 @@ impl Memory {
 
     /// Whether a refusal is right: the window is no longer what it was exposed as.
     fn refused(&self, w: &World, n: u8, why: &str) -> Result<(), String> {
-        if self.life(w, n) == Life::Exposed {
+        if self.state(w, n) == WindowState::Exposed {
             return Err(format!("a put to exposure {n}, which stands, was refused: {why}"));
         }
         Ok(())
@@ -157,16 +157,21 @@ impl Memory {
         }
     }
 
-    fn step(&mut self, w: &mut World, n: u8, step: Step) -> Result<Life, WindowFault> {
+    fn transition(
+        &mut self,
+        w: &mut World,
+        n: u8,
+        transition: WindowTransition,
+    ) -> Result<WindowState, WindowFault> {
         let e = w.made[usize::from(n)];
         let peer = &mut w.peers[usize::from(e.peer)];
         let mut table = self.tables.get(peer.table);
-        let life = table.step(WindowId(e.id), Epoch(e.epoch), step)?;
+        let state = table.apply(WindowId(e.id), Epoch(e.epoch), transition)?;
         peer.table = self.tables.put(table);
-        if life == Life::Free {
+        if state == WindowState::Free {
             w.spans[usize::from(e.span)] = None;
         }
-        Ok(life)
+        Ok(state)
     }
 
     /// The exposures to a peer that are not over.
@@ -183,9 +188,9 @@ impl Memory {
         peer.frames.clear();
         peer.answers = 0;
         for n in self.out(w, p) {
-            let _ = self.step(w, n, Step::Revoke);
+            let _ = self.transition(w, n, WindowTransition::Revoke);
             if dead || !self.mapped(p) {
-                self.step(w, n, Step::Fence).unwrap();
+                self.transition(w, n, WindowTransition::Fence).unwrap();
             }
         }
     }
@@ -214,29 +219,29 @@ impl Memory {
                 }
             }
             for n in self.out(s, p) {
-                match self.life(s, n) {
-                    Life::Exposed => {
+                match self.state(s, n) {
+                    WindowState::Exposed => {
                         let mut w = s.clone();
-                        self.step(&mut w, n, Step::Revoke).unwrap();
+                        self.transition(&mut w, n, WindowTransition::Revoke).unwrap();
                         w.peers[at].to_peer.push(Word::Revoke(n));
                         if !self.mapped(p) {
-                            self.step(&mut w, n, Step::Fence).unwrap();
+                            self.transition(&mut w, n, WindowTransition::Fence).unwrap();
                         }
                         out.push((format!("{n} is revoked"), w));
                     }
-                    life => {
-                        if life == Life::Revoking {
+                    state => {
+                        if state == WindowState::Revoking {
                             let mut w = s.clone();
-                            let step = match self.plan.bug {
-                                Bug::FenceOnTimeout => Step::Fence,
-                                _ => Step::Expire,
+                            let transition = match self.plan.bug {
+                                Bug::FenceOnTimeout => WindowTransition::Fence,
+                                _ => WindowTransition::Expire,
                             };
-                            self.step(&mut w, n, step).unwrap();
+                            self.transition(&mut w, n, transition).unwrap();
                             out.push((format!("the deadline of {n} passes"), w));
                         }
                         if !s.peers[at].inside.contains(&n) {
                             let mut w = s.clone();
-                            self.step(&mut w, n, Step::Fence).unwrap();
+                            self.transition(&mut w, n, WindowTransition::Fence).unwrap();
                             out.push((format!("{n} is drained"), w));
                         }
                     }
@@ -246,7 +251,7 @@ impl Memory {
                 let mut w = s.clone();
                 w.peers[at].to_owner.remove(0);
                 // It may be over already.
-                let _ = self.step(&mut w, n, Step::Fence);
+                let _ = self.transition(&mut w, n, WindowTransition::Fence);
                 out.push((format!("the owner hears that {n} was let go"), w));
             }
             if s.peers[at].linked && !s.peers[at].alive {
@@ -256,7 +261,7 @@ impl Memory {
             } else if !s.peers[at].alive && !self.out(s, p).is_empty() {
                 let mut w = s.clone();
                 for n in self.out(s, p) {
-                    self.step(&mut w, n, Step::Fence).unwrap();
+                    self.transition(&mut w, n, WindowTransition::Fence).unwrap();
                 }
                 out.push((format!("the process {p} is found dead"), w));
             }

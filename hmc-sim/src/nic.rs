@@ -14,7 +14,7 @@ use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
-use hmc_core::window::Step;
+use hmc_core::window::WindowTransition;
 use hmc_core::work::{Completion, WorkRequest};
 
 pub use crate::fabric::Bytes;
@@ -179,9 +179,9 @@ impl SimNic {
         match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();
-                for step in [Step::Revoke, Step::Fence] {
+                for step in [WindowTransition::Revoke, WindowTransition::Fence] {
                     // A window that is gone already needs no revocation.
-                    let _ = world.end(*place).windows.step(window.window, window.epoch, step);
+                    let _ = world.end(*place).windows.apply(window.window, window.epoch, step);
                 }
             }
             Wire::Net(fabric, port) => {

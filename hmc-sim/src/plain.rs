@@ -10,7 +10,7 @@ use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
-use hmc_core::window::{Step, WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::{WindowEntry, WindowFault, WindowTable, WindowTransition};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use crate::memory::{Memory, copy};
@@ -71,8 +71,8 @@ impl PlainTransport {
 
     /// Revokes a window; the fence is immediate because bytes move in `poll` only.
     pub fn revoke(&mut self, window: &RemoteRegion) {
-        for step in [Step::Revoke, Step::Fence] {
-            let _ = self.windows.step(window.window, window.epoch, step);
+        for step in [WindowTransition::Revoke, WindowTransition::Fence] {
+            let _ = self.windows.apply(window.window, window.epoch, step);
         }
     }
 

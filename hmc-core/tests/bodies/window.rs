@@ -7,12 +7,12 @@ use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
-use hmc_core::window::{Life, Step, WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
 
 /// A place of the table, as plain facts.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    life: Life,
+    state: WindowState,
     id: u64,
     epoch: u32,
     access: Access,
@@ -23,7 +23,7 @@ struct Place {
 
 impl Place {
     const EMPTY: Self = Self {
-        life: Life::Free,
+        state: WindowState::Free,
         id: 0,
         epoch: 0,
         access: Access::empty(),
@@ -58,13 +58,13 @@ impl World {
 
     fn expected(&self, id: WindowId, epoch: Epoch, at: u64, len: u64, access: Access) -> Want {
         let Some(p) = self.places.get(usize::from(id.index())) else { return Want::Unknown };
-        if p.id != id.0 || (p.life == Life::Free && p.epoch == epoch.0) {
+        if p.id != id.0 || (p.state == WindowState::Free && p.epoch == epoch.0) {
             return Want::Unknown;
         }
         if p.epoch != epoch.0 {
             return Want::Stale;
         }
-        if p.life != Life::Exposed {
+        if p.state != WindowState::Exposed {
             return Want::Revoked;
         }
         if !p.access.contains(access) {
@@ -87,14 +87,15 @@ impl World {
         let entropy = u64::from(s.u8() & 1) << 40;
         let got =
             self.table.expose(region.slice(from, len).unwrap(), MemoryKind::Cpu, access, entropy);
-        let Some(i) = self.places.iter().position(|p| p.life == Life::Free) else {
+        let Some(i) = self.places.iter().position(|p| p.state == WindowState::Free) else {
             assert!(got.is_err(), "a full table takes nothing");
             return;
         };
         let told = got.unwrap();
         let p = &mut self.places[i];
         let epoch = p.epoch.wrapping_add(1);
-        *p = Place { life: Life::Exposed, id: told.window.0, epoch, access, key, from, len };
+        *p =
+            Place { state: WindowState::Exposed, id: told.window.0, epoch, access, key, from, len };
         assert_eq!(usize::from(told.window.index()), i, "the first free place is taken");
         assert_eq!((told.epoch.0, told.extent.len(), told.access), (epoch, len, access));
         self.told.push(told);
@@ -124,37 +125,45 @@ impl World {
         assert_eq!(Want::of(&got), self.expected(id, epoch, at, len, access), "{got:?}");
     }
 
-    fn step(&mut self, s: &mut Script<'_>) {
+    fn transition(&mut self, s: &mut Script<'_>) {
         let (id, epoch) = self.name(s);
-        let step = [Step::Revoke, Step::Fence, Step::Expire][usize::from(s.u8() % 3)];
-        let got = self.table.step(id, epoch, step);
+        let transition =
+            [WindowTransition::Revoke, WindowTransition::Fence, WindowTransition::Expire]
+                [usize::from(s.u8() % 3)];
+        let got = self.table.apply(id, epoch, transition);
         // As an access, but for the state.
         match self.expected(id, epoch, 0, 0, Access::empty()) {
             Want::Unknown => assert_eq!(got, Err(WindowFault::Unknown)),
             Want::Stale => assert_eq!(got, Err(WindowFault::StaleEpoch)),
             _ => {
                 let p = &mut self.places[usize::from(id.index())];
-                let next = match (p.life, step) {
-                    (Life::Exposed, Step::Revoke) | (Life::Revoking, Step::Revoke) => {
-                        Some(Life::Revoking)
+                let next = match (p.state, transition) {
+                    (WindowState::Exposed, WindowTransition::Revoke)
+                    | (WindowState::Revoking, WindowTransition::Revoke) => {
+                        Some(WindowState::Revoking)
                     }
-                    (_, Step::Fence) => Some(Life::Free),
-                    (Life::Revoking | Life::Quarantined, Step::Expire)
-                    | (Life::Quarantined, Step::Revoke) => Some(Life::Quarantined),
+                    (_, WindowTransition::Fence) => Some(WindowState::Free),
+                    (
+                        WindowState::Revoking | WindowState::Quarantined,
+                        WindowTransition::Expire,
+                    )
+                    | (WindowState::Quarantined, WindowTransition::Revoke) => {
+                        Some(WindowState::Quarantined)
+                    }
                     _ => None,
                 };
                 assert_eq!(got, next.ok_or(WindowFault::Revoked));
-                p.life = next.unwrap_or(p.life);
+                p.state = next.unwrap_or(p.state);
             }
         }
     }
 
     fn compare(&self) {
-        let used: Vec<_> = self.places.iter().filter(|p| p.life != Life::Free).collect();
+        let used: Vec<_> = self.places.iter().filter(|p| p.state != WindowState::Free).collect();
         assert_eq!(self.table.in_use().count(), used.len());
         for (entry, p) in self.table.in_use().zip(used) {
             let (local, told) = (entry.local(), entry.describe());
-            assert_eq!((entry.life(), told.window.0, told.epoch.0), (p.life, p.id, p.epoch));
+            assert_eq!((entry.state(), told.window.0, told.epoch.0), (p.state, p.id, p.epoch));
             assert_eq!((local.key, local.span.offset(), local.span.len()), (p.key, p.from, p.len));
         }
     }
@@ -198,7 +207,7 @@ pub fn window(bytes: &[u8], subject: Subject) {
         match s.u8() % 4 {
             0 => world.expose(&mut s),
             1 | 2 => world.access(&mut s),
-            _ => world.step(&mut s),
+            _ => world.transition(&mut s),
         }
         if size <= 4 {
             world.compare();

@@ -2,7 +2,7 @@
 
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
 use hmc_core::types::{Access, MemoryKind};
-use hmc_core::window::{Life, Step};
+use hmc_core::window::{WindowState, WindowTransition};
 
 use super::end_number;
 use super::net::Fabric;
@@ -38,7 +38,7 @@ impl Fabric {
             // A window that is gone already needs no revocation.
             return self.now_ns;
         };
-        if entry.life() == Life::Free {
+        if entry.state() == WindowState::Free {
             return self.now_ns;
         }
         let range = entry.local();
@@ -66,7 +66,7 @@ impl Fabric {
     /// Whether nobody can use the window any more.
     pub(crate) fn is_fenced(&mut self, port: usize, window: &RemoteRegion) -> bool {
         let entry = self.port(port).windows.entry(window.window, window.epoch);
-        entry.map_or(true, |entry| entry.life() == Life::Free)
+        entry.map_or(true, |entry| entry.state() == WindowState::Free)
     }
 
     pub(super) fn pass_fences(&mut self, port: usize) {
@@ -74,9 +74,9 @@ impl Fabric {
         while let Some(at) = self.port(port).closing.iter().position(|c| c.due_ns <= now_ns) {
             let closing = self.port(port).closing.swap_remove(at);
             let (window, epoch) = (closing.window.window, closing.window.epoch);
-            for step in [Step::Revoke, Step::Fence] {
+            for step in [WindowTransition::Revoke, WindowTransition::Fence] {
                 // It was exposed a moment ago, and both steps are legal then.
-                let _ = self.port(port).windows.step(window, epoch, step);
+                let _ = self.port(port).windows.apply(window, epoch, step);
             }
             let end = end_number(self.port(port).host);
             if let Some(detector) = &mut self.detector {

@@ -13,7 +13,7 @@ use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::slots::{Slot, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::ErrorKind as PostError;
-use hmc_core::window::Life;
+use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::held;
 use hmc_core::wire::message::MessageKind;
@@ -204,9 +204,9 @@ impl DataState {
         if let Some(w) = self.port().windows() {
             for e in w.in_use() {
                 let len = e.local().span.len();
-                match e.life() {
-                    Life::Quarantined => held = held.saturating_add(len),
-                    Life::Free | Life::Exposed | Life::Revoking => {
+                match e.state() {
+                    WindowState::Quarantined => held = held.saturating_add(len),
+                    WindowState::Free | WindowState::Exposed | WindowState::Revoking => {
                         exposed = exposed.saturating_add(len);
                     }
                 }

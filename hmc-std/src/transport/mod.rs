@@ -14,7 +14,7 @@ use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
 use hmc_core::types::{Access, Caps, ConnType, MemoryKind};
-use hmc_core::window::{Step, WindowEntry, WindowTable};
+use hmc_core::window::{WindowEntry, WindowTable, WindowTransition};
 use hmc_core::work::{Completion, WorkRequest};
 
 use crate::error::{Error, ErrorKind as Kind, Result};
@@ -215,7 +215,7 @@ impl Port {
             Err(e) => {
                 // Nobody was told of it.
                 if let Some(windows) = self.windows() {
-                    let _ = windows.step(exposed.window, exposed.epoch, Step::Revoke);
+                    let _ = windows.apply(exposed.window, exposed.epoch, WindowTransition::Revoke);
                 }
                 self.fenced(exposed.window, exposed.epoch);
                 Err(e)
@@ -236,7 +236,7 @@ impl Port {
         };
         match self {
             Self::Loopback(p) => {
-                p.windows().step(id, epoch, Step::Revoke).map_err(gone)?;
+                p.windows().apply(id, epoch, WindowTransition::Revoke).map_err(gone)?;
                 Ok(Fence::Passed)
             }
             Self::Tcp(p) => {
@@ -259,7 +259,7 @@ impl Port {
     /// The fence of a revoked window has passed: its place is free again.
     pub(crate) fn fenced(&mut self, id: WindowId, epoch: Epoch) {
         if let Some(w) = self.windows() {
-            let _ = w.step(id, epoch, Step::Fence);
+            let _ = w.apply(id, epoch, WindowTransition::Fence);
         }
         if let Self::Ucx(p) = self {
             p.close_window(id);
@@ -309,7 +309,7 @@ impl Port {
     /// The deadline of a revocation passed before its fence.
     pub(crate) fn quarantine(&mut self, id: WindowId, epoch: Epoch) {
         if let Some(w) = self.windows() {
-            let _ = w.step(id, epoch, Step::Expire);
+            let _ = w.apply(id, epoch, WindowTransition::Expire);
         }
     }
 

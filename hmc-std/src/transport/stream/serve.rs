@@ -6,7 +6,7 @@ use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::types::Access;
-use hmc_core::window::{Life, Step, WindowFault};
+use hmc_core::window::{WindowFault, WindowState, WindowTransition};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 use hmc_mem::os::cma;
@@ -256,7 +256,7 @@ impl StreamPort {
         let f = &job.frame;
         // Revoked since the last chunk?
         let entry = self.windows.entry(f.window, f.epoch).map_err(Failure::Window)?;
-        if entry.life() != Life::Exposed {
+        if entry.state() != WindowState::Exposed {
             return Err(Failure::Window(WindowFault::Revoked));
         }
         let (chunk, rest) = job.ours.span.take(BYTES_A_LOOK);
@@ -284,7 +284,7 @@ impl StreamPort {
     /// Begins to revoke a window: from here on no byte of it is read or written by this stream.
     /// A frame under way continues into nothing and its operation fails with `Revoked`.
     pub(crate) fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<(), WindowFault> {
-        self.windows.step(id, epoch, Step::Revoke)?;
+        self.windows.apply(id, epoch, WindowTransition::Revoke)?;
         let revoked = Failure::Window(WindowFault::Revoked);
         if self.rx.divert_window(id, epoch)
             && let Some(w) = &mut self.target.writing

@@ -1,7 +1,7 @@
 //! Windows that one end takes back: the other says when nothing of its uses them any more.
 
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::window::Life;
+use hmc_core::window::WindowState;
 
 use super::UcxPort;
 
@@ -29,7 +29,8 @@ impl UcxPort {
 
     /// The peer uses a window of ours no more.
     pub(crate) fn note_left(&mut self, id: WindowId, epoch: Epoch) {
-        let revoked = self.windows().entry(id, epoch).is_ok_and(|e| e.life() != Life::Exposed);
+        let revoked =
+            self.windows().entry(id, epoch).is_ok_and(|e| e.state() != WindowState::Exposed);
         if revoked && !self.left.contains(&(id, epoch)) {
             self.left.push((id, epoch));
         }

@@ -1,14 +1,14 @@
 //! `hmc_core::window`.
 
 use crate::values::{access, any, done, epoch, kind, local, number, show, window};
-use hmc_core::window::{ExposeError, Life, Step, WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::{ExposeError, WindowState, WindowTransition, WindowEntry, WindowFault, WindowTable};
 
 pub(crate) fn call() {
     show::<WindowFault>(&any(WindowFault::Unknown));
     show::<ExposeError>(&any(ExposeError::Full { limit: 0 }));
-    done(Life::step(any(Life::Free), any(Step::Expose)));
+    done(WindowState::next(any(WindowState::Free), any(WindowTransition::Expose)));
     let entry = any(WindowEntry::FREE);
-    done(WindowEntry::life(&entry));
+    done(WindowEntry::state(&entry));
     done(WindowEntry::local(&entry));
     done(WindowEntry::describe(&entry));
     // As hmc-std does (storage whose length is not known) and as the embedding does.
@@ -23,7 +23,7 @@ fn table<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>>(mut t: WindowTable<S>) 
     done(&mut t);
     done(WindowTable::entry(&t, window(), epoch()));
     done(WindowTable::check(&t, window(), epoch(), number(), number(), access()));
-    done(WindowTable::step(&mut t, window(), epoch(), any(Step::Revoke)));
+    done(WindowTable::apply(&mut t, window(), epoch(), any(WindowTransition::Revoke)));
     done(&mut t);
     WindowTable::in_use(&t).for_each(done);
 }

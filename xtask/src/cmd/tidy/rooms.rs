@@ -200,9 +200,9 @@ mod tests {
     fn planted_violations_are_found() {
         assert_eq!(findings("queue", "use crate::wire::cursor::Reader;"), 1);
         assert_eq!(findings("ctrl/state", "use crate::work::Failure;"), 1);
-        assert_eq!(findings("wire/header", "fn f(x: crate::window::Life) {}"), 1);
+        assert_eq!(findings("wire/header", "fn f(x: crate::window::WindowState) {}"), 1);
         assert_eq!(findings("span", "use crate::region::Epoch;"), 1);
-        assert_eq!(findings("region", "use crate::{window::Life, span::Span};"), 1);
+        assert_eq!(findings("region", "use crate::{window::WindowState, span::Span};"), 1);
         assert_eq!(findings("wire/cursor", "use super::message::Message;"), 1);
         assert_eq!(findings("slots/fail", "use crate::queue::WorkQueue;"), 1);
         assert_eq!(findings("brand_new", ""), 1);
