@@ -6,7 +6,7 @@
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::span::{Extent, Span};
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -147,25 +147,25 @@ fn part(memory: &mut [u8], span: Span) -> Option<&mut [u8]> {
 }
 
 impl Transport for Bus<'_> {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::PUT | Caps::GET | Caps::TARGET_CHECKED | Caps::CANCEL
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         if matches!(work.opcode, Opcode::PutNotify { .. }) {
-            return Err(ErrorKind::Unsupported);
+            return Err(PostErrorKind::Unsupported);
         }
         if work.local.key != KEY_HERE {
-            return Err(ErrorKind::UnknownRegion);
+            return Err(PostErrorKind::UnknownRegion);
         }
         match self.queue.iter_mut().find(|place| place.is_none()) {
             Some(place) => {
                 *place = Some(*work);
                 Ok(())
             }
-            None => Err(ErrorKind::Busy),
+            None => Err(PostErrorKind::Busy),
         }
     }
 

@@ -30,7 +30,7 @@ use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{Outcome, SlotId};
 use hmc_core::span::{Extent, RangeError};
 use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
@@ -55,7 +55,7 @@ pub enum Fault {
     /// A range was wrong.
     Range(RangeError),
     /// The work queue took no operation.
-    Queue(hmc_core::queue::QueueError<ErrorKind>),
+    Queue(hmc_core::queue::QueueError<PostErrorKind>),
     /// An operation was not known any more.
     Stale(hmc_core::slots::Stale),
     /// A transfer failed.

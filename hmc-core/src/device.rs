@@ -1,9 +1,9 @@
-//! The border to a device: where bytes live and how they are copied.
+//! The interface of a device: where bytes live and how they are copied.
 //!
 //! The trait is safe: memory is named by [`RegionKey`] and [`crate::span::Span`], never by address.
 //! A backend resolves keys in its own table and checks each range against the region's extent before
 //! it calls the vendor. How host memory gets a key there (pinned, mapped, adopted) is the backend's
-//! own, unsafe, business. Nothing here blocks: a copy is submitted to a stream, and its [`Mark`] says
+//! own, unsafe, business. Nothing here blocks: a copy is submitted to a stream, and its [`StreamEvent`] says
 //! when it has passed.
 
 use crate::region::{LocalRegion, LocalSlice, RegionKey};
@@ -23,7 +23,7 @@ pub enum DeviceErrorKind {
     Range,
     /// This device cannot do it at all.
     Unsupported,
-    /// The device or its context is lost. No mark passes any more, so nothing is fenced: its memory
+    /// The device or its context is lost. No event passes any more, so nothing is fenced: its memory
     /// must not be used again in this process.
     Lost,
     /// The vendor's library failed.
@@ -55,16 +55,16 @@ pub struct StreamId(pub u16);
 /// A point in a stream, behind all that was submitted to it before. Within a stream a greater
 /// number is later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark {
+pub struct StreamEvent {
     /// The stream.
     pub stream: StreamId,
     /// Which point.
     pub number: u64,
 }
 
-/// Where a copy goes. Vendors need to be told.
+/// From which kind of memory to which a copy goes. Vendors' calls need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
+pub enum CopyKind {
     /// Between two ranges of host memory.
     HostToHost,
     /// To the device.
@@ -75,8 +75,8 @@ pub enum Direction {
     DeviceToDevice,
 }
 
-impl Direction {
-    /// The direction of a copy between memories of these kinds.
+impl CopyKind {
+    /// Returns the kind of a copy between memories of these kinds.
     #[must_use]
     pub const fn between(from: MemoryKind, to: MemoryKind) -> Self {
         match (from, to) {
@@ -92,7 +92,7 @@ impl Direction {
 ///
 /// - Nothing blocks, but for `alloc` and `free`, which may take as long as the vendor's do.
 /// - A refused `copy` has no effect.
-/// - A range of an accepted copy must not be touched before its mark was passed.
+/// - A range of an accepted copy must not be touched before its event was passed.
 /// - An implementation selects its vendor's context on whatever thread it is called.
 pub trait Device {
     /// Why a request was refused.
@@ -121,7 +121,7 @@ pub trait Device {
     fn region(&self, key: RegionKey) -> Option<LocalRegion>;
 
     /// Submits a copy between two ranges of equal length that do not overlap, at least one of them on
-    /// the device. The direction follows from the kinds of the two regions. The mark lies behind it.
+    /// the device. The copy kind follows from the kinds of the two regions. The event lies behind it.
     ///
     /// # Errors
     /// Any kind; nothing was accepted.
@@ -130,15 +130,15 @@ pub trait Device {
         stream: StreamId,
         from: LocalSlice,
         to: LocalSlice,
-    ) -> Result<Mark, Self::Error>;
+    ) -> Result<StreamEvent, Self::Error>;
 
-    /// Whether the stream has passed the mark: every copy before it is done, and what it wrote can be
+    /// Whether the stream has passed the event: every copy before it is done, and what it wrote can be
     /// read. This is a fence for those copies.
     ///
     /// # Errors
-    /// A copy before the mark failed, or the device is lost; the ranges hold anything. It is a fence
+    /// A copy before the event failed, or the device is lost; the ranges hold anything. It is a fence
     /// too unless the kind is `Lost`.
-    fn passed(&mut self, mark: Mark) -> Result<bool, Self::Error>;
+    fn passed(&mut self, event: StreamEvent) -> Result<bool, Self::Error>;
 }
 
 impl<D: Device + ?Sized> Device for &mut D {
@@ -169,18 +169,18 @@ impl<D: Device + ?Sized> Device for &mut D {
         stream: StreamId,
         from: LocalSlice,
         to: LocalSlice,
-    ) -> Result<Mark, Self::Error> {
+    ) -> Result<StreamEvent, Self::Error> {
         (**self).copy(stream, from, to)
     }
 
-    fn passed(&mut self, mark: Mark) -> Result<bool, Self::Error> {
-        (**self).passed(mark)
+    fn passed(&mut self, event: StreamEvent) -> Result<bool, Self::Error> {
+        (**self).passed(event)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Direction;
+    use super::CopyKind;
     use crate::types::MemoryKind;
 
     #[test]
@@ -188,12 +188,12 @@ mod tests {
         for from in (0..=u8::MAX).filter_map(MemoryKind::from_wire) {
             for to in (0..=u8::MAX).filter_map(MemoryKind::from_wire) {
                 let expected = match (from == MemoryKind::Cpu, to == MemoryKind::Cpu) {
-                    (true, true) => Direction::HostToHost,
-                    (true, false) => Direction::HostToDevice,
-                    (false, true) => Direction::DeviceToHost,
-                    (false, false) => Direction::DeviceToDevice,
+                    (true, true) => CopyKind::HostToHost,
+                    (true, false) => CopyKind::HostToDevice,
+                    (false, true) => CopyKind::DeviceToHost,
+                    (false, false) => CopyKind::DeviceToDevice,
                 };
-                assert_eq!(Direction::between(from, to), expected);
+                assert_eq!(CopyKind::between(from, to), expected);
             }
         }
     }

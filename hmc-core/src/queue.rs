@@ -11,7 +11,7 @@ use crate::mutant::{self, Mutant};
 use crate::region::{LocalSlice, RemoteSlice};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
-use crate::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
+use crate::transport::{CancelOutcome, PostErrorKind, Transport, TransportError};
 use crate::work::{CompleteWhen, Completion, Failure, Opcode, SlotId, WorkRequest};
 
 /// Completions taken from the transport at a time.
@@ -101,13 +101,13 @@ impl<E: core::fmt::Debug> core::fmt::Display for QueueError<E> {
 impl<E: core::fmt::Debug> core::error::Error for QueueError<E> {}
 
 /// The failure that an operation ends with when the transport refuses a part of it.
-pub(crate) const fn failure_of(kind: ErrorKind) -> Failure {
+pub(crate) const fn failure_of(kind: PostErrorKind) -> Failure {
     match kind {
-        ErrorKind::Disconnected => Failure::PeerDead,
-        ErrorKind::Unsupported => Failure::Unsupported,
-        ErrorKind::UnknownRegion => Failure::UnknownRegion,
-        // The border carries no number here; the refusal itself went to whoever fed.
-        ErrorKind::Busy | ErrorKind::Other => Failure::Transport(0),
+        PostErrorKind::Disconnected => Failure::PeerDead,
+        PostErrorKind::Unsupported => Failure::Unsupported,
+        PostErrorKind::UnknownRegion => Failure::UnknownRegion,
+        // The trait carries no number here; the caller of `feed` got the error itself.
+        PostErrorKind::Busy | PostErrorKind::Other => Failure::Transport(0),
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) const fn failure_of(kind: ErrorKind) -> Failure {
 #[inline(never)]
 fn refused<E: TransportError>(e: E) -> QueueError<E> {
     match e.kind() {
-        ErrorKind::Busy => QueueError::Busy,
+        PostErrorKind::Busy => QueueError::Busy,
         _ => QueueError::Transport(e),
     }
 }
@@ -247,7 +247,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
             } else {
                 match self.transport.post(&t.work(op)) {
                     Ok(()) => self.slots.mark_posted(op, 1).map_err(QueueError::Stale)?,
-                    Err(e) if matches!(e.kind(), ErrorKind::Busy) => break,
+                    Err(e) if matches!(e.kind(), PostErrorKind::Busy) => break,
                     Err(e) => {
                         let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
                         let failure = failure_of(e.kind());

@@ -1,12 +1,12 @@
-//! The one border between deciding and moving.
+//! The interface between the protocol logic and a data mover.
 
 use crate::types::Caps;
 use crate::work::{Completion, SlotId, WorkRequest};
 
-/// What a caller can do about a refusal to post.
+/// Why a request was not accepted, by what a caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ErrorKind {
+pub enum PostErrorKind {
     /// No room now: progress, then post again. Nothing was accepted.
     Busy,
     /// The peer is gone; nothing can be posted any more.
@@ -22,11 +22,11 @@ pub enum ErrorKind {
 /// An error of a transport.
 pub trait TransportError: core::fmt::Debug {
     /// What a caller can do about it.
-    fn kind(&self) -> ErrorKind;
+    fn kind(&self) -> PostErrorKind;
 }
 
-impl TransportError for ErrorKind {
-    fn kind(&self) -> ErrorKind {
+impl TransportError for PostErrorKind {
+    fn kind(&self) -> PostErrorKind {
         *self
     }
 }

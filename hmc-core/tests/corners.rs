@@ -7,12 +7,12 @@ use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pa
 use hmc_core::ctrl::machine::Upstream;
 use hmc_core::ctrl::output::{CloseReason, Input};
 use hmc_core::ctrl::roster::Verdict;
-use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowState, WindowTable};
 use hmc_core::wire::advert::{Endpoint, EndpointBlob};
@@ -59,11 +59,11 @@ impl Device for Odd {
         stream: StreamId,
         _: LocalSlice,
         _: LocalSlice,
-    ) -> Result<Mark, DeviceErrorKind> {
-        Ok(Mark { stream, number: 77 })
+    ) -> Result<StreamEvent, DeviceErrorKind> {
+        Ok(StreamEvent { stream, number: 77 })
     }
 
-    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {
+    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         Ok(mark.number == 77)
     }
 }
@@ -80,7 +80,7 @@ fn a_borrowed_device_is_the_device() {
         let slice = region().slice(0, 8).unwrap();
         let mark = d.copy(StreamId(3), slice, slice).unwrap();
         assert_eq!((mark.stream, d.passed(mark)), (StreamId(3), Ok(true)));
-        assert_eq!(d.passed(Mark { number: 1, ..mark }), Ok(false));
+        assert_eq!(d.passed(StreamEvent { number: 1, ..mark }), Ok(false));
     }
     ask(&mut Odd);
     ask(Odd);
@@ -89,14 +89,14 @@ fn a_borrowed_device_is_the_device() {
 }
 
 impl Transport for Odd {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::GET
     }
 
-    fn post(&mut self, _: &WorkRequest) -> Result<(), ErrorKind> {
-        Err(ErrorKind::Unsupported)
+    fn post(&mut self, _: &WorkRequest) -> Result<(), PostErrorKind> {
+        Err(PostErrorKind::Unsupported)
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
@@ -110,12 +110,12 @@ impl Transport for Odd {
 
 #[test]
 fn a_borrowed_transport_is_the_transport() {
-    fn ask(mut t: impl Transport<Error = ErrorKind>) {
+    fn ask(mut t: impl Transport<Error = PostErrorKind>) {
         assert_eq!(t.caps(), Caps::GET);
         let op = SlotId { index: 1, generation: 1 };
         let window = remote().slice(0, 8).unwrap();
         let work = common_work(op, region().slice(0, 8).unwrap(), window);
-        assert_eq!(t.post(&work), Err(ErrorKind::Unsupported));
+        assert_eq!(t.post(&work), Err(PostErrorKind::Unsupported));
         assert_eq!(t.poll(&mut [Completion { op, result: Ok(0) }; 3]), 3);
         assert_eq!(t.cancel(op), CancelOutcome::Withdrawn);
         assert_eq!(t.cancel(SlotId { index: 2, ..op }), CancelOutcome::Running);

@@ -17,7 +17,7 @@ use hmc_core::pipeline::{Advance, MAX_PIECES, Pipeline};
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::slots::Slot;
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use proptest::prelude::*;
 
@@ -189,7 +189,7 @@ fn the_deadline_holds_even_when_nothing_can_be_posted() {
 #[test]
 fn a_refusal_fails_it_and_unequal_lengths_never_begin() {
     let mut queue = queue();
-    queue.transport_mut().refuse = Some(ErrorKind::Disconnected);
+    queue.transport_mut().refuse = Some(PostErrorKind::Disconnected);
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
     let dead = Advance::Failed { failure: Failure::PeerDead, fenced: true };
     assert_eq!(pipe.advance(&mut queue, NOW), dead);

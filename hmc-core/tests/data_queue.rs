@@ -17,7 +17,7 @@ use hmc_core::limits::MAX_SLOTS;
 use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId};
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
 use model::{Do, run};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn any_step() -> impl Strategy<Value = Do> {
     let pick = 0..64usize;
     prop_oneof![
         4 => (0..3u64, 1..50u64).prop_map(|(len, lasts)| Do::Post { len, lasts }),
-        1 => prop_oneof![Just(ErrorKind::Busy), Just(ErrorKind::Disconnected)]
+        1 => prop_oneof![Just(PostErrorKind::Busy), Just(PostErrorKind::Disconnected)]
             .prop_map(Do::Refused),
         2 => (0..5u32, 1..50u64).prop_map(|(parts, lasts)| Do::Begin { parts, lasts }),
         4 => (pick.clone(), 0..4u32, 0..5usize, prop::bool::weighted(0.1))
@@ -121,8 +121,8 @@ fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
     let t = transfer(Opcode::Put, 3);
     queue.transport_mut().room = 1;
     assert_eq!(queue.feed(op, &[t, t, t]), Ok(1), "busy is no failure");
-    queue.transport_mut().refuse = Some(ErrorKind::Disconnected);
-    assert_eq!(queue.feed(op, &[t]), Err(QueueError::Transport(ErrorKind::Disconnected)));
+    queue.transport_mut().refuse = Some(PostErrorKind::Disconnected);
+    assert_eq!(queue.feed(op, &[t]), Err(QueueError::Transport(PostErrorKind::Disconnected)));
     assert_eq!(queue.test(op), Ok(false), "one part is still out");
     queue.transport_mut().finish_all();
     queue.progress();
@@ -133,10 +133,10 @@ fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
 #[test]
 fn a_refused_part_fails_its_batch_with_the_reason() {
     for (kind, failure) in [
-        (ErrorKind::Disconnected, Failure::PeerDead),
-        (ErrorKind::Unsupported, Failure::Unsupported),
-        (ErrorKind::UnknownRegion, Failure::UnknownRegion),
-        (ErrorKind::Other, Failure::Transport(0)),
+        (PostErrorKind::Disconnected, Failure::PeerDead),
+        (PostErrorKind::Unsupported, Failure::Unsupported),
+        (PostErrorKind::UnknownRegion, Failure::UnknownRegion),
+        (PostErrorKind::Other, Failure::Transport(0)),
     ] {
         let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
         let op = queue.begin_batch(3, Instant::NEVER).unwrap();

@@ -6,7 +6,7 @@ use hmc_core::ctrl::state::{Command, Misuse, State, Unexpected};
 use hmc_core::queue::QueueError;
 use hmc_core::slots::{Full, SlotId, Stale};
 use hmc_core::span::{Extent, RangeError, Side};
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::window::{ExposeError, WindowFault};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
@@ -159,7 +159,7 @@ fn failures_of_transfers() {
     let stale = "operation 3.9 is over: it was waited for, or given up";
     say(&[(Full { limit: 4 }, full)]);
     say(&[(STALE, stale)]);
-    say::<QueueError<ErrorKind>>(&[
+    say::<QueueError<PostErrorKind>>(&[
         (QueueError::Full { limit: 4 }, full),
         (QueueError::Busy, "the transport has no room now; make progress first"),
         (
@@ -168,7 +168,7 @@ fn failures_of_transfers() {
         ),
         (QueueError::Stale(STALE), stale),
         (QueueError::Closed { left: 2 }, "the batch takes only 2 more transfers"),
-        (QueueError::Transport(ErrorKind::Other), "the transport refused: Other"),
+        (QueueError::Transport(PostErrorKind::Other), "the transport refused: Other"),
     ]);
 }
 

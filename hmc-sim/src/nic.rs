@@ -12,7 +12,7 @@ use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Side;
 use hmc_core::time::Instant;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::WindowTransition;
 use hmc_core::work::{Completion, WorkRequest};
@@ -339,7 +339,7 @@ impl SimNic {
 }
 
 impl Transport for SimNic {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::all()
@@ -347,7 +347,7 @@ impl Transport for SimNic {
 
     /// `CompleteWhen::Local` is treated as `Visible`, which promises more.
     #[inline]
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         self.shell.borrow_mut().post(self.place, work)
     }
 

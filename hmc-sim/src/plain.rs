@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable, WindowTransition};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -116,30 +116,30 @@ impl PlainTransport {
 }
 
 /// What [`PlainTransport`] and the simulated NIC check before they accept a request.
-pub(crate) fn admit(local: &Memory, work: &WorkRequest) -> Result<(), ErrorKind> {
+pub(crate) fn admit(local: &Memory, work: &WorkRequest) -> Result<(), PostErrorKind> {
     if work.local.span.len() != work.remote.span.len() {
-        return Err(ErrorKind::Other);
+        return Err(PostErrorKind::Other);
     }
     if !local.knows(work.local) {
-        return Err(ErrorKind::UnknownRegion);
+        return Err(PostErrorKind::UnknownRegion);
     }
     Ok(())
 }
 
 impl Transport for PlainTransport {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::all()
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         if !self.alive {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         admit(&self.local, work)?;
         if self.queue.len() >= DEPTH {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         self.queue.push_back(*work);
         Ok(())

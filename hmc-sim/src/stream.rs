@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::device::{Mark, StreamId};
+use hmc_core::device::{StreamEvent, StreamId};
 use hmc_core::region::{LocalSlice, RegionKey};
 
 /// A copy that was accepted.
@@ -94,20 +94,20 @@ impl Streams {
         now_ns: u64,
         takes_ns: u64,
         fails: bool,
-    ) -> Option<Mark> {
+    ) -> Option<StreamEvent> {
         let stream = self.streams.get_mut(usize::from(id.0))?;
         stream.submitted = stream.submitted.checked_add(1)?;
         let number = stream.submitted;
         let due_ns = stream.last_due_ns.max(now_ns).saturating_add(takes_ns);
         stream.last_due_ns = due_ns;
         stream.jobs.push_back(Job { number, from, to, due_ns, fails, begun: false });
-        Some(Mark { stream: id, number })
+        Some(StreamEvent { stream: id, number })
     }
 
     /// The mark behind everything that was submitted to a stream.
-    pub(crate) fn last(&self, id: StreamId) -> Option<Mark> {
+    pub(crate) fn last(&self, id: StreamId) -> Option<StreamEvent> {
         let stream = self.streams.get(usize::from(id.0))?;
-        Some(Mark { stream: id, number: stream.submitted })
+        Some(StreamEvent { stream: id, number: stream.submitted })
     }
 
     /// What happens next until `now_ns`, in any stream.
@@ -133,7 +133,7 @@ impl Streams {
         None
     }
 
-    pub(crate) fn standing(&self, mark: Mark) -> Standing {
+    pub(crate) fn standing(&self, mark: StreamEvent) -> Standing {
         let Some(stream) = self.streams.get(usize::from(mark.stream.0)) else {
             return Standing::Unknown;
         };

@@ -6,7 +6,7 @@
 use hmc_core::region::RemoteRegion;
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_sim::conformance::subjects::PlainSubject;
@@ -253,7 +253,7 @@ impl Broken {
 }
 
 impl Transport for Broken {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         match self.flaw {
@@ -262,9 +262,9 @@ impl Transport for Broken {
         }
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         if self.open.len() + self.leaked >= 24 {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         let twisted = self.twist(work);
         let get = work.opcode == Opcode::Get;
@@ -292,7 +292,7 @@ impl Transport for Broken {
                 self.late.extend(empty.map(|w| (2, w)));
             }
             (Flaw::PostsToTheDead, _) => match self.plain.post(work) {
-                Err(ErrorKind::Disconnected) => {
+                Err(PostErrorKind::Disconnected) => {
                     self.ready.push(Completion { op: work.op, result: Err(Failure::PeerDead) });
                     return Ok(());
                 }
@@ -301,7 +301,7 @@ impl Transport for Broken {
             _ => self.plain.post(&twisted)?,
         }
         if self.flaw == Flaw::BusyButAccepted && self.every(5) {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         self.open.push(*work);
         Ok(())

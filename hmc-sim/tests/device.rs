@@ -3,7 +3,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
-use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 use hmc_sim::conformance::device::run;
@@ -95,13 +95,13 @@ struct Broken {
     fake: FakeDevice,
     flaw: Flaw,
     counted: u64,
-    passed: Vec<Mark>,
+    passed: Vec<StreamEvent>,
     newest: Vec<RegionKey>,
     /// Copies to be made again.
     again: Vec<(u32, LocalSlice, LocalSlice)>,
     /// Marks as told, and as they are.
-    named: Vec<(Mark, Mark)>,
-    copies: Vec<(Mark, LocalSlice, LocalSlice)>,
+    named: Vec<(StreamEvent, StreamEvent)>,
+    copies: Vec<(StreamEvent, LocalSlice, LocalSlice)>,
     losses: u32,
 }
 
@@ -203,7 +203,7 @@ impl Device for Broken {
         stream: StreamId,
         mut from: LocalSlice,
         mut to: LocalSlice,
-    ) -> Result<Mark, DeviceErrorKind> {
+    ) -> Result<StreamEvent, DeviceErrorKind> {
         let mut used = stream;
         let len = from.span.len().min(to.span.len());
         match self.flaw {
@@ -234,19 +234,19 @@ impl Device for Broken {
             return Err(DeviceErrorKind::Busy);
         }
         let told = match self.flaw {
-            Flaw::MarksStandStill => Mark { stream, number: real.number / 2 },
+            Flaw::MarksStandStill => StreamEvent { stream, number: real.number / 2 },
             Flaw::ForgetsOrder => {
                 self.counted += 1;
-                Mark { stream, number: self.counted }
+                StreamEvent { stream, number: self.counted }
             }
-            _ => Mark { stream, ..real },
+            _ => StreamEvent { stream, ..real },
         };
         self.named.push((told, real));
         self.copies.push((told, from, to));
         Ok(told)
     }
 
-    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {
+    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         let real = self.named.iter().rev().find(|(told, _)| *told == mark).map(|(_, real)| *real);
         let answer = self.fake.passed(real.unwrap_or(mark));
         match (self.flaw, answer) {

@@ -5,7 +5,7 @@
 
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{ErrorKind, Transport};
+use hmc_core::transport::{PostErrorKind, Transport};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_sim::fault::{Faults, Rate};
@@ -35,7 +35,7 @@ impl Pair {
         Self { near, far, local, target, remote }
     }
 
-    fn post(&mut self, index: u16) -> Result<(), ErrorKind> {
+    fn post(&mut self, index: u16) -> Result<(), PostErrorKind> {
         let at = LEN * u64::from(index % AT_ONCE);
         self.near.post(&WorkRequest {
             op: SlotId { index, generation: 1 },

@@ -4,7 +4,7 @@
 
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{ErrorKind, Transport};
+use hmc_core::transport::{PostErrorKind, Transport};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
@@ -54,7 +54,7 @@ impl Rig {
         }
     }
 
-    fn put(&mut self, index: u16) -> Result<(), ErrorKind> {
+    fn put(&mut self, index: u16) -> Result<(), PostErrorKind> {
         let work = self.work(index, Opcode::Put, LEN);
         self.near.post(&work)
     }
@@ -146,7 +146,7 @@ fn one_process_has_connections_to_many() {
     first.put(5).expect("that peer lives");
     assert!(first.drain(400).iter().all(|c| c.result == Ok(LEN)));
     let work = first.work(7, Opcode::Put, 8);
-    assert_eq!(others[0].0.post(&work), Err(ErrorKind::Disconnected));
+    assert_eq!(others[0].0.post(&work), Err(PostErrorKind::Disconnected));
     first.quiet();
 }
 
@@ -195,7 +195,7 @@ fn one_failed_request_flushes_all_behind_it() {
     assert_eq!(done.iter().filter(|c| c.result == refused).count(), 1);
     let count = done.iter().filter(flushed).count();
     assert!(count > 0 && u64::try_from(count).expect("small") == rig.net.tally().flushed);
-    assert_eq!((rig.near.queue(), rig.put(0)), (Queue::Error, Err(ErrorKind::Disconnected)));
+    assert_eq!((rig.near.queue(), rig.put(0)), (Queue::Error, Err(PostErrorKind::Disconnected)));
     rig.near.renew_queue();
     assert_eq!(rig.put(0), Ok(()));
     assert_eq!(rig.drain(300)[0].result, Ok(LEN));
@@ -214,7 +214,7 @@ fn an_overrun_kills_the_queue_and_only_destroying_it_is_a_fence() {
         rig.net.advance(10_000);
     }
     assert_eq!((rig.near.queue(), rig.net.tally().overruns), (Queue::Error, 1));
-    assert_eq!(rig.put(0), Err(ErrorKind::Disconnected));
+    assert_eq!(rig.put(0), Err(PostErrorKind::Disconnected));
     assert_eq!(rig.drain(500).len(), 3, "the other completions are lost");
     rig.near.destroy_queue();
     assert!(rig.near.write(rig.local, 0, &[9; 4096]));

@@ -12,7 +12,7 @@ use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_sim::fault::{Faults, Rate, Rogue, Tally};
@@ -136,7 +136,7 @@ impl World {
                 assert!(self.held.insert(op, held).is_none(), "{op:?} was given out twice");
             }
             Err(QueueError::Busy | QueueError::Full { .. }) => {}
-            Err(QueueError::Transport(ErrorKind::Disconnected)) => self.fence(),
+            Err(QueueError::Transport(PostErrorKind::Disconnected)) => self.fence(),
             Err(other) => panic!("{other}"),
         }
     }

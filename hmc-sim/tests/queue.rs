@@ -9,7 +9,7 @@ use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_sim::fault::{Faults, Rate};
@@ -98,7 +98,7 @@ impl World {
                 assert!(self.held.insert(op, held).is_none(), "{op:?} was given out twice");
             }
             Err(QueueError::Busy | QueueError::Full { .. }) => {}
-            Err(QueueError::Transport(ErrorKind::Disconnected)) => {
+            Err(QueueError::Transport(PostErrorKind::Disconnected)) => {
                 assert!(self.dead, "disconnected from a peer that lives");
             }
             Err(other) => panic!("{other}"),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::region::{LocalRegion, RemoteRegion};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Rank};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::error::MemError;
@@ -255,13 +255,13 @@ pub fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<()> {
 }
 
 impl Transport for End {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         self.port.caps()
     }
 
-    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
         self.port.post(work)
     }
 

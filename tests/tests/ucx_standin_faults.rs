@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{ErrorKind, Transport as _};
+use hmc_core::transport::{PostErrorKind, Transport as _};
 use hmc_core::types::Access;
 use hmc_core::work::{Completion, Failure, Opcode};
 use hmc_hw::ucx::context::Context;
@@ -228,7 +228,7 @@ fn what_never_ends_keeps_its_memory_until_a_forced_close() {
         }
         assert!(pair.near.0.is_idle() && pair.near.0.is_closed());
         let refused = pair.near.post(&pair.request(3, Opcode::Put, 0, 0, 64));
-        assert_eq!(refused, Err(ErrorKind::Disconnected));
+        assert_eq!(refused, Err(PostErrorKind::Disconnected));
         end(&stand_in, pair);
         stand_in.restart();
     }
@@ -307,7 +307,7 @@ fn an_endpoint_that_fails_under_operations_ends_each_once() {
         let dead = all.values().filter(|r| **r == Err(Failure::PeerDead)).count();
         assert_eq!(dead, 20, "purge {purge}: {all:?}");
         let refused = pair.near.post(&pair.request(30, Opcode::Put, 0, 0, 64));
-        assert_eq!(refused, Err(ErrorKind::Disconnected));
+        assert_eq!(refused, Err(PostErrorKind::Disconnected));
         end(&stand_in, pair);
         stand_in.restart();
     }
@@ -417,7 +417,7 @@ fn registrations_are_used_again() {
             match pair.near.post(&work) {
                 Ok(()) => posted += 1,
                 Err(e) => {
-                    assert_eq!(e, ErrorKind::Busy);
+                    assert_eq!(e, PostErrorKind::Busy);
                     break;
                 }
             }

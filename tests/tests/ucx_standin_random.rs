@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport as _};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport as _};
 use hmc_core::types::Access;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::transport::UcxTransport;
@@ -106,8 +106,8 @@ impl<'a> Run<'a> {
         let work = self.pair.request(n, opcode, at(n) + from, at(n) + from, bytes);
         match self.pair.near.post(&work) {
             Ok(()) => self.places[usize::from(n)].work = Some(work),
-            Err(ErrorKind::Busy) => {}
-            Err(ErrorKind::Disconnected) if self.over => {}
+            Err(PostErrorKind::Busy) => {}
+            Err(PostErrorKind::Disconnected) if self.over => {}
             Err(e) => panic!("a put was refused: {e:?}"),
         }
     }

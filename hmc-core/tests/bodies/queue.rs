@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::subject::Subject;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 
 #[path = "../data_support/mod.rs"]
 mod data_support;
@@ -19,7 +19,9 @@ fn step(s: &mut Script<'_>) -> Do {
     let pick = |s: &mut Script<'_>| usize::from(s.u8());
     match s.u8() % 16 {
         0 | 1 => Do::Post { len: u64::from(s.u8() % 3), lasts: 1 + u64::from(s.u8()) },
-        2 => Do::Refused([ErrorKind::Busy, ErrorKind::Disconnected][usize::from(s.u8() % 2)]),
+        2 => {
+            Do::Refused([PostErrorKind::Busy, PostErrorKind::Disconnected][usize::from(s.u8() % 2)])
+        }
         3 => Do::Begin { parts: u32::from(s.u8() % 6), lasts: 1 + u64::from(s.u8()) },
         4 | 5 => Do::Feed {
             pick: pick(s),

@@ -8,7 +8,7 @@ use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
@@ -22,7 +22,7 @@ pub(crate) struct Desk {
     /// Posts that are accepted before the answer is `Busy`.
     pub(crate) room: usize,
     /// What a post is refused with, if it is.
-    pub(crate) refuse: Option<ErrorKind>,
+    pub(crate) refuse: Option<PostErrorKind>,
     /// Whether `cancel` withdraws.
     pub(crate) withdraws: bool,
     /// A bug on purpose: `cancel` says that it withdrew what runs on.
@@ -74,17 +74,17 @@ impl Desk {
 }
 
 impl Transport for Desk {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::all()
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         if let Some(kind) = self.refuse {
             return Err(kind);
         }
-        self.room = self.room.checked_sub(1).ok_or(ErrorKind::Busy)?;
+        self.room = self.room.checked_sub(1).ok_or(PostErrorKind::Busy)?;
         self.posted.push(*work);
         self.seen.push(*work);
         Ok(())

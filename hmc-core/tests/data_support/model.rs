@@ -5,7 +5,7 @@
 use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId, Stale};
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
 
 use super::data_support::{Desk, transfer};
@@ -14,7 +14,7 @@ use super::data_support::{Desk, transfer};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
     Post { len: u64, lasts: u64 },
-    Refused(ErrorKind),
+    Refused(PostErrorKind),
     Begin { parts: u32, lasts: u64 },
     Feed { pick: usize, count: u32, room: usize, refuse: bool },
     Finish { pick: usize, ok: bool },
@@ -100,7 +100,7 @@ impl<const N: usize> World<N> {
         self.ops.iter().filter(|op| !op.slot_is_free()).count()
     }
 
-    fn begun(&mut self, got: Result<SlotId, QueueError<ErrorKind>>, mut op: Op) {
+    fn begun(&mut self, got: Result<SlotId, QueueError<PostErrorKind>>, mut op: Op) {
         if self.used() == N {
             assert_eq!(got, Err(QueueError::Full { limit: N }));
             return;
@@ -145,7 +145,7 @@ impl<const N: usize> World<N> {
                 self.queue.transport_mut().refuse = None;
                 let expected = match kind {
                     _ if self.used() == N => QueueError::Full { limit: N },
-                    ErrorKind::Busy => QueueError::Busy,
+                    PostErrorKind::Busy => QueueError::Busy,
                     _ => QueueError::Transport(kind),
                 };
                 assert_eq!(got, Err(expected));
@@ -241,7 +241,7 @@ impl<const N: usize> World<N> {
         let list = vec![transfer(Opcode::Put, 5); count as usize];
         let desk = self.queue.transport_mut();
         desk.room = room;
-        desk.refuse = refuse.then_some(ErrorKind::Unsupported);
+        desk.refuse = refuse.then_some(PostErrorKind::Unsupported);
         let got = self.queue.feed(op.id, &list);
         desk_reset(&mut self.queue);
         if op.left {
@@ -249,7 +249,7 @@ impl<const N: usize> World<N> {
         } else if count > op.unposted {
             assert_eq!(got, Err(QueueError::Closed { left: op.unposted }));
         } else if refuse && count > 0 {
-            assert_eq!(got, Err(QueueError::Transport(ErrorKind::Unsupported)));
+            assert_eq!(got, Err(QueueError::Transport(PostErrorKind::Unsupported)));
             op.unposted = 0;
             op.failure = op.failure.or(Some(Failure::Unsupported));
             op.settle();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::Caps;
 use hmc_core::work::{Completion, Opcode, WorkRequest};
 
@@ -373,20 +373,20 @@ fn put_at<T>(table: &mut Vec<Option<T>>, index: u16, value: T) -> Option<T> {
 }
 
 impl Transport for UcxTransport {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::PUT | Caps::GET
     }
 
     #[inline]
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         let state = &mut self.state;
         if state.down {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         if matches!(work.opcode, Opcode::PutNotify { .. }) && !state.sends_tags {
-            return Err(ErrorKind::Unsupported);
+            return Err(PostErrorKind::Unsupported);
         }
         if !state.requests.has_queued()
             && state.requests.has_room()
@@ -396,7 +396,7 @@ impl Transport for UcxTransport {
             return Ok(());
         }
         if !state.requests.insert(work) {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         if state.am.is_some()
             && let Some(guard) = self.worker.try_lock()

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice};
 
 use super::device_subject::DeviceSubject;
@@ -65,7 +65,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         stream: StreamId,
         from: LocalSlice,
         to: LocalSlice,
-    ) -> Result<Mark, Stop> {
+    ) -> Result<StreamEvent, Stop> {
         for _ in 0..self.patience.turns.min(1 << 20) {
             match self.subject.device().copy(stream, from, to) {
                 Ok(mark) if mark.stream != stream => {
@@ -84,7 +84,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
     }
 
     /// Waits until a mark was passed.
-    pub(super) fn wait(&mut self, mark: Mark) -> Result<(), Stop> {
+    pub(super) fn wait(&mut self, mark: StreamEvent) -> Result<(), Stop> {
         let begin = Instant::now();
         for turn in 0..self.patience.turns {
             match self.subject.device().passed(mark) {

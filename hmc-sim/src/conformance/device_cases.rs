@@ -1,6 +1,6 @@
 //! The cases of the suite for devices.
 
-use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::Extent;
 
@@ -133,7 +133,7 @@ fn a_stream_keeps_its_order<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
 fn marks_grow<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     let source = b.host(&[7; 64])?;
     let region = b.alloc(64)?;
-    let mut marks: Vec<Mark> = Vec::new();
+    let mut marks: Vec<StreamEvent> = Vec::new();
     for _ in 0..20 {
         let mark = b.copy(STREAM, whole(source), whole(region))?;
         if marks.last().is_some_and(|last| mark.number <= last.number) {
@@ -338,7 +338,9 @@ fn unknown_streams_and_marks<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     refusal("a copy in a stream that there is not", copy)?;
     let mark = b.copy(STREAM, whole(host), whole(region))?;
     b.wait(mark)?;
-    for mark in [Mark { stream, number: 1 }, Mark { number: mark.number + 1000, ..mark }] {
+    for mark in
+        [StreamEvent { stream, number: 1 }, StreamEvent { number: mark.number + 1000, ..mark }]
+    {
         if matches!(b.subject.device().passed(mark), Ok(true)) {
             return fail(format!("{mark:?}, which there is not, was passed"));
         }

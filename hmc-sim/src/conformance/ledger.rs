@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use hmc_core::limits::MAX_SLOTS;
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport, TransportError};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport, TransportError};
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
@@ -98,7 +98,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
     }
 
     /// Posts once.
-    pub(super) fn try_post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    pub(super) fn try_post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         let posted = self.subject.transport().post(work);
         posted.map_err(|e| e.kind())?;
         self.open.entry(work.op).or_default().push(work.local.span.len());
@@ -110,7 +110,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
         loop {
             match self.try_post(work) {
                 Ok(()) => return Ok(work.op),
-                Err(ErrorKind::Busy) => self.turn(8).map(|_| ())?,
+                Err(PostErrorKind::Busy) => self.turn(8).map(|_| ())?,
                 Err(kind) => return Err(format!("{work:?} was refused: {kind:?}").into()),
             }
         }

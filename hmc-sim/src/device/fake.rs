@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side};
 use hmc_core::types::MemoryKind;
@@ -81,7 +81,7 @@ pub struct FakeDevice {
     used_bytes: u64,
     streams: Streams,
     /// Copies to the host that have ended and were not asked for, by stream and number.
-    landing: Vec<(Mark, LocalSlice, Vec<u8>)>,
+    landing: Vec<(StreamEvent, LocalSlice, Vec<u8>)>,
     now_ns: u64,
     accepted: u64,
     lost: bool,
@@ -178,7 +178,7 @@ impl FakeDevice {
 
     /// The mark behind everything that was submitted to a stream.
     #[must_use]
-    pub fn last_mark(&self, stream: StreamId) -> Option<Mark> {
+    pub fn last_mark(&self, stream: StreamId) -> Option<StreamEvent> {
         self.streams.last(stream)
     }
 
@@ -274,25 +274,25 @@ impl FakeDevice {
             return;
         }
         // What the same stream brought to the host before must be there to be read.
-        self.land(Mark { stream, number: job.number });
+        self.land(StreamEvent { stream, number: job.number });
         let Some(bytes) = self.load(job.from) else {
             return;
         };
         let to_host = self.regions.get(&job.to.key).is_some_and(|r| r.kind == MemoryKind::Cpu);
         if to_host {
-            self.landing.push((Mark { stream, number: job.number }, job.to, bytes));
+            self.landing.push((StreamEvent { stream, number: job.number }, job.to, bytes));
         } else {
             self.store(job.to, &bytes);
         }
     }
 
     /// What came to the host before the mark becomes visible.
-    fn land(&mut self, mark: Mark) {
+    fn land(&mut self, mark: StreamEvent) {
         let (now, later) = core::mem::take(&mut self.landing)
             .into_iter()
             .partition(|(m, _, _)| m.stream == mark.stream && m.number <= mark.number);
         self.landing = later;
-        let now: Vec<(Mark, LocalSlice, Vec<u8>)> = now;
+        let now: Vec<(StreamEvent, LocalSlice, Vec<u8>)> = now;
         for (_, to, bytes) in now {
             self.store(to, &bytes);
         }
@@ -358,7 +358,7 @@ impl Device for FakeDevice {
         stream: StreamId,
         from: LocalSlice,
         to: LocalSlice,
-    ) -> Result<Mark, DeviceErrorKind> {
+    ) -> Result<StreamEvent, DeviceErrorKind> {
         self.live()?;
         let kinds = (self.known(from)?, self.known(to)?);
         let overlap = from.key == to.key && from.span.overlaps(to.span);
@@ -382,7 +382,7 @@ impl Device for FakeDevice {
         Ok(mark)
     }
 
-    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {
+    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         self.advance(POLL_NS);
         self.live()?;
         match self.streams.standing(mark) {

@@ -2,7 +2,7 @@
 //!
 //! Read it as the reference of [`Device`]'s rules.
 
-use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 
@@ -76,7 +76,7 @@ impl Device for HostDevice {
         stream: StreamId,
         from: LocalSlice,
         to: LocalSlice,
-    ) -> Result<Mark, DeviceErrorKind> {
+    ) -> Result<StreamEvent, DeviceErrorKind> {
         if stream != StreamId(0) {
             return Err(DeviceErrorKind::Unsupported);
         }
@@ -89,10 +89,10 @@ impl Device for HostDevice {
         let bytes = self.memory.get(from).ok_or(DeviceErrorKind::Region)?.to_vec();
         self.memory.get_mut(to).ok_or(DeviceErrorKind::Region)?.copy_from_slice(&bytes);
         self.submitted = self.submitted.saturating_add(1);
-        Ok(Mark { stream, number: self.submitted })
+        Ok(StreamEvent { stream, number: self.submitted })
     }
 
-    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {
+    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         let known = mark.stream == StreamId(0) && mark.number <= self.submitted;
         if known { Ok(true) } else { Err(DeviceErrorKind::Other) }
     }

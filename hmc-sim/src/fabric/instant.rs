@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind};
+use hmc_core::transport::{CancelOutcome, PostErrorKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
@@ -75,17 +75,17 @@ fn post_instantly(
     there: &mut End,
     work: &WorkRequest,
     bytes: Bytes,
-) -> Result<(), ErrorKind> {
+) -> Result<(), PostErrorKind> {
     let len = work.local.span.len();
     if len != work.remote.span.len() {
-        return Err(ErrorKind::Other);
+        return Err(PostErrorKind::Other);
     }
     let Some(local) = here.memory.get_mut(work.local) else {
-        return Err(ErrorKind::UnknownRegion);
+        return Err(PostErrorKind::UnknownRegion);
     };
     let notify = matches!(work.opcode, Opcode::PutNotify { .. });
     if here.done.len() >= here.depth || (notify && there.inbox.is_full()) {
-        return Err(ErrorKind::Busy);
+        return Err(PostErrorKind::Busy);
     }
     let result = match check(&there.windows, work) {
         Err(failure) => Err(failure),
@@ -182,11 +182,11 @@ impl Shell {
     }
 
     #[inline]
-    pub(crate) fn post(&mut self, place: Place, work: &WorkRequest) -> Result<(), ErrorKind> {
+    pub(crate) fn post(&mut self, place: Place, work: &WorkRequest) -> Result<(), PostErrorKind> {
         let (bytes, instant) = (self.bytes, self.instant);
         let (here, there) = self.both(place);
         if !here.alive || !there.alive {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         if instant {
             return post_instantly(here, there, work, bytes);
@@ -197,9 +197,9 @@ impl Shell {
 
     #[cold]
     #[inline(never)]
-    fn post_to_net(&mut self, work: WorkRequest) -> Result<(), ErrorKind> {
+    fn post_to_net(&mut self, work: WorkRequest) -> Result<(), PostErrorKind> {
         let Some((fabric, port)) = &self.net else {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         };
         fabric.borrow_mut().post(*port, work)
     }

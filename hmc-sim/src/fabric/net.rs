@@ -5,7 +5,7 @@
 //! nothing in this room touches memory that it was not allowed to touch.
 
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind};
+use hmc_core::transport::{CancelOutcome, PostErrorKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::flight::{Fate, Flight, Part, Stage};
@@ -99,19 +99,19 @@ impl Fabric {
     }
 
     /// Accepts a request that takes its time.
-    pub(crate) fn post(&mut self, port: usize, work: WorkRequest) -> Result<(), ErrorKind> {
+    pub(crate) fn post(&mut self, port: usize, work: WorkRequest) -> Result<(), PostErrorKind> {
         if !self.both_live(port) || self.port(port).queue != Queue::Ready {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         let faults = self.faults;
         let (host, end) = self.host_of(port);
         admit(&host.memory, &work)?;
         if self.port(port).is_full(faults.completion_depth.is_some()) {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         if faults.busy.hits(&mut self.rng) {
             self.tally.busy = self.tally.busy.saturating_add(1);
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         let fate = self.draw_fate();
         let scattered = faults.scattered.hits(&mut self.rng);

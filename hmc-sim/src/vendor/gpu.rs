@@ -6,7 +6,7 @@
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
 
-use hmc_core::device::{Device, DeviceErrorKind, Mark, StreamId};
+use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::{Extent, Side};
 use hmc_core::types::MemoryKind;
@@ -46,7 +46,7 @@ pub struct Gpu {
     places: BTreeMap<u64, LocalRegion>,
     next: u64,
     /// Host memory of copies that may still run.
-    lent: Vec<(Mark, RegionKey)>,
+    lent: Vec<(StreamEvent, RegionKey)>,
 }
 
 impl Gpu {
@@ -207,8 +207,8 @@ impl Gpu {
         passed
     }
 
-    fn settle(&mut self, mark: Mark) {
-        let over = |lent: &Mark| lent.stream == mark.stream && lent.number <= mark.number;
+    fn settle(&mut self, mark: StreamEvent) {
+        let over = |lent: &StreamEvent| lent.stream == mark.stream && lent.number <= mark.number;
         let device = &mut self.device;
         self.lent.retain(|(lent, key)| !(over(lent) && device.forget(*key)));
     }

@@ -12,7 +12,7 @@ use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{Epoch, RemoteRegion, WindowId};
 use hmc_core::slots::{Slot, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::held;
@@ -228,7 +228,7 @@ impl DataState {
         t: &Transfer,
         deadline: Instant,
         hold: Hold,
-    ) -> Result<SlotId, (QueueError<PostError>, Hold)> {
+    ) -> Result<SlotId, (QueueError<PostErrorKind>, Hold)> {
         if let Some(region) = &hold.region {
             self.learn(region);
         }
@@ -270,7 +270,7 @@ impl DataState {
         list: &Arc<[Transfer]>,
         deadline: Instant,
         hold: Hold,
-    ) -> Result<SlotId, (QueueError<PostError>, Hold)> {
+    ) -> Result<SlotId, (QueueError<PostErrorKind>, Hold)> {
         if let Some(region) = &hold.region {
             self.learn(region);
         }

@@ -16,7 +16,7 @@ use crate::until::{Stop, Until};
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::slots::{self, Outcome};
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::work::Opcode;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl Peer {
             &mut DataState,
             Hold,
         )
-            -> std::result::Result<slots::SlotId, (QueueError<PostError>, Hold)>,
+            -> std::result::Result<slots::SlotId, (QueueError<PostErrorKind>, Hold)>,
     ) -> Result<slots::SlotId> {
         let mut hold = Some(hold);
         let op = self
@@ -133,8 +133,10 @@ impl Peer {
         attempt: &mut impl FnMut(
             &mut DataState,
             Hold,
-        )
-            -> std::result::Result<slots::SlotId, (QueueError<PostError>, Hold)>,
+        ) -> std::result::Result<
+            slots::SlotId,
+            (QueueError<PostErrorKind>, Hold),
+        >,
     ) -> Option<Result<slots::SlotId>> {
         let link = &self.link;
         if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
@@ -172,7 +174,7 @@ impl Peer {
         }
     }
 
-    fn refused(&self, e: QueueError<PostError>) -> Error {
+    fn refused(&self, e: QueueError<PostErrorKind>) -> Error {
         match e {
             QueueError::Full { limit } => Error::new(
                 ErrorKind::Full,
@@ -185,11 +187,11 @@ impl Peer {
                 ErrorKind::Length,
                 format!("{local} local bytes against {remote} remote ones"),
             ),
-            QueueError::Transport(PostError::Disconnected) => {
+            QueueError::Transport(PostErrorKind::Disconnected) => {
                 self.link.end_if_gone();
                 Error::peer_dead(self.rank(), self.link.why())
             }
-            QueueError::Transport(PostError::Unsupported) => Error::new(
+            QueueError::Transport(PostErrorKind::Unsupported) => Error::new(
                 ErrorKind::Unsupported,
                 "this peer has no data plane (upstream dialect); connect natively",
             ),

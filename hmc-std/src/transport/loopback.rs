@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -67,20 +67,20 @@ impl LoopbackPort {
 }
 
 impl Transport for LoopbackPort {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         if self.regions.get(work.local.key).is_none() {
-            return Err(ErrorKind::UnknownRegion);
+            return Err(PostErrorKind::UnknownRegion);
         }
         let full_inbox = matches!(work.opcode, Opcode::PutNotify { .. })
             && !self.inbox.lock().is_ok_and(|i| i.has_room(1, 0));
         if self.done.len() >= MAX_REQUESTS || full_inbox {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         let result = self.execute(work);
         self.bytes = self.bytes.saturating_add(result.unwrap_or(0));

@@ -12,7 +12,7 @@ pub(crate) mod ucx;
 
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, ConnType, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowTable, WindowTransition};
 use hmc_core::work::{Completion, WorkRequest};
@@ -327,14 +327,14 @@ impl Port {
 }
 
 impl Transport for Port {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         each!(self, p => p.caps(), none => Caps::empty())
     }
 
-    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
-        each!(self, p => p.post(work), none => Err(ErrorKind::Unsupported))
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
+        each!(self, p => p.post(work), none => Err(PostErrorKind::Unsupported))
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {

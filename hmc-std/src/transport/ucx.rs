@@ -17,7 +17,7 @@ use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::Caps;
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
@@ -395,25 +395,25 @@ impl UcxPort {
             remote: RemoteSlice { span: work.remote.span.take(0).0, ..work.remote },
             ..*work
         };
-        !matches!(self.stream.submit(&tag, false, work.local.span.len()), Err(ErrorKind::Busy))
+        !matches!(self.stream.submit(&tag, false, work.local.span.len()), Err(PostErrorKind::Busy))
     }
 }
 
 impl Transport for UcxPort {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::PUT | Caps::GET | Caps::NOTIFY
     }
 
-    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
         if self.down {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         let Some(region) = self.stream.region_cache().resolve(work.local) else {
-            return Err(ErrorKind::UnknownRegion);
+            return Err(PostErrorKind::UnknownRegion);
         };
-        let Some(ucx) = &mut self.ucx else { return Err(ErrorKind::Busy) };
+        let Some(ucx) = &mut self.ucx else { return Err(PostErrorKind::Busy) };
         if work.local.span.is_empty() {
             // A tag without bytes.
             return self.stream.submit(work, false, 0);
@@ -424,7 +424,7 @@ impl Transport for UcxPort {
                 Err(e) => {
                     tracing::warn!(error = %e, "memory cannot be registered with UCX");
                     self.refusal = Some(e);
-                    return Err(ErrorKind::Other);
+                    return Err(PostErrorKind::Other);
                 }
             }
         }

@@ -12,7 +12,7 @@ use hmc_core::relay::{Note, Place, RelayId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::proof::Proof;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
@@ -172,13 +172,13 @@ pub(crate) fn control() -> Control {
 pub(crate) struct Opaque;
 
 impl Transport for Opaque {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         any(Caps::PUT)
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         done(*work);
         any(Ok(()))
     }

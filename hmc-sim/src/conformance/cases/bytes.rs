@@ -1,6 +1,6 @@
 //! Bytes arrive: exactly these, exactly there, and when it is said.
 
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Opcode};
 
@@ -119,7 +119,7 @@ pub(super) fn capabilities_are_honest<S: Subject>(l: L<'_, '_, S>) -> Done {
         let work = l.request(opcode, 0, 0, 8);
         if l.need(caps).is_ok() {
             l.complete(&work)?;
-        } else if l.try_post(&work) != Err(ErrorKind::Unsupported) {
+        } else if l.try_post(&work) != Err(PostErrorKind::Unsupported) {
             let why = format!("{opcode:?} without {caps:?} must be refused as unsupported");
             return Err(Stop::Failed(why));
         }

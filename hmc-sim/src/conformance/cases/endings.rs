@@ -1,7 +1,7 @@
 //! Peers die and windows are taken back; nothing hangs and nobody writes afterwards.
 
 use hmc_core::slots::SlotId;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
@@ -38,11 +38,11 @@ fn begin<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, turns: u64) -> Result<Vec<
 fn post_once<S: Subject>(
     l: L<'_, '_, S>,
     work: &WorkRequest,
-) -> Result<Result<(), ErrorKind>, Stop> {
-    let mut answer = Err(ErrorKind::Busy);
+) -> Result<Result<(), PostErrorKind>, Stop> {
+    let mut answer = Err(PostErrorKind::Busy);
     l.turn_until("post is not busy", |l| {
         answer = l.try_post(work);
-        answer != Err(ErrorKind::Busy)
+        answer != Err(PostErrorKind::Busy)
     })?;
     Ok(answer)
 }
@@ -70,7 +70,7 @@ pub(super) fn death_completes_everything<S: Subject>(l: L<'_, '_, S>) -> Done {
         }
         l.finish()?;
         for answer in [answer, post_once(l, &late)?] {
-            if answer != Err(ErrorKind::Disconnected) {
+            if answer != Err(PostErrorKind::Disconnected) {
                 let why = format!("a post to a peer known to be dead gave {answer:?}");
                 return Err(Stop::Failed(why));
             }

@@ -2,7 +2,7 @@
 
 use hmc_core::limits::MAX_SLOTS;
 use hmc_core::slots::SlotId;
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{Opcode, WorkRequest};
 
@@ -37,7 +37,7 @@ fn fill<S: Subject>(
                 image.apply(&work);
                 ops.push(work.op);
             }
-            Err(ErrorKind::Busy) => return Ok((ops, Some(work))),
+            Err(PostErrorKind::Busy) => return Ok((ops, Some(work))),
             Err(kind) => return Err(format!("{work:?} was refused: {kind:?}").into()),
         }
     }

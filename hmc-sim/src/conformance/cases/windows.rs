@@ -2,7 +2,7 @@
 
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::span::{Extent, RangeError, Side};
-use hmc_core::transport::ErrorKind;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
@@ -31,7 +31,7 @@ fn each<S: Subject>(
     len: u64,
     only: impl Fn(&Opcode) -> bool,
     spoil: impl Fn(&mut WorkRequest),
-    judge: impl Fn(&WorkRequest, Result<Result<u64, Failure>, ErrorKind>) -> bool,
+    judge: impl Fn(&WorkRequest, Result<Result<u64, Failure>, PostErrorKind>) -> bool,
 ) -> Done {
     l.fresh(2 * WINDOW, WINDOW, access)?;
     for opcode in opcodes(l).into_iter().filter(only) {
@@ -42,7 +42,7 @@ fn each<S: Subject>(
         let end = loop {
             match l.try_post(&work) {
                 Ok(()) => break Ok(l.wait(work.op)?),
-                Err(ErrorKind::Busy) => l.turn(8).map(|_| ())?,
+                Err(PostErrorKind::Busy) => l.turn(8).map(|_| ())?,
                 Err(kind) => break Err(kind),
             }
         };
@@ -59,7 +59,7 @@ fn each<S: Subject>(
     Ok(())
 }
 
-fn fault(end: Result<Result<u64, Failure>, ErrorKind>) -> Option<WindowFault> {
+fn fault(end: Result<Result<u64, Failure>, PostErrorKind>) -> Option<WindowFault> {
     match end {
         Ok(Err(Failure::Window(fault))) => Some(fault),
         _ => None,
@@ -139,7 +139,7 @@ pub(super) fn unknown_window<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 pub(super) fn unknown_local_region<S: Subject>(l: L<'_, '_, S>) -> Done {
     let known = |_: &WorkRequest, end| {
-        matches!(end, Err(ErrorKind::UnknownRegion) | Ok(Err(Failure::UnknownRegion)))
+        matches!(end, Err(PostErrorKind::UnknownRegion) | Ok(Err(Failure::UnknownRegion)))
     };
     for change in [1, u32::MAX, 1 << 16] {
         let spoil = |w: &mut WorkRequest| {
@@ -167,7 +167,9 @@ pub(super) fn foreign_local_span<S: Subject>(l: L<'_, '_, S>) -> Done {
             100,
             |_| true,
             |work| work.local.span = foreign,
-            |_, end| !matches!(end, Ok(Ok(_)) | Err(ErrorKind::Busy | ErrorKind::Disconnected)),
+            |_, end| {
+                !matches!(end, Ok(Ok(_)) | Err(PostErrorKind::Busy | PostErrorKind::Disconnected))
+            },
         )?;
     }
     Ok(())

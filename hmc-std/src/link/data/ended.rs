@@ -3,7 +3,7 @@
 
 use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId, Stale};
-use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::transport::PostErrorKind;
 
 use super::{DataState, retire};
 use crate::link::aftermath::{Aftermath, Hold};
@@ -64,8 +64,10 @@ impl DataState {
     /// Posts; again when all slots were used and some of their operations have ended.
     pub(super) fn with_room(
         &mut self,
-        mut post: impl FnMut(&mut WorkQueue<Port, Box<[Slot]>>) -> Result<SlotId, QueueError<PostError>>,
-    ) -> Result<SlotId, QueueError<PostError>> {
+        mut post: impl FnMut(
+            &mut WorkQueue<Port, Box<[Slot]>>,
+        ) -> Result<SlotId, QueueError<PostErrorKind>>,
+    ) -> Result<SlotId, QueueError<PostErrorKind>> {
         let posted = post(&mut self.queue);
         if matches!(posted, Err(QueueError::Full { .. })) && self.free_slots() {
             return post(&mut self.queue);

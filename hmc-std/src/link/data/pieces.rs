@@ -4,7 +4,7 @@ use hmc_core::pipeline::Operations;
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::slots::{Outcome, SlotId, Stale};
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::transport::PostErrorKind;
 
 use super::DataState;
 use crate::link::aftermath::Hold;
@@ -18,9 +18,13 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl Operations for Pieces<'_> {
-    type Error = PostError;
+    type Error = PostErrorKind;
 
-    fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<PostError>> {
+    fn post(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+    ) -> Result<SlotId, QueueError<PostErrorKind>> {
         let hold = Hold { region: Some(self.region.clone()), ..Hold::default() };
         self.data.post(t, deadline, hold).map_err(|(e, _)| e)
     }

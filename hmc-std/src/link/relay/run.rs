@@ -7,7 +7,7 @@ use hmc_core::relay::sender::SenderOutput;
 use hmc_core::relay::{Ending, Note, Role, Violation, Why};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
-use hmc_core::transport::ErrorKind as PostError;
+use hmc_core::transport::PostErrorKind;
 use hmc_core::types::ConnType;
 use hmc_core::wire::message::Message as Wire;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
@@ -395,7 +395,7 @@ pub(super) fn post(
     match posted.map_err(|(e, _)| e) {
         Ok(op) => Ok(Some(op)),
         Err(QueueError::Busy | QueueError::Full { .. }) => Ok(None),
-        Err(QueueError::Transport(PostError::Disconnected)) => Err(Failure::PeerDead),
+        Err(QueueError::Transport(PostErrorKind::Disconnected)) => Err(Failure::PeerDead),
         Err(_) => Err(Failure::Unsupported),
     }
 }

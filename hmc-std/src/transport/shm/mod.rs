@@ -12,7 +12,7 @@ use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span as Range};
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::wire::data::{DataFrame, DataKind};
@@ -374,7 +374,7 @@ impl ShmPort {
             };
             return match self.stream.submit(&tag, false, len) {
                 Ok(()) => true,
-                Err(ErrorKind::Busy) => false,
+                Err(PostErrorKind::Busy) => false,
                 Err(_) => {
                     self.finish(work.op, Err(Failure::PeerDead));
                     true
@@ -421,22 +421,22 @@ impl ShmPort {
 }
 
 impl Transport for ShmPort {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::CANCEL
     }
 
     #[inline]
-    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
         if self.stream.down().is_some() {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         if self.stream.region_cache().resolve(work.local).is_none() {
-            return Err(ErrorKind::UnknownRegion);
+            return Err(PostErrorKind::UnknownRegion);
         }
         if self.done.len() >= MAX_REQUESTS || self.queue.len() >= MAX_REQUESTS {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         let direct = self.peer_page.is_some() && self.mapped(work.remote.window).is_some();
         if !direct {

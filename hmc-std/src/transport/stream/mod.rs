@@ -32,7 +32,7 @@ use std::sync::Arc;
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, ErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Caps, Rank};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -317,16 +317,16 @@ impl StreamPort {
         work: &WorkRequest,
         by_ref: bool,
         report: u64,
-    ) -> Result<(), ErrorKind> {
+    ) -> Result<(), PostErrorKind> {
         if self.down.is_some() {
-            return Err(ErrorKind::Disconnected);
+            return Err(PostErrorKind::Disconnected);
         }
         if self.regions.resolve(work.local).is_none() {
-            return Err(ErrorKind::UnknownRegion);
+            return Err(PostErrorKind::UnknownRegion);
         }
         // The second condition bounds `done`: it never grows beyond what was reserved.
         if self.requests.is_full() || self.done.len() >= MAX_REQUESTS {
-            return Err(ErrorKind::Busy);
+            return Err(PostErrorKind::Busy);
         }
         self.requests.push(Request {
             work: *work,
@@ -369,13 +369,13 @@ impl StreamPort {
 }
 
 impl Transport for StreamPort {
-    type Error = ErrorKind;
+    type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
         Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL
     }
 
-    fn post(&mut self, work: &WorkRequest) -> Result<(), ErrorKind> {
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         self.submit(work, false, work.local.span.len())
     }
 

@@ -1,13 +1,13 @@
 //! `hmc_core::device`: the forwarding implementation for `&mut D` too.
 
 use crate::values::{any, done, key, kind, local, number};
-use hmc_core::device::{Device, DeviceError, DeviceErrorKind, Direction, Mark, StreamId};
+use hmc_core::device::{Device, DeviceError, DeviceErrorKind, CopyKind, StreamEvent, StreamId};
 use hmc_core::types::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::span::Extent;
 
 pub(crate) fn call() {
-    done(Direction::between(kind(), kind()));
+    done(CopyKind::between(kind(), kind()));
     let e = any(DeviceErrorKind::Busy);
     done((e.kind(), e.code()));
     forward(&mut Opaque);
@@ -19,7 +19,7 @@ fn forward<D: Device<Error = DeviceErrorKind>>(mut d: D) {
     done(d.alloc(number()));
     done(d.free(key()));
     done(d.copy(stream, local(), local()));
-    done(d.passed(any(Mark { stream, number: number() })));
+    done(d.passed(any(StreamEvent { stream, number: number() })));
 }
 
 struct Opaque;
@@ -53,12 +53,12 @@ impl Device for Opaque {
         stream: StreamId,
         from: LocalSlice,
         to: LocalSlice,
-    ) -> Result<Mark, DeviceErrorKind> {
+    ) -> Result<StreamEvent, DeviceErrorKind> {
         done((from, to));
-        any(Ok(Mark { stream, number: number() }))
+        any(Ok(StreamEvent { stream, number: number() }))
     }
 
-    fn passed(&mut self, mark: Mark) -> Result<bool, DeviceErrorKind> {
+    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         done(mark);
         any(Ok(true))
     }

@@ -5,16 +5,16 @@ use crate::values::{
 };
 use hmc_core::queue::{WorkQueue, QueueError, Transfer};
 use hmc_core::slots::Slot;
-use hmc_core::transport::{ErrorKind, Transport};
+use hmc_core::transport::{PostErrorKind, Transport};
 
 pub(crate) fn call() {
-    show::<QueueError<ErrorKind>>(&any(QueueError::Busy));
+    show::<QueueError<PostErrorKind>>(&any(QueueError::Busy));
     let mut storage = [Slot::FREE; 8];
     queue(WorkQueue::new(Opaque, any(&mut storage[..])));
     queue(WorkQueue::new(&mut Opaque, [Slot::FREE; 4]));
 }
 
-fn queue<T: Transport<Error = ErrorKind>, S: AsRef<[Slot]> + AsMut<[Slot]>>(mut l: WorkQueue<T, S>) {
+fn queue<T: Transport<Error = PostErrorKind>, S: AsRef<[Slot]> + AsMut<[Slot]>>(mut l: WorkQueue<T, S>) {
     let transfer =
         any(Transfer { opcode: opcode(), when: when(), local: local(), remote: remote() });
     done(&mut l);

@@ -1,14 +1,14 @@
 //! `hmc_core::transport`: the forwarding implementation for `&mut T`.
 
 use crate::values::{Opaque, done, local, op, opcode, remote, result, when};
-use hmc_core::transport::{ErrorKind, Transport, TransportError};
+use hmc_core::transport::{PostErrorKind, Transport, TransportError};
 use hmc_core::work::{Completion, WorkRequest};
 
 pub(crate) fn call() {
     forward(&mut Opaque);
 }
 
-fn forward<T: Transport<Error = ErrorKind>>(mut t: T) {
+fn forward<T: Transport<Error = PostErrorKind>>(mut t: T) {
     done(t.caps());
     let work =
         WorkRequest { op: op(), opcode: opcode(), when: when(), local: local(), remote: remote() };
