@@ -21,7 +21,7 @@ fn span(c: &mut Criterion) {
     let whole = extent.whole();
     group.bench_function("take and sub", |b| {
         b.iter(|| {
-            let (head, _) = black_box(whole).take(black_box(1 << 20));
+            let (head, _) = black_box(whole).split_at_most(black_box(1 << 20));
             head.sub(Side::Local, black_box(4096), black_box(64)).unwrap()
         });
     });

@@ -26,7 +26,7 @@ pub mod node;
 
 use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
 use hmc_core::queue::{Transfer, WorkQueue};
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::{Outcome, SlotId};
 use hmc_core::span::{Extent, RangeError};
 use hmc_core::time::{Duration, Instant};
@@ -194,7 +194,7 @@ type BoardQueue<'s> = WorkQueue<Bus<'s>, &'s mut [hmc_core::slots::Slot]>;
 fn transfer(
     queue: &mut BoardQueue<'_>,
     link: &mut Link<'_>,
-    window: &RemoteRegion,
+    window: &WindowDesc,
 ) -> Result<u64, Fault> {
     let here =
         LocalRegion { key: KEY_HERE, extent: Extent::new(MEMORY_BYTES), kind: MemoryKind::Cpu };
@@ -222,7 +222,7 @@ fn transfer(
         return Err(Fault::WrongBytes);
     }
 
-    // A range outside the window has no `RemoteSlice`: it is refused before anything is posted.
+    // A range outside the window has no `WindowSlice`: it is refused before anything is posted.
     if window.slice(MEMORY_BYTES, 1).is_ok() {
         return Err(Fault::NotRefused);
     }

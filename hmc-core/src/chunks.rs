@@ -1,14 +1,13 @@
-//! Cuts a pair of equally long ranges, here and there, into pieces: chunks of at most so many
-//! bytes, or a number of stripes.
+//! Splits a local and a remote range of equal length into chunks of bounded length, or into stripes.
 //!
-//! Both sides are cut at the same places, so that piece by piece they stay equally long. It decides
-//! nothing about order or concurrency ([`crate::pipeline`] does) and allocates nothing.
+//! Both ranges are split at the same offsets, so the two parts of each chunk have equal lengths. The order and the
+//! concurrency of chunks are decided by [`crate::pipeline`]. Nothing is allocated.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
-use crate::region::{LocalSlice, RemoteSlice};
+use crate::region::{LocalSlice, WindowSlice};
 
-/// Two ranges that should be equally long and are not.
+/// Error: two ranges differ in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthMismatch {
     /// Bytes here.
@@ -29,20 +28,20 @@ impl core::fmt::Display for LengthMismatch {
 
 impl core::error::Error for LengthMismatch {}
 
-/// A range here and a range there, equally long.
+/// A local and a remote range of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct RangePair {
     local: LocalSlice,
-    remote: RemoteSlice,
+    remote: WindowSlice,
 }
 
-impl Pair {
-    /// The pair of two ranges.
+impl RangePair {
+    /// Returns the pair of two ranges.
     ///
     /// # Errors
-    /// [`LengthMismatch`] when they are not equally long.
+    /// [`LengthMismatch`] if their lengths differ.
     #[inline]
-    pub const fn new(local: LocalSlice, remote: RemoteSlice) -> Result<Self, LengthMismatch> {
+    pub const fn new(local: LocalSlice, remote: WindowSlice) -> Result<Self, LengthMismatch> {
         if local.span.len() == remote.span.len() {
             Ok(Self { local, remote })
         } else {
@@ -50,105 +49,105 @@ impl Pair {
         }
     }
 
-    /// The range here.
+    /// Returns the local range.
     #[must_use]
     #[inline]
     pub const fn local(&self) -> LocalSlice {
         self.local
     }
 
-    /// The range there.
+    /// Returns the remote range.
     #[must_use]
     #[inline]
-    pub const fn remote(&self) -> RemoteSlice {
+    pub const fn remote(&self) -> WindowSlice {
         self.remote
     }
 
-    /// Bytes on either side.
+    /// Returns the length of each range in bytes.
     #[must_use]
     #[inline]
     pub const fn len(&self) -> u64 {
         self.local.span.len()
     }
 
-    /// Whether there are no bytes.
+    /// Returns `true` if the ranges are empty.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.local.span.is_empty()
     }
 
-    /// Cuts after at most `at` bytes. The second part is empty when the pair is no longer than that.
+    /// Splits after at most `at` bytes. The second part is empty if the pair has no more than `at` bytes.
     #[must_use]
     #[inline]
-    pub const fn take(self, at: u64) -> (Self, Self) {
-        let (local, local_rest) = self.local.span.take(at);
-        let (remote, remote_rest) = self.remote.span.take(at);
+    pub const fn split_at_most(self, at: u64) -> (Self, Self) {
+        let (local, local_rest) = self.local.span.split_at_most(at);
+        let (remote, remote_rest) = self.remote.span.split_at_most(at);
         (
             Self {
                 local: LocalSlice { key: self.local.key, span: local },
-                remote: RemoteSlice { span: remote, ..self.remote },
+                remote: WindowSlice { span: remote, ..self.remote },
             },
             Self {
                 local: LocalSlice { key: self.local.key, span: local_rest },
-                remote: RemoteSlice { span: remote_rest, ..self.remote },
+                remote: WindowSlice { span: remote_rest, ..self.remote },
             },
         )
     }
 
-    /// Pieces of `max_bytes`, the last one what is left. An empty pair has no pieces.
+    /// Returns chunks of `max_bytes`; the last one may be shorter. An empty pair has no chunks.
     #[must_use]
     pub const fn chunks(self, max_bytes: NonZeroU64) -> Chunks {
         Chunks { rest: self, max_bytes }
     }
 
-    /// At most `count` pieces of nearly equal length, cut at multiples of `align_bytes` counted from
-    /// the start of the pair (1 for any place). A short pair has fewer pieces, an empty one none.
+    /// Returns at most `count` chunks of nearly equal length, split at multiples of `align_bytes` counted from
+    /// the start of the pair (1 for any offset). A short pair has fewer chunks, an empty pair has none.
     #[must_use]
     pub fn stripes(self, count: NonZeroU32, align_bytes: NonZeroU64) -> Chunks {
         let even = self.len().div_ceil(u64::from(count.get()));
-        // Where rounding up does not fit 64 bits one piece takes it all.
+        // If rounding up does not fit 64 bits, one chunk is the whole pair.
         let bytes = even.checked_next_multiple_of(align_bytes.get()).unwrap_or(u64::MAX);
         Chunks { rest: self, max_bytes: NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN) }
     }
 }
 
-/// The pieces of a [`Pair`], in order; together they are the pair.
+/// The chunks of a [`RangePair`], in order; together they are the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    rest: Pair,
+    rest: RangePair,
     max_bytes: NonZeroU64,
 }
 
 impl Chunks {
-    /// What is not cut off yet.
+    /// Returns the part that was not returned yet.
     #[must_use]
-    pub const fn rest(&self) -> Pair {
+    pub const fn remaining(&self) -> RangePair {
         self.rest
     }
 
-    /// Pieces to come.
+    /// Returns the number of chunks that follow.
     #[must_use]
-    pub const fn left(&self) -> u64 {
+    pub const fn remaining_chunks(&self) -> u64 {
         self.rest.len().div_ceil(self.max_bytes.get())
     }
 }
 
 impl Iterator for Chunks {
-    type Item = Pair;
+    type Item = RangePair;
 
     #[inline]
-    fn next(&mut self) -> Option<Pair> {
+    fn next(&mut self) -> Option<RangePair> {
         if self.rest.is_empty() {
             return None;
         }
-        let (head, rest) = self.rest.take(self.max_bytes.get());
+        let (head, rest) = self.rest.split_at_most(self.max_bytes.get());
         self.rest = rest;
         Some(head)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        match usize::try_from(self.left()) {
+        match usize::try_from(self.remaining_chunks()) {
             Ok(left) => (left, Some(left)),
             Err(_) => (usize::MAX, None),
         }

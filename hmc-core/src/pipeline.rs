@@ -1,48 +1,48 @@
-//! One big transfer in pieces, so many of them in flight at a time.
+//! One long transfer as a bounded number of chunks in flight.
 //!
 //! A [`Pipeline`] cuts, posts, waits and adds up; whoever drives it makes progress on the work queue
-//! between calls of [`Pipeline::advance`]. Each piece is an operation of the work queue, posted through [`Operations`], so
-//! that an owner of the work queue can keep the memory of each piece alive. It says `Done` only
-//! when all pieces are, and `fenced` only when none of them can touch memory any more.
+//! between calls of [`Pipeline::advance`]. Each chunk is an operation of the work queue, posted through [`Operations`], so
+//! that an owner of the work queue can keep the memory of each chunk alive. It says `Done` only
+//! when all chunks are, and `fenced` only when none of them can touch memory any more.
 
 use core::num::NonZeroU64;
 
 use heapless::Vec;
 
-use crate::chunks::{Chunks, LengthMismatch, Pair};
+use crate::chunks::{Chunks, LengthMismatch, RangePair};
 use crate::queue::{QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
 use crate::work::{CompleteWhen, Failure, Opcode, SlotId};
 
-/// Most pieces in flight in one pipeline.
-pub const MAX_PIECES: usize = 64;
+/// Most chunks in flight in one pipeline.
+pub const MAX_CHUNKS: usize = 64;
 
-/// Where a pipeline posts its pieces: a [`WorkQueue`], or the owner of one, who keeps what each piece uses until its fence.
+/// Where a pipeline posts its chunks: a [`WorkQueue`], or the owner of one, who keeps what each chunk uses until its fence.
 pub trait Operations {
     /// Why a transfer was refused.
     type Error: TransportError;
 
-    /// Begins one piece; see [`WorkQueue::post`].
+    /// Begins one chunk; see [`WorkQueue::post`].
     ///
     /// # Errors
     /// As there.
     fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<Self::Error>>;
 
-    /// What became of a piece; see [`WorkQueue::outcome`].
+    /// What became of a chunk; see [`WorkQueue::outcome`].
     ///
     /// # Errors
-    /// [`Stale`] for a piece that somebody else took.
+    /// [`Stale`] for a chunk that somebody else took.
     fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale>;
 
-    /// Takes the outcome of a piece whose memory is free.
+    /// Takes the outcome of a chunk whose memory is free.
     fn take(&mut self, op: SlotId);
 
-    /// Withdraws a piece; see [`WorkQueue::cancel`]. One that somebody else took is passed over.
+    /// Withdraws a chunk; see [`WorkQueue::cancel`]. One that somebody else took is passed over.
     fn cancel(&mut self, op: SlotId);
 
-    /// Lets a piece run on, whose outcome nobody will take; see [`WorkQueue::abandon`].
+    /// Lets a chunk run on, whose outcome nobody will take; see [`WorkQueue::abandon`].
     fn abandon(&mut self, op: SlotId);
 }
 
@@ -70,16 +70,16 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for WorkQueue<T,
     }
 }
 
-/// Where a pipeline stands.
+/// The state of a pipeline after [`Pipeline::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advance {
-    /// Pieces are to be posted or under way.
+pub enum PipelineStatus {
+    /// Chunks are to be posted or under way.
     Pending,
     /// Every byte moved.
     Done(u64),
     /// It failed.
     Failed {
-        /// By the first of its pieces that failed.
+        /// By the first of its chunks that failed.
         failure: Failure,
         /// Whether the memory will not be touched any more. If not, the failure may be told already,
         /// but keep the memory and go on advancing.
@@ -87,7 +87,7 @@ pub enum Advance {
     },
 }
 
-/// Up to `max_inflight` pieces of one transfer in flight over a work queue.
+/// Up to `max_inflight` chunks of one transfer in flight over a work queue.
 #[derive(Debug)]
 pub struct Pipeline {
     opcode: Opcode,
@@ -95,22 +95,22 @@ pub struct Pipeline {
     last_when: CompleteWhen,
     deadline: Instant,
     bulk: Chunks,
-    /// The piece that carries the tag of a notify, posted when all others are done: pieces are
+    /// The chunk that carries the tag of a notify, posted when all others are done: chunks are
     /// unordered among each other.
-    last: Option<(Opcode, Pair)>,
-    ops: Vec<SlotId, MAX_PIECES>,
+    last: Option<(Opcode, RangePair)>,
+    ops: Vec<SlotId, MAX_CHUNKS>,
     window: usize,
     bytes: u64,
     failure: Option<Failure>,
-    /// After a failure: whether the pieces in flight were withdrawn.
+    /// After a failure: whether the chunks in flight were withdrawn.
     withdrawn: bool,
-    /// Somebody else took one of the pieces: it is not known whether its memory is free.
+    /// Somebody else took one of the chunks: it is not known whether its memory is free.
     lost: bool,
 }
 
 impl Pipeline {
-    /// A pipeline for `transfer` in pieces of `chunk_bytes`, of which `max_inflight` (1 to
-    /// [`MAX_PIECES`]; other numbers are brought into that range) are in flight at a time. It fails
+    /// A pipeline for `transfer` in chunks of `chunk_bytes`, of which `max_inflight` (1 to
+    /// [`MAX_CHUNKS`]; other numbers are brought into that range) are in flight at a time. It fails
     /// with `DeadlineExceeded` unless it is done by `deadline`.
     ///
     /// # Errors
@@ -121,13 +121,13 @@ impl Pipeline {
         max_inflight: usize,
         deadline: Instant,
     ) -> Result<Self, LengthMismatch> {
-        let whole = Pair::new(transfer.local, transfer.remote)?;
+        let whole = RangePair::new(transfer.local, transfer.remote)?;
         let (opcode, bulk, last) = match transfer.opcode {
             Opcode::Put | Opcode::Get => (transfer.opcode, whole, None),
             Opcode::PutNotify { .. } => {
                 let short = whole.len().checked_rem(chunk_bytes.get()).unwrap_or(0);
                 let tail = if short == 0 { chunk_bytes.get() } else { short };
-                let (bulk, last) = whole.take(whole.len().saturating_sub(tail));
+                let (bulk, last) = whole.split_at_most(whole.len().saturating_sub(tail));
                 (Opcode::Put, bulk, Some((transfer.opcode, last)))
             }
         };
@@ -140,7 +140,7 @@ impl Pipeline {
             bulk: bulk.chunks(chunk_bytes),
             last,
             ops: Vec::new(),
-            window: max_inflight.clamp(1, MAX_PIECES),
+            window: max_inflight.clamp(1, MAX_CHUNKS),
             bytes: 0,
             failure: None,
             withdrawn: false,
@@ -150,12 +150,12 @@ impl Pipeline {
 
     /// Takes what is done and posts what there is room for. Never blocks; call again after progress
     /// on the work queue while the answer is `Pending`, or `Failed` and not `fenced`. After a failure
-    /// nothing more is posted and the pieces in flight are cancelled.
-    pub fn advance<O: Operations>(&mut self, queue: &mut O, now: Instant) -> Advance {
+    /// nothing more is posted and the chunks in flight are cancelled.
+    pub fn advance<O: Operations>(&mut self, queue: &mut O, now: Instant) -> PipelineStatus {
         self.collect(queue);
         if self.failure.is_none() {
             if self.is_complete() {
-                return Advance::Done(self.bytes);
+                return PipelineStatus::Done(self.bytes);
             }
             if self.deadline <= now && self.deadline != Instant::NEVER {
                 self.failure = Some(Failure::DeadlineExceeded);
@@ -164,10 +164,10 @@ impl Pipeline {
             }
         }
         let Some(failure) = self.failure else {
-            return Advance::Pending;
+            return PipelineStatus::Pending;
         };
         self.withdraw(queue);
-        Advance::Failed { failure, fenced: !self.lost && self.in_flight() == 0 }
+        PipelineStatus::Failed { failure, fenced: !self.lost && self.in_flight() == 0 }
     }
 
     /// Makes it fail with `Cancelled`, unless it has failed or is complete. Go on advancing for the
@@ -178,16 +178,16 @@ impl Pipeline {
         }
     }
 
-    /// Gives it up: the pieces in flight run on, and the work queue's events tell when their memory is
+    /// Gives it up: the chunks in flight run on, and the work queue's events tell when their memory is
     /// free.
     pub fn abandon<O: Operations>(self, queue: &mut O) {
         for op in self.ops {
-            // A stale piece was taken by somebody else, who knows.
+            // A stale chunk was taken by somebody else, who knows.
             queue.abandon(op);
         }
     }
 
-    /// Pieces in flight.
+    /// Chunks in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
@@ -200,10 +200,10 @@ impl Pipeline {
     }
 
     fn is_complete(&self) -> bool {
-        self.bulk.rest().is_empty() && self.last.is_none() && self.in_flight() == 0
+        self.bulk.remaining().is_empty() && self.last.is_none() && self.in_flight() == 0
     }
 
-    /// Takes the pieces whose memory is free. Others stay, for their fence, even when their outcome
+    /// Takes the chunks whose memory is free. Others stay, for their fence, even when their outcome
     /// is known.
     fn collect<O: Operations>(&mut self, queue: &mut O) {
         let Self { ops, bytes, failure, lost, .. } = self;
@@ -232,12 +232,12 @@ impl Pipeline {
         while self.ops.len() < self.window {
             let idle = self.ops.is_empty();
             let mut bulk = self.bulk;
-            let (opcode, when, piece, is_last) = match (bulk.next(), self.last) {
-                (Some(piece), _) => (self.opcode, self.when, piece, false),
-                (None, Some((opcode, piece))) if idle => (opcode, self.last_when, piece, true),
+            let (opcode, when, chunk, is_last) = match (bulk.next(), self.last) {
+                (Some(chunk), _) => (self.opcode, self.when, chunk, false),
+                (None, Some((opcode, chunk))) if idle => (opcode, self.last_when, chunk, true),
                 (None, _) => return,
             };
-            let transfer = Transfer { opcode, when, local: piece.local(), remote: piece.remote() };
+            let transfer = Transfer { opcode, when, local: chunk.local(), remote: chunk.remote() };
             match queue.post(&transfer, self.deadline) {
                 // There is room: the window is no wider than the list.
                 Ok(op) => {
@@ -270,7 +270,7 @@ impl Pipeline {
         }
         self.withdrawn = true;
         for op in &self.ops {
-            // A stale piece is found by `collect`.
+            // A stale chunk is found by `collect`.
             queue.cancel(*op);
         }
         self.collect(queue);

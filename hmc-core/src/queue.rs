@@ -8,7 +8,7 @@
 use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
-use crate::region::{LocalSlice, RemoteSlice};
+use crate::region::{LocalSlice, WindowSlice};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
 use crate::transport::{CancelOutcome, PostErrorKind, Transport, TransportError};
@@ -29,7 +29,7 @@ pub struct Transfer {
     /// The range here.
     pub local: LocalSlice,
     /// The range there; of the same length as `local`.
-    pub remote: RemoteSlice,
+    pub remote: WindowSlice,
 }
 
 impl Transfer {

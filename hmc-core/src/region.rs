@@ -1,8 +1,8 @@
-//! Names for memory: a region here, a window there. Keys and ranges, never addresses.
+//! Descriptions of memory by keys and ranges, never by addresses: local regions and windows of a peer.
 //!
-//! A [`LocalRegion`] is memory of this process, registered under a [`RegionKey`]. A [`RemoteRegion`]
-//! is what a peer said about one of its windows: a claim that was parsed, and that the peer (or its
-//! NIC) checks again on every access. Windows themselves live in [`crate::window`].
+//! A [`LocalRegion`] is memory of this process, registered under a [`RegionKey`]. A [`WindowDesc`]
+//! describes a window as its owner advertised it: a parsed claim that the owner (or its NIC) checks
+//! again on every access. Windows themselves live in [`crate::window`].
 
 use crate::span::{Extent, RangeError, Side, Span};
 use crate::types::{Access, MemoryKind};
@@ -63,9 +63,9 @@ impl WindowId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Epoch(pub u32);
 
-/// A window of a peer, as the peer described it.
+/// The description of a window, as the peer advertised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RemoteRegion {
+pub struct WindowDesc {
     /// The window's name.
     pub window: WindowId,
     /// The epoch in which the description holds.
@@ -80,7 +80,7 @@ pub struct RemoteRegion {
 
 /// A range of a peer's window, within the size that the peer claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RemoteSlice {
+pub struct WindowSlice {
     /// The window.
     pub window: WindowId,
     /// The epoch of the claim.
@@ -103,15 +103,15 @@ impl LocalRegion {
     }
 }
 
-impl RemoteRegion {
+impl WindowDesc {
     /// The range of `len` bytes at `offset`.
     ///
     /// # Errors
     /// [`RangeError`] with `Side::Remote` when it exceeds the window.
     #[inline]
-    pub const fn slice(&self, offset: u64, len: u64) -> Result<RemoteSlice, RangeError> {
+    pub const fn slice(&self, offset: u64, len: u64) -> Result<WindowSlice, RangeError> {
         match self.extent.span(Side::Remote, offset, len) {
-            Ok(span) => Ok(RemoteSlice { window: self.window, epoch: self.epoch, span }),
+            Ok(span) => Ok(WindowSlice { window: self.window, epoch: self.epoch, span }),
             Err(e) => Err(e),
         }
     }

@@ -15,7 +15,7 @@ pub mod receiver;
 pub mod sender;
 
 use crate::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
-use crate::region::RemoteSlice;
+use crate::region::WindowSlice;
 use crate::work::Failure;
 
 /// The number of a transfer, given by its sender: 0, 1, 2, ... on each link and in each direction,
@@ -45,14 +45,14 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     mode: Mode,
-    area: RemoteSlice,
+    area: WindowSlice,
 }
 
 impl Place {
     /// The two halves of `area`; `None` unless it has an even number of bytes, at least 2 and at most
     /// twice [`MAX_RNDV_HALF_BYTES`].
     #[must_use]
-    pub const fn staged(area: RemoteSlice) -> Option<Self> {
+    pub const fn staged(area: WindowSlice) -> Option<Self> {
         let len = area.span.len();
         if len == 0 || len & 1 != 0 || len >> 1 > MAX_RNDV_HALF_BYTES {
             return None;
@@ -62,7 +62,7 @@ impl Place {
 
     /// All of `area`.
     #[must_use]
-    pub const fn direct(area: RemoteSlice) -> Self {
+    pub const fn direct(area: WindowSlice) -> Self {
         Self { mode: Mode::Direct, area }
     }
 
@@ -74,15 +74,15 @@ impl Place {
 
     /// The part of the receiver's window.
     #[must_use]
-    pub const fn area(&self) -> RemoteSlice {
+    pub const fn area(&self) -> WindowSlice {
         self.area
     }
 
     /// The two halves of the area.
     #[must_use]
-    pub const fn halves(&self) -> [RemoteSlice; 2] {
-        let (first, second) = self.area.span.take(self.half_len());
-        [RemoteSlice { span: first, ..self.area }, RemoteSlice { span: second, ..self.area }]
+    pub const fn halves(&self) -> [WindowSlice; 2] {
+        let (first, second) = self.area.span.split_at_most(self.half_len());
+        [WindowSlice { span: first, ..self.area }, WindowSlice { span: second, ..self.area }]
     }
 
     const fn half_len(&self) -> u64 {

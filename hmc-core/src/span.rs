@@ -198,7 +198,7 @@ impl Span {
 
     /// Cuts after at most `at` bytes. The second part is empty when the range is no longer than that.
     #[must_use]
-    pub const fn take(self, at: u64) -> (Self, Self) {
+    pub const fn split_at_most(self, at: u64) -> (Self, Self) {
         let at = if at < self.len { at } else { self.len };
         let head = Self { offset: self.offset, len: at };
         // Neither operation can saturate: `at <= len`.
@@ -297,10 +297,10 @@ mod tests {
         for at in 0..=10 {
             let (a, b) = span(5, 10).split_at(at).unwrap();
             assert_eq!(a.join(b), Some(span(5, 10)));
-            assert_eq!(span(5, 10).take(at), (a, b));
+            assert_eq!(span(5, 10).split_at_most(at), (a, b));
         }
         assert_eq!(span(5, 10).split_at(11), None);
-        assert_eq!(span(5, 10).take(u64::MAX), (span(5, 10), span(15, 0)));
+        assert_eq!(span(5, 10).split_at_most(u64::MAX), (span(5, 10), span(15, 0)));
         assert_eq!(span(0, 4).join(span(5, 1)), None);
     }
 

@@ -8,7 +8,7 @@
 use crate::limits::MAX_WINDOWS_PER_PEER;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
-use crate::region::{Epoch, LocalSlice, RegionKey, RemoteRegion, WindowId};
+use crate::region::{Epoch, LocalSlice, RegionKey, WindowDesc, WindowId};
 use crate::span::{Extent, RangeError, Side, Span};
 use crate::types::{Access, MemoryKind};
 
@@ -155,8 +155,8 @@ impl WindowEntry {
 
     /// What the peer is told about it.
     #[must_use]
-    pub const fn describe(&self) -> RemoteRegion {
-        RemoteRegion {
+    pub const fn describe(&self) -> WindowDesc {
+        WindowDesc {
             window: self.id,
             epoch: self.epoch,
             extent: Extent::new(self.span.len()),
@@ -216,7 +216,7 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         kind: MemoryKind,
         access: Access,
         entropy: u64,
-    ) -> Result<RemoteRegion, ExposeError> {
+    ) -> Result<WindowDesc, ExposeError> {
         let limit = self.entries.as_ref().len().min(MAX_WINDOWS_PER_PEER);
         #[cfg(hmc_mutants)]
         let local = if mutant::is(Mutant::SpanOffByOne) {

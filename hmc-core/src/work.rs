@@ -3,7 +3,7 @@
 //! Memory is named by key and [`crate::span::Span`], never by address: the backend resolves keys in
 //! its own table, so these types and the trait that carries them need no `unsafe`.
 
-use crate::region::{LocalSlice, RemoteSlice};
+use crate::region::{LocalSlice, WindowSlice};
 use crate::window::WindowFault;
 
 /// What to do.
@@ -55,7 +55,7 @@ pub struct WorkRequest {
     /// The range here.
     pub local: LocalSlice,
     /// The range there; of the same length as `local`.
-    pub remote: RemoteSlice,
+    pub remote: WindowSlice,
 }
 
 /// Why a transfer failed. After a failed put the bytes at the target are old, new or mixed.

@@ -9,7 +9,7 @@ use hmc_core::ctrl::output::{CloseReason, Input};
 use hmc_core::ctrl::roster::Verdict;
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
-use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
@@ -124,7 +124,7 @@ fn a_borrowed_transport_is_the_transport() {
     ask(Odd);
 }
 
-fn remote() -> RemoteRegion {
+fn remote() -> WindowDesc {
     let mut table = WindowTable::new([WindowEntry::FREE; 1]);
     table.expose(region().slice(0, 64).unwrap(), MemoryKind::Cpu, Access::all(), 1).unwrap()
 }
@@ -132,7 +132,7 @@ fn remote() -> RemoteRegion {
 fn common_work(
     op: SlotId,
     local: LocalSlice,
-    remote: hmc_core::region::RemoteSlice,
+    remote: hmc_core::region::WindowSlice,
 ) -> WorkRequest {
     use hmc_core::work::{CompleteWhen, Opcode};
     WorkRequest { op, opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote }

@@ -12,11 +12,11 @@ mod data_support;
 use core::num::{NonZeroU32, NonZeroU64};
 
 use data_support::{local, remote};
-use hmc_core::chunks::{Chunks, LengthMismatch, Pair};
+use hmc_core::chunks::{Chunks, LengthMismatch, RangePair};
 use proptest::prelude::*;
 
-fn pair(local_at: u64, remote_at: u64, len: u64) -> Pair {
-    Pair::new(
+fn pair(local_at: u64, remote_at: u64, len: u64) -> RangePair {
+    RangePair::new(
         local(local_at + len).slice(local_at, len).unwrap(),
         remote(remote_at + len).slice(remote_at, len).unwrap(),
     )
@@ -24,8 +24,8 @@ fn pair(local_at: u64, remote_at: u64, len: u64) -> Pair {
 }
 
 /// Walks all pieces and returns their lengths.
-fn walk(whole: Pair, pieces: Chunks) -> Vec<u64> {
-    let announced = pieces.left();
+fn walk(whole: RangePair, pieces: Chunks) -> Vec<u64> {
+    let announced = pieces.remaining_chunks();
     assert_eq!(pieces.size_hint(), (announced as usize, Some(announced as usize)));
     let mut at: u128 = 0;
     let mut lens = Vec::new();
@@ -90,7 +90,7 @@ fn lengths_at_the_end_of_64_bits_do_not_wrap() {
 
 #[test]
 fn unequal_ranges_are_refused_with_both_lengths() {
-    let refused = Pair::new(local(9).slice(0, 4).unwrap(), remote(9).slice(0, 5).unwrap());
+    let refused = RangePair::new(local(9).slice(0, 4).unwrap(), remote(9).slice(0, 5).unwrap());
     assert_eq!(refused, Err(LengthMismatch { local: 4, remote: 5 }));
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("4 bytes") && text.contains('5'), "{text}");

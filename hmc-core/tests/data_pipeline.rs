@@ -13,7 +13,7 @@ mod data_support;
 use core::num::NonZeroU64;
 
 use data_support::{Desk, transfer};
-use hmc_core::pipeline::{Advance, MAX_PIECES, Pipeline};
+use hmc_core::pipeline::{MAX_CHUNKS, Pipeline, PipelineStatus};
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::slots::Slot;
 use hmc_core::time::Instant;
@@ -62,7 +62,7 @@ proptest! {
         let mut pipe = pipeline(&t, chunk, window);
         let mut step = pipe.advance(&mut queue, NOW);
         for (pick, room) in order {
-            if step != Advance::Pending {
+            if step != PipelineStatus::Pending {
                 break;
             }
             prop_assert!(pipe.in_flight() <= window.min(8));
@@ -74,8 +74,8 @@ proptest! {
             queue.progress();
             step = pipe.advance(&mut queue, NOW);
         }
-        prop_assert_eq!(step, Advance::Done(len));
-        prop_assert_eq!(pipe.advance(&mut queue, NOW), Advance::Done(len), "the answer stays");
+        prop_assert_eq!(step, PipelineStatus::Done(len));
+        prop_assert_eq!(pipe.advance(&mut queue, NOW), PipelineStatus::Done(len), "the answer stays");
         prop_assert_eq!(queue.slots().in_use(), 0);
         assert_covered(&queue, &t);
         let seen = &queue.transport().seen;
@@ -89,7 +89,7 @@ proptest! {
 fn the_window_is_filled_and_never_exceeded() {
     let mut queue = queue();
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 3);
-    assert_eq!(pipe.advance(&mut queue, NOW), Advance::Pending);
+    assert_eq!(pipe.advance(&mut queue, NOW), PipelineStatus::Pending);
     assert_eq!(queue.transport().posted.len(), 3);
     queue.transport_mut().finish(1);
     queue.progress();
@@ -100,7 +100,7 @@ fn the_window_is_filled_and_never_exceeded() {
     let mut wide = WorkQueue::new(Desk::new(), [Slot::FREE; 100]);
     let mut unbounded = unbounded;
     unbounded.advance(&mut wide, NOW);
-    assert_eq!(unbounded.in_flight(), MAX_PIECES);
+    assert_eq!(unbounded.in_flight(), MAX_CHUNKS);
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn the_tag_follows_when_all_bytes_are_visible() {
         assert_eq!((last.opcode, last.when), (t.opcode, CompleteWhen::Local));
         queue.transport_mut().finish_all();
         queue.progress();
-        assert_eq!(pipe.advance(&mut queue, NOW), Advance::Done(len));
+        assert_eq!(pipe.advance(&mut queue, NOW), PipelineStatus::Done(len));
         // Nor can what is done.
         pipe.cancel();
-        assert_eq!(pipe.advance(&mut queue, NOW), Advance::Done(len));
+        assert_eq!(pipe.advance(&mut queue, NOW), PipelineStatus::Done(len));
         assert_covered(&queue, &t);
     }
 }
@@ -147,7 +147,7 @@ fn a_failure_is_fenced_only_when_the_last_piece_came_back() {
     pipe.advance(&mut queue, NOW);
     queue.transport_mut().fail(2, Failure::Unsupported);
     queue.progress();
-    let failed = |fenced| Advance::Failed { failure: Failure::Unsupported, fenced };
+    let failed = |fenced| PipelineStatus::Failed { failure: Failure::Unsupported, fenced };
     assert_eq!(pipe.advance(&mut queue, NOW), failed(false));
     // What failed has failed: it cannot be cancelled any more.
     pipe.cancel();
@@ -169,7 +169,7 @@ fn a_transport_that_withdraws_fences_at_once() {
     let mut pipe = pipeline(&transfer(Opcode::Get, 100), 10, 4);
     pipe.advance(&mut queue, NOW);
     pipe.cancel();
-    let cancelled = Advance::Failed { failure: Failure::Cancelled, fenced: true };
+    let cancelled = PipelineStatus::Failed { failure: Failure::Cancelled, fenced: true };
     assert_eq!(pipe.advance(&mut queue, NOW), cancelled);
     assert!(queue.transport().posted.is_empty());
 }
@@ -179,10 +179,10 @@ fn the_deadline_holds_even_when_nothing_can_be_posted() {
     let mut queue = queue();
     queue.transport_mut().room = 0;
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
-    assert_eq!(pipe.advance(&mut queue, Instant::from_nanos(99)), Advance::Pending);
+    assert_eq!(pipe.advance(&mut queue, Instant::from_nanos(99)), PipelineStatus::Pending);
     assert_eq!(
         pipe.advance(&mut queue, Instant::from_nanos(100)),
-        Advance::Failed { failure: Failure::DeadlineExceeded, fenced: true }
+        PipelineStatus::Failed { failure: Failure::DeadlineExceeded, fenced: true }
     );
 }
 
@@ -191,7 +191,7 @@ fn a_refusal_fails_it_and_unequal_lengths_never_begin() {
     let mut queue = queue();
     queue.transport_mut().refuse = Some(PostErrorKind::Disconnected);
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
-    let dead = Advance::Failed { failure: Failure::PeerDead, fenced: true };
+    let dead = PipelineStatus::Failed { failure: Failure::PeerDead, fenced: true };
     assert_eq!(pipe.advance(&mut queue, NOW), dead);
     let mut odd = transfer(Opcode::Put, 4);
     odd.local = data_support::local(9).slice(0, 5).unwrap();
@@ -216,6 +216,6 @@ fn pieces_given_up_are_told_and_pieces_stolen_are_never_called_free() {
     queue.abandon(stolen).unwrap();
     queue.transport_mut().finish_all();
     queue.progress();
-    let failed = Advance::Failed { failure: Failure::Cancelled, fenced: false };
+    let failed = PipelineStatus::Failed { failure: Failure::Cancelled, fenced: false };
     assert_eq!(pipe.advance(&mut queue, NOW), failed);
 }

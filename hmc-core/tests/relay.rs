@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use hmc_core::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
-use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Put, Sender, SenderOutput};
 use hmc_core::relay::{Ending, Incoming, Mode, Note, Place, RelayId, Role, Violation, Why};
@@ -23,9 +23,9 @@ const ID: RelayId = RelayId(7);
 /// Three pieces: 4, 4 and 2 bytes.
 const LEN: u64 = 10;
 
-fn area(offset: u64, len: u64) -> RemoteSlice {
+fn area(offset: u64, len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(Side::Remote, offset, len).unwrap();
-    RemoteSlice { window: WindowId(1), epoch: Epoch(2), span }
+    WindowSlice { window: WindowId(1), epoch: Epoch(2), span }
 }
 
 fn staged() -> Place {

@@ -1,7 +1,7 @@
 //! What the two ends of a message answer when they are asked, and messages of special lengths.
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "tests may panic")]
 
-use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Sender, SenderOutput};
 use hmc_core::relay::{Ending, Note, Place, RelayId, Role, Violation, Why};
@@ -12,9 +12,9 @@ use hmc_core::work::Failure;
 
 const ID: RelayId = RelayId(3);
 
-fn area(len: u64) -> RemoteSlice {
+fn area(len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(Side::Remote, 64, len).unwrap();
-    RemoteSlice { window: WindowId(1), epoch: Epoch(2), span }
+    WindowSlice { window: WindowId(1), epoch: Epoch(2), span }
 }
 
 fn staged() -> Place {

@@ -14,7 +14,7 @@ use bodies::control::Rig;
 use common::{TOKEN, encode, endpoints, hello, samples};
 use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::limits::MAX_FRAME_BYTES;
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
@@ -210,7 +210,7 @@ fn any_advert() -> impl Strategy<Value = RegionAdvert> {
                 }
                 _ => Backing::Process,
             };
-            let region = RemoteRegion {
+            let region = WindowDesc {
                 window: WindowId(window),
                 epoch: Epoch(epoch),
                 extent: Extent::new(len),

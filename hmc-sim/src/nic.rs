@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Side;
 use hmc_core::time::Instant;
@@ -76,7 +76,7 @@ pub struct FastPair {
     /// The target's region; its bytes are seen through `far`.
     pub target: LocalRegion,
     /// A window over all of it, for reading and writing.
-    pub remote: RemoteRegion,
+    pub remote: WindowDesc,
 }
 
 impl SimNic {
@@ -144,7 +144,7 @@ impl SimNic {
 
     /// Exposes a range of this end to the other; `None` when the table of windows is full.
     #[must_use]
-    pub fn expose(&self, range: LocalSlice, access: Access) -> Option<RemoteRegion> {
+    pub fn expose(&self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
         match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();
@@ -163,7 +163,7 @@ impl SimNic {
         &self,
         len: u64,
         access: Access,
-    ) -> Option<(LocalRegion, RemoteRegion)> {
+    ) -> Option<(LocalRegion, WindowDesc)> {
         let (target, slice) = match &self.wire() {
             Wire::Instant(world, place) => framed(&mut world.borrow_mut().end(*place).memory, len)?,
             Wire::Net(fabric, port) => {
@@ -175,7 +175,7 @@ impl SimNic {
 
     /// Takes a window of this end back, and returns when its fence has passed: virtual time goes on
     /// as long as that takes, and until then the other end's requests may land.
-    pub fn revoke(&self, window: &RemoteRegion) {
+    pub fn revoke(&self, window: &WindowDesc) {
         match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();
@@ -197,7 +197,7 @@ impl SimNic {
 
     /// Begins to take a window back; [`Self::is_fenced`] says when nobody can use it any more. It
     /// takes up to [`Faults::fence_max_ns`] of virtual time.
-    pub fn begin_revoke(&self, window: &RemoteRegion) {
+    pub fn begin_revoke(&self, window: &WindowDesc) {
         match &self.wire() {
             Wire::Instant(..) => self.revoke(window),
             Wire::Net(fabric, port) => {
@@ -208,7 +208,7 @@ impl SimNic {
 
     /// Whether a window of this end is gone for good.
     #[must_use]
-    pub fn is_fenced(&self, window: &RemoteRegion) -> bool {
+    pub fn is_fenced(&self, window: &WindowDesc) -> bool {
         match &self.wire() {
             Wire::Instant(world, place) => {
                 let mut world = world.borrow_mut();

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::region::{LocalRegion, LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
@@ -65,12 +65,12 @@ impl PlainTransport {
     }
 
     /// Exposes a range of the target's memory to the initiator; `None` when four are exposed.
-    pub fn expose(&mut self, range: LocalSlice, access: Access) -> Option<RemoteRegion> {
+    pub fn expose(&mut self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
         self.windows.expose(range, MemoryKind::Cpu, access, self.rng.next_u64()).ok()
     }
 
     /// Revokes a window; the fence is immediate because bytes move in `poll` only.
-    pub fn revoke(&mut self, window: &RemoteRegion) {
+    pub fn revoke(&mut self, window: &WindowDesc) {
         for step in [WindowTransition::Revoke, WindowTransition::Fence] {
             let _ = self.windows.apply(window.window, window.epoch, step);
         }
@@ -86,7 +86,7 @@ impl PlainTransport {
         self.tags.drain(..).collect()
     }
 
-    fn at_target(&self, remote: &RemoteSlice, access: Access) -> Result<LocalSlice, WindowFault> {
+    fn at_target(&self, remote: &WindowSlice, access: Access) -> Result<LocalSlice, WindowFault> {
         let (offset, len) = (remote.span.offset(), remote.span.len());
         self.windows.check(remote.window, remote.epoch, offset, len, access)
     }
@@ -174,7 +174,7 @@ pub struct PlainPair {
     /// The target's region.
     pub target: LocalRegion,
     /// The window into it, which starts [`PlainPair::MARGIN`] bytes in.
-    pub window: RemoteRegion,
+    pub window: WindowDesc,
 }
 
 impl PlainPair {

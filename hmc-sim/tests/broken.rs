@@ -3,7 +3,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
@@ -91,7 +91,7 @@ struct Broken {
     flaw: Flaw,
     pair: PlainPair,
     /// The whole of the target's region, with every right: the way around the checks.
-    whole: RemoteRegion,
+    whole: WindowDesc,
     /// Requests to be posted at the poll after the next.
     late: Vec<(u8, WorkRequest)>,
     /// Gets whose memory is to be written though the peer is dead.

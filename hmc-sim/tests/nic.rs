@@ -3,7 +3,7 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{PostErrorKind, Transport};
 use hmc_core::types::Access;
@@ -20,7 +20,7 @@ struct Pair {
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
-    remote: RemoteRegion,
+    remote: WindowDesc,
 }
 
 impl Pair {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{PostErrorKind, Transport};
 use hmc_core::types::Access;
@@ -22,7 +22,7 @@ struct Rig {
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
-    remote: RemoteRegion,
+    remote: WindowDesc,
 }
 
 impl Rig {

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
 use hmc_core::transport::PostErrorKind;
@@ -44,7 +44,7 @@ struct World {
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
-    remote: RemoteRegion,
+    remote: WindowDesc,
     /// The window is being taken back.
     revoking: bool,
     /// What memory should hold; `None` where a failed operation left anything at all.

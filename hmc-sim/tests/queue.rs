@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
 use hmc_core::transport::PostErrorKind;
@@ -36,7 +36,7 @@ struct World {
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
-    remote: RemoteRegion,
+    remote: WindowDesc,
     held: HashMap<SlotId, Held>,
     /// Ranges that no operation uses.
     free: Vec<u64>,

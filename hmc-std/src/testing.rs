@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Rank};
@@ -172,7 +172,7 @@ impl End {
         offset: u64,
         len: u64,
         access: Access,
-    ) -> Result<RemoteRegion> {
+    ) -> Result<WindowDesc> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
         let (exposed, _) = self.port.expose(region, slice, access, entropy)?;
@@ -184,7 +184,7 @@ impl End {
 
     /// Whether the peer's window was mapped here (or found to be none that can be).
     #[must_use]
-    pub fn has_settled(&self, window: &RemoteRegion) -> bool {
+    pub fn has_settled(&self, window: &WindowDesc) -> bool {
         match &self.port {
             Port::Shm(p) => p.is_settled(window.window, window.epoch),
             Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => true,
@@ -195,7 +195,7 @@ impl End {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn revoke(&mut self, window: &RemoteRegion, timeout: Duration) -> Result<bool> {
+    pub fn revoke(&mut self, window: &WindowDesc, timeout: Duration) -> Result<bool> {
         let fence = self.port.revoke(window.window, window.epoch)?;
         let passed = match fence {
             Fence::Passed => true,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::types::Rank;
 use hmc_core::wire::message::Message as Wire;
 
@@ -23,7 +23,7 @@ use crate::wakers::Wakers;
 /// A window of a peer, found by its label.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteWindow {
-    pub(crate) region: RemoteRegion,
+    pub(crate) region: WindowDesc,
     pub(crate) link: LinkId,
 }
 
@@ -61,7 +61,7 @@ pub struct SharedWindow {
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     peer: Peer,
-    region: RemoteRegion,
+    region: WindowDesc,
 }
 
 /// The memory that a peer may still touch.
@@ -81,12 +81,12 @@ struct Quarantine {
     held: Mutex<Held>,
     fence: Fence,
     link: Arc<Link>,
-    region: RemoteRegion,
+    region: WindowDesc,
     tally: Arc<Tally>,
 }
 
 impl Grant {
-    pub(crate) fn new(peer: Peer, region: RemoteRegion) -> Self {
+    pub(crate) fn new(peer: Peer, region: WindowDesc) -> Self {
         Self { peer, region }
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Incarnation, MemoryKind};
@@ -92,7 +92,7 @@ fn nth(kind: MessageKind, n: u32) -> Wire<'static> {
         MessageKind::Revoked => Wire::Revoked { window, epoch },
         MessageKind::Advert => {
             let (extent, access, kind) = (Extent::new(64), Access::all(), MemoryKind::Cpu);
-            let region = RemoteRegion { window, epoch, extent, access, kind };
+            let region = WindowDesc { window, epoch, extent, access, kind };
             let role = Role::Named(u64::from(n));
             Wire::Advert(RegionAdvert { region, backing: Backing::Process, role })
         }

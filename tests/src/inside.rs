@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use hmc_core::region::{RemoteRegion, WindowId};
+use hmc_core::region::{WindowDesc, WindowId};
 use hmc_core::types::Access;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
@@ -69,7 +69,7 @@ impl Inside {
     ///
     /// # Panics
     /// When it does not.
-    pub fn find(&mut self, label: u64) -> RemoteRegion {
+    pub fn find(&mut self, label: u64) -> WindowDesc {
         loop {
             let (header, payload) = read_frame(&mut self.rogue.control).expect("a window");
             match Message::parse(header, &payload) {
@@ -80,7 +80,7 @@ impl Inside {
     }
 
     /// The pages of a window, if they were passed until now.
-    pub fn pages(&mut self, window: &RemoteRegion) -> Option<Passed> {
+    pub fn pages(&mut self, window: &WindowDesc) -> Option<Passed> {
         receive(&self.rogue, &mut self.passed);
         let is_it = |p: &Passed| (p.frame.window, p.frame.epoch) == (window.window, window.epoch);
         let at = self.passed.iter().position(is_it)?;
@@ -91,16 +91,16 @@ impl Inside {
     ///
     /// # Errors
     /// It is closed, or open under another epoch.
-    pub fn enter(&self, window: &RemoteRegion) -> Result<(), Refused> {
+    pub fn enter(&self, window: &WindowDesc) -> Result<(), Refused> {
         self.word(window).enter(window.epoch.0 & MAX_EPOCH)
     }
 
     /// Goes out of it again.
-    pub fn leave(&self, window: &RemoteRegion) {
+    pub fn leave(&self, window: &WindowDesc) {
         self.word(window).leave();
     }
 
-    fn word(&self, window: &RemoteRegion) -> WindowWord<'_> {
+    fn word(&self, window: &WindowDesc) -> WindowWord<'_> {
         WindowWord::new(self.words.get(window.window.index()).expect("a place of the table"))
     }
 }

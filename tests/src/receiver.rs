@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 
-use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::relay::{Note, Place, RelayId, Role, Why};
 use hmc_core::span::Extent;
 use hmc_core::types::Rank;
@@ -72,10 +72,10 @@ impl Sender {
 
 /// A window that the sender never heard of; only its owner could tell.
 #[must_use]
-pub fn area(offset: u64, len: u64) -> RemoteSlice {
+pub fn area(offset: u64, len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(hmc_core::span::Side::Remote, offset, len);
     let span = span.expect("it does not wrap");
-    RemoteSlice { window: WindowId::new(1, 0xAEA << 16), epoch: Epoch(1), span }
+    WindowSlice { window: WindowId::new(1, 0xAEA << 16), epoch: Epoch(1), span }
 }
 
 impl Receiver {

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::Duration;
 use hmc_core::types::{Access, MemoryKind, Rank};
@@ -39,7 +39,7 @@ pub struct Rogue {
     /// The data stream.
     pub data: File,
     /// The window that rank 0 told it.
-    pub window: RemoteRegion,
+    pub window: WindowDesc,
     /// How rank 0's worker of UCX is reached; empty over other transports.
     pub info: Vec<u8>,
     /// Its workers, once it has gone there.
@@ -166,12 +166,12 @@ pub fn attach(
 
 /// The window that a rogue says it has which [`Rogue::join_open`] makes. There is no memory behind it.
 #[must_use]
-pub const fn wide_window() -> RemoteRegion {
+pub const fn wide_window() -> WindowDesc {
     own_window(WIDE_BYTES)
 }
 
-const fn own_window(bytes: u64) -> RemoteRegion {
-    RemoteRegion {
+const fn own_window(bytes: u64) -> WindowDesc {
+    WindowDesc {
         window: WindowId::new(0, 0x5EED << 16),
         epoch: Epoch(1),
         extent: Extent::new(bytes),
@@ -277,7 +277,7 @@ impl Rogue {
     ///
     /// # Panics
     /// When it tells none.
-    pub fn read_window(&mut self) -> RemoteRegion {
+    pub fn read_window(&mut self) -> WindowDesc {
         loop {
             let (header, payload) = read_frame(&mut self.control).expect("a window");
             if let Ok(Message::Advert(advert)) = Message::parse(header, &payload) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
@@ -72,7 +72,7 @@ pub struct Built {
     /// The target's memory, the window with margins.
     pub there: Arc<Memory>,
     /// The window.
-    pub window: RemoteRegion,
+    pub window: WindowDesc,
     /// The initiator's region.
     pub local: LocalRegion,
     /// Who is told of news.
@@ -255,7 +255,7 @@ impl Built {
         let paint = [MARGIN_BYTE; MARGIN];
         write(&there, 0, &paint);
         write(&there, MARGIN + size(window_len), &paint);
-        let window = RemoteRegion {
+        let window = WindowDesc {
             window: WindowId::new(2, 0x5EED << 16 | u64::from(life) << 32),
             epoch: Epoch(life),
             extent: Extent::new(window_len),
@@ -416,7 +416,7 @@ impl Subject for Pair {
         self.built().local
     }
 
-    fn remote(&self) -> RemoteRegion {
+    fn remote(&self) -> WindowDesc {
         self.built().window
     }
 

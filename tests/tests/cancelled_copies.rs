@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots;
 use hmc_core::transport::{CancelOutcome, Transport as _};
 use hmc_core::types::Access;
@@ -144,8 +144,8 @@ struct Ports {
     near: End,
     far: End,
     local: LocalRegion,
-    mapped: RemoteRegion,
-    unmapped: RemoteRegion,
+    mapped: WindowDesc,
+    unmapped: WindowDesc,
     _regions: [hmc_std::Region; 3],
 }
 
@@ -170,7 +170,7 @@ impl Ports {
         Self { near, far, local, mapped, unmapped, _regions: [ours, theirs, adopted] }
     }
 
-    fn post(&mut self, to: RemoteRegion, len: u64) {
+    fn post(&mut self, to: WindowDesc, len: u64) {
         let work = WorkRequest {
             op: OP,
             opcode: Opcode::Put,

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport as _;
 use hmc_core::types::{Access, Caps};
 use hmc_sim::conformance::transport::{Patience, Subject, Support, run};
@@ -32,7 +32,7 @@ struct Built {
     near_region: Region,
     far_region: Region,
     local: LocalRegion,
-    window: RemoteRegion,
+    window: WindowDesc,
 }
 
 impl Pair {
@@ -94,7 +94,7 @@ impl Subject for Pair {
         self.built().local
     }
 
-    fn remote(&self) -> RemoteRegion {
+    fn remote(&self) -> WindowDesc {
         self.built().window
     }
 

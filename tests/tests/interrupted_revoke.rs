@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::word::Refused;
@@ -51,14 +51,14 @@ impl Ends {
         Self { session, peer, inside, _dir: dir }
     }
 
-    fn expose(&mut self, region: &Region, at: u64, len: u64, label: u64) -> (Window, RemoteRegion) {
+    fn expose(&mut self, region: &Region, at: u64, len: u64, label: u64) -> (Window, WindowDesc) {
         let span = region.take(at, len).unwrap();
         let window = self.peer.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap();
         (window, self.inside.find(label))
     }
 
     /// The pages of a region in the peer's hands.
-    fn pages(&mut self, window: &RemoteRegion) -> Mapping {
+    fn pages(&mut self, window: &WindowDesc) -> Mapping {
         let passed = until("its pages come", LONG, || self.inside.pages(window));
         Mapping::map_peer(passed.fd, passed.frame.total, 0, Access::all()).unwrap()
     }

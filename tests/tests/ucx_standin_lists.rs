@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use hmc_core::queue::Transfer;
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::span::Extent;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Opcode};
@@ -13,9 +13,9 @@ use hmc_tests::ucx_pair::Built;
 const LEN: u64 = 4096;
 
 /// The same memory and window as `pair` has, taken for longer than they are.
-fn boasted(pair: &Built) -> (LocalRegion, RemoteRegion) {
+fn boasted(pair: &Built) -> (LocalRegion, WindowDesc) {
     let extent = Extent::new(4 * LEN);
-    (LocalRegion { extent, ..pair.local }, RemoteRegion { extent, ..pair.window })
+    (LocalRegion { extent, ..pair.local }, WindowDesc { extent, ..pair.window })
 }
 
 /// A transfer of `len` bytes here and as many there, at those places.

@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_WINDOWS_PER_PEER};
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
@@ -128,7 +128,7 @@ fn a_second_handshake_ends_the_link() {
 }
 
 fn advert(window: WindowId) -> Message<'static> {
-    let region = RemoteRegion {
+    let region = WindowDesc {
         window,
         epoch: Epoch(1),
         extent: Extent::new(4096),

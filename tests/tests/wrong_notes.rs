@@ -11,7 +11,7 @@
 use std::io::Write as _;
 
 use hmc_core::limits::MAX_FRAME_BYTES;
-use hmc_core::region::RemoteSlice;
+use hmc_core::region::WindowSlice;
 use hmc_core::relay::{Note, Place, RelayId, Role};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::message::Message;
@@ -137,8 +137,8 @@ fn a_sender_out_of_turn_ends_the_link() {
 /// What the rogue lets the session put into its window.
 fn place(len: u64, direct: bool) -> Note {
     let region = wide_window();
-    let span = region.extent.whole().take(len).0;
-    let area = RemoteSlice { window: region.window, epoch: region.epoch, span };
+    let span = region.extent.whole().split_at_most(len).0;
+    let area = WindowSlice { window: region.window, epoch: region.epoch, span };
     let place = if direct { Some(Place::direct(area)) } else { Place::staged(area) };
     Note::Ready { id: ID, place: place.unwrap() }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hmc_core::queue::{Transfer, WorkQueue};
-use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::span::Extent;
 use hmc_core::time::Instant;
@@ -72,7 +72,7 @@ impl Pair {
             return Err("the two workers do not meet".to_owned());
         }
         let extent = Extent::new(BYTES as u64);
-        let window = RemoteRegion {
+        let window = WindowDesc {
             window: WindowId::new(0, 0x5EED << 16),
             epoch: Epoch(1),
             extent,

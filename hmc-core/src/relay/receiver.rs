@@ -303,7 +303,7 @@ impl Receiver {
             return Some(ReceiverOutput::Tell(Note::Credit { id, seq }));
         }
         if self.copied < self.filled && !self.copying {
-            let (to, rest) = self.rest.take(place.half_len());
+            let (to, rest) = self.rest.split_at_most(place.half_len());
             self.rest = rest;
             self.copying = true;
             return Some(ReceiverOutput::Copy(Copy { seq: self.copied, to }));

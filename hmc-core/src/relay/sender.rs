@@ -5,7 +5,7 @@
 //! to a half whose credit has not come.
 
 use super::{Ending, Mode, Note, Place, RelayId, Role, Violation, half_mut, of_half};
-use crate::region::RemoteSlice;
+use crate::region::WindowSlice;
 use crate::span::{Extent, Span};
 use crate::window::WindowFault;
 use crate::work::Failure;
@@ -18,7 +18,7 @@ pub struct Put {
     /// The range of the message.
     pub source: Span,
     /// The range of the receiver's window, equally long.
-    pub target: RemoteSlice,
+    pub target: WindowSlice,
 }
 
 /// What the owner of a sender has to do.
@@ -290,12 +290,12 @@ impl Sender {
             Mode::Direct => (place.area(), self.len),
             Mode::Staged => (of_half(&place.halves(), seq), place.half_len()),
         };
-        let (source, rest) = self.rest.take(piece_len);
-        let (target, _) = room.span.take(source.len());
+        let (source, rest) = self.rest.split_at_most(piece_len);
+        let (target, _) = room.span.split_at_most(source.len());
         self.rest = rest;
         self.posted = self.posted.saturating_add(1);
         *half_mut(&mut self.flying, seq) = Some(seq);
-        let target = RemoteSlice { span: target, ..room };
+        let target = WindowSlice { span: target, ..room };
         Some(SenderOutput::Put(Put { seq, source, target }))
     }
 }

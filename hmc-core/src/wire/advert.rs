@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::{MAX_ENDPOINT_BYTES, MAX_UDS_PATH_BYTES};
-use crate::region::{Epoch, RemoteRegion, WindowId};
+use crate::region::{Epoch, WindowDesc, WindowId};
 use crate::span::{Extent, Side};
 use crate::types::{Access, MemoryKind};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
@@ -45,7 +45,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionAdvert {
     /// Name, epoch, size, rights, memory kind.
-    pub region: RemoteRegion,
+    pub region: WindowDesc,
     /// What lies behind it.
     pub backing: Backing,
     /// What it is for.
@@ -115,7 +115,7 @@ impl RegionAdvert {
             1 => Role::Named(label),
             n => return bad(15, "role", u64::from(n)),
         };
-        let region = RemoteRegion {
+        let region = WindowDesc {
             window: WindowId(raw.window.get()),
             epoch: Epoch(raw.epoch.get()),
             extent: Extent::new(len),
@@ -190,7 +190,7 @@ pub enum Endpoint<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UcxKey<'a> {
     /// The window, as its advert describes it; of host memory.
-    pub region: RemoteRegion,
+    pub region: WindowDesc,
     /// Where it begins in its owner's address space: a number for UCX, never followed here.
     pub base: u64,
     /// The key, as UCX packed it; not empty.
@@ -224,7 +224,7 @@ impl core::fmt::Debug for UcxKey<'_> {
 impl<'a> UcxKey<'a> {
     /// Puts a key's content into `storage`. `None` when it does not fit, or the key is empty.
     pub fn compose(
-        region: &RemoteRegion,
+        region: &WindowDesc,
         base: u64,
         key: &[u8],
         storage: &'a mut [u8],
@@ -254,7 +254,7 @@ impl<'a> UcxKey<'a> {
         let head: RawKeyHead = zerocopy::transmute!(*head);
         let access = Access::from_bits(head.access)
             .ok_or_else(|| WireError::value(15, "access", u64::from(head.access)))?;
-        let region = RemoteRegion {
+        let region = WindowDesc {
             window: WindowId(head.window.get()),
             epoch: Epoch(head.epoch.get()),
             extent: Extent::new(head.len.get()),
@@ -377,14 +377,14 @@ impl<'a> EndpointBlob<'a> {
 #[cfg(test)]
 mod tests {
     use super::{ADVERT_BYTES, Backing, Endpoint, EndpointBlob, RegionAdvert, Role, UcxKey};
-    use crate::region::{Epoch, RemoteRegion, WindowId};
+    use crate::region::{Epoch, WindowDesc, WindowId};
     use crate::span::Extent;
     use crate::types::{Access, MemoryKind};
     use crate::wire::cursor::WireErrorKind;
 
     fn advert() -> RegionAdvert {
         RegionAdvert {
-            region: RemoteRegion {
+            region: WindowDesc {
                 window: WindowId(0x0102_0304_0506_0708),
                 epoch: Epoch(9),
                 extent: Extent::new(0x1000),
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn a_key_travels_with_its_window() {
         let mut storage = [0; 33];
-        let region = RemoteRegion {
+        let region = WindowDesc {
             window: WindowId(0x0807_0605_0403_0201),
             epoch: Epoch(0x0C0B_0A09),
             extent: Extent::new(0x1000),

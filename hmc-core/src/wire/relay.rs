@@ -3,7 +3,7 @@
 //! They travel as the body of [`crate::wire::message::Message::Relay`]. A parsed note is well-formed
 //! by itself; whether it may come now is [`crate::relay`]'s to judge.
 
-use crate::region::{Epoch, RemoteSlice, WindowId};
+use crate::region::{Epoch, WindowId, WindowSlice};
 use crate::relay::{Mode, Note, Place, RelayId, Role, Why};
 use crate::span::{Extent, Side};
 use crate::wire::cursor::{Reader, WireError, Writer};
@@ -110,7 +110,7 @@ fn parse_place(r: &mut Reader<'_>) -> Result<Place, WireError> {
     let span = Extent::new(u64::MAX)
         .span(Side::Remote, offset, len)
         .map_err(|_| WireError::value(len_at, "area", len))?;
-    let area = RemoteSlice { window, epoch, span };
+    let area = WindowSlice { window, epoch, span };
     match mode {
         Mode::Direct => Ok(Place::direct(area)),
         Mode::Staged => Place::staged(area).ok_or_else(|| WireError::value(len_at, "halves", len)),

@@ -3,8 +3,8 @@
 use super::script::Script;
 use super::subject::Subject;
 use core::num::{NonZeroU32, NonZeroU64};
-use hmc_core::chunks::{Chunks, Pair};
-use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::chunks::{Chunks, RangePair};
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
 
@@ -18,7 +18,7 @@ pub fn chunks(bytes: &[u8], subject: Subject) {
     let (from_here, from_there) = (s.number(), s.number());
     let key = RegionKey { index: 1, generation: 1 };
     let local = LocalRegion { key, extent: Extent::new(u64::MAX), kind: MemoryKind::Cpu };
-    let remote = RemoteRegion {
+    let remote = WindowDesc {
         window: WindowId(9),
         epoch: Epoch(2),
         extent: Extent::new(u64::MAX),
@@ -29,12 +29,12 @@ pub fn chunks(bytes: &[u8], subject: Subject) {
     let (a, b) = (local.slice(from_here, here), remote.slice(from_there, there));
     assert_eq!((a.is_ok(), b.is_ok()), (fits(from_here, here), fits(from_there, there)));
     let (Ok(a), Ok(b)) = (a, b) else { return };
-    let pair = Pair::new(a, b);
+    let pair = RangePair::new(a, b);
     assert_eq!(pair.is_ok(), here == there);
     let Ok(pair) = pair else { return };
     assert_eq!((pair.len(), pair.is_empty()), (here, here == 0));
 
-    let (first, second) = pair.take(s.number());
+    let (first, second) = pair.split_at_most(s.number());
     assert_eq!(first.len().checked_add(second.len()), Some(here));
     assert_eq!(first.local().span.join(second.local().span), Some(a.span));
     assert_eq!(first.remote().span.join(second.remote().span), Some(b.span));
@@ -44,17 +44,20 @@ pub fn chunks(bytes: &[u8], subject: Subject) {
     let count = NonZeroU32::new(s.number() as u32).unwrap_or(NonZeroU32::MIN);
     let align = NonZeroU64::new(s.number()).unwrap_or(NonZeroU64::MIN);
     let stripes = pair.stripes(count, align);
-    assert!(stripes.left() <= u64::from(count.get()), "more stripes than were asked for");
+    assert!(
+        stripes.remaining_chunks() <= u64::from(count.get()),
+        "more stripes than were asked for"
+    );
     let even = here.div_ceil(u64::from(count.get()));
     let widest = even.checked_next_multiple_of(align.get()).unwrap_or(u64::MAX).max(1);
     look(pair, stripes, widest, subject);
 }
 
 /// The pieces, one after the other. The broken cutter loses a last piece that is short.
-fn look(pair: Pair, cut: Chunks, max: u64, subject: Subject) {
+fn look(pair: RangePair, cut: Chunks, max: u64, subject: Subject) {
     let pieces = pair.len().div_ceil(max);
-    assert_eq!(cut.left(), pieces);
-    let lost = |p: &Pair| subject == Subject::Broken && p.len() < max && pieces > 1;
+    assert_eq!(cut.remaining_chunks(), pieces);
+    let lost = |p: &RangePair| subject == Subject::Broken && p.len() < max && pieces > 1;
     let mut at = 0u64;
     for piece in cut.filter(|p| !lost(p)).take(LOOKED_AT) {
         assert!(!piece.is_empty() && piece.len() <= max);

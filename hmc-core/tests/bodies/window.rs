@@ -4,7 +4,7 @@
 use super::script::Script;
 use super::subject::Subject;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
-use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
@@ -37,7 +37,7 @@ struct World {
     table: WindowTable<Vec<WindowEntry>>,
     places: Vec<Place>,
     /// Everything that was ever told to the peer.
-    told: Vec<RemoteRegion>,
+    told: Vec<WindowDesc>,
     subject: Subject,
 }
 

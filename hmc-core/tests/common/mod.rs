@@ -11,7 +11,7 @@
 
 pub mod link;
 
-use hmc_core::region::{Epoch, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::relay::{Note, Place, RelayId, Role as End, Why};
 use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
@@ -81,7 +81,7 @@ pub fn hello(list: &EndpointList) -> Hello<'_> {
 /// A window in a memfd.
 pub fn advert() -> RegionAdvert {
     RegionAdvert {
-        region: RemoteRegion {
+        region: WindowDesc {
             window: WindowId(0x3132_3334_3536_3738),
             epoch: Epoch(0x4142_4344),
             extent: Extent::new(0x5000),
@@ -111,7 +111,7 @@ pub fn notes() -> [(&'static str, Note); 12] {
     let id = RelayId(0xC1C2_C3C4);
     let window = WindowId(0x8182_8384_8586_8788);
     let claim = Extent::new(u64::MAX).span(Side::Remote, 0xD1D2_D3D4, 0x2000).unwrap();
-    let area = RemoteSlice { window, epoch: Epoch(0x9192_9394), span: claim };
+    let area = WindowSlice { window, epoch: Epoch(0x9192_9394), span: claim };
     let end = |from, how| Note::End { id, from, how };
     let unknown = Why::Unknown { code: 999, detail: 5 };
     [

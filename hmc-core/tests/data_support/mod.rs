@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::queue::Transfer;
-use hmc_core::region::{Epoch, LocalRegion, RegionKey, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
@@ -120,8 +120,8 @@ pub(crate) fn local(len: u64) -> LocalRegion {
 }
 
 /// A window of `len` bytes there.
-pub(crate) fn remote(len: u64) -> RemoteRegion {
-    RemoteRegion {
+pub(crate) fn remote(len: u64) -> WindowDesc {
+    WindowDesc {
         window: WindowId::new(2, 77),
         epoch: Epoch(3),
         extent: Extent::new(len),

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use hmc_core::queue::Transfer;
-use hmc_core::region::{LocalSlice, RegionKey, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::region::{LocalSlice, RegionKey, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::Caps;
@@ -192,7 +192,7 @@ impl UcxTransport {
     /// [`UcxError`] if the key cannot be unpacked.
     pub fn add_remote(
         &mut self,
-        region: RemoteRegion,
+        region: WindowDesc,
         base: u64,
         key: &[u8],
     ) -> Result<(), UcxError> {
@@ -347,7 +347,7 @@ impl UcxTransport {
     /// Copies at once if the window is mapped. If it returns `true`, the transfer is complete, and a put is visible to
     /// the peer. If it returns `false`, the caller posts the transfer, even if it fails.
     #[inline]
-    pub fn try_transfer(&mut self, opcode: Opcode, local: LocalSlice, remote: RemoteSlice) -> bool {
+    pub fn try_transfer(&mut self, opcode: Opcode, local: LocalSlice, remote: WindowSlice) -> bool {
         let silent = !self.state.down && !matches!(opcode, Opcode::PutNotify { .. });
         let done = silent && self.state.copy_mapped(opcode, local, remote);
         if done {

@@ -142,8 +142,8 @@ unsafe fn run(
         if !go_on() {
             return Err(CmaError::Stopped { done });
         }
-        let (piece, _) = span.take(done).1.take(PIECE);
-        let address = there.take(done).1.offset();
+        let (piece, _) = span.split_at_most(done).1.split_at_most(PIECE);
+        let address = there.split_at_most(done).1.offset();
         let (at, len) = bytes.locate(piece)?;
         // SAFETY: `at` and `len` are a span of a view, writable for `In` as `read` checked; the caller vouches for
         // the other side.

@@ -54,8 +54,8 @@ fn run(way: Way, fd: i32, at: u64, bytes: &SharedBytes<'_>, span: Span) -> Resul
     let there = Extent::new(1 << 63).span(Side::Remote, at, span.len()).map_err(|_| too_big())?;
     let mut done = 0u64;
     while done < span.len() {
-        let (start, left) = bytes.locate(span.take(done).1)?;
-        let offset = i64::try_from(there.take(done).1.offset()).map_err(|_| too_big())?;
+        let (start, left) = bytes.locate(span.split_at_most(done).1)?;
+        let offset = i64::try_from(there.split_at_most(done).1.offset()).map_err(|_| too_big())?;
         let here = start.cast::<libc::c_void>();
         let moved = match way {
             // SAFETY: `left` bytes at `here` are the rest of a span within a view that was checked to be writable;

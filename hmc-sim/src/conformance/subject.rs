@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
@@ -50,7 +50,7 @@ pub trait Subject {
     /// The initiator's region.
     fn local(&self) -> LocalRegion;
     /// The target's window.
-    fn remote(&self) -> RemoteRegion;
+    fn remote(&self) -> WindowDesc;
     /// Writes straight into the local region.
     fn write_local(&mut self, offset: u64, bytes: &[u8]);
     /// Reads straight from the local region.

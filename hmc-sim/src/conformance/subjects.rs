@@ -1,6 +1,6 @@
 //! The subjects that this crate brings: the plain transport, bare or wrapped, and the simulated NIC.
 
-use hmc_core::region::{LocalRegion, RemoteRegion};
+use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
@@ -75,7 +75,7 @@ where
         self.pair().local
     }
 
-    fn remote(&self) -> RemoteRegion {
+    fn remote(&self) -> WindowDesc {
         self.pair().window
     }
 
@@ -145,7 +145,7 @@ struct Built {
     far: SimNic,
     local: LocalRegion,
     target: LocalRegion,
-    window: RemoteRegion,
+    window: WindowDesc,
 }
 
 impl SimSubject {
@@ -180,7 +180,7 @@ impl Subject for SimSubject {
         self.built().local
     }
 
-    fn remote(&self) -> RemoteRegion {
+    fn remote(&self) -> WindowDesc {
         self.built().window
     }
 

@@ -1,6 +1,6 @@
 //! Regions and windows of an end: made, opened, taken back by a fence that may take time, gone.
 
-use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, RemoteRegion};
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{WindowState, WindowTransition};
 
@@ -17,7 +17,7 @@ impl Fabric {
         range: LocalSlice,
         kind: MemoryKind,
         access: Access,
-    ) -> Option<RemoteRegion> {
+    ) -> Option<WindowDesc> {
         let entropy = self.rng.next_u64();
         let (end, peer) = (self.port(port).host, self.port(port).peer_host);
         let window = self.port(port).windows.expose(range, kind, access, entropy).ok()?;
@@ -30,7 +30,7 @@ impl Fabric {
     }
 
     /// Begins to take a window back. Gives the time when its fence passes.
-    pub(crate) fn begin_revoke(&mut self, port: usize, window: &RemoteRegion) -> u64 {
+    pub(crate) fn begin_revoke(&mut self, port: usize, window: &WindowDesc) -> u64 {
         if let Some(closing) = self.closing(port, window) {
             return closing.due_ns;
         }
@@ -57,14 +57,14 @@ impl Fabric {
         due_ns
     }
 
-    fn closing(&mut self, port: usize, window: &RemoteRegion) -> Option<Closing> {
+    fn closing(&mut self, port: usize, window: &WindowDesc) -> Option<Closing> {
         let name = (window.window, window.epoch);
         let closing = &self.port(port).closing;
         closing.iter().find(|c| (c.window.window, c.window.epoch) == name).copied()
     }
 
     /// Whether nobody can use the window any more.
-    pub(crate) fn is_fenced(&mut self, port: usize, window: &RemoteRegion) -> bool {
+    pub(crate) fn is_fenced(&mut self, port: usize, window: &WindowDesc) -> bool {
         let entry = self.port(port).windows.entry(window.window, window.epoch);
         entry.map_or(true, |entry| entry.state() == WindowState::Free)
     }

@@ -110,7 +110,7 @@ impl Flight {
 mod tests {
     use super::{Fate, Flight, Stage};
     use crate::detector::history::Who;
-    use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+    use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
     use hmc_core::span::Extent;
     use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
@@ -122,7 +122,7 @@ mod tests {
             opcode: Opcode::Put,
             when: CompleteWhen::Visible,
             local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },
-            remote: RemoteSlice { window: WindowId(1), epoch: Epoch(1), span },
+            remote: WindowSlice { window: WindowId(1), epoch: Epoch(1), span },
         };
         Flight {
             work,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
-use hmc_core::region::{LocalSlice, RemoteRegion};
+use hmc_core::region::{LocalSlice, WindowDesc};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::Completion;
 
@@ -58,7 +58,7 @@ pub enum Queue {
 /// A revocation that was not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
-    pub(crate) window: RemoteRegion,
+    pub(crate) window: WindowDesc,
     pub(crate) range: LocalSlice,
     pub(crate) due_ns: u64,
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
-use hmc_core::region::{LocalRegion, LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::region::{LocalRegion, LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
 use hmc_core::relay::sender::{Put, Sender, SenderOutput};
 use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Role, Why};
@@ -43,7 +43,7 @@ pub(crate) struct Memory {
     /// The destination; in direct mode the sender puts here.
     pub(crate) dest: LocalRegion,
     pub(crate) halves: Option<LocalRegion>,
-    pub(crate) window: RemoteRegion,
+    pub(crate) window: WindowDesc,
 }
 
 /// One process: sources of its messages, targets of the peer's, and what the peer told it.
@@ -181,7 +181,7 @@ impl End {
                     opcode: Opcode::Put,
                     when: CompleteWhen::Visible,
                     local,
-                    remote: RemoteSlice { ..put.target },
+                    remote: WindowSlice { ..put.target },
                 };
                 match self.queue.post(&t, Instant::NEVER) {
                     Ok(op) => s.running.push((op, put.seq)),

@@ -289,7 +289,7 @@ fn blocks<'a>(
 ) -> Result<Vec<SharedBytes<'a>>> {
     let mut rest = bytes.extent().whole();
     let cut = |i| {
-        let (first, after) = rest.take(u64::try_from(len(i)).unwrap_or(u64::MAX));
+        let (first, after) = rest.split_at_most(u64::try_from(len(i)).unwrap_or(u64::MAX));
         rest = after;
         Ok(bytes.part(first).map_err(MemError::from)?)
     };

@@ -147,8 +147,8 @@ fn scratch_of(scratch: &mut Vec<u8>, len: usize) -> &mut [u8] {
 /// The `round`th piece of a block that is cut into pieces of `piece` bytes: the last ones may be short or empty.
 fn nth<'a>(bytes: &SharedBytes<'a>, piece: usize, round: usize) -> Result<SharedBytes<'a>> {
     let number = |n| u64::try_from(n).unwrap_or(u64::MAX);
-    let (_, rest) = bytes.extent().whole().take(number(piece.saturating_mul(round)));
-    Ok(bytes.part(rest.take(number(piece)).0).map_err(MemError::from)?)
+    let (_, rest) = bytes.extent().whole().split_at_most(number(piece.saturating_mul(round)));
+    Ok(bytes.part(rest.split_at_most(number(piece)).0).map_err(MemError::from)?)
 }
 
 impl Members {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::slots::{Slot, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::PostErrorKind;
@@ -35,7 +35,7 @@ use unasked::Unasked;
 #[derive(Clone, Copy, Debug)]
 struct Named {
     label: u64,
-    region: RemoteRegion,
+    region: WindowDesc,
 }
 
 /// How long after the end of one connection of a process its other ends take to show.
@@ -60,7 +60,7 @@ pub(crate) struct DataState {
     opened: bool,
     attended: bool,
     wants_default: bool,
-    default: Option<RemoteRegion>,
+    default: Option<WindowDesc>,
     default_mappable: bool,
     named: Vec<Named>,
     registered: Registered,
@@ -162,7 +162,7 @@ impl DataState {
         }
     }
 
-    pub(crate) fn default_remote(&self) -> Option<RemoteRegion> {
+    pub(crate) fn default_remote(&self) -> Option<WindowDesc> {
         self.default
     }
 
@@ -183,13 +183,13 @@ impl DataState {
     }
 
     /// The peer's window of that label.
-    pub(crate) fn named_remote(&self, label: u64) -> Option<RemoteRegion> {
+    pub(crate) fn named_remote(&self, label: u64) -> Option<WindowDesc> {
         self.named.iter().find(|n| n.label == label).map(|n| n.region)
     }
 
     /// The peer takes a window back. Whether nothing of ours uses it.
     pub(crate) fn forget_remote(&mut self, window: WindowId, epoch: Epoch) -> bool {
-        let is_it = |r: &RemoteRegion| r.window == window && r.epoch == epoch;
+        let is_it = |r: &WindowDesc| r.window == window && r.epoch == epoch;
         self.named.retain(|n| !is_it(&n.region));
         if self.default.as_ref().is_some_and(is_it) {
             self.default = None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointBlob};
 use hmc_core::wire::message::Message as Wire;
@@ -80,7 +80,7 @@ impl Link {
     }
 
     /// Closes a window that the peer could not be told of: no access was made or will be.
-    pub(crate) fn untell(&self, region: &RemoteRegion) {
+    pub(crate) fn untell(&self, region: &WindowDesc) {
         let mut data = self.data();
         let _ = data.port().revoke(region.window, region.epoch);
         data.port().fenced(region.window, region.epoch);

@@ -10,7 +10,7 @@ use crate::link::data::DataState;
 use crate::memory::Region;
 use crate::op_id::OpId;
 use hmc_core::queue::Transfer;
-use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::work::{CompleteWhen, Opcode};
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) trait Ends {
     fn region(&self) -> &Region;
 
     /// The peer's end, as of now; `None` when it exposes no buffer.
-    fn window(&self, data: &DataState) -> Option<RemoteRegion>;
+    fn window(&self, data: &DataState) -> Option<WindowDesc>;
 
     /// Always inlined: it saves six of 356 instructions of a small put.
     #[inline(always)]
@@ -67,7 +67,7 @@ pub(super) trait Ends {
         lo: u64,
         ro: u64,
         len: u64,
-    ) -> Result<(MutexGuard<'_, DataState>, LocalSlice, RemoteSlice)> {
+    ) -> Result<(MutexGuard<'_, DataState>, LocalSlice, WindowSlice)> {
         let peer = self.peer();
         peer.shared.check_process()?;
         let local = self.region().slice(lo, len)?;
@@ -108,7 +108,7 @@ pub(super) trait Ends {
         Hold { region: Some(self.region().clone()), ..Hold::default() }
     }
 
-    fn window_now(&self) -> Result<RemoteRegion> {
+    fn window_now(&self) -> Result<WindowDesc> {
         let peer = self.peer();
         peer.shared.check_process()?;
         let window = self.window(&peer.link.data());
@@ -190,7 +190,7 @@ impl Ends for Peer {
         self.shared.buffer.region()
     }
 
-    fn window(&self, data: &DataState) -> Option<RemoteRegion> {
+    fn window(&self, data: &DataState) -> Option<WindowDesc> {
         data.default_remote()
     }
 }

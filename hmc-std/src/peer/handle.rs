@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::types::{ConnType, Rank};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -96,7 +96,7 @@ impl Peer {
         Ok(self.default_remote()?.extent.len())
     }
 
-    pub(super) fn default_remote(&self) -> Result<RemoteRegion> {
+    pub(super) fn default_remote(&self) -> Result<WindowDesc> {
         self.shared.check_process()?;
         self.link.data().default_remote().ok_or_else(|| self.no_buffer())
     }

@@ -11,7 +11,7 @@ use crate::link::data::pieces::Pieces;
 use crate::link::{Life, Link, Watch};
 use crate::op_id::OpId;
 use crate::until::{Stop, Until};
-use hmc_core::pipeline::{Advance, Pipeline};
+use hmc_core::pipeline::{Pipeline, PipelineStatus};
 use hmc_core::time::Duration;
 use hmc_core::work::Opcode;
 use std::num::NonZeroU64;
@@ -177,9 +177,9 @@ impl Peer {
             };
             link.follow_up(&mut after);
             match advance {
-                Advance::Pending | Advance::Failed { fenced: false, .. } => None,
-                Advance::Done(_) => Some(Ok(())),
-                Advance::Failed { failure, fenced: true } => Some(Err(failure)),
+                PipelineStatus::Pending | PipelineStatus::Failed { fenced: false, .. } => None,
+                PipelineStatus::Done(_) => Some(Ok(())),
+                PipelineStatus::Failed { failure, fenced: true } => Some(Err(failure)),
             }
         };
         // A little longer than the pieces' own deadline, for their fences.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::limits::RNDV_HALF_BYTES;
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::relay::Why;
 use hmc_core::span::Span as Range;
 use hmc_core::types::{Access, ConnType};
@@ -218,7 +218,7 @@ impl Peer {
         Ok(Delivery::new(self.clone(), ticket))
     }
 
-    fn expose_for_relay(&self, region: &Region, at: u64, len: u64) -> Result<RemoteRegion> {
+    fn expose_for_relay(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
         let role = Role::Named(0);
         // The peer learns of the window with the place of a message, by no advert.
         let advert = self.shared.expose(&self.link, region, at, len, Access::WRITE, role)?;

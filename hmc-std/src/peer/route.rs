@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::work::Opcode;
 
 use super::Peer;
@@ -24,7 +24,7 @@ use crate::window::RemoteWindow;
 pub struct Route {
     peer: Peer,
     region: Region,
-    window: RemoteRegion,
+    window: WindowDesc,
 }
 
 impl Peer {
@@ -64,7 +64,7 @@ impl Ends for Route {
         &self.region
     }
 
-    fn window(&self, _: &DataState) -> Option<RemoteRegion> {
+    fn window(&self, _: &DataState) -> Option<WindowDesc> {
         Some(self.window)
     }
 }

@@ -156,7 +156,7 @@ impl Pipe {
         self.touch(&mut s);
         let first = room.min(head.len());
         let rest = u64::try_from(room.saturating_sub(first)).unwrap_or(u64::MAX);
-        let (part, _) = span.take(rest);
+        let (part, _) = span.split_at_most(rest);
         let second = usize::try_from(part.len()).unwrap_or(0);
         s.make_room(first.saturating_add(second));
         s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());

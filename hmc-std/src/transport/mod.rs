@@ -10,7 +10,7 @@ pub(crate) mod shm;
 pub(crate) mod stream;
 pub(crate) mod ucx;
 
-use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, ConnType, MemoryKind};
@@ -189,7 +189,7 @@ impl Port {
         local: LocalSlice,
         access: Access,
         entropy: u64,
-    ) -> Result<(RemoteRegion, Option<Vec<u8>>)> {
+    ) -> Result<(WindowDesc, Option<Vec<u8>>)> {
         if access.contains(Access::WRITE) {
             region.note_writable();
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
-use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub(crate) struct UcxPort {
     seat: Arc<Seat>,
     bell: Arc<Bell>,
     /// Keys that came before the peer's card.
-    early: Vec<(RemoteRegion, u64, Vec<u8>)>,
+    early: Vec<(WindowDesc, u64, Vec<u8>)>,
     /// Tags that the stream has no room for.
     late: VecDeque<WorkRequest>,
     /// Windows that the peer takes back while operations of ours run.
@@ -199,7 +199,7 @@ impl UcxPort {
         &mut self,
         opcode: Opcode,
         local: LocalSlice,
-        remote: RemoteSlice,
+        remote: WindowSlice,
     ) -> bool {
         let len = local.span.len();
         let small = len != 0 && len <= MAX_CHUNK_BYTES && !self.down;
@@ -225,7 +225,7 @@ impl UcxPort {
         &mut self,
         region: &Region,
         local: LocalSlice,
-        exposed: &RemoteRegion,
+        exposed: &WindowDesc,
     ) -> Result<Option<Vec<u8>>> {
         if local.span.is_empty() {
             return Ok(None);
@@ -391,8 +391,8 @@ impl UcxPort {
     /// Sends the tag of a put whose bytes are there. Whether there was room.
     fn send_tag(&mut self, work: &WorkRequest) -> bool {
         let tag = WorkRequest {
-            local: LocalSlice { span: work.local.span.take(0).0, ..work.local },
-            remote: RemoteSlice { span: work.remote.span.take(0).0, ..work.remote },
+            local: LocalSlice { span: work.local.span.split_at_most(0).0, ..work.local },
+            remote: WindowSlice { span: work.remote.span.split_at_most(0).0, ..work.remote },
             ..*work
         };
         !matches!(self.stream.submit(&tag, false, work.local.span.len()), Err(PostErrorKind::Busy))

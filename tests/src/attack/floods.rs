@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::relay::{Note, RelayId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
@@ -41,7 +41,7 @@ pub const BATCH: u32 = 512;
 pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
     let long = vec![7; 9000];
     let (window, epoch) = (WindowId((u64::from(n) % 256) | (u64::from(n) << 16)), Epoch(n + 1));
-    let region = |window| RemoteRegion {
+    let region = |window| WindowDesc {
         window,
         epoch,
         extent: Extent::new(4096),
@@ -101,7 +101,7 @@ pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
 
 /// The `n`th data frame of a kind.
 #[must_use]
-pub fn data_frame(kind: DataKind, n: u32, at: &RemoteRegion, memory: u64) -> Vec<u8> {
+pub fn data_frame(kind: DataKind, n: u32, at: &WindowDesc, memory: u64) -> Vec<u8> {
     let mut f = DataFrame::new(kind, n);
     (f.window, f.epoch) = (at.window, at.epoch);
     let mut payload = 0;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::advert::Role;
@@ -63,7 +63,7 @@ impl Scene {
         rank
     }
 
-    fn frame(&mut self, kind: DataKind, at: &RemoteRegion) -> DataFrame {
+    fn frame(&mut self, kind: DataKind, at: &WindowDesc) -> DataFrame {
         self.seq += 1;
         let mut f = DataFrame::new(kind, self.seq);
         (f.window, f.epoch) = (at.window, at.epoch);
@@ -71,7 +71,7 @@ impl Scene {
     }
 
     /// A put of `len` bytes at `offset` in one frame.
-    fn put(&mut self, at: &RemoteRegion, offset: u64, len: u64) -> (DataFrame, Vec<u8>) {
+    fn put(&mut self, at: &WindowDesc, offset: u64, len: u64) -> (DataFrame, Vec<u8>) {
         let mut f = self.frame(DataKind::Write, at);
         (f.flags, f.offset, f.total) = (DataFlags::LAST, offset, len);
         f.len = u32::try_from(len).expect("small");
@@ -79,7 +79,7 @@ impl Scene {
     }
 
     /// The same for a get.
-    fn get(&mut self, at: &RemoteRegion, offset: u64, len: u64) -> DataFrame {
+    fn get(&mut self, at: &WindowDesc, offset: u64, len: u64) -> DataFrame {
         let mut f = self.frame(DataKind::Read, at);
         (f.offset, f.total) = (offset, len);
         f
@@ -99,7 +99,7 @@ impl Scene {
     }
 
     /// A window of `len` bytes for the hostile peer, and what it is told of it.
-    fn expose(&mut self, access: Access, label: u64, len: u64) -> (Window, RemoteRegion) {
+    fn expose(&mut self, access: Access, label: u64, len: u64) -> (Window, WindowDesc) {
         let region = self.session.allocate(len).expect("memory");
         let mut span = region.take_all().expect("free");
         span.fill(OWN);

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
@@ -37,7 +37,7 @@ pub struct Rig<'a> {
     /// It, as the session sees it.
     pub peer: Peer,
     /// The session's window, in the middle of the area.
-    pub window: RemoteRegion,
+    pub window: WindowDesc,
     pub(super) exposed: SharedWindow,
     pub(super) ops: Vec<OpId>,
     pub(super) memory: Vec<u8>,

@@ -7,7 +7,7 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
-use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowSlice, WindowId};
 use hmc_core::relay::{Note, Place, RelayId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span};
@@ -81,8 +81,8 @@ pub(crate) fn local() -> LocalSlice {
     LocalSlice { key: key(), span: span() }
 }
 
-pub(crate) fn remote() -> RemoteSlice {
-    RemoteSlice { window: window(), epoch: epoch(), span: span() }
+pub(crate) fn remote() -> WindowSlice {
+    WindowSlice { window: window(), epoch: epoch(), span: span() }
 }
 
 pub(crate) fn place() -> Place {

@@ -148,7 +148,7 @@ impl AmReplies {
 impl GetReply {
     /// Loads the next fragment into a message, and returns its frame.
     fn next(&mut self, message: &mut AmMessage) -> Option<DataFrame> {
-        let (fragment, rest) = self.rest.take(FRAGMENT);
+        let (fragment, rest) = self.rest.split_at_most(FRAGMENT);
         let mut frame = DataFrame::new(DataKind::ReadData, self.seq);
         (frame.window, frame.epoch) = (self.window, self.epoch);
         (frame.offset, frame.total) = (self.total.saturating_sub(self.rest.len()), self.total);

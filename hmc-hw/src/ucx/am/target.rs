@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hmc_core::region::{Epoch, RemoteRegion, WindowId};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::WindowFault;
@@ -33,7 +33,7 @@ const MAX_QUEUED: usize = 2 * MAX_REQUESTS;
 /// A window that the peer may access.
 #[derive(Debug)]
 struct OpenWindow {
-    region: RemoteRegion,
+    region: WindowDesc,
     memory: Arc<Memory>,
     /// Its range within that memory.
     place: Span,
@@ -177,7 +177,7 @@ impl Inner {
                 self.queue_ack(DataFrame::nack(frame.seq, Failure::Unsupported))
             }
             Ok((window, span)) => {
-                let rest = window.place.take(span.offset()).1.take(span.len()).0;
+                let rest = window.place.split_at_most(span.offset()).1.split_at_most(span.len()).0;
                 let reply = GetReply {
                     seq: frame.seq,
                     window: frame.window,
@@ -285,7 +285,7 @@ impl AmTarget {
     }
 
     /// Opens a window for messages of the peer. It is the range `place` of `memory`.
-    pub fn open(&self, region: RemoteRegion, memory: Arc<Memory>, place: Span) {
+    pub fn open(&self, region: WindowDesc, memory: Arc<Memory>, place: Span) {
         let mut inner = lock(&self.inner);
         let at = usize::from(region.window.index());
         if at >= inner.windows.len() {

@@ -107,11 +107,11 @@ impl PeerState {
         let kind = if put { DataKind::Write } else { DataKind::Read };
         let mut frame = DataFrame::new(kind, op.seq);
         (frame.window, frame.epoch) = (work.remote.window, work.remote.epoch);
-        (frame.offset, frame.total) = (work.remote.span.take(from).1.offset(), total);
+        (frame.offset, frame.total) = (work.remote.span.split_at_most(from).1.offset(), total);
         let mut loaded = true;
         op.sent = total;
         if put {
-            let (fragment, rest) = work.local.span.take(from).1.take(FRAGMENT);
+            let (fragment, rest) = work.local.span.split_at_most(from).1.split_at_most(FRAGMENT);
             op.sent = total.saturating_sub(rest.len());
             // At most one fragment.
             frame.len = u32::try_from(fragment.len()).unwrap_or(0);

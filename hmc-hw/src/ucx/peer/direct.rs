@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::queue::Transfer;
-use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
 use hmc_core::span::Extent;
 use hmc_core::work::Opcode;
 use hmc_mem::copy;
@@ -31,7 +31,7 @@ impl PeerState {
         &self,
         opcode: Opcode,
         local: LocalSlice,
-        remote: RemoteSlice,
+        remote: WindowSlice,
     ) -> bool {
         let window = self.memory.remote(remote.window);
         let Some((window, there)) = window.and_then(|w| Some((w, w.mapped?))) else { return false };

@@ -33,7 +33,7 @@ impl PeerState {
         let mut param = params_with_callback(&self.queue, u32::from(WIREUP));
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        let word = Extent::new(16).whole().take(8).1.pointer(ours.start().as_ptr());
+        let word = Extent::new(16).whole().split_at_most(8).1.pointer(ours.start().as_ptr());
         // SAFETY: the second word of our own wireup page, which the worker owns and no code writes; the progress lock
         // is held.
         let result = unsafe {

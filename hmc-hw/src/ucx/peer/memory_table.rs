@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use hmc_core::region::{RegionKey, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::region::{RegionKey, WindowDesc, WindowId, WindowSlice};
 use hmc_core::span::{Side, Span};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
@@ -56,7 +56,7 @@ impl LocalEntry {
 
 #[derive(Debug)]
 pub(in crate::ucx) struct RemoteEntry {
-    pub(in crate::ucx) region: RemoteRegion,
+    pub(in crate::ucx) region: WindowDesc,
     /// Address of the window in the peer's process.
     pub(in crate::ucx) base: u64,
     pub(in crate::ucx) key: Key,
@@ -72,7 +72,7 @@ impl RemoteEntry {
     pub(in crate::ucx) fn check_access(
         &self,
         opcode: Opcode,
-        r: RemoteSlice,
+        r: WindowSlice,
     ) -> Result<Span, Failure> {
         let fault = |f| Err(Failure::Window(f));
         if self.region.epoch != r.epoch {
@@ -128,7 +128,7 @@ impl MemoryTable {
     pub(in crate::ucx) fn check_access(
         &self,
         opcode: Opcode,
-        r: RemoteSlice,
+        r: WindowSlice,
     ) -> Result<(&RemoteEntry, Span), Failure> {
         let unknown = Failure::Window(WindowFault::Unknown);
         let remote = self.remote(r.window).ok_or(unknown)?;

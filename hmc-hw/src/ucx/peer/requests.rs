@@ -4,7 +4,7 @@
 //! lock, puts that no flush covers yet, the puts of each flush, and finished requests are linked lists of records: nothing is
 //! copied from one list to the next, and a flush of any number of puts begins in a few instructions.
 
-use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::span::Extent;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
@@ -22,7 +22,7 @@ const NO_WORK: WorkRequest = WorkRequest {
     opcode: Opcode::Put,
     when: CompleteWhen::Local,
     local: LocalSlice { key: RegionKey { index: 0, generation: 0 }, span: Extent::new(0).whole() },
-    remote: RemoteSlice { window: WindowId(0), epoch: Epoch(0), span: Extent::new(0).whole() },
+    remote: WindowSlice { window: WindowId(0), epoch: Epoch(0), span: Extent::new(0).whole() },
 };
 
 /// A request that is queued, in flight or finished.

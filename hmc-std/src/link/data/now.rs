@@ -2,7 +2,7 @@
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
-use hmc_core::region::{LocalSlice, RemoteSlice};
+use hmc_core::region::{LocalSlice, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::work::Opcode;
 use hmc_mem::shared::SharedBytes;
@@ -20,7 +20,7 @@ impl DataState {
         region: &Region,
         opcode: Opcode,
         local: LocalSlice,
-        remote: RemoteSlice,
+        remote: WindowSlice,
     ) -> bool {
         match self.queue.transport_mut() {
             Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
@@ -31,7 +31,7 @@ impl DataState {
 
     /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
     /// now; `false` when it must be posted from a region.
-    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: RemoteSlice) -> bool {
+    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: WindowSlice) -> bool {
         let done = match self.queue.transport_mut() {
             Port::Shm(p) => p.write_now(bytes, remote),
             Port::Ucx(_) | Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
@@ -50,7 +50,7 @@ impl DataState {
         region: &Region,
         opcode: Opcode,
         local: LocalSlice,
-        remote: RemoteSlice,
+        remote: WindowSlice,
     ) -> Option<SlotId> {
         let slots = self.queue.slots();
         let has_room = slots.in_use() < slots.capacity() || self.free_slots();

@@ -55,8 +55,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex};
 
-    use hmc_core::pipeline::{Advance, Pipeline};
-    use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+    use hmc_core::pipeline::{Pipeline, PipelineStatus};
+    use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::span::{Extent, Side};
     use hmc_core::types::Rank;
     use hmc_core::work::{CompleteWhen, Opcode};
@@ -95,12 +95,12 @@ mod tests {
         let (mut data, _theirs) = stopped_peer();
         let local = region.slice(0, LEN).unwrap();
         let span = Extent::new(LEN).span(Side::Remote, 0, LEN).unwrap();
-        let remote = RemoteSlice { window: WindowId(0), epoch: Epoch(1), span };
+        let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
         let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
         let chunk = NonZeroU64::new(CHUNK).unwrap();
         let mut pipe = Pipeline::new(&t, chunk, 3, Instant::NEVER).unwrap();
         let mut pieces = Pieces { data: &mut data, region: &region };
-        assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), Advance::Pending);
+        assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), PipelineStatus::Pending);
         assert_eq!(pipe.in_flight(), 3);
         let holders = |data: &DataState| data.holds.iter().filter(|h| h.region.is_some()).count();
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
-use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::relay::receiver::{Copy, Receiver};
 use hmc_core::relay::sender::{Put, Sender, SenderPhase};
 use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Why};
@@ -26,7 +26,7 @@ const SMALLEST_HALF_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub(crate) region: Region,
-    pub(crate) remote: RemoteRegion,
+    pub(crate) remote: WindowDesc,
 }
 
 /// Where the bytes of a message are.
@@ -56,7 +56,7 @@ impl Bytes {
 pub(super) struct Run {
     pub(super) seq: u64,
     pub(super) source: Range,
-    pub(super) target: RemoteSlice,
+    pub(super) target: WindowSlice,
     /// Operations, and which bounce buffer each reads.
     pub(super) flying: Vec<(SlotId, usize)>,
     pub(super) failed: Option<Failure>,
@@ -74,11 +74,11 @@ impl Run {
     }
 
     /// Cuts off what is posted next.
-    pub(super) fn cut(&mut self, at_most: u64) -> (Range, RemoteSlice) {
-        let (source, rest) = self.source.take(at_most);
-        let (target, target_rest) = self.target.span.take(source.len());
+    pub(super) fn cut(&mut self, at_most: u64) -> (Range, WindowSlice) {
+        let (source, rest) = self.source.split_at_most(at_most);
+        let (target, target_rest) = self.target.span.split_at_most(source.len());
         self.source = rest;
-        let cut = RemoteSlice { span: target, ..self.target };
+        let cut = WindowSlice { span: target, ..self.target };
         self.target.span = target_rest;
         (source, cut)
     }
@@ -104,7 +104,7 @@ pub(crate) struct Want {
     exact: bool,
     /// The halves; without them the sender puts straight into `window`.
     pub(crate) staging: Option<Staging>,
-    pub(crate) window: RemoteRegion,
+    pub(crate) window: WindowDesc,
     pub(crate) deadline: Instant,
     pub(crate) ticket: Arc<Ticket>,
     pub(super) copy: Option<Copy>,
@@ -119,7 +119,7 @@ impl Want {
     pub(crate) fn new(
         bytes: Bytes,
         room: u64,
-        place: std::result::Result<Staging, RemoteRegion>,
+        place: std::result::Result<Staging, WindowDesc>,
         deadline: Instant,
     ) -> Self {
         let (staging, window) = match place {

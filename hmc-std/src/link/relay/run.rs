@@ -1,7 +1,7 @@
 //! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
 
 use hmc_core::queue::{QueueError, Transfer};
-use hmc_core::region::{LocalSlice, RemoteRegion, RemoteSlice};
+use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
 use hmc_core::relay::sender::SenderOutput;
 use hmc_core::relay::{Ending, Note, Role, Violation, Why};
@@ -374,7 +374,7 @@ pub(super) fn post(
     later: &mut Vec<Aftermath>,
     region: &Region,
     local: LocalSlice,
-    remote: RemoteSlice,
+    remote: WindowSlice,
 ) -> Result<Option<SlotId>, Failure> {
     let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
     let hold = Hold { region: Some(region.clone()), ..Hold::default() };
@@ -410,7 +410,7 @@ fn copy_out(w: &Want, copy: &Copy) -> Result<(), Failure> {
 }
 
 /// Takes a window back. `None` when its fence has passed.
-fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<Fence> {
+fn revoke(link: &Link, remote: &WindowDesc, after: &mut After) -> Option<Fence> {
     let (window, epoch) = (remote.window, remote.epoch);
     let fence = {
         let mut data = link.data();
@@ -434,7 +434,7 @@ fn revoke(link: &Link, remote: &RemoteRegion, after: &mut After) -> Option<Fence
 }
 
 /// Whether the peer is out of a window that was taken back.
-fn has_passed(link: &Link, fence: &mut Option<Fence>, window: &RemoteRegion) -> bool {
+fn has_passed(link: &Link, fence: &mut Option<Fence>, window: &WindowDesc) -> bool {
     if let Some(f) = fence {
         let mut data = link.data();
         let passed = f.has_passed(data.port(), window.window, window.epoch);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hmc_core::queue::Transfer;
-use hmc_core::region::RemoteRegion;
+use hmc_core::region::WindowDesc;
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Rank};
 use hmc_core::work::{CompleteWhen, Opcode};
@@ -171,7 +171,7 @@ impl Node {
     fn window_op(
         &self,
         peer: &Peer,
-        window: &RemoteRegion,
+        window: &WindowDesc,
         direction: Direction,
         copy: Copy,
     ) -> Result<OpId> {

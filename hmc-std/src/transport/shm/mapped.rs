@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
-use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::span::{Side, Span as Range};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
@@ -114,7 +114,7 @@ pub(super) fn copy_mapped(
     region: &Region,
     opcode: Opcode,
     local: Range,
-    remote: RemoteSlice,
+    remote: WindowSlice,
     whole: u64,
 ) -> std::result::Result<(), Failure> {
     let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
@@ -132,7 +132,7 @@ pub(super) fn write_mapped(
     m: &Mapped,
     pages: PeerPages<'_>,
     bytes: &SharedBytes<'_>,
-    remote: RemoteSlice,
+    remote: WindowSlice,
 ) -> std::result::Result<(), Failure> {
     let all = bytes.extent().whole();
     inside(m, pages, Access::WRITE, remote, |there| bytes.copy_to(all, &m.map.bytes(), there))
@@ -144,7 +144,7 @@ fn inside(
     m: &Mapped,
     pages: PeerPages<'_>,
     needed: Access,
-    remote: RemoteSlice,
+    remote: WindowSlice,
     copy: impl FnOnce(Range) -> std::result::Result<(), SharedError>,
 ) -> std::result::Result<(), Failure> {
     if m.epoch != remote.epoch {
@@ -182,7 +182,7 @@ mod tests {
     use super::{File, Mapped, PeerPages, ShmFence, inside};
     use crate::clock;
     use crate::until::{Stop, Until};
-    use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+    use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::span::Extent;
     use hmc_core::time::{Duration, Instant};
     use hmc_core::types::Access;
@@ -229,7 +229,7 @@ mod tests {
             access: Access::all(),
         };
         let there =
-            RemoteSlice { window: mapped.id, epoch: mapped.epoch, span: Extent::new(8).whole() };
+            WindowSlice { window: mapped.id, epoch: mapped.epoch, span: Extent::new(8).whole() };
         let copy = |needed, meanwhile: &dyn Fn()| {
             let at = PeerPages { words: &words, life: None };
             inside(&mapped, at, needed, there, |_| {

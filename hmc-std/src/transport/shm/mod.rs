@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
-use hmc_core::region::{Epoch, LocalSlice, RemoteRegion, RemoteSlice, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
@@ -241,7 +241,7 @@ impl ShmPort {
         &mut self,
         region: &Region,
         local: LocalSlice,
-        exposed: &RemoteRegion,
+        exposed: &WindowDesc,
     ) -> Result<()> {
         let word = self.page.bytes().word(word_at(exposed.window.index()));
         if let Ok(word) = word {
@@ -314,7 +314,7 @@ impl ShmPort {
         &self,
         opcode: Opcode,
         local: LocalSlice,
-        remote: RemoteSlice,
+        remote: WindowSlice,
         whole: u64,
     ) -> Option<Result<(), Failure>> {
         let m = self.mapped(remote.window)?;
@@ -332,7 +332,7 @@ impl ShmPort {
         region: &Region,
         opcode: Opcode,
         local: Range,
-        remote: RemoteSlice,
+        remote: WindowSlice,
     ) -> bool {
         let len = local.len();
         if len > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
@@ -348,7 +348,7 @@ impl ShmPort {
 
     /// Copies `bytes`, which are in no region, into a mapped window at once. `false` when nothing was copied: it must be
     /// posted from a region, be it to fail.
-    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: RemoteSlice) -> bool {
+    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: WindowSlice) -> bool {
         let len = remote.span.len();
         if len > MAX_CHUNK_BYTES {
             return false;
@@ -368,8 +368,8 @@ impl ShmPort {
             // Stores before a system call are visible to whoever sees its effect, so the tag, sent
             // as an empty put, arrives after the bytes.
             let tag = WorkRequest {
-                local: LocalSlice { span: work.local.span.take(0).0, ..work.local },
-                remote: RemoteSlice { span: work.remote.span.take(0).0, ..work.remote },
+                local: LocalSlice { span: work.local.span.split_at_most(0).0, ..work.local },
+                remote: WindowSlice { span: work.remote.span.split_at_most(0).0, ..work.remote },
                 ..*work
             };
             return match self.stream.submit(&tag, false, len) {
@@ -394,13 +394,13 @@ impl ShmPort {
         let Some(p) = self.queue.front().copied() else {
             return;
         };
-        let (local, local_rest) = p.local.take(MAX_CHUNK_BYTES);
-        let (remote, remote_rest) = p.remote.take(MAX_CHUNK_BYTES);
+        let (local, local_rest) = p.local.split_at_most(MAX_CHUNK_BYTES);
+        let (remote, remote_rest) = p.remote.split_at_most(MAX_CHUNK_BYTES);
         let result = self
             .copy(
                 p.work.opcode,
                 LocalSlice { span: local, ..p.work.local },
-                RemoteSlice { span: remote, ..p.work.remote },
+                WindowSlice { span: remote, ..p.work.remote },
                 p.work.local.span.len(),
             )
             .unwrap_or(Err(Failure::Window(WindowFault::Revoked)));

@@ -183,7 +183,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::sync::{Arc, Mutex};
 
-    use hmc_core::region::{Epoch, RemoteSlice, WindowId};
+    use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
     use hmc_core::time::Duration;
     use hmc_core::transport::Transport as _;
@@ -329,7 +329,7 @@ mod tests {
         let local = region.slice(0, 4096).expect("all of it");
         let op = SlotId { index: 0, generation: 1 };
         let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
-        let remote = RemoteSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
+        let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
         let work = WorkRequest { op, opcode, when, local, remote };
         port.submit(&work, true, 4096).expect("room");
         port.flush();

@@ -171,11 +171,14 @@ impl StreamPort {
         let upto = self.rx.start.saturating_add(n);
         let bytes = self.rx.buf.get(self.rx.start..upto).unwrap_or_default();
         if let Dest::Window { region, range, .. } | Dest::Answer { region, range, .. } = dest {
-            let (part, _) = range.take(u64::try_from(n).unwrap_or(0));
+            let (part, _) = range.split_at_most(u64::try_from(n).unwrap_or(0));
             #[cfg(hmc_mutants)]
             let (part, bytes) = if mutant::is(Mutant::ShortReadLosesByte) && n < left {
                 let kept = n.saturating_sub(1);
-                (part.take(u64::try_from(kept).unwrap_or(0)).0, bytes.get(..kept).unwrap_or(bytes))
+                (
+                    part.split_at_most(u64::try_from(kept).unwrap_or(0)).0,
+                    bytes.get(..kept).unwrap_or(bytes),
+                )
             } else {
                 (part, bytes)
             };

@@ -118,7 +118,7 @@ pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
 #[cfg(test)]
 mod tests {
     use super::{Phase, Request, Requests};
-    use hmc_core::region::{Epoch, LocalSlice, RegionKey, RemoteSlice, WindowId};
+    use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
     use hmc_core::span::Extent;
     use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
@@ -131,7 +131,7 @@ mod tests {
                 opcode: Opcode::Get,
                 when: CompleteWhen::Visible,
                 local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },
-                remote: RemoteSlice { window: WindowId(1), epoch: Epoch(1), span },
+                remote: WindowSlice { window: WindowId(1), epoch: Epoch(1), span },
             },
             phase: Phase::Queued,
             moved: 0,

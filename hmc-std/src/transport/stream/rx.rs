@@ -54,7 +54,9 @@ impl Dest {
     /// Accounts for `n` bytes received.
     pub(super) fn advance(&mut self, n: u64) {
         match self {
-            Self::Window { range, .. } | Self::Answer { range, .. } => *range = range.take(n).1,
+            Self::Window { range, .. } | Self::Answer { range, .. } => {
+                *range = range.split_at_most(n).1
+            }
             Self::Discard { left } => *left = left.saturating_sub(n),
         }
     }

@@ -100,7 +100,7 @@ impl StreamPort {
             return;
         };
         self.bytes_out = self.bytes_out.saturating_add(from_body);
-        let (_, rest) = body.range.take(from_body);
+        let (_, rest) = body.range.split_at_most(from_body);
         body.range = rest;
         if rest.is_empty() && self.tx.stage.is_empty() {
             let owner = body.owner;
@@ -149,7 +149,7 @@ impl StreamPort {
             self.target.drop_reply_unknown();
             return true;
         };
-        let (part, rest) = reply.source.span.take(u64::from(MAX_STREAM_FRAME_BYTES));
+        let (part, rest) = reply.source.span.split_at_most(u64::from(MAX_STREAM_FRAME_BYTES));
         let mut frame = DataFrame::new(DataKind::ReadData, reply.seq);
         frame.len = u32::try_from(part.len()).unwrap_or(0);
         frame.total = reply.total;
@@ -208,15 +208,15 @@ impl StreamPort {
             self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
             return true;
         };
-        let (part, rest) = unsent.take(u64::from(MAX_STREAM_FRAME_BYTES));
+        let (part, rest) = unsent.split_at_most(u64::from(MAX_STREAM_FRAME_BYTES));
         #[cfg(hmc_mutants)]
         let part = if mutant::is(Mutant::SameChunkAgain) {
-            work.local.span.take(part.len()).0
+            work.local.span.split_at_most(part.len()).0
         } else {
             part
         };
         frame.len = u32::try_from(part.len()).unwrap_or(0);
-        frame.offset = work.remote.span.take(r.moved).1.offset();
+        frame.offset = work.remote.span.split_at_most(r.moved).1.offset();
         r.moved = r.moved.saturating_add(part.len());
         if rest.is_empty() {
             frame.flags |= DataFlags::LAST;

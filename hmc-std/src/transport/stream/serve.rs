@@ -259,8 +259,8 @@ impl StreamPort {
         if entry.state() != WindowState::Exposed {
             return Err(Failure::Window(WindowFault::Revoked));
         }
-        let (chunk, rest) = job.ours.span.take(BYTES_A_LOOK);
-        let (there, rest_there) = job.theirs.take(BYTES_A_LOOK);
+        let (chunk, rest) = job.ours.span.split_at_most(BYTES_A_LOOK);
+        let (there, rest_there) = job.theirs.split_at_most(BYTES_A_LOOK);
         let region = self.regions.resolve(job.ours).ok_or(Failure::UnknownRegion)?;
         let moved = if f.kind == DataKind::WriteRef {
             // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is

@@ -1,7 +1,7 @@
 //! `hmc_core::region`.
 
 use crate::values::{access, any, done, epoch, key, kind, number, window};
-use hmc_core::region::{LocalRegion, RemoteRegion, WindowId};
+use hmc_core::region::{LocalRegion, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 
 pub(crate) fn call() {
@@ -11,6 +11,6 @@ pub(crate) fn call() {
     let local = LocalRegion { key: key(), extent, kind: kind() };
     done(LocalRegion::slice(&local, number(), number()));
     let remote =
-        RemoteRegion { window: window(), epoch: epoch(), extent, access: access(), kind: kind() };
-    done(RemoteRegion::slice(&remote, number(), number()));
+        WindowDesc { window: window(), epoch: epoch(), extent, access: access(), kind: kind() };
+    done(WindowDesc::slice(&remote, number(), number()));
 }

@@ -26,7 +26,7 @@ pub(crate) fn call() {
     done(Span::pointer(span(), core::ptr::without_provenance_mut(1)));
     done(Span::sub(span(), side(), number(), number()));
     done(Span::split_at(span(), number()));
-    done(Span::take(span(), number()));
+    done(Span::split_at_most(span(), number()));
     done(Span::overlaps(span(), span()));
     done(Span::join(span(), span()));
 }

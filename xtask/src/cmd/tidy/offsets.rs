@@ -47,7 +47,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
             if let Some(sum) = added(&line.code) {
                 let what = format!(
-                    "`{sum}` adds to an offset or an address: `Span` and `Extent` do that, checked (`span`, `sub`, `take`, `address`, \
+                    "`{sum}` adds to an offset or an address: `Span` and `Extent` do that, checked (`span`, `sub`, `split_at_most`, `address`, \
                      `pointer`)"
                 );
                 out.push(Finding::new(&file.path, number, what));
