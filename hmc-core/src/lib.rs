@@ -6,11 +6,11 @@
 //!
 //! Two wings meet only on the ground floor ([`span`], [`types`], [`time`], [`limits`]):
 //!
-//! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`queue`], [`chunks`], [`pipeline`], [`relay`],
+//! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`queue`], [`chunks`], [`pipeline`], [`rndv`],
 //!   [`device`];
 //! - **control**: [`wire`], [`ctrl`].
 //!
-//! `wire::advert`, `wire::data` and `wire::relay` are the bridges between them. Start reading at [`span`].
+//! `wire::advert`, `wire::data` and `wire::rndv` are the bridges between them. Start reading at [`span`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -37,7 +37,7 @@ pub mod mutant;
 pub mod pipeline;
 pub mod queue;
 pub mod region;
-pub mod relay;
+pub mod rndv;
 pub mod slots;
 pub mod span;
 pub mod time;

@@ -174,34 +174,34 @@ fn failures_of_transfers() {
 
 #[test]
 fn ends_of_messages() {
-    use hmc_core::relay::{Ending, RelayId, Violation, Why};
+    use hmc_core::rndv::{AbortReason, RndvError, RndvId, Violation};
     say(&[
-        (Why::Cancelled, "cancelled"),
-        (Why::DeadlineExceeded, "the deadline passed"),
-        (Why::TooLong { room: 9 }, "the message is longer than the 9 bytes of room for it"),
-        (Why::Failed, "a transfer of its bytes failed"),
-        (Why::Closing, "it is leaving"),
-        (Why::Unknown { code: 9, detail: 1 }, "reason 9"),
+        (AbortReason::Cancelled, "cancelled"),
+        (AbortReason::DeadlineExceeded, "the deadline passed"),
+        (AbortReason::TooLong { room: 9 }, "the message is longer than the 9 bytes of room for it"),
+        (AbortReason::Failed, "a transfer of its bytes failed"),
+        (AbortReason::Closing, "it is leaving"),
+        (AbortReason::Unknown { code: 9, detail: 1 }, "reason 9"),
     ]);
     say(&[
-        (Ending::Here(Why::Cancelled), "cancelled"),
-        (Ending::There(Why::Closing), "ended by the peer: it is leaving"),
-        (Ending::Failed(Failure::Transport(-5)), "transport error -5"),
-        (Ending::PeerDead, "the peer is gone"),
+        (RndvError::Here(AbortReason::Cancelled), "cancelled"),
+        (RndvError::There(AbortReason::Closing), "ended by the peer: it is leaving"),
+        (RndvError::Failed(Failure::Transport(-5)), "transport error -5"),
+        (RndvError::PeerDead, "the peer is gone"),
     ]);
     say(&[
         (
-            Violation::Number { want: RelayId(1), got: RelayId(2) },
+            Violation::Number { want: RndvId(1), got: RndvId(2) },
             "message 2 was offered when 1 was next",
         ),
         (Violation::TooMany { limit: 8 }, "more than 8 messages are under way"),
-        (Violation::Unknown { id: RelayId(4) }, "there is no message 4"),
+        (Violation::Unknown { id: RndvId(4) }, "there is no message 4"),
         (Violation::NotNow, "a note of a message came that may not come now"),
         (
             Violation::Sequence { want: 1, got: 3 },
             "piece 3 of a message came when it was the turn of 1",
         ),
-        (Violation::Place { len: 8, area: 7 }, "7 bytes of room for a message of 8 bytes"),
+        (Violation::Target { len: 8, area: 7 }, "7 bytes of room for a message of 8 bytes"),
     ]);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hmc_core::relay::Why;
+use hmc_core::rndv::AbortReason;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::relay::ticket::{Found, Ticket};
@@ -105,7 +105,7 @@ impl Delivery {
     /// Asks for it to end; it still has to be waited for.
     pub fn cancel(&self) {
         if let Some(ticket) = self.ticket.as_ref().filter(|_| self.check_process().is_ok()) {
-            self.peer.link.end_relay(ticket, Why::Cancelled);
+            self.peer.link.end_relay(ticket, AbortReason::Cancelled);
         }
     }
 }

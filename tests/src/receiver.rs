@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
-use hmc_core::relay::{Note, Place, RelayId, Role, Why};
+use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMsg, RndvRole};
 use hmc_core::span::Extent;
 use hmc_core::types::Rank;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
@@ -89,7 +89,7 @@ impl Receiver {
     ///
     /// # Panics
     /// When none comes.
-    pub fn hear(&mut self) -> Note {
+    pub fn hear(&mut self) -> RndvMsg {
         hear(&mut self.rogue.control)
     }
 
@@ -97,26 +97,26 @@ impl Receiver {
     ///
     /// # Panics
     /// When another note comes.
-    pub fn offer(&mut self) -> (RelayId, u64) {
+    pub fn offer(&mut self) -> (RndvId, u64) {
         match self.hear() {
-            Note::Offer { id, len } => (id, len),
+            RndvMsg::Offer { id, len } => (id, len),
             other => panic!("no offer: {other:?}"),
         }
     }
 
     /// Tells a note. A sender that has hung up hears none.
-    pub fn tell(&mut self, note: Note) {
+    pub fn tell(&mut self, note: RndvMsg) {
         tell(&mut self.rogue.control, note);
     }
 
     /// Has a message of `len` bytes put straight.
-    pub fn ready(&mut self, id: RelayId, len: u64) {
-        self.tell(Note::Ready { id, place: Place::direct(area(0, len)) });
+    pub fn ready(&mut self, id: RndvId, len: u64) {
+        self.tell(RndvMsg::Ready { id, target: RecvTarget::direct(area(0, len)) });
     }
 
     /// Ends a message.
-    pub fn end(&mut self, id: RelayId, how: Result<(), Why>) {
-        self.tell(Note::End { id, from: Role::Receiver, how });
+    pub fn end(&mut self, id: RndvId, how: Result<(), AbortReason>) {
+        self.tell(RndvMsg::End { id, from: RndvRole::Receiver, how });
     }
 
     /// Receives puts of `len` bytes in all, each of them acknowledged if `acknowledges`.
@@ -132,18 +132,18 @@ impl Receiver {
 ///
 /// # Panics
 /// When none comes.
-pub fn hear(control: &mut File) -> Note {
+pub fn hear(control: &mut File) -> RndvMsg {
     loop {
         let (header, payload) = read_frame(control).expect("a note");
-        if let Ok(Message::Relay(note)) = Message::parse(header, &payload) {
+        if let Ok(Message::Rndv(note)) = Message::parse(header, &payload) {
             return note;
         }
     }
 }
 
 /// Tells a note on a control connection; who has hung up hears none.
-pub fn tell(control: &mut File, note: Note) {
-    let _ = control.write_all(&frame(&Message::Relay(note)));
+pub fn tell(control: &mut File, note: RndvMsg) {
+    let _ = control.write_all(&frame(&Message::Rndv(note)));
 }
 
 /// Receives puts of `len` bytes in all on a data stream, and hands each frame to `each`.

@@ -14,7 +14,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use hmc_core::relay::{self, Note, RelayId, Why};
+use hmc_core::rndv::{self, AbortReason, RndvId, RndvMsg};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataKind};
 use hmc_core::wire::held::{Held, of_data, of_message};
 use hmc_core::wire::message::{Message, MessageKind};
@@ -65,11 +65,15 @@ fn control_floods(via: Via) {
 #[test]
 fn messages_that_are_withdrawn_over_a_local_socket() {
     let mut scene = Scene::new(ACTOR, Via::Uds);
-    let limit = of_message(MessageKind::Relay).bytes(INBOX);
+    let limit = of_message(MessageKind::Rndv).bytes(INBOX);
     let pair = |n: u32| {
-        let end = Note::End { id: RelayId(n), from: relay::Role::Sender, how: Err(Why::Cancelled) };
-        [Note::Offer { id: RelayId(n), len: 1 }, end]
-            .map(|note| frame(&Message::Relay(note)))
+        let end = RndvMsg::End {
+            id: RndvId(n),
+            from: rndv::RndvRole::Sender,
+            how: Err(AbortReason::Cancelled),
+        };
+        [RndvMsg::Offer { id: RndvId(n), len: 1 }, end]
+            .map(|note| frame(&Message::Rndv(note)))
             .concat()
     };
     let (mut link, mut number, mut bytes, mut at) = (None, 0, Vec::new(), 0);

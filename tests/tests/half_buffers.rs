@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use hmc_core::limits::RNDV_HALF_BYTES;
-use hmc_core::relay::{Note, Place, Role};
+use hmc_core::rndv::{RecvTarget, RndvMsg, RndvRole};
 use hmc_core::wire::message::Message;
 use hmc_tests::pair::pattern;
 use hmc_tests::raw::frame;
@@ -32,16 +32,16 @@ fn puts(sender: &Sender) -> u64 {
 
 /// Has the sender put to `place` while nothing is read, then takes all bytes. What came, and how many puts were begun before
 /// any of them had ended.
-fn received(place: Place) -> (Vec<u8>, u64) {
+fn received(place: RecvTarget) -> (Vec<u8>, u64) {
     let mut sender = Sender::new();
     let Receiver { mut rogue, peer } = sender.receiver();
     let bytes = pattern(LEN, 3);
     let half = place.area().span.len() / 2;
     std::thread::scope(|s| {
         let sent = s.spawn(|| peer.send_data(&bytes));
-        let Note::Offer { id, len } = hear(&mut rogue.control) else { panic!("no offer") };
+        let RndvMsg::Offer { id, len } = hear(&mut rogue.control) else { panic!("no offer") };
         assert_eq!(len, LEN);
-        tell(&mut rogue.control, Note::Ready { id, place });
+        tell(&mut rogue.control, RndvMsg::Ready { id, target: place });
         until("both half-buffers are put", LONG, || (puts(&sender) >= 2).then_some(()));
         // One by one: each of them wakes the sender.
         for tag in 0..TAGS {
@@ -57,7 +57,7 @@ fn received(place: Place) -> (Vec<u8>, u64) {
             // In halves: how often each was filled, and how far.
             let mut filled = [0; 2];
             take(data, LEN, true, |frame, payload| {
-                let at = if place.mode() == hmc_core::relay::Mode::Direct {
+                let at = if place.mode() == hmc_core::rndv::RndvMode::Direct {
                     frame.offset
                 } else {
                     let second = u64::from(frame.offset >= half);
@@ -73,10 +73,12 @@ fn received(place: Place) -> (Vec<u8>, u64) {
         });
         loop {
             match hear(&mut rogue.control) {
-                Note::Filled { id, seq } => tell(&mut rogue.control, Note::Credit { id, seq }),
-                Note::End { id, from: Role::Sender, how } => {
+                RndvMsg::Filled { id, seq } => {
+                    tell(&mut rogue.control, RndvMsg::Credit { id, seq })
+                }
+                RndvMsg::End { id, from: RndvRole::Sender, how } => {
                     assert_eq!(how, Ok(()));
-                    let end = Note::End { id, from: Role::Receiver, how: Ok(()) };
+                    let end = RndvMsg::End { id, from: RndvRole::Receiver, how: Ok(()) };
                     tell(&mut rogue.control, end);
                     break;
                 }
@@ -88,7 +90,7 @@ fn received(place: Place) -> (Vec<u8>, u64) {
     })
 }
 
-fn assert_right(what: &str, place: Place) {
+fn assert_right(what: &str, place: RecvTarget) {
     let (got, begun) = received(place);
     let wrong = got.iter().zip(pattern(LEN, 3)).position(|(a, b)| *a != b);
     assert_eq!(wrong, None, "{what}: the first byte that is wrong");
@@ -97,8 +99,8 @@ fn assert_right(what: &str, place: Place) {
 
 #[test]
 fn a_half_buffer_is_not_filled_while_its_put_waits_in_a_full_socket() {
-    assert_right("straight into the place", Place::direct(area(0, LEN)));
+    assert_right("straight into the place", RecvTarget::direct(area(0, LEN)));
     // Each of the receiver's halves takes several of the sender's.
-    let halves = Place::staged(area(0, 8 * RNDV_HALF_BYTES)).expect("two halves");
+    let halves = RecvTarget::staged(area(0, 8 * RNDV_HALF_BYTES)).expect("two halves");
     assert_right("through halves of the receiver", halves);
 }

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use hmc_core::relay::{Mode, Note, Place, RelayId, Role, Why};
+use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMode, RndvMsg, RndvRole};
 use hmc_std::{Address, Delivery, ErrorKind, OpError, Region, Session};
 use hmc_tests::receiver::{Receiver, Sender, area};
 use hmc_tests::scene::until;
@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 5000;
 
 /// What a lie is about: the receiver has heard the offer of message `id`.
-type Lie = fn(&mut Receiver, RelayId);
+type Lie = fn(&mut Receiver, RndvId);
 
 /// The sender offers a message of [`LEN`] bytes to a new receiver, which does `act`. The region that it sends from, and what
 /// becomes of the message.
@@ -48,12 +48,12 @@ fn assert_serves(sender: &Sender) {
     });
 }
 
-fn halves() -> Place {
-    Place::staged(area(0, 8192)).expect("two halves")
+fn halves() -> RecvTarget {
+    RecvTarget::staged(area(0, 8192)).expect("two halves")
 }
 
-fn well(from: Role, id: RelayId) -> Note {
-    Note::End { id, from, how: Ok(()) }
+fn well(from: RndvRole, id: RndvId) -> RndvMsg {
+    RndvMsg::End { id, from, how: Ok(()) }
 }
 
 #[test]
@@ -72,27 +72,29 @@ fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
             r.end(id, Ok(()));
         }),
         ("before the last half was put", too_soon, |r, id| {
-            r.tell(Note::Ready { id, place: halves() });
+            r.tell(RndvMsg::Ready { id, target: halves() });
             r.take(4096, true);
-            assert_eq!(r.hear(), Note::Filled { id, seq: 0 });
+            assert_eq!(r.hear(), RndvMsg::Filled { id, seq: 0 });
             r.end(id, Ok(()));
         }),
         ("before the halves were copied", too_soon, |r, id| {
-            r.tell(Note::Ready { id, place: halves() });
+            r.tell(RndvMsg::Ready { id, target: halves() });
             r.take(LEN, true);
-            assert_eq!(r.hear(), Note::Filled { id, seq: 0 });
-            assert_eq!(r.hear(), Note::Filled { id, seq: 1 });
-            assert_eq!(r.hear(), well(Role::Sender, id));
+            assert_eq!(r.hear(), RndvMsg::Filled { id, seq: 0 });
+            assert_eq!(r.hear(), RndvMsg::Filled { id, seq: 1 });
+            assert_eq!(r.hear(), well(RndvRole::Sender, id));
             r.end(id, Ok(()));
         }),
         ("of a half that was not put", "piece 0 of a message came", |r, id| {
-            r.tell(Note::Ready { id, place: halves() });
-            r.tell(Note::Credit { id, seq: 0 });
+            r.tell(RndvMsg::Ready { id, target: halves() });
+            r.tell(RndvMsg::Credit { id, seq: 0 });
         }),
         ("of a message that was never sent", "there is no message 7", |r, _| {
-            r.end(RelayId(7), Ok(()));
+            r.end(RndvId(7), Ok(()));
         }),
-        ("in the sender's name", "there is no message 0", |r, id| r.tell(well(Role::Sender, id))),
+        ("in the sender's name", "there is no message 0", |r, id| {
+            r.tell(well(RndvRole::Sender, id))
+        }),
         ("a place for more bytes", "5001 bytes of room for a message of 5000", |r, id| {
             r.ready(id, LEN + 1);
         }),
@@ -105,7 +107,7 @@ fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
         }),
         ("a credit where there are no halves", too_soon, |r, id| {
             r.ready(id, LEN);
-            r.tell(Note::Credit { id, seq: 0 });
+            r.tell(RndvMsg::Credit { id, seq: 0 });
         }),
     ];
     for (what, rule, lie) in lies {
@@ -138,8 +140,8 @@ fn an_end_that_claims_another_length_is_a_failure() {
             let (id, _) = receiver.offer();
             receiver.ready(id, LEN);
             receiver.take(LEN, true);
-            assert_eq!(receiver.hear(), well(Role::Sender, id));
-            receiver.end(id, Err(Why::Unknown { code: 0, detail: length }));
+            assert_eq!(receiver.hear(), well(RndvRole::Sender, id));
+            receiver.end(id, Err(AbortReason::Unknown { code: 0, detail: length }));
             let OpError { error, span } = send.wait(LONG).expect_err("a lie");
             assert_eq!(error.kind(), ErrorKind::Io, "{error}");
             assert_eq!(error.peer(), Some(receiver.rank()), "{error}");
@@ -154,28 +156,28 @@ fn an_end_that_claims_another_length_is_a_failure() {
 /// What went well stays so, and counts once.
 #[test]
 fn an_end_that_comes_twice_ends_the_link_after_the_message() {
-    for mode in [Mode::Direct, Mode::Staged] {
+    for mode in [RndvMode::Direct, RndvMode::Staged] {
         let mut sender = Sender::new();
         let (mut receiver, region, send) = sends(&mut sender, |_, _| ());
-        let id = RelayId(0);
-        if mode == Mode::Direct {
+        let id = RndvId(0);
+        if mode == RndvMode::Direct {
             receiver.ready(id, LEN);
             receiver.take(LEN, true);
         } else {
-            receiver.tell(Note::Ready { id, place: halves() });
+            receiver.tell(RndvMsg::Ready { id, target: halves() });
             receiver.take(LEN, true);
             for seq in 0..2 {
-                assert_eq!(receiver.hear(), Note::Filled { id, seq });
-                receiver.tell(Note::Credit { id, seq });
+                assert_eq!(receiver.hear(), RndvMsg::Filled { id, seq });
+                receiver.tell(RndvMsg::Credit { id, seq });
             }
         }
-        assert_eq!(receiver.hear(), well(Role::Sender, id));
+        assert_eq!(receiver.hear(), well(RndvRole::Sender, id));
         receiver.end(id, Ok(()));
         let (len, span) = send.wait(LONG).expect("it went well");
         assert_eq!((len, span.map(|s| s.len())), (LEN, Some(LEN)), "{mode:?}");
         // The next message is under way when the lie comes.
         let next = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
-        assert_eq!(receiver.offer(), (RelayId(1), LEN));
+        assert_eq!(receiver.offer(), (RndvId(1), LEN));
         receiver.end(id, Ok(()));
         let OpError { error, span } = next.wait(LONG).expect_err("its link is over");
         assert_eq!(error.kind(), ErrorKind::PeerDead, "{error}");

@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::region::WindowSlice;
-use hmc_core::relay::{Note, Place, RelayId, Role};
+use hmc_core::rndv::{RecvTarget, RndvId, RndvMsg, RndvRole};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::message::Message;
 use hmc_std::{Error, ErrorKind, Peer};
@@ -22,20 +22,20 @@ use hmc_tests::wrong::BOTH;
 use hmc_tests::wrong::rig::Rig;
 use hmc_tests::wrong::target::Target;
 
-const ID: RelayId = RelayId(0);
+const ID: RndvId = RndvId(0);
 /// Bytes of a message of more than one piece.
 const LEN: u64 = 3 << 20;
 const NOT_NOW: &str = "a note of a message came that may not come now";
 
-fn say(rig: &mut Rig<'_>, notes: &[Note]) {
-    let bytes: Vec<u8> = notes.iter().flat_map(|note| frame(&Message::Relay(*note))).collect();
+fn say(rig: &mut Rig<'_>, notes: &[RndvMsg]) {
+    let bytes: Vec<u8> = notes.iter().flat_map(|note| frame(&Message::Rndv(*note))).collect();
     rig.rogue.control.write_all(&bytes).unwrap();
 }
 
-fn read_note(rig: &mut Rig<'_>) -> Note {
+fn read_note(rig: &mut Rig<'_>) -> RndvMsg {
     loop {
         let (header, payload) = read_frame(&mut rig.rogue.control).expect("a note");
-        if let Ok(Message::Relay(note)) = Message::parse(header, &payload) {
+        if let Ok(Message::Rndv(note)) = Message::parse(header, &payload) {
             return note;
         }
     }
@@ -45,26 +45,26 @@ fn bytes_of(len: u64) -> usize {
     usize::try_from(len).unwrap()
 }
 
-const fn offer(id: u32) -> Note {
-    Note::Offer { id: RelayId(id), len: LEN }
+const fn offer(id: u32) -> RndvMsg {
+    RndvMsg::Offer { id: RndvId(id), len: LEN }
 }
 
-const fn filled(seq: u64) -> Note {
-    Note::Filled { id: ID, seq }
+const fn filled(seq: u64) -> RndvMsg {
+    RndvMsg::Filled { id: ID, seq }
 }
 
-const fn credit(seq: u64) -> Note {
-    Note::Credit { id: ID, seq }
+const fn credit(seq: u64) -> RndvMsg {
+    RndvMsg::Credit { id: ID, seq }
 }
 
-const fn well(from: Role) -> Note {
-    Note::End { id: ID, from, how: Ok(()) }
+const fn well(from: RndvRole) -> RndvMsg {
+    RndvMsg::End { id: ID, from, how: Ok(()) }
 }
 
 #[test]
 fn offers_that_are_not_due_end_the_link() {
-    let many: Vec<Note> = (0..65).map(offer).collect();
-    let cases: [(&str, &[Note], &str); 5] = [
+    let many: Vec<RndvMsg> = (0..65).map(offer).collect();
+    let cases: [(&str, &[RndvMsg], &str); 5] = [
         ("an offer with a later number", &[offer(1)], "message 1 was offered when 0 was next"),
         ("an offer again", &[offer(0), offer(0)], "message 0 was offered when 1 was next"),
         ("more offers than may be under way", &many, "more than 64 messages are under way"),
@@ -103,7 +103,7 @@ fn during(
 #[test]
 fn a_sender_out_of_turn_ends_the_link() {
     let receive = |peer: &Peer| peer.recv_data(&mut vec![0; bytes_of(LEN)]).map(drop);
-    let cases: [(&str, &[Note], &str); 4] = [
+    let cases: [(&str, &[RndvMsg], &str); 4] = [
         (
             "the second piece first",
             &[filled(1)],
@@ -119,14 +119,14 @@ fn a_sender_out_of_turn_ends_the_link() {
             &[filled(0), filled(1), filled(2)],
             "piece 2 of a message came when it was the turn of 2",
         ),
-        ("an end before the last piece", &[well(Role::Sender)], NOT_NOW),
+        ("an end before the last piece", &[well(RndvRole::Sender)], NOT_NOW),
     ];
     for via in BOTH {
         let mut target = Target::new(*via);
         for (what, notes, check) in cases {
             let part = |rig: &mut Rig<'_>| {
                 say(rig, &[offer(0)]);
-                assert!(matches!(read_note(rig), Note::Ready { id: ID, .. }));
+                assert!(matches!(read_note(rig), RndvMsg::Ready { id: ID, .. }));
                 say(rig, notes);
             };
             during(&mut target, receive, part, (what, check));
@@ -135,12 +135,12 @@ fn a_sender_out_of_turn_ends_the_link() {
 }
 
 /// What the rogue lets the session put into its window.
-fn place(len: u64, direct: bool) -> Note {
+fn place(len: u64, direct: bool) -> RndvMsg {
     let region = wide_window();
     let span = region.extent.whole().split_at_most(len).0;
     let area = WindowSlice { window: region.window, epoch: region.epoch, span };
-    let place = if direct { Some(Place::direct(area)) } else { Place::staged(area) };
-    Note::Ready { id: ID, place: place.unwrap() }
+    let place = if direct { Some(RecvTarget::direct(area)) } else { RecvTarget::staged(area) };
+    RndvMsg::Ready { id: ID, target: place.unwrap() }
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn a_receiver_out_of_turn_ends_the_link() {
     let send = |peer: &Peer| peer.send_data(&bytes);
     let staged = place(2, false);
     let turn = "piece 1 of a message came when it was the turn of 0";
-    let other = Note::Credit { id: RelayId(5), seq: 0 };
+    let other = RndvMsg::Credit { id: RndvId(5), seq: 0 };
     let length = "64 bytes of room for a message of 3145728 bytes";
-    let cases: [(&str, &[Note], &str); 6] = [
-        ("an end before the sender's", &[well(Role::Receiver)], NOT_NOW),
+    let cases: [(&str, &[RndvMsg], &str); 6] = [
+        ("an end before the sender's", &[well(RndvRole::Receiver)], NOT_NOW),
         ("credit before there is a place", &[credit(0)], NOT_NOW),
         ("credit for what was not filled", &[staged, credit(1)], turn),
         ("two places", &[staged, staged], NOT_NOW),
@@ -163,7 +163,7 @@ fn a_receiver_out_of_turn_ends_the_link() {
         let mut target = Target::new(*via);
         for (what, notes, check) in cases {
             let part = |rig: &mut Rig<'_>| {
-                assert!(matches!(read_note(rig), Note::Offer { id: ID, .. }));
+                assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));
                 say(rig, notes);
             };
             during(&mut target, send, part, (what, check));
@@ -178,7 +178,7 @@ fn memory_of_a_message_comes_back_with_its_peer() {
     for via in BOTH {
         let mut target = Target::new(*via);
         let part = |rig: &mut Rig<'_>| {
-            assert!(matches!(read_note(rig), Note::Offer { id: ID, .. }));
+            assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));
             say(rig, &[place(1 << 20, false)]);
             let _ = rig.rogue.read_head();
             say(rig, &[credit(1)]);
@@ -197,7 +197,7 @@ fn an_area_without_two_halves_ends_the_link() {
     for via in BOTH {
         let mut target = Target::new(*via);
         for len in lengths {
-            let mut ready = frame(&Message::Relay(place(2, false)));
+            let mut ready = frame(&Message::Rndv(place(2, false)));
             // Its last field.
             let at = ready.len() - 8;
             ready[at..].copy_from_slice(&len.to_le_bytes());
@@ -206,7 +206,7 @@ fn an_area_without_two_halves_ends_the_link() {
             let check = Message::parse(header, payload).unwrap_err().to_string();
             assert!(check.contains("halves"), "{check}");
             let part = |rig: &mut Rig<'_>| {
-                assert!(matches!(read_note(rig), Note::Offer { id: ID, .. }));
+                assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));
                 rig.rogue.control.write_all(&ready).unwrap();
             };
             let send = |peer: &Peer| peer.send_data(&bytes);

@@ -61,7 +61,7 @@ pub enum Event<'a> {
     /// The peer refused us.
     Refused(RejectReason),
     /// A message for the owner: `Int32`, `Tag`, `Struct`, `Endpoint`, `Advert`, `Notify`, `Revoke`,
-    /// `Revoked` or `Relay`.
+    /// `Revoked` or `Rndv`.
     Deliver(Message<'a>),
     /// The peer posts nothing new. Finish what was posted, then say `bye`.
     PeerBye,

@@ -206,7 +206,7 @@ impl State {
             }
             (
                 Self::Ready,
-                M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked | M::Relay,
+                M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked | M::Rndv,
             ) => Ok((Self::Ready, Action::Deliver)),
             (
                 Self::Draining,
@@ -218,10 +218,10 @@ impl State {
                 | M::Notify
                 | M::Revoke
                 | M::Revoked
-                | M::Relay,
+                | M::Rndv,
             ) => Ok((Self::Draining, Action::Deliver)),
             // After its BYE a peer finishes what it posted, and takes its windows back.
-            (Self::Leaving, M::Notify | M::Revoke | M::Revoked | M::Relay) => {
+            (Self::Leaving, M::Notify | M::Revoke | M::Revoked | M::Rndv) => {
                 Ok((Self::Leaving, Action::Deliver))
             }
 
@@ -255,7 +255,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
-                | M::Relay
+                | M::Rndv
                 | M::Bye,
             )
             | (
@@ -273,7 +273,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
-                | M::Relay
+                | M::Rndv
                 | M::Bye,
             )
             | (Self::AwaitProof, M::Welcome | M::Reject | M::AttachAck | M::Challenge)
@@ -308,7 +308,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
-                | M::Relay
+                | M::Rndv
                 | M::Bye,
             )
             | (
@@ -353,7 +353,7 @@ impl State {
                 | M::Pong
                 | M::Revoke
                 | M::Revoked
-                | M::Relay
+                | M::Rndv
                 | M::Bye,
             ) => Err(Unexpected { state: self, got }),
         }

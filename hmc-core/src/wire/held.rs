@@ -80,7 +80,7 @@ pub const fn of_message(kind: MessageKind) -> Held {
         MessageKind::Int32 | MessageKind::Tag | MessageKind::Struct | MessageKind::Notify => {
             Held::Inbox
         }
-        MessageKind::Relay => Held::lines(MAX_RNDV_MSGS),
+        MessageKind::Rndv => Held::lines(MAX_RNDV_MSGS),
     }
 }
 

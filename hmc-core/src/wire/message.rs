@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, MAX_PEERS};
 use crate::region::{Epoch, WindowId};
-use crate::relay::Note;
+use crate::rndv::RndvMsg;
 use crate::types::Rank;
 use crate::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
@@ -17,7 +17,7 @@ use crate::wire::header::{FrameKind, Header};
 use crate::wire::hello::{Endpoints, HELLO_BYTES, Hello, LinkToken, TOKEN_BYTES, Welcome};
 use crate::wire::proof::{CHALLENGE_BYTES, Challenge, PROOF_BYTES, Proof};
 use crate::wire::reject::{REJECT_BYTES, RejectReason};
-use crate::wire::relay::{emit_note, note_len, parse_note};
+use crate::wire::rndv::{emit_rndv, parse_rndv, rndv_len};
 
 /// The first payload byte of each native message.
 pub mod code {
@@ -46,7 +46,7 @@ pub mod code {
     /// The user of a window has let go of it.
     pub const REVOKED: u8 = 20;
     /// A note of a message of `send_data`.
-    pub const RELAY: u8 = 24;
+    pub const RNDV: u8 = 24;
     /// A heartbeat.
     pub const PING: u8 = 32;
     /// The answer to a heartbeat.
@@ -122,8 +122,8 @@ pub enum Message<'a> {
         /// The epoch that ended.
         epoch: Epoch,
     },
-    /// A note of a message of `send_data`: [`crate::relay`].
-    Relay(Note),
+    /// A message of a rendezvous (`send_data`): [`crate::rndv`].
+    Rndv(RndvMsg),
     /// No new operations follow from the sender.
     Bye,
 }
@@ -153,7 +153,7 @@ pub enum MessageKind {
     Pong,
     Revoke,
     Revoked,
-    Relay,
+    Rndv,
     Bye,
 }
 
@@ -178,7 +178,7 @@ impl MessageKind {
         Self::Pong,
         Self::Revoke,
         Self::Revoked,
-        Self::Relay,
+        Self::Rndv,
         Self::Bye,
     ];
 }
@@ -248,7 +248,7 @@ impl<'a> Message<'a> {
             Self::Pong(_) => MessageKind::Pong,
             Self::Revoke { .. } => MessageKind::Revoke,
             Self::Revoked { .. } => MessageKind::Revoked,
-            Self::Relay(_) => MessageKind::Relay,
+            Self::Rndv(_) => MessageKind::Rndv,
             Self::Bye => MessageKind::Bye,
         }
     }
@@ -320,7 +320,7 @@ impl<'a> Message<'a> {
                 let window = WindowId(r.u64_le()?);
                 Self::Revoked { window, epoch: Epoch(r.u32_le()?) }
             }
-            code::RELAY => Self::Relay(parse_note(&mut r)?),
+            code::RNDV => Self::Rndv(parse_rndv(&mut r)?),
             code::PING => Self::Ping(r.u64_le()?),
             code::PONG => Self::Pong(r.u64_le()?),
             code::BYE => Self::Bye,
@@ -352,7 +352,7 @@ impl<'a> Message<'a> {
             Self::Advert(_) => ADVERT_BYTES.saturating_add(1),
             Self::Notify { .. } => 17,
             Self::Revoke { .. } | Self::Revoked { .. } => 13,
-            Self::Relay(note) => note_len(note).saturating_add(1),
+            Self::Rndv(note) => rndv_len(note).saturating_add(1),
             Self::Ping(_) | Self::Pong(_) => 9,
             Self::AttachAck | Self::Bye => 1,
         }
@@ -460,9 +460,9 @@ impl<'a> Message<'a> {
                 out.u64_le(window.0)?;
                 out.u32_le(epoch.0)
             }
-            Self::Relay(ref note) => {
-                start(out, code::RELAY)?;
-                emit_note(note, out)
+            Self::Rndv(ref note) => {
+                start(out, code::RNDV)?;
+                emit_rndv(note, out)
             }
             Self::Ping(n) => {
                 start(out, code::PING)?;

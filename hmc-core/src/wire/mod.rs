@@ -13,5 +13,5 @@ pub mod hello;
 pub mod message;
 pub mod proof;
 pub mod reject;
-pub mod relay;
+pub mod rndv;
 pub mod upstream;

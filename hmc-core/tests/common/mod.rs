@@ -12,7 +12,7 @@
 pub mod link;
 
 use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
-use hmc_core::relay::{Note, Place, RelayId, Role as End, Why};
+use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMsg, RndvRole as End};
 use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
 use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
@@ -107,26 +107,26 @@ pub const CHALLENGE: Challenge =
     Challenge { rank: Rank(1), nonce: *b"nonce-of-acceptr", proof: PROOF };
 
 /// At least one of each note of a message.
-pub fn notes() -> [(&'static str, Note); 12] {
-    let id = RelayId(0xC1C2_C3C4);
+pub fn notes() -> [(&'static str, RndvMsg); 12] {
+    let id = RndvId(0xC1C2_C3C4);
     let window = WindowId(0x8182_8384_8586_8788);
     let claim = Extent::new(u64::MAX).span(Side::Remote, 0xD1D2_D3D4, 0x2000).unwrap();
     let area = WindowSlice { window, epoch: Epoch(0x9192_9394), span: claim };
-    let end = |from, how| Note::End { id, from, how };
-    let unknown = Why::Unknown { code: 999, detail: 5 };
+    let end = |from, how| RndvMsg::End { id, from, how };
+    let unknown = AbortReason::Unknown { code: 999, detail: 5 };
     [
-        ("relay_offer", Note::Offer { id, len: 0xE1E2_E3E4_E5E6_E7E8 }),
-        ("relay_staged", Note::Ready { id, place: Place::staged(area).unwrap() }),
-        ("relay_direct", Note::Ready { id, place: Place::direct(area) }),
-        ("relay_filled", Note::Filled { id, seq: 0xF1F2_F3F4_F5F6_F7F8 }),
-        ("relay_credit", Note::Credit { id, seq: 0xF1F2_F3F4_F5F6_F7F8 }),
-        ("relay_end", end(End::Sender, Ok(()))),
-        ("relay_taken", end(End::Receiver, Ok(()))),
-        ("relay_cancelled", end(End::Sender, Err(Why::Cancelled))),
-        ("relay_deadline", end(End::Receiver, Err(Why::DeadlineExceeded))),
-        ("relay_too_long", end(End::Receiver, Err(Why::TooLong { room: 0x0102_0304 }))),
-        ("relay_closing", end(End::Receiver, Err(Why::Closing))),
-        ("relay_unknown", end(End::Receiver, Err(unknown))),
+        ("rndv_offer", RndvMsg::Offer { id, len: 0xE1E2_E3E4_E5E6_E7E8 }),
+        ("rndv_staged", RndvMsg::Ready { id, target: RecvTarget::staged(area).unwrap() }),
+        ("rndv_direct", RndvMsg::Ready { id, target: RecvTarget::direct(area) }),
+        ("rndv_filled", RndvMsg::Filled { id, seq: 0xF1F2_F3F4_F5F6_F7F8 }),
+        ("rndv_credit", RndvMsg::Credit { id, seq: 0xF1F2_F3F4_F5F6_F7F8 }),
+        ("rndv_end", end(End::Sender, Ok(()))),
+        ("rndv_taken", end(End::Receiver, Ok(()))),
+        ("rndv_cancelled", end(End::Sender, Err(AbortReason::Cancelled))),
+        ("rndv_deadline", end(End::Receiver, Err(AbortReason::DeadlineExceeded))),
+        ("rndv_too_long", end(End::Receiver, Err(AbortReason::TooLong { room: 0x0102_0304 }))),
+        ("rndv_closing", end(End::Receiver, Err(AbortReason::Closing))),
+        ("rndv_unknown", end(End::Receiver, Err(unknown))),
     ]
 }
 
@@ -174,6 +174,6 @@ pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
         ("revoked", Message::Revoked { window, epoch }),
         ("bye", Message::Bye),
     ];
-    all.extend(notes().map(|(name, note)| (name, Message::Relay(note))));
+    all.extend(notes().map(|(name, note)| (name, Message::Rndv(note))));
     all
 }

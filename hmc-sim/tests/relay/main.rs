@@ -12,7 +12,7 @@
 
 mod world;
 
-use hmc_core::relay::{Ending, Why};
+use hmc_core::rndv::{AbortReason, RndvError};
 use hmc_sim::fault::{Faults, Rate};
 use proptest::prelude::*;
 use world::{End, Target, Trouble, World};
@@ -53,13 +53,13 @@ fn play(seed: u64, trouble: Trouble) -> usize {
             }
         }
         let quiet = |e: &End| e.heard.is_empty() && e.tells.is_empty();
-        if w.ends.iter().all(|e| e.is_over() && quiet(e)) {
+        if w.ends.iter().all(|e| e.is_finished() && quiet(e)) {
             break;
         }
         if lossy && round == 4_000 {
             for who in 0..2 {
                 for at in 0..w.ends[who].sources.len() {
-                    w.ends[who].end_source(at, Ending::Here(Why::DeadlineExceeded));
+                    w.ends[who].end_source(at, RndvError::Here(AbortReason::DeadlineExceeded));
                 }
             }
         }
@@ -68,7 +68,7 @@ fn play(seed: u64, trouble: Trouble) -> usize {
         }
         w.step(true);
     }
-    assert!(w.ends.iter().all(End::is_over), "something never ended");
+    assert!(w.ends.iter().all(End::is_finished), "something never ended");
     w.check();
     w.ends.iter().map(|e| e.sources.iter().filter(|s| matches!(s.ended, Some(Ok(_)))).count()).sum()
 }
@@ -179,7 +179,7 @@ fn staged_and_direct_messages_share_a_link() {
         for _ in 0..20_000 {
             w.step(true);
         }
-        assert!(w.ends.iter().all(End::is_over));
+        assert!(w.ends.iter().all(End::is_finished));
         w.check();
         let direct = |t: &&Target| t.memory.as_ref().unwrap().halves.is_none();
         assert_eq!(w.ends[1].targets.iter().filter(direct).count(), 2);

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, LocalSlice, WindowDesc, WindowSlice};
-use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
-use hmc_core::relay::sender::{Put, Sender, SenderOutput};
-use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Role, Why};
+use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
+use hmc_core::rndv::sender::{PutChunk, Sender, SenderOutput};
+use hmc_core::rndv::{AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMsg, RndvRole};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Instant;
 use hmc_core::types::Access;
@@ -23,9 +23,9 @@ pub(crate) struct Source {
     pub(crate) region: LocalRegion,
     pub(crate) bytes: Vec<u8>,
     /// Puts that were asked for and not posted yet, and those that run.
-    pub(crate) wanted: VecDeque<Put>,
+    pub(crate) wanted: VecDeque<PutChunk>,
     pub(crate) running: Vec<(SlotId, u64)>,
-    pub(crate) ended: Option<Result<u64, Ending>>,
+    pub(crate) ended: Option<Result<u64, RndvError>>,
     pub(crate) freed: bool,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct Target {
     pub(crate) machine: Receiver,
     /// What the receiver's memory is, once somebody wants the message.
     pub(crate) memory: Option<Memory>,
-    pub(crate) copy: Option<Copy>,
+    pub(crate) copy: Option<CopyOut>,
     pub(crate) revoking: bool,
-    pub(crate) ended: Option<Result<u64, Ending>>,
+    pub(crate) ended: Option<Result<u64, RndvError>>,
     pub(crate) freed: bool,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct End {
     pub(crate) queue: WorkQueue<SimNic, [Slot; 8]>,
     pub(crate) sources: Vec<Source>,
     pub(crate) targets: Vec<Target>,
-    pub(crate) incoming: Incoming,
-    pub(crate) heard: VecDeque<Note>,
-    pub(crate) tells: VecDeque<Note>,
+    pub(crate) incoming: OfferCounter,
+    pub(crate) heard: VecDeque<RndvMsg>,
+    pub(crate) tells: VecDeque<RndvMsg>,
     /// Receives that nobody sent to yet: bytes of room and the half's length, zero for direct.
     pub(crate) wants: VecDeque<(u64, u64)>,
     pub(crate) alive: bool,
@@ -65,7 +65,7 @@ impl End {
             queue: WorkQueue::new(nic, [Slot::FREE; 8]),
             sources: Vec::new(),
             targets: Vec::new(),
-            incoming: Incoming::new(),
+            incoming: OfferCounter::new(),
             heard: VecDeque::new(),
             tells: VecDeque::new(),
             wants: VecDeque::new(),
@@ -81,7 +81,7 @@ impl End {
         let len = bytes.len() as u64;
         let region = self.nic().register(len).unwrap();
         assert!(self.nic().write(region, 0, &bytes));
-        let id = RelayId(self.sources.len() as u32);
+        let id = RndvId(self.sources.len() as u32);
         let machine = Sender::new(id, len);
         let (wanted, running) = (VecDeque::new(), Vec::new());
         let source = Source { machine, region, bytes, wanted, running, ended: None, freed: false };
@@ -106,7 +106,11 @@ impl End {
             };
             let window = self.nic().expose(slice, Access::WRITE).unwrap();
             let area = window.slice(0, slice.span.len()).unwrap();
-            let place = if half == 0 { Place::direct(area) } else { Place::staged(area).unwrap() };
+            let place = if half == 0 {
+                RecvTarget::direct(area)
+            } else {
+                RecvTarget::staged(area).unwrap()
+            };
             let t = &mut self.targets[at];
             t.memory = Some(Memory { dest, halves, window });
             t.machine.answer(room, place);
@@ -215,10 +219,10 @@ impl End {
         }
     }
 
-    pub(crate) fn hear(&mut self, note: Note) {
+    pub(crate) fn hear(&mut self, note: RndvMsg) {
         let at = note.id().0 as usize;
         match (note, note.from()) {
-            (Note::Offer { id, len }, _) => {
+            (RndvMsg::Offer { id, len }, _) => {
                 self.incoming.offer(id).unwrap();
                 let machine = Receiver::new(id, len);
                 let (memory, copy) = (None, None);
@@ -231,15 +235,15 @@ impl End {
                     freed: false,
                 });
             }
-            (_, Role::Sender) => {
+            (_, RndvRole::Sender) => {
                 let t = &mut self.targets[at];
                 t.machine.receive(&note).unwrap();
                 self.run_target(at);
-                if self.targets[at].machine.is_over() {
-                    self.incoming.over();
+                if self.targets[at].machine.is_finished() {
+                    self.incoming.offer_finished();
                 }
             }
-            (_, Role::Receiver) => {
+            (_, RndvRole::Receiver) => {
                 self.sources[at].machine.receive(&note).unwrap();
                 self.run_source(at);
             }
@@ -273,14 +277,14 @@ impl End {
         }
     }
 
-    pub(crate) fn end_source(&mut self, at: usize, why: Ending) {
+    pub(crate) fn end_source(&mut self, at: usize, why: RndvError) {
         self.sources[at].machine.end(why);
         self.run_source(at);
     }
 
-    pub(crate) fn end_target(&mut self, at: usize, why: Ending) {
+    pub(crate) fn end_target(&mut self, at: usize, why: RndvError) {
         // Nobody ends what nobody wants.
-        if self.targets[at].memory.is_some() || why == Ending::PeerDead {
+        if self.targets[at].memory.is_some() || why == RndvError::PeerDead {
             self.targets[at].machine.end(why);
             self.run_target(at);
         }
@@ -291,17 +295,17 @@ impl End {
         self.alive = false;
         self.heard.clear();
         for at in 0..self.sources.len() {
-            self.end_source(at, Ending::PeerDead);
+            self.end_source(at, RndvError::PeerDead);
         }
         for at in 0..self.targets.len() {
-            self.end_target(at, Ending::PeerDead);
+            self.end_target(at, RndvError::PeerDead);
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        let source = |s: &Source| s.machine.is_over() && s.freed && s.ended.is_some();
+    pub(crate) fn is_finished(&self) -> bool {
+        let source = |s: &Source| s.machine.is_finished() && s.freed && s.ended.is_some();
         let target = |t: &Target| {
-            t.machine.is_over() && (t.memory.is_none() || (t.freed && t.ended.is_some()))
+            t.machine.is_finished() && (t.memory.is_none() || (t.freed && t.ended.is_some()))
         };
         self.sources.iter().all(source) && self.targets.iter().all(target)
     }
@@ -364,12 +368,16 @@ impl World {
             _ if calm || !end.alive => {}
             _ if chance % 100 >= self.trouble.endings => {}
             _ => {
-                let why = if chance & 256 == 0 { Why::Cancelled } else { Why::DeadlineExceeded };
+                let why = if chance & 256 == 0 {
+                    AbortReason::Cancelled
+                } else {
+                    AbortReason::DeadlineExceeded
+                };
                 let at = (chance >> 16) as usize;
                 if chance & 512 == 0 && !end.sources.is_empty() {
-                    end.end_source(at % end.sources.len(), Ending::Here(why));
+                    end.end_source(at % end.sources.len(), RndvError::Here(why));
                 } else if !end.targets.is_empty() {
-                    end.end_target(at % end.targets.len(), Ending::Here(why));
+                    end.end_target(at % end.targets.len(), RndvError::Here(why));
                 }
             }
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use hmc_core::relay::Why;
+use hmc_core::rndv::AbortReason;
 use hmc_core::time::{Duration, Instant};
 use hmc_mem::shared::SharedBytes;
 
@@ -97,7 +97,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     }
 
     /// Ends it, unless it has ended.
-    fn withdraw(&mut self, why: Why) {
+    fn withdraw(&mut self, why: AbortReason) {
         // A child that the hook forked says nothing on its parent's connection.
         if !std::mem::replace(&mut self.over, true) && !self.peer.shared.origin.is_child() {
             self.peer.link.end_relay(&self.ticket, why);
@@ -109,7 +109,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     fn withdraw_if_matched(&mut self) -> bool {
         self.over |= self.peer.shared.origin.is_child();
         if !self.over && !self.peer.link.at_relay(|desk| desk.is_unmatched(&self.ticket)) {
-            self.withdraw(Why::Cancelled);
+            self.withdraw(AbortReason::Cancelled);
         }
         self.over
     }
@@ -167,7 +167,7 @@ impl Round<'_, '_> {
         Error::deadline(format_args!("waiting for ranks {ranks:?}"))
     }
 
-    fn withdraw(&mut self, why: Why) {
+    fn withdraw(&mut self, why: AbortReason) {
         for flight in &mut self.flights {
             flight.withdraw(why);
         }
@@ -176,7 +176,7 @@ impl Round<'_, '_> {
 
 impl Drop for Round<'_, '_> {
     fn drop(&mut self) {
-        self.withdraw(Why::Cancelled);
+        self.withdraw(AbortReason::Cancelled);
     }
 }
 
@@ -252,7 +252,7 @@ impl Members {
             e = told.err().filter(|found| found.kind() == ErrorKind::PeerDead).unwrap_or(e);
         }
         let late = e.kind() == ErrorKind::DeadlineExceeded;
-        round.withdraw(if late { Why::DeadlineExceeded } else { Why::Cancelled });
+        round.withdraw(if late { AbortReason::DeadlineExceeded } else { AbortReason::Cancelled });
         // What is wrong is known: only answers are waited for.
         let _ = self.wait(links, by, |_| {
             let all = round.flights.iter().all(Flight::is_forgotten);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::region::WindowDesc;
-use hmc_core::relay::Why;
+use hmc_core::rndv::AbortReason;
 use hmc_core::span::Span as Range;
 use hmc_core::types::{Access, ConnType};
 use hmc_core::wire::advert::Role;
@@ -269,8 +269,8 @@ impl Peer {
             Err(stop) => stop,
         };
         let why = match stop {
-            Stop::Deadline => Why::DeadlineExceeded,
-            Stop::Interrupted | Stop::Forked => Why::Cancelled,
+            Stop::Deadline => AbortReason::DeadlineExceeded,
+            Stop::Interrupted | Stop::Forked => AbortReason::Cancelled,
         };
         self.link.end_relay(ticket, why);
         let stopped = || Err(stop.error(what).with_peer(self.rank()));

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
-use hmc_core::relay::{Note, RelayId};
+use hmc_core::rndv::{RndvId, RndvMsg};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
@@ -48,11 +48,11 @@ pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
         access: Access::all(),
         kind: MemoryKind::Cpu,
     };
-    let id = RelayId(n % 64);
+    let id = RndvId(n % 64);
     let note = match n % 4 {
-        0 => Note::Offer { id, len: 1 << 20 },
-        1 => Note::Filled { id, seq: u64::from(n) },
-        _ => Note::Credit { id, seq: u64::from(n) },
+        0 => RndvMsg::Offer { id, len: 1 << 20 },
+        1 => RndvMsg::Filled { id, seq: u64::from(n) },
+        _ => RndvMsg::Credit { id, seq: u64::from(n) },
     };
     match kind {
         MessageKind::HelloV1 => hmc_core::wire::upstream::hello_v1(Rank(n % 4096)).to_vec(),
@@ -94,7 +94,7 @@ pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
         MessageKind::Pong => frame(&Message::Pong(u64::from(n))),
         MessageKind::Revoke => frame(&Message::Revoke { window, epoch }),
         MessageKind::Revoked => frame(&Message::Revoked { window, epoch }),
-        MessageKind::Relay => frame(&Message::Relay(note)),
+        MessageKind::Rndv => frame(&Message::Rndv(note)),
         MessageKind::Bye => frame(&Message::Bye),
     }
 }

@@ -8,7 +8,7 @@ use core::hint::black_box;
 use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowSlice, WindowId};
-use hmc_core::relay::{Note, Place, RelayId};
+use hmc_core::rndv::{RndvMsg, RecvTarget, RndvId};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Extent, Side, Span};
 use hmc_core::time::{Duration, Instant};
@@ -85,12 +85,12 @@ pub(crate) fn remote() -> WindowSlice {
     WindowSlice { window: window(), epoch: epoch(), span: span() }
 }
 
-pub(crate) fn place() -> Place {
-    any(Place::direct(remote()))
+pub(crate) fn target() -> RecvTarget {
+    any(RecvTarget::direct(remote()))
 }
 
-pub(crate) fn note() -> Note {
-    any(Note::Filled { id: RelayId(small()), seq: number() })
+pub(crate) fn rndv_msg() -> RndvMsg {
+    any(RndvMsg::Filled { id: RndvId(small()), seq: number() })
 }
 
 pub(crate) fn op() -> SlotId {

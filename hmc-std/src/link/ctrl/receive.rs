@@ -155,7 +155,7 @@ fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epo
         Wire::Int32(n) => Message::Int(n),
         Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
         Wire::Notify { tag, .. } => Message::Notify(tag),
-        Wire::Relay(note) => {
+        Wire::Rndv(note) => {
             if !link.relay_hear(note) {
                 let what = "more notes of messages than may be under way";
                 heard.failed = Some(Error::new(ErrorKind::Protocol, what));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
-use hmc_core::relay::receiver::{Copy, Receiver};
-use hmc_core::relay::sender::{Put, Sender, SenderPhase};
-use hmc_core::relay::{Ending, Incoming, Note, Place, RelayId, Why};
+use hmc_core::rndv::receiver::{CopyOut, Receiver};
+use hmc_core::rndv::sender::{PutChunk, Sender, SenderPhase};
+use hmc_core::rndv::{AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMsg};
 use hmc_core::slots::SlotId;
 use hmc_core::span::{Side, Span as Range};
 use hmc_core::time::Instant;
@@ -63,7 +63,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(put: &Put) -> Self {
+    pub(super) fn new(put: &PutChunk) -> Self {
         let (seq, source, target) = (put.seq, put.source, put.target);
         Self { seq, source, target, flying: Vec::new(), failed: None }
     }
@@ -107,7 +107,7 @@ pub(crate) struct Want {
     pub(crate) window: WindowDesc,
     pub(crate) deadline: Instant,
     pub(crate) ticket: Arc<Ticket>,
-    pub(super) copy: Option<Copy>,
+    pub(super) copy: Option<CopyOut>,
     pub(super) fence: Option<Fence>,
     /// Why it ended before a message came, if not by its deadline.
     pub(super) early: Option<Error>,
@@ -156,15 +156,15 @@ impl Want {
     }
 
     /// Where a message of `len` bytes is to be put. Only asked when there is room for it.
-    fn place(&self, len: u64) -> Option<Place> {
+    fn place(&self, len: u64) -> Option<RecvTarget> {
         match &self.staging {
-            Some(s) => Place::staged(s.remote.slice(0, s.remote.extent.len()).ok()?),
-            None => Some(Place::direct(self.window.slice(0, len).ok()?)),
+            Some(s) => RecvTarget::staged(s.remote.slice(0, s.remote.extent.len()).ok()?),
+            None => Some(RecvTarget::direct(self.window.slice(0, len).ok()?)),
         }
     }
 
     /// The half in which a piece lies.
-    pub(super) fn half(&self, copy: &Copy) -> Option<(&Region, Range)> {
+    pub(super) fn half(&self, copy: &CopyOut) -> Option<(&Region, Range)> {
         let region = &self.staging.as_ref()?.region;
         let at = if copy.seq & 1 == 0 { 0 } else { region.len() >> 1 };
         Some((region, region.slice(at, copy.to.len()).ok()?.span))
@@ -199,10 +199,10 @@ pub(crate) struct Desk {
     pub(super) wants: VecDeque<Want>,
     /// Receives that ended before a message came, until the peer is out of their windows.
     pub(super) closing: Vec<Want>,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: OfferCounter,
     /// What the peer told, to be looked at in the next turn; storage at other times.
-    pub(super) heard: Vec<Note>,
-    pub(super) tells: VecDeque<Note>,
+    pub(super) heard: Vec<RndvMsg>,
+    pub(super) tells: VecDeque<RndvMsg>,
     pub(super) spare: Vec<Staging>,
     /// Half-buffers that are not needed any more, until the peer is out of them.
     pub(super) parting: Vec<(Staging, Option<Fence>)>,
@@ -234,7 +234,7 @@ impl Desk {
             let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
             return Err((Error::new(ErrorKind::Full, what), bytes));
         }
-        let machine = Sender::new(RelayId(self.next), len);
+        let machine = Sender::new(RndvId(self.next), len);
         self.next = self.next.wrapping_add(1);
         let ticket = Arc::<Ticket>::default();
         let (runs, mine) = (Vec::new(), Arc::clone(&ticket));
@@ -259,20 +259,20 @@ impl Desk {
             // Of a message that does not fit, the machine only needs some place to refuse.
             match want.place(len.min(want.room)) {
                 Some(_) if !want.takes(len) => {
-                    m.machine.refuse(Ending::Here(Why::TooLong { room: want.room }));
+                    m.machine.refuse(RndvError::Here(AbortReason::TooLong { room: want.room }));
                     // The peer was never told of them.
                     want.untold = want.staging.is_none();
                     self.spare.extend(want.staging.take());
                 }
                 Some(place) => m.machine.answer(want.room, place),
-                None => m.machine.refuse(Ending::Failed(Failure::Unsupported)),
+                None => m.machine.refuse(RndvError::Failed(Failure::Unsupported)),
             }
             m.want = Some(want);
         }
     }
 
     /// Ends the message of `ticket`.
-    pub(crate) fn end(&mut self, ticket: &Arc<Ticket>, why: Ending) {
+    pub(crate) fn end(&mut self, ticket: &Arc<Ticket>, why: RndvError) {
         let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
         for m in self.outbound.iter_mut().filter(|m| is(&m.ticket)) {
             m.machine.end(why);
@@ -285,7 +285,7 @@ impl Desk {
         // A receive that no message came for ends at its deadline: bring that forward.
         for w in self.wants.iter_mut().filter(|w| is(&w.ticket)) {
             w.deadline = Instant::ZERO;
-            if let Ending::Here(Why::Cancelled) = why {
+            if let RndvError::Here(AbortReason::Cancelled) = why {
                 let e = Error::new(ErrorKind::Cancelled, "the receive was cancelled");
                 w.early = Some(e);
             }
@@ -310,7 +310,7 @@ impl Desk {
 
     /// What was not matched never will be.
     pub(crate) fn leave(&mut self) {
-        let closing = Ending::Here(Why::Closing);
+        let closing = RndvError::Here(AbortReason::Closing);
         for m in &mut self.outbound {
             if m.machine.phase() == SenderPhase::Offered {
                 m.machine.end(closing);

@@ -17,14 +17,14 @@ pub(crate) mod ticket;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_core::relay::Note;
+use hmc_core::rndv::RndvMsg;
 
 use desk::Desk;
 
 /// The relay of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Relay {
-    heard: Mutex<Vec<Note>>,
+    heard: Mutex<Vec<RndvMsg>>,
     desk: Mutex<Desk>,
     /// There is something to be done at the desk. Touched by read-modify-writes alone: they stand in
     /// one order, and each has seen all that came before the earlier ones. One marks it and finds

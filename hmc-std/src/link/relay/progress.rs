@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::relay::{Ending, Note, Why};
+use hmc_core::rndv::{AbortReason, RndvError, RndvMsg};
 use hmc_core::types::ConnType;
 use hmc_core::wire::held;
 use hmc_core::wire::message::{Message as Wire, MessageKind};
@@ -19,12 +19,12 @@ use crate::lock::lock;
 use crate::wakers::panics;
 
 /// Notes that may wait for somebody who looks at them.
-const MAX_NOTES: usize = held::of_message(MessageKind::Relay).count();
+const MAX_NOTES: usize = held::of_message(MessageKind::Rndv).count();
 
 impl Link {
     /// The peer told a note. Called under the control lock: it is only put aside. `false`: nobody who keeps to the rules
     /// has so many to tell.
-    pub(crate) fn relay_hear(&self, note: Note) -> bool {
+    pub(crate) fn relay_hear(&self, note: RndvMsg) -> bool {
         let mut heard = lock(&self.relay.heard);
         if heard.len() >= MAX_NOTES {
             return false;
@@ -142,8 +142,8 @@ impl Link {
     }
 
     /// Ends a message of ours, unless it has ended.
-    pub(crate) fn end_relay(&self, ticket: &Arc<Ticket>, why: Why) {
-        self.at_relay(|desk| desk.end(ticket, Ending::Here(why)));
+    pub(crate) fn end_relay(&self, ticket: &Arc<Ticket>, why: AbortReason) {
+        self.at_relay(|desk| desk.end(ticket, RndvError::Here(why)));
     }
 
     /// Sends what the lender of `ticket` may send now.

@@ -2,9 +2,9 @@
 
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
-use hmc_core::relay::receiver::{Copy, Receiver, ReceiverOutput};
-use hmc_core::relay::sender::SenderOutput;
-use hmc_core::relay::{Ending, Note, Role, Violation, Why};
+use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
+use hmc_core::rndv::sender::SenderOutput;
+use hmc_core::rndv::{AbortReason, RndvError, RndvMsg, RndvRole, Violation};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
@@ -57,35 +57,35 @@ impl Desk {
 
     /// Lets go of what is over. Memory of owners goes without the desk's lock; what was lent has none.
     fn take_over(&mut self, after: &mut After) {
-        if self.outbound.iter().any(|m| m.machine.is_over()) {
-            let owned = |m: &Outbound| m.machine.is_over() && !m.bytes.are_lent();
+        if self.outbound.iter().any(|m| m.machine.is_finished()) {
+            let owned = |m: &Outbound| m.machine.is_finished() && !m.bytes.are_lent();
             after.over.0.extend(self.outbound.extract_if(.., |m| owned(m)));
-            self.outbound.retain(|m| !m.machine.is_over());
+            self.outbound.retain(|m| !m.machine.is_finished());
         }
-        if self.inbound.iter().any(|m| m.machine.is_over()) {
+        if self.inbound.iter().any(|m| m.machine.is_finished()) {
             let lent = |m: &Inbound| m.want.as_ref().is_none_or(|w| w.bytes.are_lent());
             let before = self.inbound.len();
-            let owned = |m: &Inbound| m.machine.is_over() && !lent(m);
+            let owned = |m: &Inbound| m.machine.is_finished() && !lent(m);
             after.over.1.extend(self.inbound.extract_if(.., |m| owned(m)));
-            self.inbound.retain(|m| !m.machine.is_over());
-            (self.inbound.len()..before).for_each(|_| self.incoming.over());
+            self.inbound.retain(|m| !m.machine.is_finished());
+            (self.inbound.len()..before).for_each(|_| self.incoming.offer_finished());
         }
     }
 
-    fn hear(&mut self, note: &Note) -> Result<(), Violation> {
+    fn hear(&mut self, note: &RndvMsg) -> Result<(), Violation> {
         let id = note.id();
-        if let Note::Offer { len, .. } = *note {
+        if let RndvMsg::Offer { len, .. } = *note {
             self.incoming.offer(id)?;
             self.inbound.push(Inbound { machine: Receiver::new(id, len), want: None });
             return Ok(());
         }
         let unknown = Violation::Unknown { id };
         match note.from() {
-            Role::Sender => {
+            RndvRole::Sender => {
                 let m = self.inbound.iter_mut().find(|m| m.machine.id() == id).ok_or(unknown)?;
                 m.machine.receive(note)
             }
-            Role::Receiver => {
+            RndvRole::Receiver => {
                 let m = self.outbound.iter_mut().find(|m| m.machine.id() == id).ok_or(unknown)?;
                 m.machine.receive(note)
             }
@@ -93,8 +93,8 @@ impl Desk {
     }
 
     fn lose_peer(&mut self, link: &Link) {
-        self.outbound.iter_mut().for_each(|m| m.machine.end(Ending::PeerDead));
-        self.inbound.iter_mut().for_each(|m| m.machine.end(Ending::PeerDead));
+        self.outbound.iter_mut().for_each(|m| m.machine.end(RndvError::PeerDead));
+        self.inbound.iter_mut().for_each(|m| m.machine.end(RndvError::PeerDead));
         for w in &mut self.wants {
             w.deadline = Instant::ZERO;
             w.early = w.early.take().or_else(|| Some(link.gone()));
@@ -103,7 +103,7 @@ impl Desk {
     }
 
     fn expire(&mut self, link: &Link, now: Instant, after: &mut After) {
-        let late = Ending::Here(Why::DeadlineExceeded);
+        let late = RndvError::Here(AbortReason::DeadlineExceeded);
         for m in self.outbound.iter_mut().filter(|m| m.deadline <= now) {
             m.machine.end(late);
         }
@@ -172,7 +172,7 @@ impl Desk {
                 continue;
             }
             let mut ctrl = link.ctrl();
-            let sent = ctrl.send_if_idle(&Wire::Relay(*note), clock::now());
+            let sent = ctrl.send_if_idle(&Wire::Rndv(*note), clock::now());
             link.settle_ctrl(&mut ctrl);
             let ended = ctrl.ended();
             drop(ctrl);
@@ -207,7 +207,7 @@ impl Desk {
                 SenderOutput::Withdraw => withdraw(link, &mut self.later, m),
                 SenderOutput::Ended(how) => {
                     let len = m.len;
-                    let how = how.map_err(|e| error(link, e, len, Role::Sender));
+                    let how = how.map_err(|e| error(link, e, len, RndvRole::Sender));
                     after.wakers.extend(m.ticket.ended(how));
                     after.news = true;
                 }
@@ -269,7 +269,7 @@ impl Desk {
                 ReceiverOutput::Ended(how) => {
                     let len = machine.len();
                     let well = how.is_ok();
-                    let how = how.map_err(|e| error(link, e, len, Role::Receiver));
+                    let how = how.map_err(|e| error(link, e, len, RndvRole::Receiver));
                     after.wakers.extend(w.ticket.ended(how));
                     after.news = true;
                     // What went well was not revoked: its halves serve again.
@@ -400,7 +400,7 @@ pub(super) fn post(
     }
 }
 
-fn copy_out(w: &Want, copy: &Copy) -> Result<(), Failure> {
+fn copy_out(w: &Want, copy: &CopyOut) -> Result<(), Failure> {
     let Bytes::Owned { region, range, .. } = &w.bytes else {
         return Err(Failure::Unsupported);
     };
@@ -449,26 +449,27 @@ fn has_passed(link: &Link, fence: &mut Option<Fence>, window: &WindowDesc) -> bo
 }
 
 /// How a message ended, for its owner.
-fn error(link: &Link, ending: Ending, len: u64, role: Role) -> Error {
-    let what = if role == Role::Sender { "sending a message" } else { "receiving a message" };
+fn error(link: &Link, ending: RndvError, len: u64, role: RndvRole) -> Error {
+    let what = if role == RndvRole::Sender { "sending a message" } else { "receiving a message" };
     let e = match ending {
-        Ending::PeerDead => return Error::peer_dead(link.peer, link.reason()),
-        Ending::Failed(failure) => failure.into(),
-        Ending::Here(Why::DeadlineExceeded) => Error::deadline(what),
-        Ending::Here(Why::TooLong { room }) | Ending::There(Why::TooLong { room }) => Error::new(
+        RndvError::PeerDead => return Error::peer_dead(link.peer, link.reason()),
+        RndvError::Failed(failure) => failure.into(),
+        RndvError::Here(AbortReason::DeadlineExceeded) => Error::deadline(what),
+        RndvError::Here(AbortReason::TooLong { room })
+        | RndvError::There(AbortReason::TooLong { room }) => Error::new(
             ErrorKind::Length,
             format!(
                 "the message has {len} bytes and the receiver {} {room}; nothing was written",
                 if len > room { "room for" } else { "wants just" }
             ),
         ),
-        Ending::Here(why) | Ending::There(why) => {
+        RndvError::Here(why) | RndvError::There(why) => {
             let kind = match why {
-                Why::Cancelled => ErrorKind::Cancelled,
-                Why::DeadlineExceeded => ErrorKind::DeadlineExceeded,
-                Why::Closing => ErrorKind::Closed,
-                Why::TooLong { .. } => ErrorKind::Length,
-                Why::Failed | Why::Unknown { .. } => ErrorKind::Io,
+                AbortReason::Cancelled => ErrorKind::Cancelled,
+                AbortReason::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+                AbortReason::Closing => ErrorKind::Closed,
+                AbortReason::TooLong { .. } => ErrorKind::Length,
+                AbortReason::Failed | AbortReason::Unknown { .. } => ErrorKind::Io,
             };
             Error::new(kind, format!("{what}: {ending}"))
         }

@@ -55,11 +55,7 @@ const PARTS: [Part; 5] = [
         files: &["wire/*.rs"],
         tests: &["wire_golden", "wire_malformed", "wire_streams"],
     },
-    Part {
-        name: "relay",
-        files: &["relay.rs", "relay/*.rs"],
-        tests: &["relay", "relay_questions"],
-    },
+    Part { name: "rndv", files: &["rndv.rs", "rndv/*.rs"], tests: &["rndv", "rndv_questions"] },
     Part {
         name: "ctrl",
         files: &["ctrl/*.rs"],

@@ -34,7 +34,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("device", Data, &["region"]),
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),
-    ("relay", Data, &["region", "window", "work"]),
+    ("rndv", Data, &["region", "window", "work"]),
     ("queue", Data, &["region", "slots", "transport", "work"]),
     ("pipeline", Data, &["chunks", "queue", "region", "slots", "transport", "work"]),
     ("wire/cursor", Control, &[]),
@@ -43,7 +43,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("wire/advert", Control, &["region", "wire/cursor"]),
     ("wire/hello", Control, &["wire/advert", "wire/cursor"]),
     ("wire/proof", Control, &["wire/cursor", "wire/hello"]),
-    ("wire/relay", Control, &["region", "relay", "wire/cursor"]),
+    ("wire/rndv", Control, &["region", "rndv", "wire/cursor"]),
     ("wire/upstream", Control, &["wire/cursor", "wire/header"]),
     // Windows are revoked by name and epoch.
     (
@@ -51,14 +51,14 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
         Control,
         &[
             "region",
-            "relay",
+            "rndv",
             "wire/advert",
             "wire/cursor",
             "wire/header",
             "wire/hello",
             "wire/proof",
             "wire/reject",
-            "wire/relay",
+            "wire/rndv",
         ],
     ),
     ("wire/data", Control, &["region", "window", "wire/cursor", "work"]),
@@ -81,11 +81,11 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
 ];
 
 /// The bridges: these rooms of the control wing may name these of the data wing. Messages that
-/// revoke name a window and its epoch, as adverts do; notes of a message are the relay's own.
+/// revoke name a window and its epoch, as adverts do; messages of a rendezvous are of its module.
 const BRIDGES: [(&str, &[&str]); 4] = [
     ("wire/advert", &["region"]),
-    ("wire/message", &["region", "relay"]),
-    ("wire/relay", &["region", "relay"]),
+    ("wire/message", &["region", "rndv"]),
+    ("wire/rndv", &["region", "rndv"]),
     ("wire/data", &["region", "window", "work"]),
 ];
 

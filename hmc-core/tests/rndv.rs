@@ -12,14 +12,17 @@ use std::fmt::Write as _;
 
 use hmc_core::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
-use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
-use hmc_core::relay::sender::{Put, Sender, SenderOutput};
-use hmc_core::relay::{Ending, Incoming, Mode, Note, Place, RelayId, Role, Violation, Why};
+use hmc_core::rndv::receiver::{Receiver, ReceiverOutput};
+use hmc_core::rndv::sender::{PutChunk, Sender, SenderOutput};
+use hmc_core::rndv::{
+    AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole,
+    Violation,
+};
 use hmc_core::span::{Extent, Side};
 use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 
-const ID: RelayId = RelayId(7);
+const ID: RndvId = RndvId(7);
 /// Three pieces: 4, 4 and 2 bytes.
 const LEN: u64 = 10;
 
@@ -28,12 +31,12 @@ fn area(offset: u64, len: u64) -> WindowSlice {
     WindowSlice { window: WindowId(1), epoch: Epoch(2), span }
 }
 
-fn staged() -> Place {
-    Place::staged(area(100, 8)).unwrap()
+fn staged() -> RecvTarget {
+    RecvTarget::staged(area(100, 8)).unwrap()
 }
 
-fn end(from: Role, how: Result<(), Why>) -> Note {
-    Note::End { id: ID, from, how }
+fn end(from: RndvRole, how: Result<(), AbortReason>) -> RndvMsg {
+    RndvMsg::End { id: ID, from, how }
 }
 
 /// What was asked for, without the puts' and copies' ranges.
@@ -55,7 +58,7 @@ fn pump_sender(s: &mut Sender) {
 }
 
 fn senders() -> Vec<(&'static str, Sender)> {
-    let told = |notes: &[Note]| {
+    let told = |notes: &[RndvMsg]| {
         let mut s = Sender::new(ID, LEN);
         pump_sender(&mut s);
         for note in notes {
@@ -64,13 +67,13 @@ fn senders() -> Vec<(&'static str, Sender)> {
         }
         s
     };
-    let ready = Note::Ready { id: ID, place: staged() };
-    let direct = Note::Ready { id: ID, place: Place::direct(area(0, LEN)) };
-    let credit = |seq| Note::Credit { id: ID, seq };
-    let taken = end(Role::Receiver, Ok(()));
-    let failed = |notes: &[Note]| {
+    let ready = RndvMsg::Ready { id: ID, target: staged() };
+    let direct = RndvMsg::Ready { id: ID, target: RecvTarget::direct(area(0, LEN)) };
+    let credit = |seq| RndvMsg::Credit { id: ID, seq };
+    let taken = end(RndvRole::Receiver, Ok(()));
+    let failed = |notes: &[RndvMsg]| {
         let mut s = told(notes);
-        s.end(Ending::Here(Why::Cancelled));
+        s.end(RndvError::Here(AbortReason::Cancelled));
         pump_sender(&mut s);
         s
     };
@@ -78,7 +81,7 @@ fn senders() -> Vec<(&'static str, Sender)> {
     flying.receive(&ready).unwrap();
     sender_outputs(&mut flying);
     let mut withdrawn = flying;
-    withdrawn.end(Ending::Here(Why::DeadlineExceeded));
+    withdrawn.end(RndvError::Here(AbortReason::DeadlineExceeded));
     sender_outputs(&mut withdrawn);
     let mut put = told(&[]);
     put.receive(&direct).unwrap();
@@ -97,14 +100,14 @@ fn senders() -> Vec<(&'static str, Sender)> {
         ("cancelled_closing", failed(&[direct])),
         ("withdrawn", withdrawn),
         ("taken", told(&[direct, taken])),
-        ("refused", told(&[end(Role::Receiver, Err(Why::TooLong { room: 3 }))])),
+        ("refused", told(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { room: 3 }))])),
     ]
 }
 
 fn receivers() -> Vec<(&'static str, Receiver)> {
-    let filled = |seq| Note::Filled { id: ID, seq };
-    let there = end(Role::Sender, Ok(()));
-    let make = |place: Option<Place>, notes: &[Note], copy: bool| {
+    let filled = |seq| RndvMsg::Filled { id: ID, seq };
+    let there = end(RndvRole::Sender, Ok(()));
+    let make = |place: Option<RecvTarget>, notes: &[RndvMsg], copy: bool| {
         let mut r = Receiver::new(ID, LEN);
         if let Some(place) = place {
             r.answer(LEN, place);
@@ -121,9 +124,9 @@ fn receivers() -> Vec<(&'static str, Receiver)> {
         }
         r
     };
-    let (s, d) = (Some(staged()), Some(Place::direct(area(0, LEN))));
+    let (s, d) = (Some(staged()), Some(RecvTarget::direct(area(0, LEN))));
     let failed = |mut r: Receiver| {
-        r.end(Ending::Here(Why::DeadlineExceeded));
+        r.end(RndvError::Here(AbortReason::DeadlineExceeded));
         receiver_outputs(&mut r);
         r
     };
@@ -153,40 +156,40 @@ fn receivers() -> Vec<(&'static str, Receiver)> {
         ("closing", closing),
         ("taken", make(s, &[filled(0), filled(1), filled(2), there], true)),
         ("taken_direct", make(d, &[there], true)),
-        ("withdrawn", make(s, &[end(Role::Sender, Err(Why::Cancelled))], true)),
-        ("never_wanted", make(None, &[end(Role::Sender, Err(Why::Cancelled))], true)),
+        ("withdrawn", make(s, &[end(RndvRole::Sender, Err(AbortReason::Cancelled))], true)),
+        ("never_wanted", make(None, &[end(RndvRole::Sender, Err(AbortReason::Cancelled))], true)),
     ]
 }
 
-fn every_note() -> Vec<(&'static str, Note)> {
-    let (id, other) = (ID, Place::direct(area(0, LEN + 1)));
+fn every_note() -> Vec<(&'static str, RndvMsg)> {
+    let (id, other) = (ID, RecvTarget::direct(area(0, LEN + 1)));
     vec![
-        ("offer", Note::Offer { id, len: LEN }),
-        ("ready_staged", Note::Ready { id, place: staged() }),
-        ("ready_direct", Note::Ready { id, place: Place::direct(area(0, LEN)) }),
-        ("ready_misfit", Note::Ready { id, place: other }),
-        ("filled_0", Note::Filled { id, seq: 0 }),
-        ("filled_1", Note::Filled { id, seq: 1 }),
-        ("filled_2", Note::Filled { id, seq: 2 }),
-        ("filled_3", Note::Filled { id, seq: 3 }),
-        ("credit_0", Note::Credit { id, seq: 0 }),
-        ("credit_1", Note::Credit { id, seq: 1 }),
-        ("credit_2", Note::Credit { id, seq: 2 }),
-        ("credit_3", Note::Credit { id, seq: 3 }),
-        ("sender_ends", end(Role::Sender, Ok(()))),
-        ("sender_fails", end(Role::Sender, Err(Why::Cancelled))),
-        ("receiver_ends", end(Role::Receiver, Ok(()))),
-        ("receiver_fails", end(Role::Receiver, Err(Why::Cancelled))),
+        ("offer", RndvMsg::Offer { id, len: LEN }),
+        ("ready_staged", RndvMsg::Ready { id, target: staged() }),
+        ("ready_direct", RndvMsg::Ready { id, target: RecvTarget::direct(area(0, LEN)) }),
+        ("ready_misfit", RndvMsg::Ready { id, target: other }),
+        ("filled_0", RndvMsg::Filled { id, seq: 0 }),
+        ("filled_1", RndvMsg::Filled { id, seq: 1 }),
+        ("filled_2", RndvMsg::Filled { id, seq: 2 }),
+        ("filled_3", RndvMsg::Filled { id, seq: 3 }),
+        ("credit_0", RndvMsg::Credit { id, seq: 0 }),
+        ("credit_1", RndvMsg::Credit { id, seq: 1 }),
+        ("credit_2", RndvMsg::Credit { id, seq: 2 }),
+        ("credit_3", RndvMsg::Credit { id, seq: 3 }),
+        ("sender_ends", end(RndvRole::Sender, Ok(()))),
+        ("sender_fails", end(RndvRole::Sender, Err(AbortReason::Cancelled))),
+        ("receiver_ends", end(RndvRole::Receiver, Ok(()))),
+        ("receiver_fails", end(RndvRole::Receiver, Err(AbortReason::Cancelled))),
     ]
 }
 
-fn say(note: &Note) -> String {
+fn say(note: &RndvMsg) -> String {
     match note {
-        Note::Offer { len, .. } => format!("offer({len})"),
-        Note::Ready { place, .. } => format!("ready({:?})", place.mode()),
-        Note::Filled { seq, .. } => format!("filled({seq})"),
-        Note::Credit { seq, .. } => format!("credit({seq})"),
-        Note::End { from, how, .. } => format!("end({from:?} {how:?})"),
+        RndvMsg::Offer { len, .. } => format!("offer({len})"),
+        RndvMsg::Ready { target: place, .. } => format!("ready({:?})", place.mode()),
+        RndvMsg::Filled { seq, .. } => format!("filled({seq})"),
+        RndvMsg::Credit { seq, .. } => format!("credit({seq})"),
+        RndvMsg::End { from, how, .. } => format!("end({from:?} {how:?})"),
     }
 }
 
@@ -211,7 +214,7 @@ fn table() -> String {
                         other => format!("{other:?}"),
                     });
                     let outputs: Vec<_> = outputs.collect();
-                    format!("{:?} [{}]{}", s.phase(), outputs.join(", "), over(s.is_over()))
+                    format!("{:?} [{}]{}", s.phase(), outputs.join(", "), over(s.is_finished()))
                 }
             };
             writeln!(text, "sender {name} {:?} {what} => {line}", start.phase()).unwrap();
@@ -233,7 +236,7 @@ fn table() -> String {
                         other => format!("{other:?}"),
                     });
                     let outputs: Vec<_> = outputs.collect();
-                    format!("{:?} [{}]{}", r.phase(), outputs.join(", "), over(r.is_over()))
+                    format!("{:?} [{}]{}", r.phase(), outputs.join(", "), over(r.is_finished()))
                 }
             };
             writeln!(text, "receiver {name} {:?} {what} => {line}", start.phase()).unwrap();
@@ -248,7 +251,7 @@ fn over(is: bool) -> &'static str {
 
 #[test]
 fn every_phase_takes_every_note_as_stored() {
-    let (got, stored) = (table(), include_str!("relay_table.txt"));
+    let (got, stored) = (table(), include_str!("rndv_table.txt"));
     assert_eq!(got.lines().count(), (14 + 17) * 16);
     for (got, stored) in got.lines().zip(stored.lines()) {
         assert_eq!(got, stored);
@@ -258,14 +261,19 @@ fn every_phase_takes_every_note_as_stored() {
 
 /// Prints the table, for a deliberate change.
 #[test]
-#[ignore = "prints the table, compares nothing: `cargo test -p hmc-core --test relay -- --ignored --nocapture`"]
+#[ignore = "prints the table, compares nothing: `cargo test -p hmc-core --test rndv -- --ignored --nocapture`"]
 fn print_table() {
     print!("{}", table());
 }
 
 /// Both ends, doing what they ask for at once and handing their notes over in order. Gives the
 /// ranges that were put and copied.
-fn run(s: &mut Sender, r: &mut Receiver, place: Place, room: u64) -> (Vec<Put>, u64, Outcome) {
+fn run(
+    s: &mut Sender,
+    r: &mut Receiver,
+    place: RecvTarget,
+    room: u64,
+) -> (Vec<PutChunk>, u64, Outcome) {
     let (mut to_r, mut to_s) = (VecDeque::new(), VecDeque::new());
     let (mut puts, mut copied, mut outcome) = (Vec::new(), 0, Outcome::default());
     for _ in 0..100_000 {
@@ -296,7 +304,7 @@ fn run(s: &mut Sender, r: &mut Receiver, place: Place, room: u64) -> (Vec<Put>, 
         }
         let (a, b) = (to_r.pop_front(), to_s.pop_front());
         match a {
-            Some(Note::Offer { .. }) => r.answer(room, place),
+            Some(RndvMsg::Offer { .. }) => r.answer(room, place),
             Some(note) => r.receive(&note).unwrap(),
             None if b.is_none() => break,
             None => {}
@@ -305,14 +313,14 @@ fn run(s: &mut Sender, r: &mut Receiver, place: Place, room: u64) -> (Vec<Put>, 
             s.receive(&note).unwrap();
         }
     }
-    assert!(s.is_over() && r.is_over());
+    assert!(s.is_finished() && r.is_finished());
     (puts, copied, outcome)
 }
 
 #[derive(Debug, Default)]
 struct Outcome {
-    sender: Option<Result<u64, Ending>>,
-    receiver: Option<Result<u64, Ending>>,
+    sender: Option<Result<u64, RndvError>>,
+    receiver: Option<Result<u64, RndvError>>,
     free: u32,
 }
 
@@ -321,19 +329,19 @@ fn any_length_arrives_whole() {
     let half = 4096;
     let lengths = [0, 1, half - 1, half, half + 1, 2 * half, 3 * half + half / 2, 64 << 20];
     for len in lengths {
-        for mode in [Mode::Staged, Mode::Direct] {
+        for mode in [RndvMode::Staged, RndvMode::Direct] {
             let place = match mode {
-                Mode::Staged => Place::staged(area(64, 2 * half)).unwrap(),
-                Mode::Direct => Place::direct(area(64, len)),
+                RndvMode::Staged => RecvTarget::staged(area(64, 2 * half)).unwrap(),
+                RndvMode::Direct => RecvTarget::direct(area(64, len)),
             };
             let (mut s, mut r) = (Sender::new(ID, len), Receiver::new(ID, len));
             let (puts, copied, o) = run(&mut s, &mut r, place, len);
             assert_eq!((o.sender, o.receiver, o.free), (Some(Ok(len)), Some(Ok(len)), 2));
             assert_eq!(puts.iter().map(|p| p.source.len()).sum::<u64>(), len, "{len} {mode:?}");
-            if mode == Mode::Staged {
+            if mode == RndvMode::Staged {
                 assert_eq!(copied, len);
                 assert!(puts.iter().all(|p| p.source.offset() == p.seq * half));
-                let at = |p: &Put| 64 + (p.seq % 2) * half;
+                let at = |p: &PutChunk| 64 + (p.seq % 2) * half;
                 assert!(puts.iter().all(|p| p.target.span.offset() == at(p)));
             } else {
                 assert!(puts.len() <= 1);
@@ -345,7 +353,7 @@ fn any_length_arrives_whole() {
 #[test]
 fn more_than_four_gibibytes_arrive_whole() {
     let len = (5 << 30) + 3;
-    let place = Place::staged(area(0, 2 * MAX_RNDV_HALF_BYTES)).unwrap();
+    let place = RecvTarget::staged(area(0, 2 * MAX_RNDV_HALF_BYTES)).unwrap();
     let (mut s, mut r) = (Sender::new(ID, len), Receiver::new(ID, len));
     let (puts, copied, o) = run(&mut s, &mut r, place, u64::MAX);
     assert_eq!((puts.len(), copied), (6, len));
@@ -357,9 +365,9 @@ fn a_message_longer_than_its_room_is_refused_on_both_ends_and_nothing_moves() {
     let (mut s, mut r) = (Sender::new(ID, LEN), Receiver::new(ID, LEN));
     let (puts, copied, o) = run(&mut s, &mut r, staged(), LEN - 1);
     assert!(puts.is_empty() && copied == 0);
-    let why = Why::TooLong { room: LEN - 1 };
-    assert_eq!(o.sender, Some(Err(Ending::There(why))));
-    assert_eq!(o.receiver, Some(Err(Ending::Here(why))));
+    let why = AbortReason::TooLong { room: LEN - 1 };
+    assert_eq!(o.sender, Some(Err(RndvError::There(why))));
+    assert_eq!(o.receiver, Some(Err(RndvError::Here(why))));
     assert_eq!(o.free, 2);
 }
 
@@ -367,7 +375,7 @@ fn a_message_longer_than_its_room_is_refused_on_both_ends_and_nothing_moves() {
 fn pieces_that_land_out_of_order_are_told_in_order() {
     let mut s = Sender::new(ID, LEN);
     sender_outputs(&mut s);
-    s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
+    s.receive(&RndvMsg::Ready { id: ID, target: staged() }).unwrap();
     assert_eq!(sender_outputs(&mut s).len(), 2, "two puts fly");
     s.put_done(1, Ok(()));
     assert_eq!(sender_outputs(&mut s), []);
@@ -375,16 +383,16 @@ fn pieces_that_land_out_of_order_are_told_in_order() {
     s.put_done(2, Ok(()));
     assert_eq!(sender_outputs(&mut s), [], "what does not fly is passed over");
     s.put_done(0, Ok(()));
-    let told = |seq| SenderOutput::Tell(Note::Filled { id: ID, seq });
+    let told = |seq| SenderOutput::Tell(RndvMsg::Filled { id: ID, seq });
     assert_eq!(sender_outputs(&mut s), [told(0), told(1)]);
 }
 
 #[test]
 fn a_source_is_free_only_when_every_put_is_fenced() {
-    for why in [Ending::Here(Why::Cancelled), Ending::PeerDead] {
+    for why in [RndvError::Here(AbortReason::Cancelled), RndvError::PeerDead] {
         let mut s = Sender::new(ID, LEN);
         sender_outputs(&mut s);
-        s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
+        s.receive(&RndvMsg::Ready { id: ID, target: staged() }).unwrap();
         sender_outputs(&mut s);
         s.end(why);
         assert!(!sender_outputs(&mut s).contains(&SenderOutput::Free));
@@ -392,7 +400,7 @@ fn a_source_is_free_only_when_every_put_is_fenced() {
         assert_eq!(sender_outputs(&mut s), []);
         s.put_done(1, Ok(()));
         assert_eq!(sender_outputs(&mut s), [SenderOutput::Free]);
-        assert_eq!(s.is_over(), why == Ending::PeerDead);
+        assert_eq!(s.is_finished(), why == RndvError::PeerDead);
     }
 }
 
@@ -400,33 +408,33 @@ fn a_source_is_free_only_when_every_put_is_fenced() {
 fn a_place_that_was_taken_back_is_explained_by_the_receiver() {
     let mut s = Sender::new(ID, LEN);
     sender_outputs(&mut s);
-    s.receive(&Note::Ready { id: ID, place: Place::direct(area(0, LEN)) }).unwrap();
+    s.receive(&RndvMsg::Ready { id: ID, target: RecvTarget::direct(area(0, LEN)) }).unwrap();
     sender_outputs(&mut s);
     s.put_done(0, Err(Failure::Window(WindowFault::Revoked)));
     assert_eq!(sender_outputs(&mut s), [], "its last word is on its way");
-    let why = Why::DeadlineExceeded;
-    s.receive(&end(Role::Receiver, Err(why))).unwrap();
-    let ended = SenderOutput::Ended(Err(Ending::There(why)));
+    let why = AbortReason::DeadlineExceeded;
+    s.receive(&end(RndvRole::Receiver, Err(why))).unwrap();
+    let ended = SenderOutput::Ended(Err(RndvError::There(why)));
     assert!(sender_outputs(&mut s).contains(&ended));
-    assert!(s.is_over());
+    assert!(s.is_finished());
     // Should it never come, the deadline does; another failure is told at once.
     let mut s = Sender::new(ID, LEN);
     sender_outputs(&mut s);
-    s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
+    s.receive(&RndvMsg::Ready { id: ID, target: staged() }).unwrap();
     sender_outputs(&mut s);
     s.put_done(0, Err(Failure::Window(WindowFault::Access)));
-    let failed = Ending::Failed(Failure::Window(WindowFault::Access));
+    let failed = RndvError::Failed(Failure::Window(WindowFault::Access));
     assert!(sender_outputs(&mut s).contains(&SenderOutput::Ended(Err(failed))));
 }
 
 #[test]
 fn halves_are_free_only_when_the_place_is_fenced_and_no_copy_runs() {
-    for why in [Ending::Here(Why::Cancelled), Ending::PeerDead] {
+    for why in [RndvError::Here(AbortReason::Cancelled), RndvError::PeerDead] {
         let mut r = Receiver::new(ID, LEN);
         r.answer(LEN, staged());
         r.fenced();
         receiver_outputs(&mut r);
-        r.receive(&Note::Filled { id: ID, seq: 0 }).unwrap();
+        r.receive(&RndvMsg::Filled { id: ID, seq: 0 }).unwrap();
         receiver_outputs(&mut r);
         r.end(why);
         let outputs = receiver_outputs(&mut r);
@@ -442,37 +450,37 @@ fn halves_are_free_only_when_the_place_is_fenced_and_no_copy_runs() {
 #[test]
 fn an_end_ends_once_and_the_first_reason_stays() {
     let mut s = Sender::new(ID, 0);
-    s.end(Ending::Here(Why::Cancelled));
-    s.end(Ending::Here(Why::DeadlineExceeded));
-    s.end(Ending::PeerDead);
+    s.end(RndvError::Here(AbortReason::Cancelled));
+    s.end(RndvError::Here(AbortReason::DeadlineExceeded));
+    s.end(RndvError::PeerDead);
     let ended = |o: &SenderOutput| matches!(o, SenderOutput::Ended(_));
     let outputs = sender_outputs(&mut s);
     let all: Vec<_> = outputs.iter().filter(|o| ended(o)).collect();
-    assert_eq!(all, [&SenderOutput::Ended(Err(Ending::Here(Why::Cancelled)))]);
-    assert!(s.is_over());
+    assert_eq!(all, [&SenderOutput::Ended(Err(RndvError::Here(AbortReason::Cancelled)))]);
+    assert!(s.is_finished());
 }
 
 #[test]
 fn offers_are_numbered_and_counted() {
-    let mut i = Incoming::new();
-    let number = |want, got| Err(Violation::Number { want: RelayId(want), got: RelayId(got) });
-    assert_eq!(i.offer(RelayId(1)), number(0, 1));
+    let mut i = OfferCounter::new();
+    let number = |want, got| Err(Violation::Number { want: RndvId(want), got: RndvId(got) });
+    assert_eq!(i.offer(RndvId(1)), number(0, 1));
     for n in 0..MAX_RNDV {
-        assert_eq!(i.offer(RelayId(n)), Ok(()));
+        assert_eq!(i.offer(RndvId(n)), Ok(()));
     }
-    assert_eq!(i.offer(RelayId(MAX_RNDV - 1)), number(MAX_RNDV, MAX_RNDV - 1));
+    assert_eq!(i.offer(RndvId(MAX_RNDV - 1)), number(MAX_RNDV, MAX_RNDV - 1));
     let many = Err(Violation::TooMany { limit: MAX_RNDV });
-    assert_eq!(i.offer(RelayId(MAX_RNDV)), many);
-    i.over();
-    assert_eq!(i.offer(RelayId(MAX_RNDV)), Ok(()));
+    assert_eq!(i.offer(RndvId(MAX_RNDV)), many);
+    i.offer_finished();
+    assert_eq!(i.offer(RndvId(MAX_RNDV)), Ok(()));
 }
 
 #[test]
 fn halves_are_of_equal_and_bounded_length() {
-    assert!(Place::staged(area(0, 0)).is_none());
-    assert!(Place::staged(area(0, 7)).is_none());
-    assert!(Place::staged(area(0, 2 * MAX_RNDV_HALF_BYTES)).is_some());
-    assert!(Place::staged(area(0, 2 * MAX_RNDV_HALF_BYTES + 2)).is_none());
+    assert!(RecvTarget::staged(area(0, 0)).is_none());
+    assert!(RecvTarget::staged(area(0, 7)).is_none());
+    assert!(RecvTarget::staged(area(0, 2 * MAX_RNDV_HALF_BYTES)).is_some());
+    assert!(RecvTarget::staged(area(0, 2 * MAX_RNDV_HALF_BYTES + 2)).is_none());
     let [a, b] = staged().halves();
     assert_eq!((a.span.offset(), a.span.len()), (100, 4));
     assert_eq!((b.span.offset(), b.span.len()), (104, 4));

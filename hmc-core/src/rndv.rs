@@ -1,15 +1,14 @@
-//! One message of any size from a sender that knows its length to a receiver that has a place for
-//! it, whoever comes first.
+//! Rendezvous protocol: moves one message of any size from a sender to a receiver, whichever is ready first.
 //!
-//! The receiver chooses how: *direct*, by one put into the window of its destination, or *staged*,
-//! through two half-buffers. A half is written again only after a credit said that it was copied
-//! out; fillings and credits carry sequence numbers. Each end says END exactly once, and a transfer
-//! is over when both have. [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are one
-//! transfer each and do nothing themselves: they take notes of the peer, completions and endings,
-//! and say what to put, copy, tell and let go. They never give memory back before its fence, and
-//! never take a note that does not follow from the ones before.
+//! The receiver chooses the mode: *direct*, by one put into a window over its destination, or *staged*,
+//! through two half-buffers. A half is written again only after a credit reported that it was copied
+//! out; FILLED and CREDIT carry sequence numbers. Each end sends END exactly once, and a rendezvous
+//! is finished when both have. [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are
+//! state machines of one rendezvous each: their inputs are messages of the peer, completions and
+//! failures, their outputs what to put, copy, send and release. They release memory only after its
+//! fence, and accept a message only if it follows from the ones before.
 //!
-//! Read [`sender`], then [`receiver`]; `tests/relay_table.txt` is what each does with each note.
+//! Read [`sender`], then [`receiver`]; `tests/rndv_table.txt` lists what each does with each message.
 
 pub mod receiver;
 pub mod sender;
@@ -18,38 +17,38 @@ use crate::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
 use crate::region::WindowSlice;
 use crate::work::Failure;
 
-/// The number of a transfer, given by its sender: 0, 1, 2, ... on each link and in each direction,
+/// The number of a rendezvous, assigned by its sender: 0, 1, 2, ... on each link and in each direction,
 /// wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RelayId(pub u32);
+pub struct RndvId(pub u32);
 
-/// Which end of a transfer.
+/// One end of a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Whose bytes go.
+pub enum RndvRole {
+    /// The end that sends the message.
     Sender,
-    /// Where they come.
+    /// The end that receives it.
     Receiver,
 }
 
-/// How the bytes travel.
+/// How the bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mode {
+pub enum RndvMode {
     /// Through two halves of the area, in turn.
     Staged,
-    /// Straight into the area, which is as long as the message.
+    /// By one put into the area, which has the length of the message.
     Direct,
 }
 
-/// Where the sender is to put the bytes: part of a window of the receiver.
+/// Where the sender puts the bytes: a part of a window of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    mode: Mode,
+pub struct RecvTarget {
+    mode: RndvMode,
     area: WindowSlice,
 }
 
-impl Place {
-    /// The two halves of `area`; `None` unless it has an even number of bytes, at least 2 and at most
+impl RecvTarget {
+    /// Returns the two halves of `area`; `None` unless it has an even number of bytes, at least 2 and at most
     /// twice [`MAX_RNDV_HALF_BYTES`].
     #[must_use]
     pub const fn staged(area: WindowSlice) -> Option<Self> {
@@ -57,28 +56,28 @@ impl Place {
         if len == 0 || len & 1 != 0 || len >> 1 > MAX_RNDV_HALF_BYTES {
             return None;
         }
-        Some(Self { mode: Mode::Staged, area })
+        Some(Self { mode: RndvMode::Staged, area })
     }
 
-    /// All of `area`.
+    /// Returns all of `area`.
     #[must_use]
     pub const fn direct(area: WindowSlice) -> Self {
-        Self { mode: Mode::Direct, area }
+        Self { mode: RndvMode::Direct, area }
     }
 
-    /// How the bytes travel.
+    /// Returns how the bytes are moved.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
+    pub const fn mode(&self) -> RndvMode {
         self.mode
     }
 
-    /// The part of the receiver's window.
+    /// Returns the part of the receiver's window.
     #[must_use]
     pub const fn area(&self) -> WindowSlice {
         self.area
     }
 
-    /// The two halves of the area.
+    /// Returns the two halves of the area.
     #[must_use]
     pub const fn halves(&self) -> [WindowSlice; 2] {
         let (first, second) = self.area.span.split_at_most(self.half_len());
@@ -92,10 +91,10 @@ impl Place {
     /// In how many pieces a message of `len` bytes goes.
     const fn pieces(&self, len: u64) -> u64 {
         match self.mode {
-            Mode::Direct if len == 0 => 0,
-            Mode::Direct => 1,
-            Mode::Staged => match len.checked_div(self.half_len()) {
-                // The areas of staged places are not empty.
+            RndvMode::Direct if len == 0 => 0,
+            RndvMode::Direct => 1,
+            RndvMode::Staged => match len.checked_div(self.half_len()) {
+                // The area of a staged target is not empty.
                 None => 0,
                 Some(whole) => {
                     let short = len > whole.saturating_mul(self.half_len());
@@ -106,21 +105,21 @@ impl Place {
     }
 }
 
-/// Why an end of a transfer ended it.
+/// Why an end aborted a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum AbortReason {
     /// Its user withdrew it.
     Cancelled,
     /// Its deadline passed.
     DeadlineExceeded,
-    /// The message is longer than the place for it, or shorter than the one length that its receiver takes.
+    /// The message is longer than the memory for it, or shorter than the one length that its receiver takes.
     TooLong {
         /// Bytes that the receiver has room for.
         room: u64,
     },
     /// A put or a copy failed, or there was no memory for it.
     Failed,
-    /// It is leaving.
+    /// It shuts down.
     Closing,
     /// A reason of a later version.
     Unknown {
@@ -131,7 +130,7 @@ pub enum Why {
     },
 }
 
-impl core::fmt::Display for Why {
+impl core::fmt::Display for AbortReason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Cancelled => f.write_str("cancelled"),
@@ -146,30 +145,30 @@ impl core::fmt::Display for Why {
     }
 }
 
-/// How a transfer ended, if not well.
+/// Why a rendezvous failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// This end ended it.
-    Here(Why),
-    /// The other end did.
-    There(Why),
+pub enum RndvError {
+    /// This end aborted it.
+    Here(AbortReason),
+    /// The other end aborted it.
+    There(AbortReason),
     /// A put or a copy of this end failed.
     Failed(Failure),
     /// The peer is gone.
     PeerDead,
 }
 
-impl Ending {
-    /// What the other end is told.
-    const fn why(self) -> Why {
+impl RndvError {
+    /// Returns the reason that is sent to the other end.
+    const fn why(self) -> AbortReason {
         match self {
             Self::Here(why) | Self::There(why) => why,
-            Self::Failed(_) | Self::PeerDead => Why::Failed,
+            Self::Failed(_) | Self::PeerDead => AbortReason::Failed,
         }
     }
 }
 
-impl core::fmt::Display for Ending {
+impl core::fmt::Display for RndvError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Here(why) => write!(f, "{why}"),
@@ -180,55 +179,55 @@ impl core::fmt::Display for Ending {
     }
 }
 
-impl core::error::Error for Ending {}
+impl core::error::Error for RndvError {}
 
-/// What the two ends tell each other.
+/// A message between the two ends of a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum RndvMsg {
     /// The sender has a message.
     Offer {
-        /// The transfer.
-        id: RelayId,
+        /// The rendezvous.
+        id: RndvId,
         /// Bytes of the message.
         len: u64,
     },
-    /// The receiver has a place for it.
+    /// The receiver has memory for it.
     Ready {
-        /// The transfer.
-        id: RelayId,
-        /// The place.
-        place: Place,
+        /// The rendezvous.
+        id: RndvId,
+        /// Where to put it.
+        target: RecvTarget,
     },
     /// A half can be read: the first for even numbers, the second for odd ones.
     Filled {
-        /// The transfer.
-        id: RelayId,
+        /// The rendezvous.
+        id: RndvId,
         /// Which piece of the message it holds: 0, 1, 2, ...
         seq: u64,
     },
     /// That piece was copied out: its half may be written again.
     Credit {
-        /// The transfer.
-        id: RelayId,
+        /// The rendezvous.
+        id: RndvId,
         /// The piece.
         seq: u64,
     },
-    /// The last word of one end. Well for the sender: every byte is in place. Well for the receiver:
+    /// The last message of one end. `Ok` of the sender: every byte was put. `Ok` of the receiver:
     /// it has taken them all.
     End {
-        /// The transfer.
-        id: RelayId,
-        /// Whose word it is.
-        from: Role,
-        /// Whether it went well.
-        how: Result<(), Why>,
+        /// The rendezvous.
+        id: RndvId,
+        /// The end that sends it.
+        from: RndvRole,
+        /// Success, or the reason of the abort.
+        how: Result<(), AbortReason>,
     },
 }
 
-impl Note {
-    /// The transfer that it speaks of.
+impl RndvMsg {
+    /// Returns the number of its rendezvous.
     #[must_use]
-    pub const fn id(&self) -> RelayId {
+    pub const fn id(&self) -> RndvId {
         match self {
             Self::Offer { id, .. }
             | Self::Ready { id, .. }
@@ -238,12 +237,12 @@ impl Note {
         }
     }
 
-    /// Which end of the transfer tells it.
+    /// Returns the end that sends it.
     #[must_use]
-    pub const fn from(&self) -> Role {
+    pub const fn from(&self) -> RndvRole {
         match self {
-            Self::Offer { .. } | Self::Filled { .. } => Role::Sender,
-            Self::Ready { .. } | Self::Credit { .. } => Role::Receiver,
+            Self::Offer { .. } | Self::Filled { .. } => RndvRole::Sender,
+            Self::Ready { .. } | Self::Credit { .. } => RndvRole::Receiver,
             Self::End { from, .. } => *from,
         }
     }
@@ -255,9 +254,9 @@ pub enum Violation {
     /// An offer with another number than the next.
     Number {
         /// The number that was to come.
-        want: RelayId,
+        want: RndvId,
         /// The number that came.
-        got: RelayId,
+        got: RndvId,
     },
     /// More transfers that have not ended than the limit.
     TooMany {
@@ -267,19 +266,19 @@ pub enum Violation {
     /// There is no such transfer.
     Unknown {
         /// Its number.
-        id: RelayId,
+        id: RndvId,
     },
-    /// That note may not come now, or not from that end.
+    /// The message is not allowed in this state, or not from that end.
     NotNow,
-    /// A filling or credit out of its turn, or doubled.
+    /// A FILLED or CREDIT out of order, or doubled.
     Sequence {
-        /// The piece whose turn it was.
+        /// The chunk that was expected.
         want: u64,
-        /// The piece that came.
+        /// The chunk that came.
         got: u64,
     },
-    /// A place that does not fit the message.
-    Place {
+    /// A target that does not fit the message.
+    Target {
         /// Bytes of the message.
         len: u64,
         /// Bytes of the area.
@@ -299,7 +298,7 @@ impl core::fmt::Display for Violation {
             Self::Sequence { want, got } => {
                 write!(f, "piece {got} of a message came when it was the turn of {want}")
             }
-            Self::Place { len, area } => {
+            Self::Target { len, area } => {
                 write!(f, "{area} bytes of room for a message of {len} bytes")
             }
         }
@@ -308,14 +307,14 @@ impl core::fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// Counts what the peer offers: the next number, and how many have not ended.
+/// Counts the offers of the peer: the next number, and how many are not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Incoming {
+pub struct OfferCounter {
     next: u32,
     live: u32,
 }
 
-impl Incoming {
+impl OfferCounter {
     /// Nothing was offered.
     #[must_use]
     pub const fn new() -> Self {
@@ -326,9 +325,9 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Violation`]: it is not the next one, or one too many.
-    pub const fn offer(&mut self, id: RelayId) -> Result<(), Violation> {
+    pub const fn offer(&mut self, id: RndvId) -> Result<(), Violation> {
         if id.0 != self.next {
-            return Err(Violation::Number { want: RelayId(self.next), got: id });
+            return Err(Violation::Number { want: RndvId(self.next), got: id });
         }
         if self.live >= MAX_RNDV {
             return Err(Violation::TooMany { limit: MAX_RNDV });
@@ -338,8 +337,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// One of them is over.
-    pub const fn over(&mut self) {
+    /// One of them is finished.
+    pub const fn offer_finished(&mut self) {
         self.live = self.live.saturating_sub(1);
     }
 }

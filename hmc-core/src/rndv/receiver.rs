@@ -1,16 +1,16 @@
-//! The receiver's end of one message: gives it a place, copies halves out, gives credits, and ends
+//! The receiver's end of one rendezvous: names the target, copies halves out, sends credits, and ends
 //! once.
 //!
-//! A credit is told after its half was copied out, never before. Memory that the sender was told of
-//! is let go only when the owner says that it is fenced: the sender's word is no fence.
+//! A credit is sent after its half was copied out, never before. Memory that the sender knows is
+//! released only after the owner reported its fence: the sender's END is not a fence.
 
-use super::{Ending, Mode, Note, Place, RelayId, Role, Violation, Why};
+use super::{AbortReason, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole, Violation};
 use crate::span::{Extent, Span};
 use crate::work::Failure;
 
-/// A copy out of a half.
+/// A chunk to copy out of a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copy {
+pub struct CopyOut {
     /// Which piece; even ones lie in the first half, odd ones in the second, from its start.
     pub seq: u64,
     /// The range of the message that it is.
@@ -20,20 +20,19 @@ pub struct Copy {
 /// What the owner of a receiver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverOutput {
-    /// Tell the peer.
-    Tell(Note),
+    /// Send this message to the peer.
+    Tell(RndvMsg),
     /// Copy a half out and say [`Receiver::copied`].
-    Copy(Copy),
-    /// Take the place back from the peer and say [`Receiver::fenced`] when it cannot be written any
-    /// more.
+    Copy(CopyOut),
+    /// Revoke the target and call [`Receiver::fenced`] when the peer can no longer write it.
     Revoke,
     /// The transfer ended: bytes, or why not. Told once, if it was answered.
-    Ended(Result<u64, Ending>),
-    /// Nothing writes to the place or to the destination any more. Told once, after `Ended`.
+    Ended(Result<u64, RndvError>),
+    /// Nothing writes to the target or to the destination any more. Returned once, after `Ended`.
     Free,
 }
 
-/// Where a receiver stands: the rows of the stored table.
+/// The state of a receiver: the rows of the stored table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReceiverPhase {
     /// It was offered; nobody wants it yet.
@@ -42,20 +41,20 @@ pub enum ReceiverPhase {
     Moving,
     /// All bytes are there; halves have to be copied out.
     Closing,
-    /// It failed; the sender's last word is due.
+    /// It failed; the sender's END is due.
     Failing,
-    /// The sender spoke its last word.
+    /// The sender's END came.
     Over,
 }
 
 /// The receiver's end of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiver {
-    id: RelayId,
+    id: RndvId,
     len: u64,
     /// What no copy was asked for yet.
     rest: Span,
-    place: Option<Place>,
+    target: Option<RecvTarget>,
     /// Somebody wants it.
     wanted: bool,
     ready: bool,
@@ -67,7 +66,7 @@ pub struct Receiver {
     copying: bool,
     said: Option<bool>,
     heard: Option<bool>,
-    failure: Option<Ending>,
+    failure: Option<RndvError>,
     revoked: bool,
     fenced: bool,
     ended: bool,
@@ -75,15 +74,15 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The receiver of a message of `len` bytes that the peer offers. [`super::Incoming`] judges the
+    /// The receiver of a message of `len` bytes that the peer offers. [`super::OfferCounter`] checks the
     /// number.
     #[must_use]
-    pub const fn new(id: RelayId, len: u64) -> Self {
+    pub const fn new(id: RndvId, len: u64) -> Self {
         Self {
             id,
             len,
             rest: Extent::new(len).whole(),
-            place: None,
+            target: None,
             wanted: false,
             ready: false,
             pieces: 0,
@@ -103,7 +102,7 @@ impl Receiver {
 
     /// The number of the transfer.
     #[must_use]
-    pub const fn id(&self) -> RelayId {
+    pub const fn id(&self) -> RndvId {
         self.id
     }
 
@@ -119,10 +118,10 @@ impl Receiver {
         self.len == 0
     }
 
-    /// Where it stands.
+    /// Returns its state.
     #[must_use]
     pub const fn phase(&self) -> ReceiverPhase {
-        match (self.heard, self.failure, self.place) {
+        match (self.heard, self.failure, self.target) {
             (Some(true), None, _) if self.said.is_none() => ReceiverPhase::Closing,
             (Some(_), ..) => ReceiverPhase::Over,
             (None, Some(_), _) => ReceiverPhase::Failing,
@@ -131,9 +130,9 @@ impl Receiver {
         }
     }
 
-    /// Whether both ends spoke their last word and the memory is free: forget it.
+    /// Returns `true` if both ends sent END and the memory is free: the machine can be dropped.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
+    pub const fn is_finished(&self) -> bool {
         self.said.is_some() && self.heard.is_some() && (self.freed || !self.wanted)
     }
 
@@ -149,61 +148,61 @@ impl Receiver {
         self.failure.is_some()
     }
 
-    /// Somebody wants the message and has room for `room` bytes; the sender is to put it to `place`,
+    /// Somebody wants the message and has room for `room` bytes; the sender is to put it to `target`,
     /// whose area, if direct, has the message's length. A longer message is refused on both ends
-    /// ([`Why::TooLong`]), and so is a place that does not fit; no byte is written then. Does nothing
+    /// ([`AbortReason::TooLong`]), and so is a place that does not fit; no byte is written then. Does nothing
     /// unless [`Receiver::is_open`].
-    pub fn answer(&mut self, room: u64, place: Place) {
+    pub fn answer(&mut self, room: u64, target: RecvTarget) {
         if !self.is_open() {
             return;
         }
         self.wanted = true;
         if self.len > room {
-            self.failure = Some(Ending::Here(Why::TooLong { room }));
-        } else if place.mode() == Mode::Direct && place.area().span.len() != self.len {
-            self.failure = Some(Ending::Failed(Failure::Unsupported));
+            self.failure = Some(RndvError::Here(AbortReason::TooLong { room }));
+        } else if target.mode() == RndvMode::Direct && target.area().span.len() != self.len {
+            self.failure = Some(RndvError::Failed(Failure::Unsupported));
         } else {
-            self.pieces = place.pieces(self.len);
-            self.place = Some(place);
+            self.pieces = target.pieces(self.len);
+            self.target = Some(target);
         }
     }
 
     /// Somebody wants the message and cannot take it. Does nothing unless [`Receiver::is_open`].
-    pub fn refuse(&mut self, why: Ending) {
+    pub fn refuse(&mut self, why: RndvError) {
         if self.is_open() {
             self.wanted = true;
             self.failure = Some(why);
         }
     }
 
-    /// The sender told something.
+    /// A message of the sender came.
     ///
     /// # Errors
     /// [`Violation`]; nothing changed.
-    pub fn receive(&mut self, note: &Note) -> Result<(), Violation> {
+    pub fn receive(&mut self, note: &RndvMsg) -> Result<(), Violation> {
         if self.heard.is_some() {
             return Err(Violation::NotNow);
         }
-        let mode = if self.ready { self.place.map(|p| p.mode()) } else { None };
+        let mode = if self.ready { self.target.map(|p| p.mode()) } else { None };
         match (*note, mode) {
-            (Note::Filled { seq, .. }, Some(Mode::Staged)) => self.fill(seq),
-            (Note::End { from: Role::Sender, how: Err(why), .. }, _) => {
+            (RndvMsg::Filled { seq, .. }, Some(RndvMode::Staged)) => self.fill(seq),
+            (RndvMsg::End { from: RndvRole::Sender, how: Err(why), .. }, _) => {
                 self.heard = Some(false);
-                self.failure = self.failure.or(Some(Ending::There(why)));
+                self.failure = self.failure.or(Some(RndvError::There(why)));
                 Ok(())
             }
-            (Note::End { from: Role::Sender, how: Ok(()), .. }, Some(mode))
-                if mode == Mode::Direct || self.filled == self.pieces =>
+            (RndvMsg::End { from: RndvRole::Sender, how: Ok(()), .. }, Some(mode))
+                if mode == RndvMode::Direct || self.filled == self.pieces =>
             {
                 self.heard = Some(true);
                 Ok(())
             }
             (
-                Note::Offer { .. }
-                | Note::Ready { .. }
-                | Note::Filled { .. }
-                | Note::Credit { .. }
-                | Note::End { .. },
+                RndvMsg::Offer { .. }
+                | RndvMsg::Ready { .. }
+                | RndvMsg::Filled { .. }
+                | RndvMsg::Credit { .. }
+                | RndvMsg::End { .. },
                 _,
             ) => Err(Violation::NotNow),
         }
@@ -226,7 +225,7 @@ impl Receiver {
         }
         match result {
             Ok(()) => self.copied = self.copied.saturating_add(1),
-            Err(failure) => self.end(Ending::Failed(failure)),
+            Err(failure) => self.end(RndvError::Failed(failure)),
         }
     }
 
@@ -237,12 +236,12 @@ impl Receiver {
 
     /// Ends the transfer, unless it has ended: it was cancelled, its deadline passed, a copy failed,
     /// or the peer died. The memory is let go when a copy that runs is over and the place is fenced.
-    pub fn end(&mut self, why: Ending) {
+    pub fn end(&mut self, why: RndvError) {
         if self.said == Some(true) {
             // Both ends said that it went well; only its memory is not free yet.
             return;
         }
-        if why == Ending::PeerDead {
+        if why == RndvError::PeerDead {
             self.said = self.said.or(Some(false));
             self.heard = self.heard.or(Some(false));
         }
@@ -262,7 +261,7 @@ impl Receiver {
         {
             self.said = Some(false);
             let how = Err(ending.why());
-            return Some(ReceiverOutput::Tell(Note::End { id, from: Role::Receiver, how }));
+            return Some(ReceiverOutput::Tell(RndvMsg::End { id, from: RndvRole::Receiver, how }));
         }
         let result = match (self.failure, self.said) {
             (Some(ending), _) => Some(Err(ending)),
@@ -288,30 +287,34 @@ impl Receiver {
     }
 
     fn is_staged(&self) -> bool {
-        self.place.is_some_and(|p| p.mode() == Mode::Staged)
+        self.target.is_some_and(|p| p.mode() == RndvMode::Staged)
     }
 
     fn move_on(&mut self) -> Option<ReceiverOutput> {
-        let (id, place) = (self.id, self.place?);
+        let (id, target) = (self.id, self.target?);
         if !self.ready {
             self.ready = true;
-            return Some(ReceiverOutput::Tell(Note::Ready { id, place }));
+            return Some(ReceiverOutput::Tell(RndvMsg::Ready { id, target }));
         }
         if self.credited < self.copied {
             let seq = self.credited;
             self.credited = self.credited.saturating_add(1);
-            return Some(ReceiverOutput::Tell(Note::Credit { id, seq }));
+            return Some(ReceiverOutput::Tell(RndvMsg::Credit { id, seq }));
         }
         if self.copied < self.filled && !self.copying {
-            let (to, rest) = self.rest.split_at_most(place.half_len());
+            let (to, rest) = self.rest.split_at_most(target.half_len());
             self.rest = rest;
             self.copying = true;
-            return Some(ReceiverOutput::Copy(Copy { seq: self.copied, to }));
+            return Some(ReceiverOutput::Copy(CopyOut { seq: self.copied, to }));
         }
-        let whole = place.mode() == Mode::Direct || self.copied == self.pieces;
+        let whole = target.mode() == RndvMode::Direct || self.copied == self.pieces;
         if self.heard == Some(true) && whole && self.said.is_none() {
             self.said = Some(true);
-            return Some(ReceiverOutput::Tell(Note::End { id, from: Role::Receiver, how: Ok(()) }));
+            return Some(ReceiverOutput::Tell(RndvMsg::End {
+                id,
+                from: RndvRole::Receiver,
+                how: Ok(()),
+            }));
         }
         None
     }

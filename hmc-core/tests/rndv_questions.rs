@@ -2,31 +2,31 @@
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "tests may panic")]
 
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
-use hmc_core::relay::receiver::{Receiver, ReceiverOutput};
-use hmc_core::relay::sender::{Sender, SenderOutput};
-use hmc_core::relay::{Ending, Note, Place, RelayId, Role, Violation, Why};
+use hmc_core::rndv::receiver::{Receiver, ReceiverOutput};
+use hmc_core::rndv::sender::{Sender, SenderOutput};
+use hmc_core::rndv::{AbortReason, RecvTarget, RndvError, RndvId, RndvMsg, RndvRole, Violation};
 use hmc_core::span::{Extent, Side};
 use hmc_core::wire::cursor::{Reader, WireErrorKind, Writer};
-use hmc_core::wire::relay::{emit_note, note_len, parse_note};
+use hmc_core::wire::rndv::{emit_rndv, parse_rndv, rndv_len};
 use hmc_core::work::Failure;
 
-const ID: RelayId = RelayId(3);
+const ID: RndvId = RndvId(3);
 
 fn area(len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(Side::Remote, 64, len).unwrap();
     WindowSlice { window: WindowId(1), epoch: Epoch(2), span }
 }
 
-fn staged() -> Place {
-    Place::staged(area(8)).unwrap()
+fn staged() -> RecvTarget {
+    RecvTarget::staged(area(8)).unwrap()
 }
 
-fn end(from: Role, how: Result<(), Why>) -> Note {
-    Note::End { id: ID, from, how }
+fn end(from: RndvRole, how: Result<(), AbortReason>) -> RndvMsg {
+    RndvMsg::End { id: ID, from, how }
 }
 
 /// Does all that the receiver asks for, and says what was told.
-fn told(r: &mut Receiver) -> Vec<Note> {
+fn told(r: &mut Receiver) -> Vec<RndvMsg> {
     let mut notes = Vec::new();
     while let Some(output) = r.poll() {
         match output {
@@ -57,18 +57,18 @@ fn a_receiver_is_open_until_somebody_answered_or_something_ended_it() {
     assert!(!answered.is_open() && !answered.is_failed());
 
     let mut ended = fresh;
-    ended.end(Ending::Here(Why::Cancelled));
+    ended.end(RndvError::Here(AbortReason::Cancelled));
     assert!(!ended.is_open() && ended.is_failed(), "by this end");
 
     let mut withdrawn = fresh;
-    withdrawn.receive(&end(Role::Sender, Err(Why::Cancelled))).unwrap();
+    withdrawn.receive(&end(RndvRole::Sender, Err(AbortReason::Cancelled))).unwrap();
     assert!(!withdrawn.is_open() && withdrawn.is_failed(), "by the sender");
 
     // What is not open takes no answer.
     for mut closed in [answered, ended, withdrawn] {
         let before = closed;
         closed.answer(8, staged());
-        closed.refuse(Ending::Failed(Failure::Unsupported));
+        closed.refuse(RndvError::Failed(Failure::Unsupported));
         assert_eq!(closed, before);
     }
 }
@@ -76,13 +76,13 @@ fn a_receiver_is_open_until_somebody_answered_or_something_ended_it() {
 #[test]
 fn a_note_says_whose_it_is() {
     let (id, seq) = (ID, 0);
-    for note in [Note::Offer { id, len: 1 }, Note::Filled { id, seq }] {
-        assert_eq!(note.from(), Role::Sender, "{note:?}");
+    for note in [RndvMsg::Offer { id, len: 1 }, RndvMsg::Filled { id, seq }] {
+        assert_eq!(note.from(), RndvRole::Sender, "{note:?}");
     }
-    for note in [Note::Ready { id, place: staged() }, Note::Credit { id, seq }] {
-        assert_eq!(note.from(), Role::Receiver, "{note:?}");
+    for note in [RndvMsg::Ready { id, target: staged() }, RndvMsg::Credit { id, seq }] {
+        assert_eq!(note.from(), RndvRole::Receiver, "{note:?}");
     }
-    for from in [Role::Sender, Role::Receiver] {
+    for from in [RndvRole::Sender, RndvRole::Receiver] {
         assert_eq!(end(from, Ok(())).from(), from);
     }
     assert_eq!(Sender::new(ID, 1).id(), ID);
@@ -93,34 +93,34 @@ fn a_note_says_whose_it_is() {
 fn every_note_survives_the_wire() {
     let (id, seq) = (ID, 9);
     let mut notes = vec![
-        Note::Offer { id, len: 1 << 40 },
-        Note::Ready { id, place: staged() },
-        Note::Ready { id, place: Place::direct(area(5)) },
-        Note::Filled { id, seq },
-        Note::Credit { id, seq },
-        end(Role::Sender, Ok(())),
+        RndvMsg::Offer { id, len: 1 << 40 },
+        RndvMsg::Ready { id, target: staged() },
+        RndvMsg::Ready { id, target: RecvTarget::direct(area(5)) },
+        RndvMsg::Filled { id, seq },
+        RndvMsg::Credit { id, seq },
+        end(RndvRole::Sender, Ok(())),
     ];
     let whys = [
-        Why::Cancelled,
-        Why::DeadlineExceeded,
-        Why::TooLong { room: 4 },
-        Why::Failed,
-        Why::Closing,
-        Why::Unknown { code: 77, detail: 3 },
+        AbortReason::Cancelled,
+        AbortReason::DeadlineExceeded,
+        AbortReason::TooLong { room: 4 },
+        AbortReason::Failed,
+        AbortReason::Closing,
+        AbortReason::Unknown { code: 77, detail: 3 },
     ];
-    notes.extend(whys.map(|why| end(Role::Receiver, Err(why))));
+    notes.extend(whys.map(|why| end(RndvRole::Receiver, Err(why))));
     for note in notes {
-        let len = note_len(&note);
+        let len = rndv_len(&note);
         let mut bytes = [0; 64];
         for room in 0..len {
             let mut out = Writer::new(bytes.get_mut(..room).unwrap());
-            let e = emit_note(&note, &mut out).expect_err("it does not fit");
+            let e = emit_rndv(&note, &mut out).expect_err("it does not fit");
             assert!(matches!(e.kind, WireErrorKind::NoSpace { .. }), "{note:?} in {room}: {e}");
         }
         let mut out = Writer::new(&mut bytes);
-        emit_note(&note, &mut out).unwrap();
+        emit_rndv(&note, &mut out).unwrap();
         assert_eq!(out.written() as usize, len, "{note:?}");
-        assert_eq!(parse_note(&mut Reader::new(bytes.get(..len).unwrap(), 0)), Ok(note));
+        assert_eq!(parse_rndv(&mut Reader::new(bytes.get(..len).unwrap(), 0)), Ok(note));
     }
 }
 
@@ -128,32 +128,35 @@ fn every_note_survives_the_wire() {
 #[test]
 fn a_direct_place_fits_or_is_refused() {
     let mut r = Receiver::new(ID, 8);
-    r.answer(9, Place::direct(area(9)));
-    assert_eq!(told(&mut r), [end(Role::Receiver, Err(Why::Failed))]);
+    r.answer(9, RecvTarget::direct(area(9)));
+    assert_eq!(told(&mut r), [end(RndvRole::Receiver, Err(AbortReason::Failed))]);
 }
 
 #[test]
 fn a_copy_that_fails_ends_the_message_and_one_that_nobody_asked_for_is_nothing() {
     let mut r = Receiver::new(ID, 8);
     r.answer(8, staged());
-    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(Note::Ready { .. }))));
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(RndvMsg::Ready { .. }))));
     let before = r;
     r.copied(Ok(()));
     assert_eq!(r, before, "no copy runs");
-    r.receive(&Note::Filled { id: ID, seq: 0 }).unwrap();
+    r.receive(&RndvMsg::Filled { id: ID, seq: 0 }).unwrap();
     assert!(matches!(r.poll(), Some(ReceiverOutput::Copy(_))));
     r.copied(Err(Failure::Unsupported));
     assert!(r.is_failed());
-    assert_eq!(told(&mut r), [end(Role::Receiver, Err(Why::Failed))]);
+    assert_eq!(told(&mut r), [end(RndvRole::Receiver, Err(AbortReason::Failed))]);
 }
 
 #[test]
 fn a_refusal_is_told_to_both() {
     let mut r = Receiver::new(ID, 8);
-    r.refuse(Ending::Here(Why::Closing));
+    r.refuse(RndvError::Here(AbortReason::Closing));
     assert!(r.is_failed() && !r.is_open());
-    assert_eq!(r.poll(), Some(ReceiverOutput::Tell(end(Role::Receiver, Err(Why::Closing)))));
-    assert_eq!(r.poll(), Some(ReceiverOutput::Ended(Err(Ending::Here(Why::Closing)))));
+    assert_eq!(
+        r.poll(),
+        Some(ReceiverOutput::Tell(end(RndvRole::Receiver, Err(AbortReason::Closing))))
+    );
+    assert_eq!(r.poll(), Some(ReceiverOutput::Ended(Err(RndvError::Here(AbortReason::Closing)))));
     assert_eq!(r.poll(), Some(ReceiverOutput::Free));
     assert_eq!(r.poll(), None);
 }
@@ -163,17 +166,17 @@ fn a_refusal_is_told_to_both() {
 fn pieces_of_whole_halves() {
     let mut r = Receiver::new(ID, 8);
     r.answer(8, staged());
-    assert_eq!(told(&mut r), [Note::Ready { id: ID, place: staged() }]);
+    assert_eq!(told(&mut r), [RndvMsg::Ready { id: ID, target: staged() }]);
     for seq in 0..2 {
-        r.receive(&Note::Filled { id: ID, seq }).unwrap();
-        assert_eq!(told(&mut r), [Note::Credit { id: ID, seq }]);
+        r.receive(&RndvMsg::Filled { id: ID, seq }).unwrap();
+        assert_eq!(told(&mut r), [RndvMsg::Credit { id: ID, seq }]);
     }
     let mut more = r;
-    let third = more.receive(&Note::Filled { id: ID, seq: 2 });
+    let third = more.receive(&RndvMsg::Filled { id: ID, seq: 2 });
     assert_eq!(third, Err(Violation::Sequence { want: 2, got: 2 }));
-    r.receive(&end(Role::Sender, Ok(()))).unwrap();
-    assert_eq!(told(&mut r), [end(Role::Receiver, Ok(()))]);
-    assert!(r.is_over());
+    r.receive(&end(RndvRole::Sender, Ok(()))).unwrap();
+    assert_eq!(told(&mut r), [end(RndvRole::Receiver, Ok(()))]);
+    assert!(r.is_finished());
     assert_eq!(sent(8), [(4, 64, 4), (4, 68, 4)]);
     assert_eq!(sent(7), [(4, 64, 4), (3, 68, 3)]);
     assert_eq!(sent(9), [(4, 64, 4), (4, 68, 4), (1, 64, 1)]);
@@ -182,16 +185,16 @@ fn pieces_of_whole_halves() {
 /// The puts of a message of that length: bytes of the source, and offset and length of the target.
 fn sent(len: u64) -> Vec<(u64, u64, u64)> {
     let mut s = Sender::new(ID, len);
-    assert_eq!(s.poll(), Some(SenderOutput::Tell(Note::Offer { id: ID, len })));
-    s.receive(&Note::Ready { id: ID, place: staged() }).unwrap();
+    assert_eq!(s.poll(), Some(SenderOutput::Tell(RndvMsg::Offer { id: ID, len })));
+    s.receive(&RndvMsg::Ready { id: ID, target: staged() }).unwrap();
     let mut sent = Vec::new();
     while let Some(output) = s.poll() {
         if let SenderOutput::Put(put) = output {
             let target = put.target.span;
             sent.push((put.source.len(), target.offset(), target.len()));
             s.put_done(put.seq, Ok(()));
-        } else if let SenderOutput::Tell(Note::Filled { seq, .. }) = output {
-            s.receive(&Note::Credit { id: ID, seq }).unwrap();
+        } else if let SenderOutput::Tell(RndvMsg::Filled { seq, .. }) = output {
+            s.receive(&RndvMsg::Credit { id: ID, seq }).unwrap();
         }
     }
     sent
@@ -200,13 +203,13 @@ fn sent(len: u64) -> Vec<(u64, u64, u64)> {
 /// No bytes need no put, in whichever way they would travel.
 #[test]
 fn a_message_of_no_bytes_has_no_piece() {
-    for place in [staged(), Place::direct(area(0))] {
+    for place in [staged(), RecvTarget::direct(area(0))] {
         let mut s = Sender::new(ID, 0);
-        assert_eq!(s.poll(), Some(SenderOutput::Tell(Note::Offer { id: ID, len: 0 })));
-        s.receive(&Note::Ready { id: ID, place }).unwrap();
-        assert_eq!(s.poll(), Some(SenderOutput::Tell(end(Role::Sender, Ok(())))));
+        assert_eq!(s.poll(), Some(SenderOutput::Tell(RndvMsg::Offer { id: ID, len: 0 })));
+        s.receive(&RndvMsg::Ready { id: ID, target: place }).unwrap();
+        assert_eq!(s.poll(), Some(SenderOutput::Tell(end(RndvRole::Sender, Ok(())))));
         assert_eq!(s.poll(), None);
-        s.receive(&end(Role::Receiver, Ok(()))).unwrap();
+        s.receive(&end(RndvRole::Receiver, Ok(()))).unwrap();
         assert_eq!(s.poll(), Some(SenderOutput::Ended(Ok(0))));
     }
 }
@@ -215,12 +218,12 @@ fn a_message_of_no_bytes_has_no_piece() {
 #[test]
 fn an_end_after_the_last_word_changes_nothing() {
     let mut r = Receiver::new(ID, 8);
-    r.answer(8, Place::direct(area(8)));
-    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(Note::Ready { .. }))));
-    r.receive(&end(Role::Sender, Ok(()))).unwrap();
-    assert_eq!(r.poll(), Some(ReceiverOutput::Tell(end(Role::Receiver, Ok(())))));
+    r.answer(8, RecvTarget::direct(area(8)));
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(RndvMsg::Ready { .. }))));
+    r.receive(&end(RndvRole::Sender, Ok(()))).unwrap();
+    assert_eq!(r.poll(), Some(ReceiverOutput::Tell(end(RndvRole::Receiver, Ok(())))));
     assert_eq!(r.poll(), Some(ReceiverOutput::Revoke));
-    for why in [Ending::PeerDead, Ending::Here(Why::Cancelled)] {
+    for why in [RndvError::PeerDead, RndvError::Here(AbortReason::Cancelled)] {
         let before = r;
         r.end(why);
         assert_eq!(r, before);

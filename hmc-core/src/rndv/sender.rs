@@ -1,18 +1,20 @@
-//! The sender's end of one message: offers it, fills halves as credits allow (or puts it in one
-//! piece), and ends once.
+//! The sender's end of one rendezvous: offers the message, fills halves as credits allow (or puts it
+//! as one chunk), and ends once.
 //!
-//! It reads the source until every put has passed its fence, and only then lets it go. It never puts
-//! to a half whose credit has not come.
+//! It releases the source only after every put has passed its fence. It puts to a half only after
+//! the credit for it.
 
-use super::{Ending, Mode, Note, Place, RelayId, Role, Violation, half_mut, of_half};
+use super::{
+    RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole, Violation, half_mut, of_half,
+};
 use crate::region::WindowSlice;
 use crate::span::{Extent, Span};
 use crate::window::WindowFault;
 use crate::work::Failure;
 
-/// A put to be posted.
+/// A chunk to put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct PutChunk {
     /// Which piece; to be named in [`Sender::put_done`].
     pub seq: u64,
     /// The range of the message.
@@ -24,41 +26,41 @@ pub struct Put {
 /// What the owner of a sender has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderOutput {
-    /// Tell the peer.
-    Tell(Note),
+    /// Send this message to the peer.
+    Tell(RndvMsg),
     /// Put these bytes, and say [`Sender::put_done`] when the put has passed its fence.
-    Put(Put),
+    Put(PutChunk),
     /// Cancel the puts that run.
     Withdraw,
     /// The transfer ended: bytes, or why not. Told once.
-    Ended(Result<u64, Ending>),
+    Ended(Result<u64, RndvError>),
     /// Nothing reads the source any more. Told once, after `Ended`.
     Free,
 }
 
-/// Where a sender stands: the rows of the stored table.
+/// The state of a sender: the rows of the stored table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SenderPhase {
-    /// It waits for a place.
+    /// It waits for the target.
     Offered,
     /// Its bytes go.
     Moving,
     /// All bytes are there; the receiver has to say so.
     Closing,
-    /// It failed; the receiver's last word is due.
+    /// It failed; the receiver's END is due.
     Failing,
-    /// The receiver spoke its last word.
+    /// The receiver's END came.
     Over,
 }
 
 /// The sender's end of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    id: RelayId,
+    id: RndvId,
     len: u64,
     /// What no put was asked for yet.
     rest: Span,
-    place: Option<Place>,
+    target: Option<RecvTarget>,
     pieces: u64,
     /// Puts asked for, pieces told as filled, credits received: each runs ahead of the next.
     posted: u64,
@@ -69,12 +71,12 @@ pub struct Sender {
     landed: [bool; 2],
     offered: bool,
     withdrawn: bool,
-    /// A put found the place taken back.
+    /// A put found the target revoked.
     refused: bool,
-    /// Whether the last word was well.
+    /// Whether the END that was sent was `Ok`.
     said: Option<bool>,
     heard: Option<bool>,
-    failure: Option<Ending>,
+    failure: Option<RndvError>,
     ended: bool,
     freed: bool,
 }
@@ -82,12 +84,12 @@ pub struct Sender {
 impl Sender {
     /// The sender of a message of `len` bytes. Number `id` must be the next of the link's.
     #[must_use]
-    pub const fn new(id: RelayId, len: u64) -> Self {
+    pub const fn new(id: RndvId, len: u64) -> Self {
         Self {
             id,
             len,
             rest: Extent::new(len).whole(),
-            place: None,
+            target: None,
             pieces: 0,
             posted: 0,
             told: 0,
@@ -107,14 +109,14 @@ impl Sender {
 
     /// The number of the transfer.
     #[must_use]
-    pub const fn id(&self) -> RelayId {
+    pub const fn id(&self) -> RndvId {
         self.id
     }
 
-    /// Where it stands.
+    /// Returns its state.
     #[must_use]
     pub const fn phase(&self) -> SenderPhase {
-        match (self.heard, self.failure, self.place, self.said) {
+        match (self.heard, self.failure, self.target, self.said) {
             (Some(_), ..) => SenderPhase::Over,
             (None, Some(_), ..) => SenderPhase::Failing,
             (None, None, None, _) => SenderPhase::Offered,
@@ -123,55 +125,55 @@ impl Sender {
         }
     }
 
-    /// Whether both ends spoke their last word and the source is free: forget it.
+    /// Returns `true` if both ends sent END and the source is free: the machine can be dropped.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
+    pub const fn is_finished(&self) -> bool {
         self.said.is_some() && self.heard.is_some() && self.freed
     }
 
-    /// The receiver told something.
+    /// A message of the receiver came.
     ///
     /// # Errors
     /// [`Violation`]; nothing changed.
-    pub fn receive(&mut self, note: &Note) -> Result<(), Violation> {
+    pub fn receive(&mut self, note: &RndvMsg) -> Result<(), Violation> {
         if self.heard.is_some() || !self.offered {
             return Err(Violation::NotNow);
         }
-        match (*note, self.place) {
-            (Note::Ready { place, .. }, None) => self.start(place),
-            (Note::Credit { seq, .. }, Some(place)) if place.mode() == Mode::Staged => {
+        match (*note, self.target) {
+            (RndvMsg::Ready { target, .. }, None) => self.start(target),
+            (RndvMsg::Credit { seq, .. }, Some(target)) if target.mode() == RndvMode::Staged => {
                 self.credit(seq)
             }
-            (Note::End { from: Role::Receiver, how: Err(why), .. }, _) => {
+            (RndvMsg::End { from: RndvRole::Receiver, how: Err(why), .. }, _) => {
                 self.heard = Some(false);
-                self.failure = self.failure.or(Some(Ending::There(why)));
+                self.failure = self.failure.or(Some(RndvError::There(why)));
                 Ok(())
             }
-            (Note::End { from: Role::Receiver, how: Ok(()), .. }, Some(place))
+            (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, Some(target))
                 if self.said == Some(true)
-                    && (place.mode() == Mode::Direct || self.credited == self.pieces) =>
+                    && (target.mode() == RndvMode::Direct || self.credited == self.pieces) =>
             {
                 self.heard = Some(true);
                 Ok(())
             }
             (
-                Note::Offer { .. }
-                | Note::Ready { .. }
-                | Note::Filled { .. }
-                | Note::Credit { .. }
-                | Note::End { .. },
+                RndvMsg::Offer { .. }
+                | RndvMsg::Ready { .. }
+                | RndvMsg::Filled { .. }
+                | RndvMsg::Credit { .. }
+                | RndvMsg::End { .. },
                 _,
             ) => Err(Violation::NotNow),
         }
     }
 
-    fn start(&mut self, place: Place) -> Result<(), Violation> {
-        let area = place.area().span.len();
-        if place.mode() == Mode::Direct && area != self.len {
-            return Err(Violation::Place { len: self.len, area });
+    fn start(&mut self, target: RecvTarget) -> Result<(), Violation> {
+        let area = target.area().span.len();
+        if target.mode() == RndvMode::Direct && area != self.len {
+            return Err(Violation::Target { len: self.len, area });
         }
-        self.pieces = place.pieces(self.len);
-        self.place = Some(place);
+        self.pieces = target.pieces(self.len);
+        self.target = Some(target);
         Ok(())
     }
 
@@ -192,19 +194,19 @@ impl Sender {
         *flying = None;
         match result {
             Ok(()) => *half_mut(&mut self.landed, seq) = true,
-            // The receiver took the place back: its last word, which is on its way, says why. Should
-            // it never come, the deadline does.
+            // The receiver revoked the target: its END, which is on its way, has the reason. If it
+            // never comes, the deadline ends the rendezvous.
             Err(Failure::Window(
                 WindowFault::Revoked | WindowFault::Unknown | WindowFault::StaleEpoch,
             )) => self.refused = true,
-            Err(failure) => self.end(Ending::Failed(failure)),
+            Err(failure) => self.end(RndvError::Failed(failure)),
         }
     }
 
     /// Ends the transfer, unless it has ended: it was cancelled, its deadline passed, a put failed,
     /// or the peer died. Puts that run still have to pass their fences.
-    pub fn end(&mut self, why: Ending) {
-        if why == Ending::PeerDead {
+    pub fn end(&mut self, why: RndvError) {
+        if why == RndvError::PeerDead {
             // Nobody is there to tell or to be heard.
             self.offered = true;
             self.said = self.said.or(Some(false));
@@ -222,7 +224,7 @@ impl Sender {
         let id = self.id;
         if !self.offered {
             self.offered = true;
-            return Some(SenderOutput::Tell(Note::Offer { id, len: self.len }));
+            return Some(SenderOutput::Tell(RndvMsg::Offer { id, len: self.len }));
         }
         if self.failure.is_none()
             && !self.refused
@@ -235,7 +237,7 @@ impl Sender {
         {
             self.said = Some(false);
             let how = Err(ending.why());
-            return Some(SenderOutput::Tell(Note::End { id, from: Role::Sender, how }));
+            return Some(SenderOutput::Tell(RndvMsg::End { id, from: RndvRole::Sender, how }));
         }
         if self.failure.is_some() && self.flies() && !self.withdrawn {
             self.withdrawn = true;
@@ -265,14 +267,14 @@ impl Sender {
     }
 
     fn move_on(&mut self) -> Option<SenderOutput> {
-        let (id, place) = (self.id, self.place?);
+        let (id, target) = (self.id, self.target?);
         // Landed in any order, told in theirs.
         if of_half(&self.landed, self.told) {
             *half_mut(&mut self.landed, self.told) = false;
             let seq = self.told;
             self.told = self.told.saturating_add(1);
-            if place.mode() == Mode::Staged {
-                return Some(SenderOutput::Tell(Note::Filled { id, seq }));
+            if target.mode() == RndvMode::Staged {
+                return Some(SenderOutput::Tell(RndvMsg::Filled { id, seq }));
             }
         }
         if self.told == self.pieces {
@@ -280,22 +282,26 @@ impl Sender {
                 return None;
             }
             self.said = Some(true);
-            return Some(SenderOutput::Tell(Note::End { id, from: Role::Sender, how: Ok(()) }));
+            return Some(SenderOutput::Tell(RndvMsg::End {
+                id,
+                from: RndvRole::Sender,
+                how: Ok(()),
+            }));
         }
         if self.posted == self.pieces || self.posted.saturating_sub(self.credited) >= 2 {
             return None;
         }
         let seq = self.posted;
-        let (room, piece_len) = match place.mode() {
-            Mode::Direct => (place.area(), self.len),
-            Mode::Staged => (of_half(&place.halves(), seq), place.half_len()),
+        let (room, piece_len) = match target.mode() {
+            RndvMode::Direct => (target.area(), self.len),
+            RndvMode::Staged => (of_half(&target.halves(), seq), target.half_len()),
         };
         let (source, rest) = self.rest.split_at_most(piece_len);
-        let (target, _) = room.span.split_at_most(source.len());
+        let (span, _) = room.span.split_at_most(source.len());
         self.rest = rest;
         self.posted = self.posted.saturating_add(1);
         *half_mut(&mut self.flying, seq) = Some(seq);
-        let target = WindowSlice { span: target, ..room };
-        Some(SenderOutput::Put(Put { seq, source, target }))
+        let to = WindowSlice { span, ..room };
+        Some(SenderOutput::Put(PutChunk { seq, source, target: to }))
     }
 }
