@@ -1,12 +1,12 @@
 //! One end of the control connection: the core's machine, its framer, and the lines.
 //!
 //! The driver's rule of the core, in full: one input, then `poll_output` until it is empty. Nothing
-//! here decides anything; [`Control`] does. A node never waits.
+//! here decides anything; [`ControlConn`] does. A node never waits.
 
 use crate::board::FRAME_BYTES;
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::framer::{Framer, Next};
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{CloseReason, CommandError, Event, Output, Violation};
+use hmc_core::ctrl::io::{CloseReason, CommandError, ControlEvent, ControlOutput, Violation};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::RegionAdvert;
@@ -93,7 +93,7 @@ impl<'s> Line<'s> {
 /// One end.
 #[derive(Debug)]
 pub struct Node<'s> {
-    control: Control,
+    control: ControlConn,
     framer: Framer<&'s mut [u8]>,
     notes: Notes,
 }
@@ -140,17 +140,17 @@ impl<'s> Node<'s> {
         storage: &'s mut [u8],
         now: Instant,
     ) -> Result<Self, LinkFault> {
-        let control = Control::dial(&hello(own, Some(peer)), now).map_err(LinkFault::Wire)?;
+        let control = ControlConn::dial(&hello(own, Some(peer)), now).map_err(LinkFault::Wire)?;
         Ok(Self::new(own, control, storage))
     }
 
     /// The end that accepts a pending connection.
     pub fn accept(own: Rank, storage: &'s mut [u8], now: Instant) -> Self {
-        let acceptor = Acceptor { rank: own, job: JOB, upstream: Upstream::Refused };
-        Self::new(own, Control::accepted(&acceptor, now), storage)
+        let acceptor = AcceptConfig { rank: own, job: JOB, cxx: CxxPolicy::Refused };
+        Self::new(own, ControlConn::accepted(&acceptor, now), storage)
     }
 
-    fn new(rank: Rank, control: Control, storage: &'s mut [u8]) -> Self {
+    fn new(rank: Rank, control: ControlConn, storage: &'s mut [u8]) -> Self {
         Self { control, framer: Framer::new(storage), notes: Notes { rank, ..Notes::default() } }
     }
 
@@ -205,7 +205,7 @@ impl<'s> Node<'s> {
         message.emit(&mut w).map_err(LinkFault::Wire)?;
         let len = usize::try_from(w.written()).unwrap_or(usize::MAX);
         out.write(bytes.get(..len).unwrap_or(&[]))?;
-        self.control.note_sent(now);
+        self.control.on_sent(now);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl<'s> Node<'s> {
             while self.receive(now)? {
                 self.flush(out)?;
             }
-            self.control.note_received(self.framer.began(), now);
+            self.control.on_received(self.framer.began(), now);
         }
         self.flush(out)
     }
@@ -266,7 +266,7 @@ impl<'s> Node<'s> {
     fn flush(&mut self, out: &mut Line<'_>) -> Result<(), LinkFault> {
         while let Some(output) = self.control.poll_output() {
             match output {
-                Output::Transmit(frame) => {
+                ControlOutput::Transmit(frame) => {
                     // The first frame that the protocol makes is HELLO or its answer, the
                     // last one is BYE; those between are heartbeats.
                     if self.notes.greeted {
@@ -276,9 +276,9 @@ impl<'s> Node<'s> {
                     out.write(frame.as_bytes())?;
                 }
                 // The loop looks at `next_deadline` in every turn; a timer would be set here.
-                Output::WakeAt(_) => {}
-                Output::Close(CloseReason::Orderly) => self.notes.closed = true,
-                Output::Close(why) => return Err(LinkFault::Closed(why)),
+                ControlOutput::WakeAt(_) => {}
+                ControlOutput::Close(CloseReason::Orderly) => self.notes.closed = true,
+                ControlOutput::Close(why) => return Err(LinkFault::Closed(why)),
             }
         }
         Ok(())
@@ -289,29 +289,29 @@ impl Notes {
     /// What the owner does with an event.
     fn take(
         &mut self,
-        control: &mut Control,
-        event: Event<'_>,
+        control: &mut ControlConn,
+        event: ControlEvent<'_>,
         now: Instant,
     ) -> Result<(), CommandError> {
         match event {
-            Event::HelloReceived(_) => {
+            ControlEvent::HelloReceived(_) => {
                 // Whom to accept is the owner's decision; this one takes everybody of its job.
                 control.accept(&hello(self.rank, None), LinkToken([9; 16]), now)?;
                 self.up = true;
             }
-            Event::Connected(_) => self.up = true,
-            Event::Deliver(Message::Advert(advert)) => self.advert = Some(advert),
-            Event::Deliver(Message::Tag(tag)) => self.tag = Some(tag),
-            Event::PeerBye => self.peer_bye = true,
+            ControlEvent::Connected(_) => self.up = true,
+            ControlEvent::Deliver(Message::Advert(advert)) => self.advert = Some(advert),
+            ControlEvent::Deliver(Message::Tag(tag)) => self.tag = Some(tag),
+            ControlEvent::PeerBye => self.peer_bye = true,
             // This board has one peer, one connection and no use for the other messages.
-            Event::Deliver(_)
-            | Event::Finished
-            | Event::UpstreamHello { .. }
-            | Event::Challenged(_)
-            | Event::Proven
-            | Event::AttachReceived { .. }
-            | Event::Attached
-            | Event::Refused(_) => {}
+            ControlEvent::Deliver(_)
+            | ControlEvent::Finished
+            | ControlEvent::CxxHello { .. }
+            | ControlEvent::Challenged(_)
+            | ControlEvent::Proven
+            | ControlEvent::AttachReceived { .. }
+            | ControlEvent::Attached
+            | ControlEvent::Refused(_) => {}
         }
         Ok(())
     }

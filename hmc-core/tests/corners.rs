@@ -4,8 +4,8 @@
 mod common;
 
 use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pair};
-use hmc_core::ctrl::machine::Upstream;
-use hmc_core::ctrl::output::{CloseReason, Input};
+use hmc_core::ctrl::conn::CxxPolicy;
+use hmc_core::ctrl::io::{CloseReason, ControlInput};
 use hmc_core::ctrl::roster::Verdict;
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
@@ -211,14 +211,14 @@ fn messages_that_do_not_fit_write_nothing() {
 #[test]
 fn every_input_does_what_its_method_does() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
-    assert_eq!(a.handle_input(Input::Sent, at(HEARTBEAT_NS / 2)), Ok(None));
-    assert_eq!(a.handle_input(Input::Partial(None), at(HEARTBEAT_NS / 2)), Ok(None));
-    assert_eq!(a.handle_input(Input::Tick, at(HEARTBEAT_NS)), Ok(None));
+    assert_eq!(a.handle_input(ControlInput::Sent, at(HEARTBEAT_NS / 2)), Ok(None));
+    assert_eq!(a.handle_input(ControlInput::Partial(None), at(HEARTBEAT_NS / 2)), Ok(None));
+    assert_eq!(a.handle_input(ControlInput::Tick, at(HEARTBEAT_NS)), Ok(None));
     assert!(outputs(&mut a).frames.is_empty(), "what was sent counted as a beat");
-    assert_eq!(a.handle_input(Input::Tick, at(HEARTBEAT_NS + HEARTBEAT_NS / 2)), Ok(None));
+    assert_eq!(a.handle_input(ControlInput::Tick, at(HEARTBEAT_NS + HEARTBEAT_NS / 2)), Ok(None));
     assert_eq!(outputs(&mut a).frames.len(), 1, "now it beats");
-    assert_eq!(a.handle_input(Input::Eof, at(HEARTBEAT_NS * 2)), Ok(None));
+    assert_eq!(a.handle_input(ControlInput::Eof, at(HEARTBEAT_NS * 2)), Ok(None));
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Eof));
-    let mut l = acceptor(Upstream::Refused, 0);
+    let mut l = acceptor(CxxPolicy::Refused, 0);
     assert!(hand(&mut l, &common::encode(&Message::Tag(1)), 1).is_err());
 }

@@ -11,9 +11,9 @@ mod common;
 
 use common::encode;
 use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pair};
-use hmc_core::ctrl::machine::Upstream;
-use hmc_core::ctrl::output::{CloseReason, Event, Violation};
-use hmc_core::ctrl::state::State;
+use hmc_core::ctrl::conn::CxxPolicy;
+use hmc_core::ctrl::io::{CloseReason, ControlEvent, Violation};
+use hmc_core::ctrl::state::ControlState;
 use hmc_core::limits::{
     FRAME_DEADLINE_NS, HEARTBEAT_NS, MAX_FRAME_BYTES, MAX_HELLO_BYTES, PEER_DEAD_NS,
 };
@@ -31,7 +31,7 @@ fn a_peer_is_connected_when_its_hello_was_accepted() {
     assert_eq!(l.peer().unwrap().dialect, Dialect::Native);
     assert_eq!(d.heartbeat().as_nanos(), HEARTBEAT_NS);
     assert_eq!(d.frame_limit(), MAX_FRAME_BYTES);
-    assert_eq!(acceptor(Upstream::Refused, 0).frame_limit(), MAX_HELLO_BYTES);
+    assert_eq!(acceptor(CxxPolicy::Refused, 0).frame_limit(), MAX_HELLO_BYTES);
 }
 
 /// The beats of an idle link in 100 periods, both ends together.
@@ -55,7 +55,7 @@ fn beats(spread: u64) -> usize {
             }
         }
     }
-    assert_eq!((a.state(), b.state()), (State::Ready, State::Ready));
+    assert_eq!((a.state(), b.state()), (ControlState::Ready, ControlState::Ready));
     pings
 }
 
@@ -93,9 +93,9 @@ fn time_that_an_end_was_not_run_is_not_its_peers_silence() {
     a.excuse(Duration::from_nanos(u64::MAX), at(PEER_DEAD_NS));
     assert!(!a.is_due_to_end(at(2 * PEER_DEAD_NS - 1)) && a.is_due_to_end(at(2 * PEER_DEAD_NS)));
     // A frame that was begun too.
-    a.note_received(Some(at(0)), at(2 * PEER_DEAD_NS));
+    a.on_received(Some(at(0)), at(2 * PEER_DEAD_NS));
     a.excuse(Duration::from_nanos(7), at(2 * PEER_DEAD_NS));
-    a.note_received(Some(at(0)), at(FRAME_DEADLINE_NS));
+    a.on_received(Some(at(0)), at(FRAME_DEADLINE_NS));
     assert!(a.is_due_to_end(at(FRAME_DEADLINE_NS)));
     a.excuse(Duration::from_nanos(7), at(FRAME_DEADLINE_NS));
     let end = FRAME_DEADLINE_NS + 7;
@@ -107,8 +107,8 @@ fn traffic_counts_as_beats() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
     for step in 1..=100u64 {
         let now = step * HEARTBEAT_NS / 2;
-        a.note_sent(at(now));
-        a.note_received(None, at(now));
+        a.on_sent(at(now));
+        a.on_received(None, at(now));
         a.tick(at(now));
         assert!(outputs(&mut a).frames.is_empty());
     }
@@ -120,7 +120,7 @@ fn a_silent_peer_is_dead_after_two_and_a_half_seconds_and_not_before() {
     assert_eq!(a.ends_at(), at(PEER_DEAD_NS));
     a.tick(at(PEER_DEAD_NS - 1));
     let o = outputs(&mut a);
-    assert_eq!((a.state(), o.close), (State::Ready, None));
+    assert_eq!((a.state(), o.close), (ControlState::Ready, None));
     a.tick(at(PEER_DEAD_NS));
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Silent));
     a.tick(at(PEER_DEAD_NS + 1));
@@ -147,7 +147,7 @@ fn the_wake_up_is_told_again_only_when_it_moves_forward_in_time() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
     a.tick(at(1));
     assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS)));
-    a.note_sent(at(1000));
+    a.on_sent(at(1000));
     assert_eq!(outputs(&mut a).wake, None, "a timer that fires early does no harm");
     a.tick(at(HEARTBEAT_NS));
     assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS + 1000)));
@@ -161,16 +161,16 @@ fn a_frame_that_was_begun_has_five_seconds() {
     for s in 0..=5u64 {
         let now = began + s * 1_000_000_000;
         a.tick(at(now));
-        assert_eq!(a.state(), if s < 5 { State::Ready } else { State::Closed });
-        a.note_received(Some(at(began)), at(now));
+        assert_eq!(a.state(), if s < 5 { ControlState::Ready } else { ControlState::Closed });
+        a.on_received(Some(at(began)), at(now));
         outputs(&mut a);
     }
     assert_eq!(a.close_reason(), Some(CloseReason::FrameDeadline));
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
-    a.note_received(Some(at(began)), at(began));
-    a.note_received(None, at(began + FRAME_DEADLINE_NS - 1));
+    a.on_received(Some(at(began)), at(began));
+    a.on_received(None, at(began + FRAME_DEADLINE_NS - 1));
     a.tick(at(began + FRAME_DEADLINE_NS));
-    assert_eq!(a.state(), State::Ready, "the frame was finished in time");
+    assert_eq!(a.state(), ControlState::Ready, "the frame was finished in time");
 }
 
 #[test]
@@ -179,22 +179,22 @@ fn goodbye_is_said_by_both() {
     a.bye(at(9_000), at(10)).unwrap();
     let bye = outputs(&mut a);
     assert_eq!(bye.frames, [encode(&Message::Bye)]);
-    assert_eq!(a.state(), State::Draining);
+    assert_eq!(a.state(), ControlState::Draining);
     // What b had sent before still comes through.
     let tag = encode(&Message::Tag(3));
-    assert_eq!(hand(&mut a, &tag, 20), Ok(Some(Event::Deliver(Message::Tag(3)))));
-    assert_eq!(hand(&mut b, &bye.frames[0], 20), Ok(Some(Event::PeerBye)));
+    assert_eq!(hand(&mut a, &tag, 20), Ok(Some(ControlEvent::Deliver(Message::Tag(3)))));
+    assert_eq!(hand(&mut b, &bye.frames[0], 20), Ok(Some(ControlEvent::PeerBye)));
     // b finishes what it posted; a may still take windows back.
     let revoke = encode(&Message::Revoke {
         window: hmc_core::region::WindowId(1),
         epoch: hmc_core::region::Epoch(1),
     });
-    assert!(matches!(hand(&mut b, &revoke, 25), Ok(Some(Event::Deliver(_)))));
+    assert!(matches!(hand(&mut b, &revoke, 25), Ok(Some(ControlEvent::Deliver(_)))));
     b.bye(at(9_000), at(30)).unwrap();
     let o = outputs(&mut b);
     assert_eq!(o.frames, [encode(&Message::Bye)]);
     assert_eq!(o.close, Some(CloseReason::Orderly));
-    assert_eq!(hand(&mut a, &o.frames[0], 40), Ok(Some(Event::Finished)));
+    assert_eq!(hand(&mut a, &o.frames[0], 40), Ok(Some(ControlEvent::Finished)));
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Orderly));
     assert_eq!(a.eof(), CloseReason::Orderly, "the first reason stays");
 }
@@ -205,8 +205,8 @@ fn crossing_goodbyes_end_both() {
     a.bye(at(9_000), at(1)).unwrap();
     b.bye(at(9_000), at(1)).unwrap();
     let (fa, fb) = (outputs(&mut a).frames, outputs(&mut b).frames);
-    assert_eq!(hand(&mut b, &fa[0], 2), Ok(Some(Event::Finished)));
-    assert_eq!(hand(&mut a, &fb[0], 2), Ok(Some(Event::Finished)));
+    assert_eq!(hand(&mut b, &fa[0], 2), Ok(Some(ControlEvent::Finished)));
+    assert_eq!(hand(&mut a, &fb[0], 2), Ok(Some(ControlEvent::Finished)));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_goodbye_that_is_not_answered_ends_by_its_deadline() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
     a.bye(at(1_000_000), at(1)).unwrap();
     a.tick(at(999_999));
-    assert_eq!(a.state(), State::Draining);
+    assert_eq!(a.state(), ControlState::Draining);
     a.bye(at(1_500_000), at(2)).unwrap();
     a.tick(at(1_000_000));
     assert_eq!(a.close_reason(), Some(CloseReason::DrainDeadline), "the earlier deadline counts");
@@ -226,7 +226,7 @@ fn tags_after_a_goodbye_are_a_violation() {
     hand(&mut b, &encode(&Message::Bye), 1).unwrap();
     let tag = encode(&Message::Tag(1));
     assert!(
-        matches!(hand(&mut b, &tag, 2), Err(Violation::Unexpected(u)) if u.state == State::Leaving)
+        matches!(hand(&mut b, &tag, 2), Err(Violation::Unexpected(u)) if u.state == ControlState::Leaving)
     );
 }
 

@@ -11,9 +11,9 @@ mod common;
 
 use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs};
 use common::{HELLO_OF_VERSION_1, TOKEN, encode, unhex};
-use hmc_core::ctrl::machine::{Control, Upstream};
-use hmc_core::ctrl::output::{CloseReason, CommandError, Event, Violation};
-use hmc_core::ctrl::state::State;
+use hmc_core::ctrl::conn::{ControlConn, CxxPolicy};
+use hmc_core::ctrl::io::{CloseReason, CommandError, ControlEvent, Violation};
+use hmc_core::ctrl::state::ControlState;
 use hmc_core::limits::HELLO_DEADLINE_NS;
 use hmc_core::time::Instant;
 use hmc_core::types::Rank;
@@ -26,15 +26,15 @@ use hmc_core::wire::upstream::Dialect;
 
 #[test]
 fn strangers_have_two_seconds() {
-    let mut l = acceptor(Upstream::Refused, 100);
+    let mut l = acceptor(CxxPolicy::Refused, 100);
     assert_eq!(outputs(&mut l).wake, Some(at(100 + HELLO_DEADLINE_NS)));
     // Trickling bytes does not help.
-    l.note_received(Some(at(100)), at(HELLO_DEADLINE_NS));
+    l.on_received(Some(at(100)), at(HELLO_DEADLINE_NS));
     l.tick(at(99 + HELLO_DEADLINE_NS));
     assert_eq!(outputs(&mut l).close, None);
     l.tick(at(100 + HELLO_DEADLINE_NS));
     assert_eq!(outputs(&mut l).close, Some(CloseReason::HelloDeadline));
-    let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
+    let mut d = ControlConn::dial(&dialer_words(), at(0)).unwrap();
     outputs(&mut d);
     d.tick(at(HELLO_DEADLINE_NS));
     assert_eq!(outputs(&mut d).close, Some(CloseReason::HelloDeadline));
@@ -47,28 +47,28 @@ fn a_refusal_reaches_the_dialer_with_its_reason() {
         RejectReason::Busy,
         RejectReason::Stale { seen: hmc_core::types::Incarnation(7) },
     ] {
-        let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
-        let mut l = acceptor(Upstream::Refused, 0);
+        let mut d = ControlConn::dial(&dialer_words(), at(0)).unwrap();
+        let mut l = acceptor(CxxPolicy::Refused, 0);
         let first = outputs(&mut d).frames.remove(0);
         hand(&mut l, &first, 0).unwrap();
         l.reject(why).unwrap();
         let o = outputs(&mut l);
         assert_eq!(o.close, Some(CloseReason::Rejected(why)));
-        assert_eq!(hand(&mut d, &o.frames[0], 1), Ok(Some(Event::Refused(why))));
+        assert_eq!(hand(&mut d, &o.frames[0], 1), Ok(Some(ControlEvent::Refused(why))));
         assert_eq!(outputs(&mut d).close, Some(CloseReason::Refused(why)));
     }
 }
 
 /// What an acceptor answers to a HELLO: the violation, and the reason that the dialer learns.
 fn answer(first: &[u8]) -> (Violation, Option<RejectReason>) {
-    let mut l = acceptor(Upstream::Refused, 0);
+    let mut l = acceptor(CxxPolicy::Refused, 0);
     let v = hand(&mut l, first, 0).unwrap_err();
     let o = outputs(&mut l);
     assert_eq!(o.close, Some(CloseReason::Violation(v)));
     let why = o.frames.first().map(|f| {
-        let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
+        let mut d = ControlConn::dial(&dialer_words(), at(0)).unwrap();
         match hand(&mut d, f, 0) {
-            Ok(Some(Event::Refused(why))) => why,
+            Ok(Some(ControlEvent::Refused(why))) => why,
             other => panic!("{other:?}"),
         }
     });
@@ -115,7 +115,7 @@ fn a_dialer_that_meets_someone_else_hangs_up() {
         (Hello { rank: Rank(3), ..acceptor_words() }, false),
         (Hello { job: 8, ..acceptor_words() }, true),
     ] {
-        let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
+        let mut d = ControlConn::dial(&dialer_words(), at(0)).unwrap();
         outputs(&mut d);
         let welcome =
             Message::Welcome(hmc_core::wire::hello::Welcome { hello: words, token: TOKEN });
@@ -125,28 +125,28 @@ fn a_dialer_that_meets_someone_else_hangs_up() {
             Violation::WrongRank { wanted: Rank(1), found: Rank(3) } => assert!(!job),
             other => panic!("{other:?}"),
         }
-        assert_eq!(d.state(), State::Closed);
+        assert_eq!(d.state(), ControlState::Closed);
     }
 }
 
 #[test]
 fn upstream_peers_are_refused_unless_allowed_by_name() {
     let first = [0x02, 0, 0, 0x80, 4, 0, 0, 0, 7, 0, 0, 0];
-    assert_eq!(answer(&first), (Violation::UpstreamRefused { rank: Rank(7) }, None));
-    let mut l = acceptor(Upstream::Allowed, 0);
-    assert_eq!(hand(&mut l, &first, 0), Ok(Some(Event::UpstreamHello { rank: Rank(7) })));
-    l.accept_upstream().unwrap();
+    assert_eq!(answer(&first), (Violation::CxxRefused { rank: Rank(7) }, None));
+    let mut l = acceptor(CxxPolicy::Allowed, 0);
+    assert_eq!(hand(&mut l, &first, 0), Ok(Some(ControlEvent::CxxHello { rank: Rank(7) })));
+    l.accept_cxx().unwrap();
     assert_eq!(l.peer().unwrap().dialect, Dialect::Upstream);
     let o = outputs(&mut l);
     assert!(o.frames.is_empty(), "upstream expects no answer");
     assert_eq!(l.next_deadline(), Instant::NEVER, "upstream has no heartbeats");
     let tag = encode(&Message::Tag(9));
-    assert_eq!(hand(&mut l, &tag, u64::MAX / 2), Ok(Some(Event::Deliver(Message::Tag(9)))));
+    assert_eq!(hand(&mut l, &tag, u64::MAX / 2), Ok(Some(ControlEvent::Deliver(Message::Tag(9)))));
     // It may be refused without a word, and has no goodbye.
     l.bye(at(1), at(0)).unwrap();
     let o = outputs(&mut l);
     assert_eq!((o.frames.len(), o.close), (0, Some(CloseReason::Orderly)));
-    let mut l = acceptor(Upstream::Allowed, 0);
+    let mut l = acceptor(CxxPolicy::Allowed, 0);
     hand(&mut l, &first, 0).unwrap();
     l.reject(RejectReason::Duplicate).unwrap();
     assert!(outputs(&mut l).frames.is_empty());
@@ -154,7 +154,7 @@ fn upstream_peers_are_refused_unless_allowed_by_name() {
 
 #[test]
 fn dialing_upstream_sends_its_hello_and_nothing_of_ours() {
-    let mut d = Control::dial_upstream(Rank(7), Rank(3), at(0)).unwrap();
+    let mut d = ControlConn::dial_cxx(Rank(7), Rank(3), at(0)).unwrap();
     let o = outputs(&mut d);
     assert_eq!(o.frames, [[0x02, 0, 0, 0x80, 4, 0, 0, 0, 7, 0, 0, 0].to_vec()]);
     assert_eq!(d.peer().unwrap().rank, Rank(3));
@@ -165,35 +165,35 @@ fn dialing_upstream_sends_its_hello_and_nothing_of_ours() {
 
 #[test]
 fn secondary_connections_are_bound_by_their_token() {
-    let mut d = Control::attach(Rank(2), TOKEN, 1, at(0)).unwrap();
-    let mut l = acceptor(Upstream::Refused, 0);
+    let mut d = ControlConn::attach(Rank(2), TOKEN, 1, at(0)).unwrap();
+    let mut l = acceptor(CxxPolicy::Refused, 0);
     let first = outputs(&mut d).frames.remove(0);
     assert_eq!(
         hand(&mut l, &first, 0),
-        Ok(Some(Event::AttachReceived { rank: Rank(2), token: TOKEN, channel: 1 }))
+        Ok(Some(ControlEvent::AttachReceived { rank: Rank(2), token: TOKEN, channel: 1 }))
     );
     l.accept_attach().unwrap();
     let ack = outputs(&mut l).frames.remove(0);
-    assert_eq!(hand(&mut d, &ack, 1), Ok(Some(Event::Attached)));
-    assert_eq!((d.state(), l.state()), (State::Attached, State::Attached));
+    assert_eq!(hand(&mut d, &ack, 1), Ok(Some(ControlEvent::Attached)));
+    assert_eq!((d.state(), l.state()), (ControlState::Attached, ControlState::Attached));
     assert_eq!((d.next_deadline(), l.next_deadline()), (Instant::NEVER, Instant::NEVER));
 }
 
 #[test]
 fn a_stranger_is_answered_as_what_it_is() {
-    let mut l = acceptor(Upstream::Refused, 0);
+    let mut l = acceptor(CxxPolicy::Refused, 0);
     assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
     hand(&mut l, &encode(&Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 }), 0).unwrap();
     assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
-    assert!(l.accept_upstream().is_err());
-    assert_eq!(l.state(), State::DecidingAttach, "a misuse changes nothing");
+    assert!(l.accept_cxx().is_err());
+    assert_eq!(l.state(), ControlState::DecidingAttach, "a misuse changes nothing");
     l.accept_attach().unwrap();
     assert!(l.reject(RejectReason::Busy).is_err());
 }
 
 #[test]
 fn an_abort_sends_nothing_more() {
-    let mut d = Control::dial(&dialer_words(), at(0)).unwrap();
+    let mut d = ControlConn::dial(&dialer_words(), at(0)).unwrap();
     d.abort();
     let o = outputs(&mut d);
     assert_eq!((o.frames.len(), o.close), (0, Some(CloseReason::Aborted)));
@@ -203,8 +203,8 @@ fn an_abort_sends_nothing_more() {
 #[test]
 fn a_dialer_is_silent_until_it_is_answered() {
     let openers = [
-        Control::dial(&dialer_words(), at(0)).unwrap(),
-        Control::attach(Rank(2), TOKEN, 1, at(0)).unwrap(),
+        ControlConn::dial(&dialer_words(), at(0)).unwrap(),
+        ControlConn::attach(Rank(2), TOKEN, 1, at(0)).unwrap(),
     ];
     for mut d in openers {
         assert_eq!(outputs(&mut d).frames.len(), 1, "its first words");
@@ -226,13 +226,13 @@ fn the_longest_words_fit() {
     let bytes = [7; MAX_ENDPOINT_LIST_BYTES - 3];
     list.push(EndpointBlob { kind: 9, bytes: &bytes }).unwrap();
     let words = Hello { endpoints: list.endpoints(), ..dialer_words() };
-    let mut d = Control::dial(&words, at(0)).unwrap();
+    let mut d = ControlConn::dial(&words, at(0)).unwrap();
     let first = outputs(&mut d).frames.remove(0);
-    let mut l = acceptor(Upstream::Refused, 0);
+    let mut l = acceptor(CxxPolicy::Refused, 0);
     hand(&mut l, &first, 0).unwrap();
     let words = Hello { endpoints: list.endpoints(), ..acceptor_words() };
     l.accept(&words, TOKEN, at(0)).unwrap();
     let welcome = outputs(&mut l).frames.remove(0);
     assert_eq!(welcome.len(), 520, "no byte is left");
-    assert!(matches!(hand(&mut d, &welcome, 1), Ok(Some(Event::Connected(_)))));
+    assert!(matches!(hand(&mut d, &welcome, 1), Ok(Some(ControlEvent::Connected(_)))));
 }

@@ -1,7 +1,7 @@
 //! Every way in which 2 or 3 ranks can meet, lose and find each other again: dials that cross, a process
 //! that claims a rank which is taken, restarts, connections lost at any point, goodbyes.
 //!
-//! The machines are the crate's ([`Control`], [`Roster`]); what is around them does what a driver does, in
+//! The machines are the crate's ([`ControlConn`], [`Roster`]); what is around them does what a driver does, in
 //! any order. No clock: a dial may be given up and a connection lost at any time, which is all that
 //! deadlines do.
 #![allow(

@@ -1,8 +1,8 @@
 //! Every text that the core writes: each says what happened, with its numbers, and none is empty.
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use hmc_core::ctrl::output::{CloseReason, CommandError, Frame, Violation};
-use hmc_core::ctrl::state::{Command, Misuse, State, Unexpected};
+use hmc_core::ctrl::io::{CloseReason, CommandError, Frame, Violation};
+use hmc_core::ctrl::state::{Command, ControlState, InvalidCommand, UnexpectedMessage};
 use hmc_core::queue::QueueError;
 use hmc_core::slots::{Full, SlotId, Stale};
 use hmc_core::span::{Extent, RangeError, Side};
@@ -26,8 +26,10 @@ fn range() -> RangeError {
 }
 
 const STALE: Stale = Stale { op: SlotId { index: 3, generation: 9 } };
-const UNEXPECTED: Unexpected = Unexpected { state: State::Ready, got: MessageKind::Hello };
-const MISUSE: Misuse = Misuse { state: State::Closed, command: Command::Bye };
+const UNEXPECTED: UnexpectedMessage =
+    UnexpectedMessage { state: ControlState::Ready, got: MessageKind::Hello };
+const MISUSE: InvalidCommand =
+    InvalidCommand { state: ControlState::Closed, command: Command::Bye };
 
 #[test]
 fn errors_of_the_wire() {
@@ -99,7 +101,7 @@ fn ends_of_connections() {
             "rank 1 was wanted and rank 2 is there",
         ),
     ]);
-    let upstream = Violation::UpstreamRefused { rank: Rank(7) }.to_string();
+    let upstream = Violation::CxxRefused { rank: Rank(7) }.to_string();
     assert!(upstream.contains('7'), "{upstream}");
     say(&[
         (CloseReason::Orderly, "both ends said goodbye"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::roster::{Identity, Verdict};
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
@@ -113,7 +113,7 @@ impl Shared {
         // Upstream knows no incarnations: a rank that died may come back.
         let incarnation = self.next_life();
         let peer = self.rank_for(rank, incarnation, Identity::default())?;
-        p.control.accept_upstream().map_err(|_| RejectReason::Busy)?;
+        p.control.accept_cxx().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(Port::None, 1, true, false);
         let serial = self.next_serial();
         self.open(p, serial, peer, incarnation, false, data);
@@ -139,8 +139,8 @@ impl Shared {
     ) {
         self.driver.unwatch_socket(&p.socket);
         let acceptor =
-            Acceptor { rank: self.config.rank, job: self.config.job, upstream: Upstream::Refused };
-        let spare = Control::accepted(&acceptor, clock::now());
+            AcceptConfig { rank: self.config.rank, job: self.config.job, cxx: CxxPolicy::Refused };
+        let spare = ControlConn::accepted(&acceptor, clock::now());
         let control = std::mem::replace(&mut p.control, spare);
         let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());
         let link = Link::new(LinkParts {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::roster::Identity;
 use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
@@ -134,7 +134,7 @@ impl Shared {
             return Err(self.refusal(rank, RejectReason::Duplicate));
         }
         let made = open(address, claims, until).and_then(|fd| {
-            let control = Control::dial_upstream(self.config.rank, rank, clock::now())
+            let control = ControlConn::dial_cxx(self.config.rank, rank, clock::now())
                 .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
             let mut talk = Handshake::new(fd.into(), control);
             talk.flush()?;
@@ -186,7 +186,7 @@ impl Shared {
         }
         let inbox = self.new_inbox();
         let port = LoopbackPort::new(self.config.windows, Arc::clone(&inbox));
-        let control = Control::dial_upstream(rank, rank, clock::now())
+        let control = ControlConn::dial_cxx(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
         // A socket that never says anything stands for the control connection.
         let socket = RestSocket::socket()?;

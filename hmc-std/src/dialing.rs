@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::roster::Identity;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
@@ -278,8 +278,9 @@ impl Dialing {
                     if kind == ConnType::Shm {
                         socket.let_descriptors_in();
                     }
-                    let control = Control::attach(shared.config.rank, token, channel, clock::now())
-                        .map_err(unsayable)?;
+                    let control =
+                        ControlConn::attach(shared.config.rank, token, channel, clock::now())
+                            .map_err(unsayable)?;
                     let mut talk = Handshake::new(socket, control);
                     talk.flush()?;
                     Ok(talk)

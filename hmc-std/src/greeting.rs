@@ -1,6 +1,6 @@
 //! The first words of a dial, and what a refusal of them means to the caller.
 
-use hmc_core::ctrl::machine::Control;
+use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::hello::{EndpointList, Hello};
 use hmc_core::wire::reject::RejectReason;
@@ -27,7 +27,7 @@ impl Shared {
         let (asked, proves) = self.asks(address, &socket);
         let hello = Hello { asked: &asked, proves, ..words };
         let prover = self.prover(&hello, endpoints)?.map(Box::new);
-        let control = Control::dial(&hello, clock::now()).map_err(unsayable)?;
+        let control = ControlConn::dial(&hello, clock::now()).map_err(unsayable)?;
         Ok(Handshake { prover, ..Handshake::new(socket, control) })
     }
 

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::framer::{Framer, Next};
-use hmc_core::ctrl::machine::Control;
-use hmc_core::ctrl::output::{CloseReason, Event, Output};
+use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlOutput};
 use hmc_core::time::Duration;
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::Endpoint;
@@ -42,7 +42,7 @@ pub(crate) struct Met {
 /// A connection whose first words are being exchanged.
 pub(crate) struct Handshake {
     pub(crate) socket: Arc<Socket>,
-    pub(crate) control: Control,
+    pub(crate) control: ControlConn,
     pub(crate) framer: Framer<Vec<u8>>,
     /// What answers a challenge.
     pub(crate) prover: Option<Box<Prover>>,
@@ -56,14 +56,14 @@ pub(crate) enum Reached {
 }
 
 impl Handshake {
-    pub(crate) fn new(socket: Socket, control: Control) -> Self {
+    pub(crate) fn new(socket: Socket, control: ControlConn) -> Self {
         Self { socket: Arc::new(socket), control, framer: CtrlState::new_framer(), prover: None }
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
         while let Some(output) = self.control.poll_output() {
             match output {
-                Output::Transmit(frame) => {
+                ControlOutput::Transmit(frame) => {
                     // Half a kilobyte into an empty socket buffer.
                     match self.socket.send(frame.as_bytes()) {
                         Ok(n) if n == frame.as_bytes().len() => {}
@@ -75,8 +75,8 @@ impl Handshake {
                         Err(e) => return Err(Error::io("cannot say hello", e)),
                     }
                 }
-                Output::Close(CloseReason::Refused(_)) | Output::WakeAt(_) => {}
-                Output::Close(why) => return Err(closed(why)),
+                ControlOutput::Close(CloseReason::Refused(_)) | ControlOutput::WakeAt(_) => {}
+                ControlOutput::Close(why) => return Err(closed(why)),
             }
         }
         Ok(())
@@ -93,18 +93,18 @@ impl Handshake {
                     let event = event
                         .map_err(|v| Error::new(ErrorKind::Protocol, format!("the peer: {v}")))?;
                     match event {
-                        Some(Event::Connected(w)) => {
+                        Some(ControlEvent::Connected(w)) => {
                             return Ok(Some(Reached::Connected(Met::of(&w))));
                         }
-                        Some(Event::Challenged(said)) => {
+                        Some(ControlEvent::Challenged(said)) => {
                             let prover = self.prover.as_ref().ok_or_else(other_question)?;
                             let (must, ours) = prover.answer(&said);
                             if !self.control.prove(&must, ours).map_err(unsayable)? {
                                 return Err(prover.not_believed());
                             }
                         }
-                        Some(Event::Attached) => return Ok(Some(Reached::Attached)),
-                        Some(Event::Refused(why)) => return Ok(Some(Reached::Refused(why))),
+                        Some(ControlEvent::Attached) => return Ok(Some(Reached::Attached)),
+                        Some(ControlEvent::Refused(why)) => return Ok(Some(Reached::Refused(why))),
                         _ => {}
                     }
                 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::framer::Framer;
-use hmc_core::ctrl::machine::Control;
-use hmc_core::ctrl::output::Output;
+use hmc_core::ctrl::io::ControlOutput;
 use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -130,7 +130,7 @@ pub(crate) struct Pending {
     pub(crate) socket: Arc<Socket>,
     pub(crate) source: Source,
     pub(crate) door: u32,
-    pub(crate) control: Control,
+    pub(crate) control: ControlConn,
     pub(crate) framer: Framer<Vec<u8>>,
     /// Who it says that it is, until it has proved what it must.
     pub(crate) claim: Option<Claim>,
@@ -219,7 +219,7 @@ impl Stranger {
 /// for.
 pub(crate) fn say_last_words(p: &mut Pending) {
     while let Some(output) = p.control.poll_output() {
-        if let Output::Transmit(frame) = output {
+        if let ControlOutput::Transmit(frame) = output {
             let _ = p.socket.send(frame.as_bytes());
         }
     }

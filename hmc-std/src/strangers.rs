@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::framer::Next;
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{Event, Violation};
+use hmc_core::ctrl::io::{ControlEvent, Violation};
 use hmc_core::limits::HELLO_DEADLINE_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -144,12 +144,12 @@ impl Shared {
     }
 
     fn pending(&self, socket: Socket, source: Source, door: u32) -> Pending {
-        let acceptor = Acceptor {
+        let acceptor = AcceptConfig {
             rank: self.config.rank,
             job: self.config.job,
-            upstream: if self.accepts_upstream() { Upstream::Allowed } else { Upstream::Refused },
+            cxx: if self.accepts_upstream() { CxxPolicy::Allowed } else { CxxPolicy::Refused },
         };
-        let control = Control::accepted(&acceptor, clock::now());
+        let control = ControlConn::accepted(&acceptor, clock::now());
         Pending {
             socket: Arc::new(socket),
             source,
@@ -215,7 +215,7 @@ impl Shared {
                             continue;
                         }
                         Err(Errno::AGAIN) => {
-                            p.control.note_received(p.framer.began(), now);
+                            p.control.on_received(p.framer.began(), now);
                             return Turned::Waiting;
                         }
                         Err(_) => return Turned::Away,
@@ -273,12 +273,17 @@ impl Shared {
         }
     }
 
-    fn first_words(&self, event: &Event<'_>, source: Source, socket: &Socket) -> Option<First> {
+    fn first_words(
+        &self,
+        event: &ControlEvent<'_>,
+        source: Source,
+        socket: &Socket,
+    ) -> Option<First> {
         Some(match event {
-            Event::HelloReceived(h) => self.claim_of(h, source, socket),
-            Event::Proven => First::Proven,
-            Event::UpstreamHello { rank } => First::Upstream { rank: *rank },
-            Event::AttachReceived { rank, token, channel } => {
+            ControlEvent::HelloReceived(h) => self.claim_of(h, source, socket),
+            ControlEvent::Proven => First::Proven,
+            ControlEvent::CxxHello { rank } => First::Upstream { rank: *rank },
+            ControlEvent::AttachReceived { rank, token, channel } => {
                 First::Attach { rank: *rank, token: *token, channel: *channel }
             }
             _ => return None,

@@ -108,7 +108,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
     }
 
     /// The next frame, if it is whole. `limit` is the longest payload accepted now
-    /// ([`crate::ctrl::machine::Control::frame_limit`]); ask for it anew before each call.
+    /// ([`crate::ctrl::conn::ControlConn::frame_limit`]); ask for it anew before each call.
     ///
     /// # Errors
     /// The header is not one that may come. The stream is then lost: close it.

@@ -1,13 +1,13 @@
 //! The control connection as a function of time and frames: no socket, no clock, no storage of its
 //! own.
 //!
-//! The driver's rule: one input, then [`machine::Control::poll_output`] until it is empty, then wait.
+//! The driver's rule: one input, then [`machine::ControlConn::poll_output`] until it is empty, then wait.
 //! Read [`state`] first (the whole protocol is one table), then [`machine`].
 
+mod commands;
+pub mod conn;
 pub mod framer;
-pub mod machine;
-pub mod output;
-mod owner;
+pub mod io;
 pub mod roster;
 pub mod state;
 mod timers;

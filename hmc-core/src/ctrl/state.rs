@@ -1,19 +1,19 @@
 //! The whole protocol of a control connection as one table: state x message, and state x command.
 //!
 //! Both functions are total and every pair is written out; `tests/ctrl_table.txt` is the table as
-//! text and is compared with the code. What an action does is [`crate::ctrl::machine`]'s matter.
+//! text and is compared with the code. What an action does is in [`crate::ctrl::conn`].
 
 use crate::wire::message::MessageKind;
 
-/// Where a control connection stands.
+/// The state of a control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum ControlState {
     /// Accepted; the dialer has to speak.
     AwaitHello,
     /// A HELLO was received; the owner decides.
     Deciding,
-    /// As `Deciding`, about an upstream HELLO.
-    DecidingUpstream,
+    /// As `Deciding`, about a HELLO of the C++ HMC.
+    DecidingCxx,
     /// As `Deciding`, about an ATTACH.
     DecidingAttach,
     /// The acceptor proved itself and asked for the dialer's proof, which is due.
@@ -29,7 +29,7 @@ pub enum State {
     /// Both know each other.
     Ready,
     /// As `Ready`, with a C++ peer.
-    ReadyUpstream,
+    ReadyCxx,
     /// BYE was sent: what the peer still sends is delivered.
     Draining,
     /// BYE was received: this end finishes what it posted.
@@ -40,12 +40,12 @@ pub enum State {
     Closed,
 }
 
-impl State {
+impl ControlState {
     /// All states, in the order of the table.
     pub const ALL: [Self; 15] = [
         Self::AwaitHello,
         Self::Deciding,
-        Self::DecidingUpstream,
+        Self::DecidingCxx,
         Self::DecidingAttach,
         Self::AwaitProof,
         Self::AwaitChallenge,
@@ -53,7 +53,7 @@ impl State {
         Self::AwaitWelcome,
         Self::AwaitAttachAck,
         Self::Ready,
-        Self::ReadyUpstream,
+        Self::ReadyCxx,
         Self::Draining,
         Self::Leaving,
         Self::Attached,
@@ -64,8 +64,8 @@ impl State {
 /// What a received message leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Let the owner decide about the stranger.
-    Judge,
+    /// Let the owner decide about the pending connection.
+    Decide,
     /// Compare the dialer's proof with what it must be.
     Verify,
     /// The peer accepted us.
@@ -78,8 +78,8 @@ pub enum Action {
     Deliver,
     /// Answer the heartbeat.
     Answer,
-    /// Nothing: that it came is all there is to it.
-    Beat,
+    /// Nothing: its arrival is the keepalive.
+    Keepalive,
     /// The peer will post nothing new.
     PeerBye,
     /// Both said BYE.
@@ -88,35 +88,35 @@ pub enum Action {
 
 /// A message that may not come in this state. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Unexpected {
+pub struct UnexpectedMessage {
     /// The state.
-    pub state: State,
+    pub state: ControlState,
     /// The message.
     pub got: MessageKind,
 }
 
-impl core::fmt::Display for Unexpected {
+impl core::fmt::Display for UnexpectedMessage {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "the peer sent {:?} in state {:?}", self.got, self.state)
     }
 }
 
-impl core::error::Error for Unexpected {}
+impl core::error::Error for UnexpectedMessage {}
 
 /// What the owner wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Accept a native HELLO.
     Accept,
-    /// Accept an upstream HELLO.
-    AcceptUpstream,
+    /// Accept a HELLO of the C++ HMC.
+    AcceptCxx,
     /// Accept an ATTACH.
     AcceptAttach,
     /// Prove this end to a dialer that promised a proof, and ask for it.
     Challenge,
     /// Believe the acceptor's proof and answer it.
     Prove,
-    /// Refuse the stranger.
+    /// Reject the pending connection.
     Reject,
     /// Post nothing new.
     Bye,
@@ -128,7 +128,7 @@ impl Command {
     /// All commands, in the order of the table.
     pub const ALL: [Self; 8] = [
         Self::Accept,
-        Self::AcceptUpstream,
+        Self::AcceptCxx,
         Self::AcceptAttach,
         Self::Challenge,
         Self::Prove,
@@ -138,32 +138,32 @@ impl Command {
     ];
 }
 
-/// A command that makes no sense in this state: a mistake of this end's owner.
+/// A command that is not allowed in this state: a mistake of this end's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Misuse {
+pub struct InvalidCommand {
     /// The state.
-    pub state: State,
+    pub state: ControlState,
     /// The command.
     pub command: Command,
 }
 
-impl core::fmt::Display for Misuse {
+impl core::fmt::Display for InvalidCommand {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{:?} makes no sense in state {:?}", self.command, self.state)
     }
 }
 
-impl core::error::Error for Misuse {}
+impl core::error::Error for InvalidCommand {}
 
-impl State {
+impl ControlState {
     /// Whether the peer has not proved yet who it is, or this end is not accepted yet.
     #[must_use]
     #[inline]
-    pub const fn is_stranger(self) -> bool {
+    pub const fn is_pending(self) -> bool {
         match self {
             Self::AwaitHello
             | Self::Deciding
-            | Self::DecidingUpstream
+            | Self::DecidingCxx
             | Self::DecidingAttach
             | Self::AwaitProof
             | Self::AwaitChallenge
@@ -171,7 +171,7 @@ impl State {
             | Self::AwaitWelcome
             | Self::AwaitAttachAck => true,
             Self::Ready
-            | Self::ReadyUpstream
+            | Self::ReadyCxx
             | Self::Draining
             | Self::Leaving
             | Self::Attached
@@ -182,27 +182,27 @@ impl State {
     /// What `got` leads to.
     ///
     /// # Errors
-    /// [`Unexpected`] when it may not come now.
+    /// [`UnexpectedMessage`] when it may not come now.
     #[inline]
-    pub const fn receive(self, got: MessageKind) -> Result<(Self, Action), Unexpected> {
+    pub const fn receive(self, got: MessageKind) -> Result<(Self, Action), UnexpectedMessage> {
         use MessageKind as M;
         match (self, got) {
-            // Strangers.
-            (Self::AwaitHello, M::Hello) => Ok((Self::Deciding, Action::Judge)),
-            (Self::AwaitHello, M::HelloV1) => Ok((Self::DecidingUpstream, Action::Judge)),
-            (Self::AwaitHello, M::Attach) => Ok((Self::DecidingAttach, Action::Judge)),
+            // Handshake.
+            (Self::AwaitHello, M::Hello) => Ok((Self::Deciding, Action::Decide)),
+            (Self::AwaitHello, M::HelloV1) => Ok((Self::DecidingCxx, Action::Decide)),
+            (Self::AwaitHello, M::Attach) => Ok((Self::DecidingAttach, Action::Decide)),
             (Self::AwaitWelcome, M::Welcome) => Ok((Self::Ready, Action::Connect)),
             (Self::AwaitChallenge | Self::AwaitWelcome | Self::AwaitAttachAck, M::Reject) => {
                 Ok((Self::Closed, Action::Refused))
             }
             (Self::AwaitProof, M::Proof) => Ok((Self::Deciding, Action::Verify)),
-            (Self::AwaitChallenge, M::Challenge) => Ok((Self::Challenged, Action::Judge)),
+            (Self::AwaitChallenge, M::Challenge) => Ok((Self::Challenged, Action::Decide)),
             (Self::AwaitAttachAck, M::AttachAck) => Ok((Self::Attached, Action::Attach)),
 
-            // What users and transports say.
+            // Messages of the application and of transports.
             (Self::Ready, M::Int32 | M::Tag | M::Struct) => Ok((Self::Ready, Action::Deliver)),
-            (Self::ReadyUpstream, M::Int32 | M::Tag | M::Struct) => {
-                Ok((Self::ReadyUpstream, Action::Deliver))
+            (Self::ReadyCxx, M::Int32 | M::Tag | M::Struct) => {
+                Ok((Self::ReadyCxx, Action::Deliver))
             }
             (
                 Self::Ready,
@@ -229,11 +229,11 @@ impl State {
             (Self::Ready, M::Ping) => Ok((Self::Ready, Action::Answer)),
             (Self::Draining, M::Ping) => Ok((Self::Draining, Action::Answer)),
             (Self::Leaving, M::Ping) => Ok((Self::Leaving, Action::Answer)),
-            (Self::Ready, M::Pong) => Ok((Self::Ready, Action::Beat)),
-            (Self::Draining, M::Pong) => Ok((Self::Draining, Action::Beat)),
-            (Self::Leaving, M::Pong) => Ok((Self::Leaving, Action::Beat)),
+            (Self::Ready, M::Pong) => Ok((Self::Ready, Action::Keepalive)),
+            (Self::Draining, M::Pong) => Ok((Self::Draining, Action::Keepalive)),
+            (Self::Leaving, M::Pong) => Ok((Self::Leaving, Action::Keepalive)),
 
-            // Goodbyes.
+            // Shutdown.
             (Self::Ready, M::Bye) => Ok((Self::Leaving, Action::PeerBye)),
             (Self::Draining, M::Bye) => Ok((Self::Closed, Action::Finish)),
 
@@ -292,7 +292,7 @@ impl State {
                 | M::Proof,
             )
             | (
-                Self::ReadyUpstream,
+                Self::ReadyCxx,
                 M::HelloV1
                 | M::Hello
                 | M::Welcome
@@ -330,7 +330,7 @@ impl State {
             )
             | (
                 Self::Deciding
-                | Self::DecidingUpstream
+                | Self::DecidingCxx
                 | Self::DecidingAttach
                 | Self::Challenged
                 | Self::Attached
@@ -355,40 +355,40 @@ impl State {
                 | M::Revoked
                 | M::Rndv
                 | M::Bye,
-            ) => Err(Unexpected { state: self, got }),
+            ) => Err(UnexpectedMessage { state: self, got }),
         }
     }
 
     /// Where a command of the owner leads.
     ///
     /// # Errors
-    /// [`Misuse`] when it makes no sense now; the state stays.
-    pub const fn command(self, command: Command) -> Result<Self, Misuse> {
+    /// [`InvalidCommand`] if it is not allowed now; the state stays.
+    pub const fn command(self, command: Command) -> Result<Self, InvalidCommand> {
         use Command as C;
         match (self, command) {
             (Self::Deciding, C::Accept) => Ok(Self::Ready),
-            (Self::DecidingUpstream, C::AcceptUpstream) => Ok(Self::ReadyUpstream),
+            (Self::DecidingCxx, C::AcceptCxx) => Ok(Self::ReadyCxx),
             (Self::DecidingAttach, C::AcceptAttach) => Ok(Self::Attached),
             (Self::Deciding, C::Challenge) => Ok(Self::AwaitProof),
             (Self::Challenged, C::Prove) => Ok(Self::AwaitWelcome),
             (
                 Self::AwaitHello
                 | Self::Deciding
-                | Self::DecidingUpstream
+                | Self::DecidingCxx
                 | Self::DecidingAttach
                 | Self::AwaitProof,
                 C::Reject,
             ) => Ok(Self::Closed),
             (Self::Ready, C::Bye) => Ok(Self::Draining),
-            // Upstream knows no goodbye, and the peer of a leaving end has said it.
-            (Self::ReadyUpstream | Self::Leaving, C::Bye) => Ok(Self::Closed),
+            // The C++ HMC has no BYE, and the peer of a leaving end has sent it.
+            (Self::ReadyCxx | Self::Leaving, C::Bye) => Ok(Self::Closed),
             // To ask twice changes nothing.
             (Self::Draining, C::Bye) => Ok(Self::Draining),
             (Self::Closed, C::Bye | C::Close) => Ok(Self::Closed),
             (
                 Self::AwaitHello
                 | Self::Deciding
-                | Self::DecidingUpstream
+                | Self::DecidingCxx
                 | Self::DecidingAttach
                 | Self::AwaitProof
                 | Self::AwaitChallenge
@@ -396,7 +396,7 @@ impl State {
                 | Self::AwaitWelcome
                 | Self::AwaitAttachAck
                 | Self::Ready
-                | Self::ReadyUpstream
+                | Self::ReadyCxx
                 | Self::Draining
                 | Self::Leaving
                 | Self::Attached,
@@ -404,25 +404,19 @@ impl State {
             ) => Ok(Self::Closed),
             (
                 Self::AwaitHello | Self::AwaitProof,
-                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Challenge | C::Prove | C::Bye,
+                C::Accept | C::AcceptCxx | C::AcceptAttach | C::Challenge | C::Prove | C::Bye,
             )
-            | (Self::Deciding, C::AcceptUpstream | C::AcceptAttach | C::Prove | C::Bye)
-            | (
-                Self::DecidingUpstream,
-                C::Accept | C::AcceptAttach | C::Challenge | C::Prove | C::Bye,
-            )
-            | (
-                Self::DecidingAttach,
-                C::Accept | C::AcceptUpstream | C::Challenge | C::Prove | C::Bye,
-            )
+            | (Self::Deciding, C::AcceptCxx | C::AcceptAttach | C::Prove | C::Bye)
+            | (Self::DecidingCxx, C::Accept | C::AcceptAttach | C::Challenge | C::Prove | C::Bye)
+            | (Self::DecidingAttach, C::Accept | C::AcceptCxx | C::Challenge | C::Prove | C::Bye)
             | (
                 Self::Challenged,
-                C::Accept | C::AcceptUpstream | C::AcceptAttach | C::Challenge | C::Reject | C::Bye,
+                C::Accept | C::AcceptCxx | C::AcceptAttach | C::Challenge | C::Reject | C::Bye,
             )
             | (
                 Self::AwaitChallenge | Self::AwaitWelcome | Self::AwaitAttachAck | Self::Attached,
                 C::Accept
-                | C::AcceptUpstream
+                | C::AcceptCxx
                 | C::AcceptAttach
                 | C::Challenge
                 | C::Prove
@@ -430,21 +424,16 @@ impl State {
                 | C::Bye,
             )
             | (
-                Self::Ready | Self::ReadyUpstream | Self::Draining | Self::Leaving | Self::Closed,
-                C::Accept
-                | C::AcceptUpstream
-                | C::AcceptAttach
-                | C::Challenge
-                | C::Prove
-                | C::Reject,
-            ) => Err(Misuse { state: self, command }),
+                Self::Ready | Self::ReadyCxx | Self::Draining | Self::Leaving | Self::Closed,
+                C::Accept | C::AcceptCxx | C::AcceptAttach | C::Challenge | C::Prove | C::Reject,
+            ) => Err(InvalidCommand { state: self, command }),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, State};
+    use super::{Command, ControlState};
     use crate::wire::message::MessageKind;
     use std::fmt::Write as _;
     use std::string::String;
@@ -452,7 +441,7 @@ mod tests {
     #[test]
     fn the_whole_protocol_is_the_stored_table() {
         let mut text = String::new();
-        for state in State::ALL {
+        for state in ControlState::ALL {
             for got in MessageKind::ALL {
                 match state.receive(got) {
                     Ok((next, action)) => writeln!(text, "{state:?} {got:?} {next:?} {action:?}"),

@@ -1,14 +1,14 @@
 //! When a control connection must speak, and when it is over.
 //!
-//! Pure arithmetic on times that were handed in; [`crate::ctrl::machine`] acts on the result.
+//! Pure arithmetic on times that were handed in; [`crate::ctrl::conn`] acts on the result.
 
 use crate::limits::{FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS, MISSED_HEARTBEATS};
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
 
-use super::output::CloseReason;
-use super::state::State;
+use super::io::CloseReason;
+use super::state::ControlState;
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +59,13 @@ impl Timers {
         self.partial = self.partial.map(|began| began.after(late).min(now));
     }
 
-    const fn beats(&self, state: State) -> bool {
-        matches!(state, State::Ready | State::Draining | State::Leaving)
+    const fn beats(&self, state: ControlState) -> bool {
+        matches!(state, ControlState::Ready | ControlState::Draining | ControlState::Leaving)
             && self.period.as_nanos() != 0
     }
 
     /// When this end must speak.
-    const fn beat_at(&self, state: State) -> Instant {
+    const fn beat_at(&self, state: ControlState) -> Instant {
         if !self.beats(state) {
             return Instant::NEVER;
         }
@@ -76,8 +76,8 @@ impl Timers {
     }
 
     /// The deadlines that end the connection, with their reasons.
-    const fn ends(&self, state: State) -> [(Instant, CloseReason); 4] {
-        let hello = if state.is_stranger() {
+    const fn ends(&self, state: ControlState) -> [(Instant, CloseReason); 4] {
+        let hello = if state.is_pending() {
             self.began.after(Duration::from_nanos(HELLO_DEADLINE_NS))
         } else {
             Instant::NEVER
@@ -101,24 +101,24 @@ impl Timers {
     }
 
     /// When the connection is over, if nothing comes before.
-    pub(crate) fn ends_at(&self, state: State) -> Instant {
-        if matches!(state, State::Closed | State::Attached) {
+    pub(crate) fn ends_at(&self, state: ControlState) -> Instant {
+        if matches!(state, ControlState::Closed | ControlState::Attached) {
             return Instant::NEVER;
         }
         self.ends(state).iter().fold(Instant::NEVER, |first, (at, _)| first.min(*at))
     }
 
     /// The next time at which something is due.
-    pub(crate) fn next(&self, state: State) -> Instant {
-        if matches!(state, State::Closed | State::Attached) {
+    pub(crate) fn next(&self, state: ControlState) -> Instant {
+        if matches!(state, ControlState::Closed | ControlState::Attached) {
             return Instant::NEVER;
         }
         self.ends_at(state).min(self.beat_at(state))
     }
 
     /// What is due now.
-    pub(crate) fn due(&self, state: State, now: Instant) -> Option<Due> {
-        if matches!(state, State::Closed | State::Attached) {
+    pub(crate) fn due(&self, state: ControlState, now: Instant) -> Option<Due> {
+        if matches!(state, ControlState::Closed | ControlState::Attached) {
             return None;
         }
         let ends = self.ends(state);
@@ -139,7 +139,7 @@ impl Timers {
 
 /// The period that both ends arrive at: the shorter wish, so that neither can weaken the other's
 /// guard, but not so short that beating becomes a load. None only when both want none.
-pub(crate) const fn agreed(a: Duration, b: Duration) -> Duration {
+pub(crate) const fn negotiated_period(a: Duration, b: Duration) -> Duration {
     let (a, b) = (a.as_nanos(), b.as_nanos());
     let shorter = if a == 0 || (b != 0 && b < a) { b } else { a };
     if shorter != 0 && shorter < MIN_HEARTBEAT_NS {
@@ -150,17 +150,17 @@ pub(crate) const fn agreed(a: Duration, b: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Timers, agreed};
-    use crate::ctrl::state::State;
+    use super::{Timers, negotiated_period};
+    use crate::ctrl::state::ControlState;
     use crate::time::{Duration, Instant};
 
     #[test]
     fn the_end_that_yields_speaks_a_quarter_of_a_period_later() {
         let now = Instant::from_nanos(1_000);
         let timers = Timers { period: Duration::from_nanos(400), ..Timers::new(now) };
-        assert_eq!(timers.next(State::Ready), Instant::from_nanos(1_400));
+        assert_eq!(timers.next(ControlState::Ready), Instant::from_nanos(1_400));
         let yields = Timers { yields: true, ..timers };
-        assert_eq!(yields.next(State::Ready), Instant::from_nanos(1_500));
+        assert_eq!(yields.next(ControlState::Ready), Instant::from_nanos(1_500));
     }
 
     #[test]
@@ -176,8 +176,8 @@ mod tests {
             (0, 1, 10),
         ];
         for (a, b, want) in cases {
-            assert_eq!(agreed(ms(a), ms(b)), ms(want));
-            assert_eq!(agreed(ms(b), ms(a)), ms(want));
+            assert_eq!(negotiated_period(ms(a), ms(b)), ms(want));
+            assert_eq!(negotiated_period(ms(b), ms(a)), ms(want));
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::subject::Subject;
 use super::wire;
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::framer::{Framer, Next};
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{CloseReason, Event, Frame, Output};
-use hmc_core::ctrl::state::State;
+use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlOutput, Frame};
+use hmc_core::ctrl::state::ControlState;
 use hmc_core::limits::MAX_HELLO_BYTES;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
@@ -44,7 +44,7 @@ pub struct Trace {
 /// A control connection with a driver that knows no socket.
 pub struct Rig {
     /// The machine.
-    pub control: Control,
+    pub control: ControlConn,
     framer: Framer<Vec<u8>>,
     subject: Subject,
     now: u64,
@@ -64,14 +64,14 @@ impl Rig {
     /// The same around a machine that may be broken.
     pub fn of(role: u8, subject: Subject) -> Self {
         let t = Instant::ZERO;
-        let acceptor = |upstream| Acceptor { rank: Rank(1), job: 5, upstream };
+        let acceptor = |cxx| AcceptConfig { rank: Rank(1), job: 5, cxx };
         let control = match role % 6 {
-            0 => Control::accepted(&acceptor(Upstream::Refused), t),
-            1 => Control::accepted(&acceptor(Upstream::Allowed), t),
-            2 => Control::dial(&own_hello(), t).unwrap(),
-            3 => Control::dial_upstream(Rank(1), Rank(2), t).unwrap(),
-            4 => Control::attach(Rank(1), LinkToken([7; 16]), 2, t).unwrap(),
-            _ => Control::dial(&Hello { proves: true, ..own_hello() }, t).unwrap(),
+            0 => ControlConn::accepted(&acceptor(CxxPolicy::Refused), t),
+            1 => ControlConn::accepted(&acceptor(CxxPolicy::Allowed), t),
+            2 => ControlConn::dial(&own_hello(), t).unwrap(),
+            3 => ControlConn::dial_cxx(Rank(1), Rank(2), t).unwrap(),
+            4 => ControlConn::attach(Rank(1), LinkToken([7; 16]), 2, t).unwrap(),
+            _ => ControlConn::dial(&Hello { proves: true, ..own_hello() }, t).unwrap(),
         };
         let framer = Framer::new(vec![0; 16]);
         let mut this = Self {
@@ -88,10 +88,10 @@ impl Rig {
     }
 
     /// What the driver has to do. The broken machine forgets to say that a violation ended it.
-    fn poll(&mut self) -> Option<Output> {
+    fn poll(&mut self) -> Option<ControlOutput> {
         let out = self.control.poll_output();
         match (self.subject, &out) {
-            (Subject::Broken, Some(Output::Close(CloseReason::Violation(_)))) => None,
+            (Subject::Broken, Some(ControlOutput::Close(CloseReason::Violation(_)))) => None,
             _ => out,
         }
     }
@@ -110,7 +110,7 @@ impl Rig {
             assert!(round < 8, "outputs do not end");
             match self.poll() {
                 None => break,
-                Some(Output::Transmit(frame)) => {
+                Some(ControlOutput::Transmit(frame)) => {
                     assert!(!self.closed, "sent after the end");
                     let bytes = frame.as_bytes();
                     let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
@@ -118,28 +118,28 @@ impl Rig {
                     Message::parse(header, payload).unwrap();
                     self.trace.sent.extend_from_slice(bytes);
                 }
-                Some(Output::WakeAt(at)) => {
+                Some(ControlOutput::WakeAt(at)) => {
                     assert!(!self.closed, "a timer after the end");
                     assert_eq!(at, self.control.next_deadline());
                     self.timer = at;
                 }
-                Some(Output::Close(why)) => {
+                Some(ControlOutput::Close(why)) => {
                     assert!(!self.closed, "two ends");
-                    assert_eq!(self.control.state(), State::Closed);
+                    assert_eq!(self.control.state(), ControlState::Closed);
                     assert_eq!(self.control.close_reason(), Some(why));
                     self.closed = true;
                     self.note(format!("closed: {why:?}"));
                 }
             }
         }
-        assert_eq!(self.closed, self.control.state() == State::Closed);
+        assert_eq!(self.closed, self.control.state() == ControlState::Closed);
         assert!(self.closed || self.timer <= self.control.next_deadline(), "wakes too late");
         assert!(!self.closed || self.control.next_deadline() == Instant::NEVER);
     }
 
     /// Hands in bytes as a socket would.
     pub fn feed(&mut self, mut bytes: &[u8]) {
-        while !self.closed && self.control.state() != State::Attached {
+        while !self.closed && self.control.state() != ControlState::Attached {
             let now = self.at();
             match self.framer.next(self.control.frame_limit()) {
                 Err(e) => {
@@ -157,7 +157,7 @@ impl Rig {
                         self.note(text);
                     }
                     self.answer(answer);
-                    self.control.note_received(self.framer.began(), now);
+                    self.control.on_received(self.framer.began(), now);
                 }
                 Ok(Next::Grow(to)) => {
                     assert_eq!(self.framer.held(), self.framer.capacity());
@@ -172,7 +172,7 @@ impl Rig {
                         break;
                     }
                     bytes = &bytes[took..];
-                    self.control.note_received(self.framer.began(), now);
+                    self.control.on_received(self.framer.began(), now);
                 }
             }
             self.drain();
@@ -185,7 +185,7 @@ impl Rig {
             Answer::Accept => {
                 self.control.accept(&own_hello(), LinkToken([9; 16]), self.at()).unwrap()
             }
-            Answer::Upstream => self.control.accept_upstream().unwrap(),
+            Answer::Upstream => self.control.accept_cxx().unwrap(),
             Answer::Attach => self.control.accept_attach().unwrap(),
             Answer::Challenge => {
                 let proof = Proof([3; 32]);
@@ -214,7 +214,7 @@ impl Rig {
                 let by = self.at().after(Duration::from_millis(u64::from(amount) * 10));
                 let _ = self.control.bye(by, self.at());
             }
-            2 => self.control.note_sent(self.at()),
+            2 => self.control.on_sent(self.at()),
             3 => {
                 let _ = self.control.reject(RejectReason::ShuttingDown);
             }
@@ -240,16 +240,16 @@ enum Answer {
 
 impl Answer {
     /// The owner of the rig refuses odd ranks beyond 100.
-    fn to(e: &Event<'_>) -> Self {
+    fn to(e: &ControlEvent<'_>) -> Self {
         match e {
-            Event::HelloReceived(h) if h.rank.0 > 100 && h.rank.0 % 2 == 1 => Self::Reject,
-            Event::HelloReceived(h) if h.proves => Self::Challenge,
-            Event::HelloReceived(_) | Event::Proven => Self::Accept,
-            Event::Challenged(_) => Self::Prove,
-            Event::UpstreamHello { rank } if rank.0 > 100 => Self::Reject,
-            Event::UpstreamHello { .. } => Self::Upstream,
-            Event::AttachReceived { channel, .. } if *channel == 0 => Self::Reject,
-            Event::AttachReceived { .. } => Self::Attach,
+            ControlEvent::HelloReceived(h) if h.rank.0 > 100 && h.rank.0 % 2 == 1 => Self::Reject,
+            ControlEvent::HelloReceived(h) if h.proves => Self::Challenge,
+            ControlEvent::HelloReceived(_) | ControlEvent::Proven => Self::Accept,
+            ControlEvent::Challenged(_) => Self::Prove,
+            ControlEvent::CxxHello { rank } if rank.0 > 100 => Self::Reject,
+            ControlEvent::CxxHello { .. } => Self::Upstream,
+            ControlEvent::AttachReceived { channel, .. } if *channel == 0 => Self::Reject,
+            ControlEvent::AttachReceived { .. } => Self::Attach,
             _ => Self::Nothing,
         }
     }

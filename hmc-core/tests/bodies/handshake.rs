@@ -4,9 +4,9 @@
 use super::script::Script;
 use super::subject::Subject;
 use super::wire::last_reject;
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{CloseReason, Output};
-use hmc_core::ctrl::state::State;
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::ctrl::io::{CloseReason, ControlOutput};
+use hmc_core::ctrl::state::ControlState;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::EndpointBlob;
@@ -129,20 +129,20 @@ impl Between<'_> {
 }
 
 /// Frames that a machine wants to send, and how it ended.
-fn outputs(c: &mut Control) -> (Vec<u8>, Option<CloseReason>) {
+fn outputs(c: &mut ControlConn) -> (Vec<u8>, Option<CloseReason>) {
     let (mut sent, mut end) = (Vec::new(), None);
     while let Some(out) = c.poll_output() {
         match out {
-            Output::Transmit(f) => sent.extend_from_slice(f.as_bytes()),
-            Output::Close(why) => end = Some(why),
-            Output::WakeAt(_) => {}
+            ControlOutput::Transmit(f) => sent.extend_from_slice(f.as_bytes()),
+            ControlOutput::Close(why) => end = Some(why),
+            ControlOutput::WakeAt(_) => {}
         }
     }
     (sent, end)
 }
 
 /// Hands a frame over; what is wrong with its header counts as well.
-fn hand(c: &mut Control, frame: &[u8]) {
+fn hand(c: &mut ControlConn, frame: &[u8]) {
     let (head, payload) = frame.split_first_chunk::<8>().unwrap();
     match Header::parse(head, c.frame_limit()) {
         Ok(header) => drop(c.receive(header, payload, Instant::ZERO)),
@@ -202,7 +202,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         bytes: s.rest(),
     };
 
-    let mut dialer = Control::dial(&hello, Instant::ZERO).unwrap();
+    let mut dialer = ControlConn::dial(&hello, Instant::ZERO).unwrap();
     let (mut first, _) = outputs(&mut dialer);
     between.pass(1, &mut first);
     let verdict = judge(&first, LIST, our_job, ACCEPTOR, Reader::Acceptor);
@@ -211,11 +211,11 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         Subject::Broken if first.len() >= LIST => number(&first, JOB, 8),
         _ => our_job,
     };
-    let who = Acceptor { rank: Rank(ACCEPTOR), job: believed, upstream: Upstream::Refused };
-    let mut acceptor = Control::accepted(&who, Instant::ZERO);
+    let who = AcceptConfig { rank: Rank(ACCEPTOR), job: believed, cxx: CxxPolicy::Refused };
+    let mut acceptor = ControlConn::accepted(&who, Instant::ZERO);
     hand(&mut acceptor, &first);
     let good = verdict == Verdict::Good;
-    assert_eq!(acceptor.state() == State::Deciding, good, "{verdict:?} of {first:02x?}");
+    assert_eq!(acceptor.state() == ControlState::Deciding, good, "{verdict:?} of {first:02x?}");
     let ours = Hello {
         job: our_job,
         rank: Rank(ACCEPTOR),
@@ -234,7 +234,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         }
     }
     let (mut answer, end) = outputs(&mut acceptor);
-    assert_eq!(end.is_some(), acceptor.state() == State::Closed);
+    assert_eq!(end.is_some(), acceptor.state() == ControlState::Closed);
     let refusal = last_reject(&answer);
     match verdict {
         Verdict::Code(code) => assert_eq!(refusal.map(|r| r.to_wire().0), Some(code)),
@@ -250,19 +250,19 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         if refusal.is_none() {
             let reader = Reader::Dialer(expected.map(|r| r.0));
             let want = judge(&answer, LIST + 16, job, rank, reader);
-            let up = dialer.state() == State::Ready;
+            let up = dialer.state() == ControlState::Ready;
             assert_eq!(up, want == Verdict::Good, "{want:?} of {answer:02x?}");
             if up && between.which == 0 {
                 assert_eq!(dialer.heartbeat(), acceptor.heartbeat(), "both beat alike");
             }
         } else {
-            assert_eq!(dialer.state(), State::Closed, "a refusal ends it");
+            assert_eq!(dialer.state(), ControlState::Closed, "a refusal ends it");
         }
     }
     if !tampered && refusal.is_some() {
         assert_eq!(dialer.close_reason(), refusal.map(CloseReason::Refused));
     }
-    let said = |c: &Control| match c.close_reason() {
+    let said = |c: &ControlConn| match c.close_reason() {
         Some(why) => format!("{why:?}"),
         None => format!("{:?}", c.state()),
     };

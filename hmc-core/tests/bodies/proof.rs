@@ -4,9 +4,9 @@
 use super::control::frame;
 use super::script::Script;
 use super::subject::Subject;
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{Event, Output};
-use hmc_core::ctrl::state::State;
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::ctrl::io::{ControlEvent, ControlOutput};
+use hmc_core::ctrl::state::ControlState;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::header::Header;
@@ -60,10 +60,10 @@ fn words() -> Hello<'static> {
     }
 }
 
-fn sent(c: &mut Control) -> Vec<u8> {
+fn sent(c: &mut ControlConn) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(out) = c.poll_output() {
-        if let Output::Transmit(f) = out {
+        if let ControlOutput::Transmit(f) = out {
             all.extend_from_slice(f.as_bytes());
         }
     }
@@ -79,7 +79,7 @@ enum Heard {
     Else,
 }
 
-fn hand(c: &mut Control, frame: &[u8], nonce: &[u8; 16]) -> Heard {
+fn hand(c: &mut ControlConn, frame: &[u8], nonce: &[u8; 16]) -> Heard {
     let Some((head, payload)) = frame.split_first_chunk::<8>() else { return Heard::Else };
     let header = match Header::parse(head, c.frame_limit()) {
         Ok(header) => header,
@@ -89,13 +89,13 @@ fn hand(c: &mut Control, frame: &[u8], nonce: &[u8; 16]) -> Heard {
         }
     };
     match c.receive(header, payload, Instant::ZERO) {
-        Ok(Some(Event::HelloReceived(h))) => Heard::Hello(
+        Ok(Some(ControlEvent::HelloReceived(h))) => Heard::Hello(
             transcript(Role::Acceptor, &h, Rank(1), nonce),
             transcript(Role::Dialer, &h, Rank(1), nonce),
             h.proves,
         ),
-        Ok(Some(Event::Challenged(challenge))) => Heard::Challenge(challenge),
-        Ok(Some(Event::Proven)) => Heard::Proven,
+        Ok(Some(ControlEvent::Challenged(challenge))) => Heard::Challenge(challenge),
+        Ok(Some(ControlEvent::Proven)) => Heard::Proven,
         _ => Heard::Else,
     }
 }
@@ -154,9 +154,9 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     };
     let nonce = [9; 16];
     let words = words();
-    let mut dialer = Control::dial(&words, Instant::ZERO).unwrap();
-    let who = Acceptor { rank: Rank(1), job: 5, upstream: Upstream::Refused };
-    let mut acceptor = Control::accepted(&who, Instant::ZERO);
+    let mut dialer = ControlConn::dial(&words, Instant::ZERO).unwrap();
+    let who = AcceptConfig { rank: Rank(1), job: 5, cxx: CxxPolicy::Refused };
+    let mut acceptor = ControlConn::accepted(&who, Instant::ZERO);
 
     let hello = sent(&mut dialer);
     let hello_heard = between.pass(1, &hello, &[]);
@@ -197,8 +197,8 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         token,
     });
     let _ = hand(&mut dialer, &frame(&early), &nonce);
-    assert_eq!(dialer.state() == State::Ready, state == State::AwaitWelcome);
-    let said = |c: &Control| match c.close_reason() {
+    assert_eq!(dialer.state() == ControlState::Ready, state == ControlState::AwaitWelcome);
+    let said = |c: &ControlConn| match c.close_reason() {
         Some(why) => format!("{why:?}"),
         None => format!("{:?}", c.state()),
     };

@@ -3,8 +3,8 @@
 use super::control::Rig;
 use super::script::Script;
 use super::subject::Subject;
-use hmc_core::ctrl::output::Violation;
-use hmc_core::ctrl::state::{State, Unexpected};
+use hmc_core::ctrl::io::Violation;
+use hmc_core::ctrl::state::{ControlState, UnexpectedMessage};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
 use hmc_core::wire::message::MessageKind;
 
@@ -34,7 +34,7 @@ fn read(mut stream: &[u8]) -> Heard {
         let (ty, flags) = (u16::from(a) + (u16::from(b) << 8), u16::from(c) + (u16::from(d) << 8));
         let len = u32::from(e) + (u32::from(f) << 8) + (u32::from(g) << 16) + (u32::from(h) << 24);
         let limit = if known { 1 << 20 } else { 512 };
-        let state = if known { State::ReadyUpstream } else { State::AwaitHello };
+        let state = if known { ControlState::ReadyCxx } else { ControlState::AwaitHello };
         let bad = |at, kind| Violation::Wire(WireError { at, kind });
         let odd = bad(4, WireErrorKind::Value { field: "length", value: u64::from(len) });
         let wrong = match (ty, flags) {
@@ -64,7 +64,7 @@ fn read(mut stream: &[u8]) -> Heard {
         match (known, kind) {
             (false, MessageKind::HelloV1) => {
                 let rank = word(4) as u32;
-                events.push(format!("UpstreamHello {{ rank: Rank({rank}) }}"));
+                events.push(format!("CxxHello {{ rank: Rank({rank}) }}"));
                 if rank > LAST_RANK {
                     events.push("closed: Rejected(Duplicate)".into());
                     break;
@@ -77,7 +77,7 @@ fn read(mut stream: &[u8]) -> Heard {
             }
             (true, MessageKind::Struct) => events.push(format!("Deliver(Struct({payload:?}))")),
             _ => {
-                over(&mut events, Violation::Unexpected(Unexpected { state, got: kind }));
+                over(&mut events, Violation::Unexpected(UnexpectedMessage { state, got: kind }));
                 break;
             }
         }

@@ -1,9 +1,9 @@
 //! Two ends of a control connection without a socket: words, outputs, handing frames over.
 
 use super::{TOKEN, endpoints, hello};
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{CloseReason, Event, Input, Output, Violation};
-use hmc_core::ctrl::state::State;
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlInput, ControlOutput, Violation};
+use hmc_core::ctrl::state::ControlState;
 use hmc_core::time::Instant;
 use hmc_core::types::Rank;
 use hmc_core::wire::header::Header;
@@ -27,8 +27,8 @@ pub fn acceptor_words() -> Hello<'static> {
 }
 
 /// A connection that a stranger opened at `now`.
-pub fn acceptor(upstream: Upstream, now: u64) -> Control {
-    Control::accepted(&Acceptor { rank: Rank(1), job: 5, upstream }, at(now))
+pub fn acceptor(cxx: CxxPolicy, now: u64) -> ControlConn {
+    ControlConn::accepted(&AcceptConfig { rank: Rank(1), job: 5, cxx }, at(now))
 }
 
 /// All outputs: frames to send, the last wake-up, the end.
@@ -43,14 +43,14 @@ pub struct Outputs {
 }
 
 /// Polls until there is nothing more.
-pub fn outputs(c: &mut Control) -> Outputs {
+pub fn outputs(c: &mut ControlConn) -> Outputs {
     let mut all = Outputs::default();
     while let Some(o) = c.poll_output() {
         assert!(all.close.is_none(), "nothing follows the end");
         match o {
-            Output::Transmit(f) => all.frames.push(f.as_bytes().to_vec()),
-            Output::WakeAt(t) => all.wake = Some(t),
-            Output::Close(why) => all.close = Some(why),
+            ControlOutput::Transmit(f) => all.frames.push(f.as_bytes().to_vec()),
+            ControlOutput::WakeAt(t) => all.wake = Some(t),
+            ControlOutput::Close(why) => all.close = Some(why),
         }
     }
     all
@@ -58,28 +58,30 @@ pub fn outputs(c: &mut Control) -> Outputs {
 
 /// Hands a whole frame over.
 pub fn hand<'a>(
-    c: &mut Control,
+    c: &mut ControlConn,
     frame: &'a [u8],
     now: u64,
-) -> Result<Option<Event<'a>>, Violation> {
+) -> Result<Option<ControlEvent<'a>>, Violation> {
     let (head, payload) = frame.split_first_chunk::<8>().unwrap();
     match Header::parse(head, c.frame_limit()) {
-        Ok(header) => c.handle_input(Input::Frame(header, payload), at(now)),
-        Err(e) => c.handle_input(Input::Malformed(e), at(now)),
+        Ok(header) => c.handle_input(ControlInput::Frame(header, payload), at(now)),
+        Err(e) => c.handle_input(ControlInput::Malformed(e), at(now)),
     }
 }
 
 /// Two ends that are up at time `now`.
-pub fn pair(a: &Hello<'_>, b: &Hello<'_>, now: u64) -> (Control, Control) {
-    let mut d = Control::dial(a, at(now)).unwrap();
-    let mut l = acceptor(Upstream::Refused, now);
+pub fn pair(a: &Hello<'_>, b: &Hello<'_>, now: u64) -> (ControlConn, ControlConn) {
+    let mut d = ControlConn::dial(a, at(now)).unwrap();
+    let mut l = acceptor(CxxPolicy::Refused, now);
     let first = outputs(&mut d).frames.remove(0);
-    assert!(matches!(hand(&mut l, &first, now), Ok(Some(Event::HelloReceived(h))) if h == *a));
+    assert!(
+        matches!(hand(&mut l, &first, now), Ok(Some(ControlEvent::HelloReceived(h))) if h == *a)
+    );
     l.accept(b, TOKEN, at(now)).unwrap();
     let answer = outputs(&mut l).frames.remove(0);
     let got = hand(&mut d, &answer, now).unwrap().unwrap();
-    assert!(matches!(got, Event::Connected(w) if w.hello == *b && w.token == TOKEN));
-    assert_eq!((d.state(), l.state()), (State::Ready, State::Ready));
+    assert!(matches!(got, ControlEvent::Connected(w) if w.hello == *b && w.token == TOKEN));
+    assert_eq!((d.state(), l.state()), (ControlState::Ready, ControlState::Ready));
     outputs(&mut d);
     outputs(&mut l);
     (d, l)

@@ -2,10 +2,10 @@
 //! what drivers do, in any order. See `explore_handshake.rs`.
 
 use super::explore::{Edge, Model, Pool};
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
-use hmc_core::ctrl::output::{Event, Output};
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::ctrl::io::{ControlEvent, ControlOutput};
 use hmc_core::ctrl::roster::{Identity, Place, Roster, Verdict};
-use hmc_core::ctrl::state::State as Ctrl;
+use hmc_core::ctrl::state::ControlState as Ctrl;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::header::Header;
@@ -128,7 +128,7 @@ pub(crate) struct Meeting {
     done: HashMap<(u16, Input), Done>,
     plan: Plan,
     pub(crate) rosters: Pool<Roster<[Place; RANKS]>>,
-    pub(crate) controls: Pool<Control>,
+    pub(crate) controls: Pool<ControlConn>,
     frames: Pool<Vec<u8>>,
 }
 
@@ -203,9 +203,9 @@ impl Meeting {
                 let header = Header::parse(head, c.frame_limit()).unwrap();
                 let met = |h: &Hello<'_>| (h.rank, h.incarnation.0 as u8, of_host(h.host.0));
                 heard = match c.receive(header, payload, NOW) {
-                    Ok(Some(Event::HelloReceived(h))) => Ok(Heard::Hello(met(&h))),
-                    Ok(Some(Event::Connected(m))) => Ok(Heard::Welcome(met(&m.hello))),
-                    Ok(Some(Event::PeerBye)) => Ok(Heard::Bye),
+                    Ok(Some(ControlEvent::HelloReceived(h))) => Ok(Heard::Hello(met(&h))),
+                    Ok(Some(ControlEvent::Connected(m))) => Ok(Heard::Welcome(met(&m.hello))),
+                    Ok(Some(ControlEvent::PeerBye)) => Ok(Heard::Bye),
                     Ok(_) => Ok(Heard::Nothing),
                     Err(v) => Err(v.to_string()),
                 };
@@ -220,7 +220,7 @@ impl Meeting {
         }
         let mut sent = Vec::new();
         while let Some(out) = c.poll_output() {
-            if let Output::Transmit(f) = out {
+            if let ControlOutput::Transmit(f) = out {
                 sent.push(self.frames.put(f.as_bytes().to_vec()));
             }
         }
@@ -355,9 +355,9 @@ impl Meeting {
                 let proc = &mut w.procs[usize::from(p)];
                 proc.life += 1;
                 let hello = self.words(p, proc.life, rank);
-                let who = Acceptor { rank, job: 1, upstream: Upstream::Refused };
-                let theirs = self.controls.put(Control::accepted(&who, NOW));
-                let ours = self.controls.put(Control::dial(&hello, NOW).unwrap());
+                let who = AcceptConfig { rank, job: 1, cxx: CxxPolicy::Refused };
+                let theirs = self.controls.put(ControlConn::accepted(&who, NOW));
+                let ours = self.controls.put(ControlConn::dial(&hello, NOW).unwrap());
                 let end = |control| End { open: true, control, inbox: Vec::new(), link: None };
                 let mut conn = Conn { procs: [p, q], cut: false, ends: [end(ours), end(theirs)] };
                 self.drive(&mut conn, 0, Input::Poll);
@@ -396,8 +396,8 @@ impl Model for Meeting {
 
     fn start(&mut self) -> World {
         // Number 0 stands for no machine.
-        let who = Acceptor { rank: Rank(9), job: 0, upstream: Upstream::Refused };
-        assert_eq!(self.controls.put(Control::accepted(&who, NOW)), 0);
+        let who = AcceptConfig { rank: Rank(9), job: 0, cxx: CxxPolicy::Refused };
+        assert_eq!(self.controls.put(ControlConn::accepted(&who, NOW)), 0);
         let plan = self.plan;
         let procs = (0..plan.ranks.len() as u8).map(|p| Proc {
             up: true,

@@ -113,7 +113,7 @@ pub(crate) fn states() -> Vec<Seed> {
         ("AwaitWelcome", 2, vec![]),
         ("AwaitAttachAck", 4, vec![]),
         ("Ready", 0, vec![Hear(&first)]),
-        ("ReadyUpstream", 1, vec![Hear(&v1)]),
+        ("ReadyCxx", 1, vec![Hear(&v1)]),
         ("Draining", 0, vec![Hear(&first), Do(1, 200)]),
         ("Leaving", 0, vec![Hear(&first), Hear(&bye)]),
     ];
@@ -132,7 +132,7 @@ pub(crate) fn states() -> Vec<Seed> {
             let name = format!("{state}_{kind:?}").to_lowercase();
             let refused = table.lines().any(|l| l == format!("{state} {kind:?} -"));
             seeds.push(if refused {
-                let want = format!("Unexpected {{ state: {state}, got: {kind:?} }}");
+                let want = format!("UnexpectedMessage {{ state: {state}, got: {kind:?} }}");
                 Seed::bad("control_stream", name, bytes, &want)
             } else {
                 Seed::plain("control_stream", name, bytes)
@@ -321,7 +321,7 @@ pub(crate) fn upstream() -> Vec<Seed> {
     }
     let list = endpoints();
     for (name, m) in samples(&list).iter().filter(|(n, _)| ["ping", "bye", "revoke"].contains(n)) {
-        let want = format!("state: ReadyUpstream, got: {:?}", m.kind());
+        let want = format!("state: ReadyCxx, got: {:?}", m.kind());
         seeds.push(Seed::bad(T, format!("native_{name}"), say(&[&hello, &encode(m)]), &want));
     }
     seeds

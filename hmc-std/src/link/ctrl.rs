@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::framer::Framer;
-use hmc_core::ctrl::machine::Control;
-use hmc_core::ctrl::output::{CloseReason, Output};
+use hmc_core::ctrl::io::{CloseReason, ControlOutput};
 use hmc_core::limits::FRAMER_INITIAL_BYTES;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(crate) struct Ended {
 
 pub(crate) struct CtrlState {
     socket: Arc<Socket>,
-    control: Control,
+    control: ControlConn,
     framer: Framer<Vec<u8>>,
     pub(super) unsent: Vec<u8>,
     sent: usize,
@@ -60,7 +60,7 @@ pub(crate) struct CtrlState {
 }
 
 impl CtrlState {
-    pub(crate) fn new(socket: Arc<Socket>, control: Control, framer: Framer<Vec<u8>>) -> Self {
+    pub(crate) fn new(socket: Arc<Socket>, control: ControlConn, framer: Framer<Vec<u8>>) -> Self {
         let holds_back = socket.take_when_sent();
         Self {
             socket,
@@ -194,12 +194,12 @@ impl CtrlState {
         while self.may_answer() || self.control.close_reason().is_some() {
             let Some(output) = self.control.poll_output() else { break };
             match output {
-                Output::Transmit(frame) => {
+                ControlOutput::Transmit(frame) => {
                     self.unsent.extend_from_slice(frame.as_bytes());
                     self.flush(now);
                 }
-                Output::WakeAt(_) => {}
-                Output::Close(why) => {
+                ControlOutput::WakeAt(_) => {}
+                ControlOutput::Close(why) => {
                     self.flush(now);
                     self.end(why == CloseReason::Orderly, why.to_string());
                 }
@@ -210,7 +210,7 @@ impl CtrlState {
             && let Some((window, epoch)) = self.owed.take()
         {
             self.append(&Wire::Revoked { window, epoch });
-            self.control.note_sent(now);
+            self.control.on_sent(now);
             self.flush(now);
         }
     }
@@ -228,9 +228,9 @@ impl CtrlState {
 
     /// Heartbeats travelled through shared memory: ours just now, and the peer's if `heard`.
     pub(crate) fn note_beat(&mut self, heard: bool, now: Instant) {
-        self.control.note_sent(now);
+        self.control.on_sent(now);
         if heard {
-            self.control.note_received(self.framer.began(), now);
+            self.control.on_received(self.framer.began(), now);
         }
     }
 
@@ -319,7 +319,7 @@ impl CtrlState {
                 self.flush(now);
             }
             if self.taken != before || self.cut.is_some() {
-                self.control.note_sent(now);
+                self.control.on_sent(now);
                 let waiting = self.unsent.len().saturating_sub(self.sent);
                 let mark = self.taken.saturating_add(u64::try_from(waiting).unwrap_or(0));
                 return Ok(if self.has_left(mark) { None } else { Some(mark) });
@@ -365,7 +365,7 @@ impl CtrlState {
                 break;
             }
             self.sent = self.sent.saturating_add(n);
-            self.control.note_sent(now);
+            self.control.on_sent(now);
         }
         self.unsent = unsent;
         if self.sent == self.unsent.len() || self.cut.is_some() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::limits::FRAMER_INITIAL_BYTES;
 
 use super::ctrl::CtrlState;
@@ -23,8 +23,8 @@ impl Link {
     /// A link with the inbox of this one, which is over, and with nothing else of it: no descriptors, no buffers, no
     /// operations. `socket` is one that says nothing, and `serial` a new number: names of operations do not lead here.
     pub(crate) fn rest(&self, socket: &Arc<Socket>, serial: u32) -> Arc<Self> {
-        let acceptor = Acceptor { rank: self.peer, job: 0, upstream: Upstream::Refused };
-        let control = Control::accepted(&acceptor, clock::now());
+        let acceptor = AcceptConfig { rank: self.peer, job: 0, cxx: CxxPolicy::Refused };
+        let control = ControlConn::accepted(&acceptor, clock::now());
         let parts = LinkParts {
             session: self.session,
             serial,

@@ -14,10 +14,10 @@ macro_rules! rooms {
 
 rooms! {
     chunks = "chunks",
+    ctrl_commands = "ctrl/commands",
+    ctrl_conn = "ctrl/conn",
     ctrl_framer = "ctrl/framer",
-    ctrl_machine = "ctrl/machine",
-    ctrl_output = "ctrl/output",
-    ctrl_owner = "ctrl/owner",
+    ctrl_io = "ctrl/io",
     ctrl_roster = "ctrl/roster",
     ctrl_state = "ctrl/state",
     device = "device",

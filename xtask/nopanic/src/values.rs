@@ -5,7 +5,7 @@
 
 use core::fmt::{self, Write};
 use core::hint::black_box;
-use hmc_core::ctrl::machine::{Acceptor, Control, Upstream};
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowSlice, WindowId};
 use hmc_core::rndv::{RndvMsg, RecvTarget, RndvId};
@@ -163,9 +163,9 @@ pub(crate) fn token() -> LinkToken {
 }
 
 /// A control connection in an unknown state.
-pub(crate) fn control() -> Control {
-    let acceptor = Acceptor { rank: rank(), job: number(), upstream: any(Upstream::Allowed) };
-    any(Control::accepted(&acceptor, now()))
+pub(crate) fn control() -> ControlConn {
+    let acceptor = AcceptConfig { rank: rank(), job: number(), cxx: any(CxxPolicy::Allowed) };
+    any(ControlConn::accepted(&acceptor, now()))
 }
 
 /// A transport of which nothing is known, not even that it keeps its rules.

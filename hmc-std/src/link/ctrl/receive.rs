@@ -1,7 +1,7 @@
 //! What the peer says on the control connection: received, and executed for its link.
 
 use hmc_core::ctrl::framer::Next;
-use hmc_core::ctrl::output::Event;
+use hmc_core::ctrl::io::ControlEvent;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
@@ -87,7 +87,7 @@ impl CtrlState {
                 Ok(Next::Need(_)) => {
                     if came {
                         let began = self.framer.began();
-                        self.control.note_received(began, now);
+                        self.control.on_received(began, now);
                     }
                     return;
                 }
@@ -122,7 +122,7 @@ impl CtrlState {
         if now >= self.control.next_deadline() {
             // A full inbox is our own fault, not the peer's silence.
             if self.paused {
-                self.control.note_received(None, now);
+                self.control.on_received(None, now);
             }
             self.control.tick(now);
             self.obey(now);
@@ -131,20 +131,20 @@ impl CtrlState {
 }
 
 /// Executes one message for a link. Gives a window of the peer that it is to be told we have left, if there is one.
-fn execute(event: Event<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epoch)> {
+fn execute(event: ControlEvent<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epoch)> {
     match event {
-        Event::Deliver(m) => return deliver(m, link, heard),
-        Event::PeerBye => heard.bye = true,
+        ControlEvent::Deliver(m) => return deliver(m, link, heard),
+        ControlEvent::PeerBye => heard.bye = true,
         // Handshakes are over when a link exists, and the end is told by `Output::Close`.
-        Event::HelloReceived(_)
-        | Event::UpstreamHello { .. }
-        | Event::Challenged(_)
-        | Event::Proven
-        | Event::AttachReceived { .. }
-        | Event::Connected(_)
-        | Event::Attached
-        | Event::Refused(_)
-        | Event::Finished => {}
+        ControlEvent::HelloReceived(_)
+        | ControlEvent::CxxHello { .. }
+        | ControlEvent::Challenged(_)
+        | ControlEvent::Proven
+        | ControlEvent::AttachReceived { .. }
+        | ControlEvent::Connected(_)
+        | ControlEvent::Attached
+        | ControlEvent::Refused(_)
+        | ControlEvent::Finished => {}
     }
     None
 }

@@ -1,17 +1,17 @@
 //! `hmc_core::ctrl::state`.
 
 use crate::values::{any, done, show};
-use hmc_core::ctrl::state::{Command, Misuse, State, Unexpected};
+use hmc_core::ctrl::state::{Command, InvalidCommand, ControlState, UnexpectedMessage};
 use hmc_core::wire::message::MessageKind;
 
 pub(crate) fn call() {
-    let state = any(State::AwaitHello);
-    done(State::is_stranger(state));
-    if let Err(e) = State::receive(state, any(MessageKind::Bye)) {
-        show::<Unexpected>(&e);
+    let state = any(ControlState::AwaitHello);
+    done(ControlState::is_pending(state));
+    if let Err(e) = ControlState::receive(state, any(MessageKind::Bye)) {
+        show::<UnexpectedMessage>(&e);
     }
-    if let Err(e) = State::command(state, any(Command::Bye)) {
-        show::<Misuse>(&e);
+    if let Err(e) = ControlState::command(state, any(Command::Bye)) {
+        show::<InvalidCommand>(&e);
     }
     done(state);
 }

@@ -65,18 +65,10 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("wire/held", Control, &["wire/data", "wire/message"]),
     ("ctrl/framer", Control, &["wire/*"]),
     ("ctrl/state", Control, &["wire/*"]),
-    ("ctrl/output", Control, &["ctrl/state", "wire/*"]),
-    ("ctrl/timers", Control, &["ctrl/output", "ctrl/state", "wire/*"]),
-    (
-        "ctrl/machine",
-        Control,
-        &["ctrl/framer", "ctrl/output", "ctrl/state", "ctrl/timers", "wire/*"],
-    ),
-    (
-        "ctrl/owner",
-        Control,
-        &["ctrl/machine", "ctrl/output", "ctrl/state", "ctrl/timers", "wire/*"],
-    ),
+    ("ctrl/io", Control, &["ctrl/state", "wire/*"]),
+    ("ctrl/timers", Control, &["ctrl/io", "ctrl/state", "wire/*"]),
+    ("ctrl/conn", Control, &["ctrl/framer", "ctrl/io", "ctrl/state", "ctrl/timers", "wire/*"]),
+    ("ctrl/commands", Control, &["ctrl/conn", "ctrl/io", "ctrl/state", "ctrl/timers", "wire/*"]),
     ("ctrl/roster", Control, &["ctrl/state", "wire/*"]),
 ];
 

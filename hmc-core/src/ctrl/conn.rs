@@ -1,9 +1,9 @@
-//! One control connection: who is there, when it speaks, when it is dead.
+//! Sans-IO state machine of one control connection: handshake, heartbeats, shutdown.
 //!
-//! [`Control`] sees whole frames (from [`crate::ctrl::framer`]) and the time, and tells the owner
-//! what came ([`Event`]) and the driver what to do ([`Output`]). The owner's own messages (tags,
-//! adverts, ...) are encoded by [`Message::emit`] straight into the driver's buffer; the machine
-//! only wants to know that something was sent ([`Control::note_sent`]).
+//! The inputs of [`ControlConn`] are whole frames (from [`crate::ctrl::framer`]) and the time. It returns events
+//! for the owner ([`ControlEvent`]) and outputs for the driver ([`ControlOutput`]). The owner's own messages (tags,
+//! adverts, ...) are encoded by [`Message::emit`] into the driver's buffer; the owner reports
+//! that it sent something with [`ControlConn::on_sent`].
 
 use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS, MAX_SPREAD};
 use crate::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::wire::proof::Proof;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
 
-use super::output::{CloseReason, Event, Frame, Input, Output, Violation};
-use super::state::{Action, State};
-use super::timers::{Due, Timers, agreed};
+use super::io::{CloseReason, ControlEvent, ControlInput, ControlOutput, Frame, Violation};
+use super::state::{Action, ControlState};
+use super::timers::{Due, Timers, negotiated_period};
 
-/// Whether peers of the C++ HMC are spoken to.
+/// Whether connections of the C++ HMC are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Upstream {
+pub enum CxxPolicy {
     /// They are refused with a typed error.
     #[default]
     Refused,
@@ -30,43 +30,43 @@ pub enum Upstream {
     Allowed,
 }
 
-/// What an acceptor must know before a stranger speaks.
+/// Settings of an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acceptor {
+pub struct AcceptConfig {
     /// Its rank.
     pub rank: Rank,
     /// Its job.
     pub job: u64,
-    /// Whether upstream peers are welcome.
-    pub upstream: Upstream,
+    /// Whether peers of the C++ HMC are accepted.
+    pub cxx: CxxPolicy,
 }
 
-/// Who is at the other end.
+/// Data of the peer, from its HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerInfo {
     /// Its rank, as it claims.
     pub rank: Rank,
-    /// Its life; zero for an upstream peer.
+    /// Its incarnation; zero for a C++ peer.
     pub incarnation: Incarnation,
     /// The dialect that it speaks.
     pub dialect: Dialect,
-    /// What it offers; nothing for an upstream peer.
+    /// What it offers; nothing for a C++ peer.
     pub features: Features,
 }
 
 /// One control connection. Belongs to one thread at a time.
 #[derive(Clone, Debug)]
-pub struct Control {
-    pub(super) state: State,
+pub struct ControlConn {
+    pub(super) state: ControlState,
     pub(super) rank: Rank,
     pub(super) job: u64,
-    pub(super) upstream: Upstream,
+    pub(super) cxx: CxxPolicy,
     /// Whom the dialer wants.
     pub(super) expected: Option<Rank>,
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<PeerInfo>,
     /// What the acceptor said to prove itself, or what the dialer has to say.
     pub(super) proof: Option<Proof>,
-    /// What the stranger said about heartbeats, until it is accepted.
+    /// The period of heartbeats in the peer's HELLO, until it is accepted.
     pub(super) wish: Duration,
     pub(super) timers: Timers,
     pub(super) pings: u64,
@@ -83,13 +83,13 @@ pub struct Control {
     pub(super) stirred: bool,
 }
 
-impl Control {
-    pub(super) const fn new(state: State, rank: Rank, job: u64, now: Instant) -> Self {
+impl ControlConn {
+    pub(super) const fn new(state: ControlState, rank: Rank, job: u64, now: Instant) -> Self {
         Self {
             state,
             rank,
             job,
-            upstream: Upstream::Refused,
+            cxx: CxxPolicy::Refused,
             expected: None,
             peer: None,
             proof: None,
@@ -107,17 +107,17 @@ impl Control {
         }
     }
 
-    /// Where the connection stands.
+    /// Returns the state of the connection.
     #[must_use]
     #[inline]
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> ControlState {
         self.state
     }
 
-    /// Who is there, as far as it said so.
+    /// Returns the data of the peer, if its HELLO came.
     #[must_use]
     #[inline]
-    pub const fn peer(&self) -> Option<&Peer> {
+    pub const fn peer(&self) -> Option<&PeerInfo> {
         self.peer.as_ref()
     }
 
@@ -133,23 +133,23 @@ impl Control {
         self.close
     }
 
-    /// The longest payload that is accepted now: a stranger may send little.
+    /// Returns the longest payload that is accepted now: it is short until the handshake is finished.
     #[must_use]
     #[inline]
     pub const fn frame_limit(&self) -> u32 {
-        if self.state.is_stranger() { MAX_HELLO_BYTES } else { MAX_FRAME_BYTES }
+        if self.state.is_pending() { MAX_HELLO_BYTES } else { MAX_FRAME_BYTES }
     }
 
     /// Something of the owner's was sent: it counts as a heartbeat.
     #[inline]
-    pub const fn note_sent(&mut self, now: Instant) {
+    pub const fn on_sent(&mut self, now: Instant) {
         self.timers.last_sent = now;
     }
 
     /// Bytes came. A frame that is not whole began at `began`
     /// ([`crate::ctrl::framer::Framer::began`]); `None` when all frames are whole.
     #[inline]
-    pub const fn note_received(&mut self, began: Option<Instant>, now: Instant) {
+    pub const fn on_received(&mut self, began: Option<Instant>, now: Instant) {
         self.timers.last_received = now;
         self.timers.partial = began;
         self.stirred |= began.is_some();
@@ -179,7 +179,7 @@ impl Control {
         header: Header,
         payload: &'a [u8],
         now: Instant,
-    ) -> Result<Option<Event<'a>>, Violation> {
+    ) -> Result<Option<ControlEvent<'a>>, Violation> {
         self.timers.last_received = now;
         let message = match Message::parse(header, payload) {
             Ok(message) => message,
@@ -188,7 +188,7 @@ impl Control {
         match self.state.receive(message.kind()) {
             Ok((next, Action::Deliver)) => {
                 self.state = next;
-                Ok(Some(Event::Deliver(message)))
+                Ok(Some(ControlEvent::Deliver(message)))
             }
             Ok((next, action)) => self.act(next, action, message, now),
             Err(e) => Err(self.violation(Violation::Unexpected(e), None)),
@@ -197,61 +197,61 @@ impl Control {
 
     fn act<'a>(
         &mut self,
-        next: State,
+        next: ControlState,
         action: Action,
         message: Message<'a>,
         now: Instant,
-    ) -> Result<Option<Event<'a>>, Violation> {
+    ) -> Result<Option<ControlEvent<'a>>, Violation> {
         self.stirred = true;
         let event = match (action, message) {
-            (Action::Judge, Message::Hello(hello)) => {
-                self.meet(&hello)?;
-                Some(Event::HelloReceived(hello))
+            (Action::Decide, Message::Hello(hello)) => {
+                self.check_hello(&hello)?;
+                Some(ControlEvent::HelloReceived(hello))
             }
-            (Action::Judge, Message::HelloV1 { rank }) => {
-                self.meet_upstream(rank)?;
-                Some(Event::UpstreamHello { rank })
+            (Action::Decide, Message::HelloV1 { rank }) => {
+                self.check_cxx_hello(rank)?;
+                Some(ControlEvent::CxxHello { rank })
             }
-            (Action::Judge, Message::Attach { rank, token, channel }) => {
-                Some(Event::AttachReceived { rank, token, channel })
+            (Action::Decide, Message::Attach { rank, token, channel }) => {
+                Some(ControlEvent::AttachReceived { rank, token, channel })
             }
-            (Action::Judge, Message::Challenge(challenge)) => {
+            (Action::Decide, Message::Challenge(challenge)) => {
                 self.check_rank(challenge.rank)?;
                 self.proof = Some(challenge.proof);
-                Some(Event::Challenged(challenge))
+                Some(ControlEvent::Challenged(challenge))
             }
             (Action::Verify, Message::Proof(proof)) => {
                 if !self.proof.take().is_some_and(|must| must.matches(&proof)) {
                     let why = RejectReason::NotAuthorised;
                     return Err(self.violation(Violation::Unproven, Some(why)));
                 }
-                Some(Event::Proven)
+                Some(ControlEvent::Proven)
             }
             (Action::Connect, Message::Welcome(welcome)) => {
                 self.connect(&welcome)?;
-                Some(Event::Connected(welcome))
+                Some(ControlEvent::Connected(welcome))
             }
             (Action::Refused, Message::Reject(why)) => {
-                self.finish(CloseReason::Refused(why));
-                Some(Event::Refused(why))
+                self.close(CloseReason::Refused(why));
+                Some(ControlEvent::Refused(why))
             }
-            (Action::Attach, _) => Some(Event::Attached),
+            (Action::Attach, _) => Some(ControlEvent::Attached),
             (Action::Answer, Message::Ping(n)) => {
                 // One answer to the latest heartbeat is enough, however many came.
                 self.pong = Some(n);
                 self.timers.last_sent = now;
                 None
             }
-            (Action::PeerBye, _) => Some(Event::PeerBye),
+            (Action::PeerBye, _) => Some(ControlEvent::PeerBye),
             (Action::Finish, _) => {
-                self.finish(CloseReason::Orderly);
-                Some(Event::Finished)
+                self.close(CloseReason::Orderly);
+                Some(ControlEvent::Finished)
             }
             // `receive` delivers; the table gives each of the others to the one message above only.
             (
                 Action::Deliver
-                | Action::Beat
-                | Action::Judge
+                | Action::Keepalive
+                | Action::Decide
                 | Action::Verify
                 | Action::Connect
                 | Action::Refused
@@ -264,7 +264,7 @@ impl Control {
     }
 
     /// Judges what can be judged without the owner: job, rank.
-    fn meet(&mut self, hello: &Hello<'_>) -> Result<(), Violation> {
+    fn check_hello(&mut self, hello: &Hello<'_>) -> Result<(), Violation> {
         if hello.job != self.job {
             let v = Violation::WrongJob { theirs: hello.job, ours: self.job };
             return Err(self.violation(v, Some(RejectReason::WrongJob)));
@@ -276,7 +276,7 @@ impl Control {
             let why = RejectReason::WrongRank { ours: self.rank };
             return Err(self.violation(v, Some(why)));
         }
-        self.peer = Some(Peer {
+        self.peer = Some(PeerInfo {
             rank: hello.rank,
             incarnation: hello.incarnation,
             dialect: Dialect::Native,
@@ -286,11 +286,11 @@ impl Control {
         Ok(())
     }
 
-    fn meet_upstream(&mut self, rank: Rank) -> Result<(), Violation> {
-        if matches!(self.upstream, Upstream::Refused) {
-            return Err(self.violation(Violation::UpstreamRefused { rank }, None));
+    fn check_cxx_hello(&mut self, rank: Rank) -> Result<(), Violation> {
+        if matches!(self.cxx, CxxPolicy::Refused) {
+            return Err(self.violation(Violation::CxxRefused { rank }, None));
         }
-        self.peer = Some(Peer {
+        self.peer = Some(PeerInfo {
             rank,
             incarnation: Incarnation::default(),
             dialect: Dialect::Upstream,
@@ -316,35 +316,35 @@ impl Control {
             return Err(self.violation(v, None));
         }
         self.check_rank(theirs.rank)?;
-        self.peer = Some(Peer {
+        self.peer = Some(PeerInfo {
             rank: theirs.rank,
             incarnation: theirs.incarnation,
             dialect: Dialect::Native,
             features: theirs.features,
         });
-        self.timers.period = agreed(self.wish, theirs.heartbeat);
+        self.timers.period = negotiated_period(self.wish, theirs.heartbeat);
         Ok(())
     }
 
-    /// The peer closed its end. Orderly only after its BYE, or from an upstream peer.
+    /// The peer closed its end. Orderly only after its BYE, or from a C++ peer.
     pub fn eof(&mut self) -> CloseReason {
-        let orderly = matches!(self.state, State::Leaving | State::ReadyUpstream);
-        self.finish(if orderly { CloseReason::Orderly } else { CloseReason::Eof });
+        let orderly = matches!(self.state, ControlState::Leaving | ControlState::ReadyCxx);
+        self.close(if orderly { CloseReason::Orderly } else { CloseReason::Eof });
         self.close.unwrap_or(CloseReason::Eof)
     }
 
     /// The stream does not hold frames ([`crate::ctrl::framer::Framer::next`] failed), or a frame
-    /// did not parse. A stranger of another version is told so.
+    /// did not parse. A peer of another version is rejected with the reason.
     #[cold]
     pub fn malformed(&mut self, e: WireError) -> Violation {
         let answer = match (self.state, e.kind) {
-            (State::AwaitHello, WireErrorKind::Version { .. }) => {
+            (ControlState::AwaitHello, WireErrorKind::Version { .. }) => {
                 Some(RejectReason::Version { ours: VERSION })
             }
-            (State::AwaitHello, WireErrorKind::Mandatory { unknown }) => {
+            (ControlState::AwaitHello, WireErrorKind::Mandatory { unknown }) => {
                 Some(RejectReason::Mandatory { unknown })
             }
-            (State::AwaitHello, WireErrorKind::Value { field: "rank", .. }) => {
+            (ControlState::AwaitHello, WireErrorKind::Value { field: "rank", .. }) => {
                 Some(RejectReason::BadRank { limit: MAX_PEERS })
             }
             _ => None,
@@ -354,16 +354,16 @@ impl Control {
 
     #[cold]
     pub(super) fn violation(&mut self, v: Violation, answer: Option<RejectReason>) -> Violation {
-        self.finish(CloseReason::Violation(v));
+        self.close(CloseReason::Violation(v));
         if let Some(why) = answer {
             // A refusal fits.
-            let _ = self.say(&Message::Reject(why));
+            let _ = self.queue_frame(&Message::Reject(why));
         }
         v
     }
 
     /// Queues a frame of the protocol's own, written where it waits to be sent. None was queued before.
-    pub(super) fn say(&mut self, message: &Message<'_>) -> Result<(), WireError> {
+    pub(super) fn queue_frame(&mut self, message: &Message<'_>) -> Result<(), WireError> {
         let said = self.first.insert(Frame::EMPTY).put(message);
         if said.is_err() {
             self.first = None;
@@ -372,14 +372,14 @@ impl Control {
     }
 
     /// The first reason stays. What was not sent yet will not be sent.
-    pub(super) fn finish(&mut self, why: CloseReason) {
+    pub(super) fn close(&mut self, why: CloseReason) {
         self.first = None;
-        self.end(why);
+        self.close_after_send(why);
     }
 
-    /// As [`Self::finish`], but the frame that waits is still sent.
-    pub(super) fn end(&mut self, why: CloseReason) {
-        self.state = State::Closed;
+    /// As [`Self::close`], but the frame that waits is still sent.
+    pub(super) fn close_after_send(&mut self, why: CloseReason) {
+        self.state = ControlState::Closed;
         self.stirred = true;
         self.pong = None;
         self.ping = None;
@@ -395,7 +395,7 @@ impl Control {
         self.stirred = true;
         match self.timers.due(self.state, now) {
             None => {}
-            Some(Due::End(why)) => self.finish(why),
+            Some(Due::End(why)) => self.close(why),
             Some(Due::Beat) => {
                 self.pings = self.pings.wrapping_add(1);
                 self.ping = Some(self.pings);
@@ -432,16 +432,16 @@ impl Control {
 
     /// What the driver has to do; call it after every input until it answers `None`.
     #[inline]
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<ControlOutput> {
         if !self.stirred {
             return None;
         }
         self.poll_slow()
     }
 
-    fn poll_slow(&mut self) -> Option<Output> {
+    fn poll_slow(&mut self) -> Option<ControlOutput> {
         if let Some(frame) = self.first.take() {
-            return Some(Output::Transmit(frame));
+            return Some(ControlOutput::Transmit(frame));
         }
         let message = if let Some(n) = self.pong.take() {
             Some(Message::Pong(n))
@@ -453,19 +453,19 @@ impl Control {
             None
         };
         if let Some(message) = message {
-            return Frame::of(&message).ok().map(Output::Transmit);
+            return Frame::of(&message).ok().map(ControlOutput::Transmit);
         }
         if let Some(why) = self.close
             && !self.close_told
         {
             self.close_told = true;
-            return Some(Output::Close(why));
+            return Some(ControlOutput::Close(why));
         }
         self.stirred = false;
         let next = self.next_deadline();
         if next < self.told {
             self.told = next;
-            return Some(Output::WakeAt(next));
+            return Some(ControlOutput::WakeAt(next));
         }
         None
     }
@@ -476,16 +476,16 @@ impl Control {
     /// As [`Self::receive`] and [`Self::malformed`].
     pub fn handle_input<'a>(
         &mut self,
-        input: Input<'a>,
+        input: ControlInput<'a>,
         now: Instant,
-    ) -> Result<Option<Event<'a>>, Violation> {
+    ) -> Result<Option<ControlEvent<'a>>, Violation> {
         match input {
-            Input::Frame(header, payload) => return self.receive(header, payload, now),
-            Input::Malformed(e) => return Err(self.malformed(e)),
-            Input::Sent => self.note_sent(now),
-            Input::Partial(began) => self.note_received(began, now),
-            Input::Tick => self.tick(now),
-            Input::Eof => {
+            ControlInput::Frame(header, payload) => return self.receive(header, payload, now),
+            ControlInput::Malformed(e) => return Err(self.malformed(e)),
+            ControlInput::Sent => self.on_sent(now),
+            ControlInput::Partial(began) => self.on_received(began, now),
+            ControlInput::Tick => self.tick(now),
+            ControlInput::Eof => {
                 self.eof();
             }
         }

@@ -1,7 +1,7 @@
-//! What the owner of a control connection does: opens it, judges strangers, says goodbye.
+//! The commands of the owner of a control connection: dial, accept, reject, bye, abort.
 //!
-//! Each command is a row of the table in [`crate::ctrl::state`]; one that makes no sense changes
-//! nothing and says so. [`Control`] itself is in [`crate::ctrl::machine`].
+//! Each command is a row of the table in [`crate::ctrl::state`]; one that is not allowed changes
+//! nothing and returns an error. [`ControlConn`] itself is in [`crate::ctrl::conn`].
 
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
@@ -14,35 +14,36 @@ use crate::wire::proof::{Challenge, Proof};
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
 
-use super::machine::{Acceptor, Control, Peer};
-use super::output::{CloseReason, CommandError, Violation};
-use super::state::{Command, State};
-use super::timers::agreed;
+use super::conn::{AcceptConfig, ControlConn, PeerInfo};
+use super::io::{CloseReason, CommandError, Violation};
+use super::state::{Command, ControlState};
+use super::timers::negotiated_period;
 
-impl Control {
+impl ControlConn {
     /// A connection that this end opened; it says HELLO at once. If that promises a proof, nobody is believed to be the
     /// peer before [`Event::Challenged`](super::output::Event::Challenged) was answered by [`Self::prove`].
     ///
     /// # Errors
     /// The words do not fit a frame (they do, when their endpoints come from an `EndpointList`).
     pub fn dial(hello: &Hello<'_>, now: Instant) -> Result<Self, WireError> {
-        let state = if hello.proves { State::AwaitChallenge } else { State::AwaitWelcome };
+        let state =
+            if hello.proves { ControlState::AwaitChallenge } else { ControlState::AwaitWelcome };
         let mut this = Self::new(state, hello.rank, hello.job, now);
-        this.say(&Message::Hello(*hello))?;
+        this.queue_frame(&Message::Hello(*hello))?;
         this.expected = hello.expected;
         this.wish = hello.heartbeat;
         Ok(this)
     }
 
-    /// A connection to a C++ peer, of which `peer` is believed to be the rank. It is up at once:
-    /// upstream answers no HELLO.
+    /// A connection to a C++ peer, assumed to have rank `peer`. It is up at once:
+    /// the C++ HMC does not answer a HELLO.
     ///
     /// # Errors
     /// Never in practice; the HELLO fits.
-    pub fn dial_upstream(rank: Rank, peer: Rank, now: Instant) -> Result<Self, WireError> {
-        let mut this = Self::new(State::ReadyUpstream, rank, 0, now);
-        this.say(&Message::HelloV1 { rank })?;
-        this.peer = Some(Peer {
+    pub fn dial_cxx(rank: Rank, peer: Rank, now: Instant) -> Result<Self, WireError> {
+        let mut this = Self::new(ControlState::ReadyCxx, rank, 0, now);
+        this.queue_frame(&Message::HelloV1 { rank })?;
+        this.peer = Some(PeerInfo {
             rank: peer,
             incarnation: Incarnation::default(),
             dialect: Dialect::Upstream,
@@ -61,23 +62,23 @@ impl Control {
         channel: u8,
         now: Instant,
     ) -> Result<Self, WireError> {
-        let mut this = Self::new(State::AwaitAttachAck, rank, 0, now);
-        this.say(&Message::Attach { rank, token, channel })?;
+        let mut this = Self::new(ControlState::AwaitAttachAck, rank, 0, now);
+        this.queue_frame(&Message::Attach { rank, token, channel })?;
         Ok(this)
     }
 
-    /// A connection that a stranger opened.
+    /// A connection that was accepted.
     #[must_use]
-    pub const fn accepted(acceptor: &Acceptor, now: Instant) -> Self {
-        let mut this = Self::new(State::AwaitHello, acceptor.rank, acceptor.job, now);
-        this.upstream = acceptor.upstream;
+    pub const fn accepted(acceptor: &AcceptConfig, now: Instant) -> Self {
+        let mut this = Self::new(ControlState::AwaitHello, acceptor.rank, acceptor.job, now);
+        this.cxx = acceptor.cxx;
         this
     }
 
-    /// Accepts the native stranger with this end's own words and the link's token.
+    /// Accepts the native HELLO with this end's own HELLO and the link's token.
     ///
     /// # Errors
-    /// Nothing changed: there is no such stranger, or the words do not fit.
+    /// Nothing changed: no HELLO is pending, or the frame is too long.
     pub fn accept(
         &mut self,
         ours: &Hello<'_>,
@@ -86,8 +87,8 @@ impl Control {
     ) -> Result<(), CommandError> {
         let next = self.state.command(Command::Accept).map_err(CommandError::Misuse)?;
         let welcome = Message::Welcome(Welcome { hello: *ours, token });
-        self.say(&welcome).map_err(CommandError::Wire)?;
-        self.timers.period = agreed(ours.heartbeat, self.wish);
+        self.queue_frame(&welcome).map_err(CommandError::Wire)?;
+        self.timers.period = negotiated_period(ours.heartbeat, self.wish);
         self.timers.yields = true;
         self.timers.last_sent = now;
         self.timers.last_received = now;
@@ -96,14 +97,14 @@ impl Control {
         Ok(())
     }
 
-    /// Proves this end to the native stranger and asks for its proof, which must be `must`. It is to be called for a HELLO
+    /// Proves this end to the dialer and asks for its proof, which must be `must`. It is to be called for a HELLO
     /// that promises one; [`Event::Proven`](super::output::Event::Proven) says when it came.
     ///
     /// # Errors
-    /// Nothing changed: there is no such stranger.
+    /// Nothing changed: no such HELLO is pending.
     pub fn challenge(&mut self, challenge: &Challenge, must: Proof) -> Result<(), CommandError> {
         let next = self.state.command(Command::Challenge).map_err(CommandError::Misuse)?;
-        self.say(&Message::Challenge(*challenge)).map_err(CommandError::Wire)?;
+        self.queue_frame(&Message::Challenge(*challenge)).map_err(CommandError::Wire)?;
         self.proof = Some(must);
         self.state = next;
         self.stirred = true;
@@ -124,49 +125,49 @@ impl Control {
             self.violation(Violation::Unproven, None);
             return Ok(false);
         }
-        self.say(&Message::Proof(ours)).map_err(CommandError::Wire)?;
+        self.queue_frame(&Message::Proof(ours)).map_err(CommandError::Wire)?;
         self.state = next;
         self.stirred = true;
         Ok(true)
     }
 
-    /// Accepts the upstream stranger.
+    /// Accepts the HELLO of the C++ HMC.
     ///
     /// # Errors
-    /// Nothing changed: there is no such stranger.
-    pub fn accept_upstream(&mut self) -> Result<(), CommandError> {
-        self.state = self.state.command(Command::AcceptUpstream).map_err(CommandError::Misuse)?;
+    /// Nothing changed: no such HELLO is pending.
+    pub fn accept_cxx(&mut self) -> Result<(), CommandError> {
+        self.state = self.state.command(Command::AcceptCxx).map_err(CommandError::Misuse)?;
         Ok(())
     }
 
     /// Binds the secondary connection; control frames no longer come here.
     ///
     /// # Errors
-    /// Nothing changed: there is no such stranger.
+    /// Nothing changed: no such HELLO is pending.
     pub fn accept_attach(&mut self) -> Result<(), CommandError> {
         let next = self.state.command(Command::AcceptAttach).map_err(CommandError::Misuse)?;
-        self.say(&Message::AttachAck).map_err(CommandError::Wire)?;
+        self.queue_frame(&Message::AttachAck).map_err(CommandError::Wire)?;
         self.state = next;
         self.stirred = true;
         Ok(())
     }
 
-    /// Refuses the stranger. An upstream one is closed without a word: it knows none.
+    /// Rejects the pending connection. A C++ peer is closed without a message: its protocol has none.
     ///
     /// # Errors
-    /// Nothing changed: there is no stranger any more.
+    /// Nothing changed: the connection is not pending.
     pub fn reject(&mut self, why: RejectReason) -> Result<(), CommandError> {
         self.state.command(Command::Reject).map_err(CommandError::Misuse)?;
-        if matches!(self.state, State::DecidingUpstream) {
-            self.finish(CloseReason::Rejected(why));
+        if matches!(self.state, ControlState::DecidingCxx) {
+            self.close(CloseReason::Rejected(why));
             return Ok(());
         }
-        self.say(&Message::Reject(why)).map_err(CommandError::Wire)?;
-        self.end(CloseReason::Rejected(why));
+        self.queue_frame(&Message::Reject(why)).map_err(CommandError::Wire)?;
+        self.close_after_send(CloseReason::Rejected(why));
         Ok(())
     }
 
-    /// Says BYE: the owner posts nothing new. The peer has until `by` to say it too. Call it after
+    /// Sends BYE: the owner posts nothing new. The peer has until `by` to send its own. Call it after
     /// the owner's last messages were handed to the driver.
     ///
     /// # Errors
@@ -175,18 +176,18 @@ impl Control {
         let next = self.state.command(Command::Bye).map_err(CommandError::Misuse)?;
         self.stirred = true;
         match self.state {
-            State::Ready => {
+            ControlState::Ready => {
                 self.bye = true;
                 self.timers.drain_by = by;
                 self.timers.last_sent = now;
                 self.state = next;
             }
-            State::Leaving => {
-                self.finish(CloseReason::Orderly);
+            ControlState::Leaving => {
+                self.close(CloseReason::Orderly);
                 self.bye = true;
             }
-            State::Draining => self.timers.drain_by = self.timers.drain_by.min(by),
-            _ => self.finish(CloseReason::Orderly),
+            ControlState::Draining => self.timers.drain_by = self.timers.drain_by.min(by),
+            _ => self.close(CloseReason::Orderly),
         }
         Ok(())
     }
@@ -194,6 +195,6 @@ impl Control {
     /// Ends the connection now, whatever its state.
     pub fn abort(&mut self) {
         // The table allows it in every state.
-        self.finish(CloseReason::Aborted);
+        self.close(CloseReason::Aborted);
     }
 }

@@ -1,8 +1,8 @@
-//! `hmc_core::ctrl::output`.
+//! `hmc_core::ctrl::io`.
 
 use crate::values::{any, done, show};
-use hmc_core::ctrl::output::{CloseReason, CommandError, Frame, Violation};
-use hmc_core::ctrl::state::{Command, Misuse, State};
+use hmc_core::ctrl::io::{CloseReason, CommandError, Frame, Violation};
+use hmc_core::ctrl::state::{Command, InvalidCommand, ControlState};
 use hmc_core::wire::message::Message;
 
 pub(crate) fn call() {
@@ -11,6 +11,6 @@ pub(crate) fn call() {
     }
     show::<CloseReason>(&any(CloseReason::Eof));
     show::<Violation>(&any(Violation::WrongJob { theirs: 0, ours: 0 }));
-    let misuse = Misuse { state: State::Ready, command: Command::Bye };
+    let misuse = InvalidCommand { state: ControlState::Ready, command: Command::Bye };
     show::<CommandError>(&any(CommandError::Misuse(misuse)));
 }

@@ -1,5 +1,4 @@
-//! All that crosses the border of [`crate::ctrl::machine::Control`]: inputs, events, outputs, and
-//! the reasons for an end.
+//! The inputs, events, outputs and close reasons of [`crate::ctrl::conn::ControlConn`].
 
 use crate::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES};
 use crate::time::Instant;
@@ -11,12 +10,12 @@ use crate::wire::message::Message;
 use crate::wire::proof::Challenge;
 use crate::wire::reject::RejectReason;
 
-use super::state::{Misuse, Unexpected};
+use super::state::{InvalidCommand, UnexpectedMessage};
 
 /// What happened, for drivers that keep their inputs in one queue. Each has a method of its own in
-/// [`crate::ctrl::machine::Control`] too.
+/// [`crate::ctrl::conn::ControlConn`] too.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum ControlInput<'a> {
     /// A whole frame came.
     Frame(Header, &'a [u8]),
     /// The stream does not hold frames.
@@ -33,11 +32,11 @@ pub enum Input<'a> {
 
 /// What the owner of a connection learns. Borrows from the frame that was handed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// A native stranger. Answer with `accept` or `reject` before the next frame is handed in.
+pub enum ControlEvent<'a> {
+    /// A native HELLO came. Answer with `accept` or `reject` before the next frame is handed in.
     HelloReceived(Hello<'a>),
-    /// An upstream stranger. Answer with `accept_upstream` or `reject`, as above.
-    UpstreamHello {
+    /// A HELLO of the C++ HMC came. Answer with `accept_cxx` or `reject`, as above.
+    CxxHello {
         /// The rank that it claims.
         rank: Rank,
     },
@@ -120,7 +119,7 @@ impl core::fmt::Debug for Frame {
 /// What the driver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is no allocator; outputs live on the stack")]
-pub enum Output {
+pub enum ControlOutput {
     /// Send these bytes, after those that wait already.
     Transmit(Frame),
     /// Call `tick` at this time at the latest. Told only when it is earlier than what was told
@@ -180,9 +179,9 @@ pub enum Violation {
     /// A malformed frame.
     Wire(WireError),
     /// A frame that may not come now.
-    Unexpected(Unexpected),
-    /// It speaks the upstream dialect, which the owner did not allow here.
-    UpstreamRefused {
+    Unexpected(UnexpectedMessage),
+    /// It uses the protocol of the C++ HMC, which the owner does not accept.
+    CxxRefused {
         /// The rank that it claims.
         rank: Rank,
     },
@@ -209,7 +208,7 @@ impl core::fmt::Display for Violation {
         match self {
             Self::Wire(e) => write!(f, "{e}"),
             Self::Unexpected(e) => write!(f, "{e}"),
-            Self::UpstreamRefused { rank } => write!(
+            Self::CxxRefused { rank } => write!(
                 f,
                 "rank {rank} speaks the dialect of the C++ HMC, which must be allowed by name"
             ),
@@ -230,7 +229,7 @@ impl core::error::Error for Violation {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// It makes no sense now.
-    Misuse(Misuse),
+    Misuse(InvalidCommand),
     /// The words to send do not fit a frame.
     Wire(WireError),
 }
