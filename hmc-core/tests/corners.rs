@@ -6,7 +6,7 @@ mod common;
 use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pair};
 use hmc_core::ctrl::conn::CxxPolicy;
 use hmc_core::ctrl::io::{CloseReason, ControlInput};
-use hmc_core::ctrl::roster::Verdict;
+use hmc_core::ctrl::ranks::Admission;
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
@@ -157,9 +157,9 @@ fn empty_and_whole() {
     assert!(Header::new(FrameKind::Struct, 0).is_empty());
     assert!(!Header::new(FrameKind::Struct, 1).is_empty());
     assert_eq!(at(7).as_nanos(), 7);
-    assert!(Verdict::Accept.accepted() && Verdict::Replace.accepted());
-    assert!(!Verdict::Duplicate.accepted());
-    assert!(!Verdict::Stale { seen: Incarnation(1) }.accepted());
+    assert!(Admission::Accept.accepted() && Admission::Replace.accepted());
+    assert!(!Admission::Duplicate.accepted());
+    assert!(!Admission::Stale { seen: Incarnation(1) }.accepted());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every way in which 2 or 3 ranks can meet, lose and find each other again: dials that cross, a process
 //! that claims a rank which is taken, restarts, connections lost at any point, goodbyes.
 //!
-//! The machines are the crate's ([`ControlConn`], [`Roster`]); what is around them does what a driver does, in
+//! The machines are the crate's ([`ControlConn`], [`RankTable`]); what is around them does what a driver does, in
 //! any order. No clock: a dial may be given up and a connection lost at any time, which is all that
 //! deadlines do.
 #![allow(
@@ -32,9 +32,9 @@ fn run(plan: Plan) -> Result<Report, Broken> {
     let got = explore(&mut model, 20_000_000);
     match &got {
         Ok(r) => println!(
-            "{plan:?}: {r:?}, {} machines, {} rosters, {:.1} s",
+            "{plan:?}: {r:?}, {} machines, {} tables, {:.1} s",
             model.controls.len(),
-            model.rosters.len(),
+            model.tables.len(),
             begun.elapsed().as_secs_f64()
         ),
         Err(b) => println!("{plan:?}: {b:#?}"),

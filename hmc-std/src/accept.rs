@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
-use hmc_core::ctrl::roster::{Identity, Verdict};
+use hmc_core::ctrl::ranks::{Admission, Identity};
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::{Features, LinkToken};
@@ -258,14 +258,14 @@ impl Shared {
 }
 
 /// Why a verdict is a refusal, if it is.
-fn reason(verdict: Verdict) -> Option<RejectReason> {
+fn reason(verdict: Admission) -> Option<RejectReason> {
     match verdict {
-        Verdict::Accept | Verdict::Replace => None,
-        Verdict::Duplicate => Some(RejectReason::Duplicate),
+        Admission::Accept | Admission::Replace => None,
+        Admission::Duplicate => Some(RejectReason::Duplicate),
         // It may try again when our own dial has come to nothing.
-        Verdict::Crossing => Some(RejectReason::Busy),
-        Verdict::Kept => Some(RejectReason::Kept),
-        Verdict::Stale { seen } => Some(RejectReason::Stale { seen }),
-        Verdict::BadRank { limit } => Some(RejectReason::BadRank { limit }),
+        Admission::Crossing => Some(RejectReason::Busy),
+        Admission::Kept => Some(RejectReason::Kept),
+        Admission::Stale { seen } => Some(RejectReason::Stale { seen }),
+        Admission::BadRank { limit } => Some(RejectReason::BadRank { limit }),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::ctrl::conn::ControlConn;
-use hmc_core::ctrl::roster::Identity;
+use hmc_core::ctrl::ranks::Identity;
 use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
 

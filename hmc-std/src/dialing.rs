@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hmc_core::ctrl::conn::ControlConn;
-use hmc_core::ctrl::roster::Identity;
+use hmc_core::ctrl::ranks::Identity;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};

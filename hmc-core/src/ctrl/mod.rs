@@ -8,6 +8,6 @@ mod commands;
 pub mod conn;
 pub mod framer;
 pub mod io;
-pub mod roster;
+pub mod ranks;
 pub mod state;
 mod timers;

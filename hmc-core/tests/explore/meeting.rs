@@ -4,7 +4,7 @@
 use super::explore::{Edge, Model, Pool};
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::io::{ControlEvent, ControlOutput};
-use hmc_core::ctrl::roster::{Identity, Place, Roster, Verdict};
+use hmc_core::ctrl::ranks::{Admission, Identity, RankEntry, RankTable};
 use hmc_core::ctrl::state::ControlState as Ctrl;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
@@ -24,7 +24,7 @@ pub(crate) enum Bug {
     EvictOnDuplicate,
     /// A stranger of a life that is over is let in.
     TakeTheStale,
-    /// The end of a dial that was refused is not told to the roster.
+    /// The end of a dial that was refused is not reported to the table.
     ForgetTheRefusal,
     /// A process answers with the life it was born in, whatever it said since.
     AnswerWithTheFirstLife,
@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Proc {
     up: bool,
-    roster: u16,
+    table: u16,
     /// The life that it last spoke of.
     life: u8,
     /// The life in which it began.
@@ -83,7 +83,7 @@ pub(crate) struct World {
     byes: u8,
 }
 
-/// Questions to a roster.
+/// Calls of a rank table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Ask {
     Admit(Rank, u8, Identity),
@@ -124,10 +124,10 @@ const fn of_host(host: [u8; 16]) -> Identity {
 }
 
 pub(crate) struct Meeting {
-    asked: HashMap<(u16, Ask), (u16, Verdict)>,
+    asked: HashMap<(u16, Ask), (u16, Admission)>,
     done: HashMap<(u16, Input), Done>,
     plan: Plan,
-    pub(crate) rosters: Pool<Roster<[Place; RANKS]>>,
+    pub(crate) tables: Pool<RankTable<[RankEntry; RANKS]>>,
     pub(crate) controls: Pool<ControlConn>,
     frames: Pool<Vec<u8>>,
 }
@@ -135,7 +135,7 @@ pub(crate) struct Meeting {
 impl Meeting {
     pub(crate) fn new(plan: Plan) -> Self {
         let (asked, done) = (HashMap::new(), HashMap::new());
-        Self { asked, done, plan, rosters: Pool::new(), controls: Pool::new(), frames: Pool::new() }
+        Self { asked, done, plan, tables: Pool::new(), controls: Pool::new(), frames: Pool::new() }
     }
 
     fn rank(&self, p: u8) -> Rank {
@@ -163,29 +163,29 @@ impl Meeting {
         }
     }
 
-    /// A question to a process's roster. Each is put once to each distinct roster.
-    fn roster(&mut self, w: &mut World, p: u8, ask: Ask) -> Verdict {
+    /// A call of a process's rank table. Each is made once for each distinct table.
+    fn table(&mut self, w: &mut World, p: u8, ask: Ask) -> Admission {
         let proc = &mut w.procs[usize::from(p)];
-        let rosters = &mut self.rosters;
-        let (next, verdict) =
-            *self.asked.entry((proc.roster, ask)).or_insert_with_key(|(id, ask)| {
-                let mut r = rosters.get(*id);
+        let tables = &mut self.tables;
+        let (next, admission) =
+            *self.asked.entry((proc.table, ask)).or_insert_with_key(|(id, ask)| {
+                let mut r = tables.get(*id);
                 let life = |n: u8| Incarnation(u64::from(n));
-                let said = |yes: bool| if yes { Verdict::Accept } else { Verdict::Duplicate };
-                let verdict = match *ask {
+                let said = |yes: bool| if yes { Admission::Accept } else { Admission::Duplicate };
+                let admission = match *ask {
                     Ask::Admit(rank, n, who) => r.admit(rank, life(n), who, Instant::ZERO),
-                    Ask::Greet(rank, n, who) => r.greet(rank, life(n), who, Instant::ZERO),
+                    Ask::Greet(rank, n, who) => r.admit_welcome(rank, life(n), who, Instant::ZERO),
                     Ask::Dial(rank) => said(r.dial(rank)),
                     Ask::DialFailed(rank) => {
                         r.dial_failed(rank);
-                        Verdict::Accept
+                        Admission::Accept
                     }
-                    Ask::Died(rank, n) => said(r.died(rank, life(n), Instant::ZERO)),
+                    Ask::Died(rank, n) => said(r.mark_dead(rank, life(n), Instant::ZERO)),
                 };
-                (rosters.put(r), verdict)
+                (tables.put(r), admission)
             });
-        proc.roster = next;
-        verdict
+        proc.table = next;
+        admission
     }
 
     /// One input to a machine, then outputs until there are none. Each is tried once.
@@ -240,7 +240,7 @@ impl Meeting {
         done
     }
 
-    /// This end is over: its socket is closed, and the roster learns of a link's end.
+    /// This end is closed: its socket is closed, and the table learns of a link's end.
     fn close(&mut self, w: &mut World, at: usize, side: usize) {
         let conn = &mut w.conns[at];
         let (p, q) = (conn.procs[side], conn.procs[1 - side]);
@@ -250,9 +250,9 @@ impl Meeting {
         end.control = 0;
         let rank = self.rank(q);
         if let Some(life) = end.link.take() {
-            self.roster(w, p, Ask::Died(rank, life));
+            self.table(w, p, Ask::Died(rank, life));
         } else if side == 0 && self.plan.bug != Bug::ForgetTheRefusal {
-            self.roster(w, p, Ask::DialFailed(rank));
+            self.table(w, p, Ask::DialFailed(rank));
         }
     }
 
@@ -263,13 +263,13 @@ impl Meeting {
         let mut done = self.drive(&mut w.conns[at], side, Input::Hear(frame));
         match done.heard {
             Ok(Heard::Hello((rank, life, who))) => {
-                let verdict = self.roster(w, p, Ask::Admit(rank, life, who));
-                let verdict = match (self.plan.bug, verdict) {
-                    (Bug::EvictOnDuplicate, Verdict::Duplicate) => Verdict::Replace,
-                    (Bug::TakeTheStale, Verdict::Stale { .. }) => Verdict::Replace,
-                    _ => verdict,
+                let admission = self.table(w, p, Ask::Admit(rank, life, who));
+                let admission = match (self.plan.bug, admission) {
+                    (Bug::EvictOnDuplicate, Admission::Duplicate) => Admission::Replace,
+                    (Bug::TakeTheStale, Admission::Stale { .. }) => Admission::Replace,
+                    _ => admission,
                 };
-                if verdict.accepted() {
+                if admission.accepted() {
                     self.admitted(w, p, q, life)?;
                     let said = self.says(w, p);
                     w.procs[usize::from(p)].life += 1;
@@ -280,7 +280,7 @@ impl Meeting {
                 }
             }
             Ok(Heard::Welcome((rank, life, who))) => {
-                if self.roster(w, p, Ask::Greet(rank, life, who)).accepted() {
+                if self.table(w, p, Ask::Greet(rank, life, who)).accepted() {
                     w.conns[at].ends[side].link = Some(life);
                 } else {
                     done = self.drive(&mut w.conns[at], side, Input::Abort);
@@ -347,8 +347,7 @@ impl Meeting {
                 let mut w = s.clone();
                 let rank = self.rank(q);
                 w.procs[usize::from(p)].dials -= 1;
-                if !w.procs[usize::from(q)].up
-                    || !self.roster(&mut w, p, Ask::Dial(rank)).accepted()
+                if !w.procs[usize::from(q)].up || !self.table(&mut w, p, Ask::Dial(rank)).accepted()
                 {
                     continue;
                 }
@@ -380,9 +379,10 @@ impl Meeting {
             }
             if !s.procs[usize::from(p)].up {
                 let mut w = s.clone();
-                let fresh = self.rosters.put(Roster::new(self.rank(p), [Place::VACANT; RANKS]));
+                let fresh =
+                    self.tables.put(RankTable::new(self.rank(p), [RankEntry::EMPTY; RANKS]));
                 let proc = &mut w.procs[usize::from(p)];
-                (proc.up, proc.roster, proc.top) = (true, fresh, Default::default());
+                (proc.up, proc.table, proc.top) = (true, fresh, Default::default());
                 proc.life += 1;
                 proc.born = proc.life;
                 out.push((format!("{p} starts again"), w));
@@ -401,7 +401,7 @@ impl Model for Meeting {
         let plan = self.plan;
         let procs = (0..plan.ranks.len() as u8).map(|p| Proc {
             up: true,
-            roster: self.rosters.put(Roster::new(self.rank(p), [Place::VACANT; RANKS])),
+            table: self.tables.put(RankTable::new(self.rank(p), [RankEntry::EMPTY; RANKS])),
             life: 1,
             born: 1,
             dials: plan.dials,
@@ -493,8 +493,8 @@ impl Meeting {
         }
         let mut w = s.clone();
         let (next, answer) = (s.procs[usize::from(p)].life + 1, self.says(s, q));
-        self.roster(&mut w, p, Ask::Dial(theirs)).accepted()
-            && self.roster(&mut w, q, Ask::Admit(ours, next, Self::who(p))).accepted()
-            && self.roster(&mut w, p, Ask::Greet(theirs, answer, Self::who(q))).accepted()
+        self.table(&mut w, p, Ask::Dial(theirs)).accepted()
+            && self.table(&mut w, q, Ask::Admit(ours, next, Self::who(p))).accepted()
+            && self.table(&mut w, p, Ask::Greet(theirs, answer, Self::who(q))).accepted()
     }
 }

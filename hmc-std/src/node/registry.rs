@@ -2,7 +2,7 @@
 //!
 //! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
 
-use hmc_core::ctrl::roster::{Backoff, Identity, Place, Places, Roster, Verdict};
+use hmc_core::ctrl::ranks::{Admission, Backoff, Identity, RankEntry, RankStorage, RankTable};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
@@ -34,7 +34,7 @@ pub(crate) enum Output {
     /// Nothing.
     Nothing,
     /// The verdict on a HELLO or WELCOME.
-    Judged(Verdict),
+    Judged(Admission),
     /// The dial may begin.
     Go,
     /// The dial must not begin: the rank is connected, or being dialed.
@@ -54,27 +54,27 @@ struct Redial {
 #[derive(Debug)]
 struct Met {
     limit: u32,
-    places: BTreeMap<Rank, Place>,
+    places: BTreeMap<Rank, RankEntry>,
 }
 
-impl Places for Met {
+impl RankStorage for Met {
     fn limit(&self) -> u32 {
         self.limit
     }
 
-    fn at(&self, rank: Rank) -> Option<&Place> {
+    fn at(&self, rank: Rank) -> Option<&RankEntry> {
         self.places.get(&rank)
     }
 
-    fn at_mut(&mut self, rank: Rank) -> Option<&mut Place> {
-        (rank.0 < self.limit).then(|| self.places.entry(rank).or_insert(Place::VACANT))
+    fn at_mut(&mut self, rank: Rank) -> Option<&mut RankEntry> {
+        (rank.0 < self.limit).then(|| self.places.entry(rank).or_insert(RankEntry::EMPTY))
     }
 }
 
 /// The ranks of one session.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    roster: Roster<Met>,
+    roster: RankTable<Met>,
     redials: Vec<Redial>,
 }
 
@@ -82,7 +82,7 @@ impl Registry {
     /// For ranks below `limit`.
     pub(crate) fn new(own: Rank, limit: u32) -> Self {
         let met = Met { limit, places: BTreeMap::new() };
-        Self { roster: Roster::new(own, met), redials: Vec::new() }
+        Self { roster: RankTable::new(own, met), redials: Vec::new() }
     }
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
@@ -90,13 +90,13 @@ impl Registry {
             Input::Hello { rank, incarnation, who } => {
                 let verdict = match self.roster.admit(rank, incarnation, who, now) {
                     // Born earlier, but late: what the stranger has to know is that the rank is held.
-                    Verdict::Stale { .. } if self.roster.is_live(rank) => Verdict::Duplicate,
+                    Admission::Stale { .. } if self.roster.is_live(rank) => Admission::Duplicate,
                     verdict => verdict,
                 };
                 self.settled(rank, verdict)
             }
             Input::Welcome { rank, incarnation, who } => {
-                Output::Judged(self.roster.greet(rank, incarnation, who, now))
+                Output::Judged(self.roster.admit_welcome(rank, incarnation, who, now))
             }
             Input::Linked { rank } => {
                 self.redials.retain(|r| r.rank != rank);
@@ -117,7 +117,7 @@ impl Registry {
                 Output::Nothing
             }
             Input::Over { rank, incarnation, redial } => {
-                let ours = self.roster.died(rank, incarnation, now);
+                let ours = self.roster.mark_dead(rank, incarnation, now);
                 #[cfg(hmc_mutants)]
                 let redial = redial && !mutant::is(Mutant::NeverRedial);
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
@@ -141,7 +141,7 @@ impl Registry {
         }
     }
 
-    fn settled(&mut self, rank: Rank, verdict: Verdict) -> Output {
+    fn settled(&mut self, rank: Rank, verdict: Admission) -> Output {
         if verdict.accepted() {
             self.redials.retain(|r| r.rank != rank);
         }
@@ -152,7 +152,7 @@ impl Registry {
     /// The lower rank does, if the higher one can be dialed at all.
     pub(crate) fn redials(&self, rank: Rank, peer_listens: bool, we_listen: bool) -> bool {
         match (peer_listens, we_listen) {
-            (true, true) => self.roster.redials(rank),
+            (true, true) => self.roster.should_redial(rank),
             (listens, _) => listens,
         }
     }
@@ -171,7 +171,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::{Input, Output, Registry};
-    use hmc_core::ctrl::roster::{Identity, Verdict};
+    use hmc_core::ctrl::ranks::{Admission, Identity};
     use hmc_core::time::{Duration, Instant};
     use hmc_core::types::{Incarnation, Rank};
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_lost_peer_is_dialed_again_with_growing_pauses_until_it_is_back() {
         let mut r = Registry::new(Rank(0), 16);
-        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Verdict::Accept));
+        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Admission::Accept));
         let over = Input::Over { rank: Rank(3), incarnation: Incarnation(1), redial: true };
         r.handle(over, at(0));
         assert_eq!(r.handle(Input::Tick, at(49)), Output::Nothing);
@@ -197,7 +197,7 @@ mod tests {
         r.handle(Input::DialFailed { rank: Rank(3) }, at(60));
         assert_eq!(r.handle(Input::Tick, at(159)), Output::Nothing, "twice the pause");
         assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(Rank(3)));
-        assert_eq!(r.handle(hello(2), at(161)), Output::Judged(Verdict::Replace));
+        assert_eq!(r.handle(hello(2), at(161)), Output::Judged(Admission::Replace));
         assert_eq!(r.next_deadline(), Instant::NEVER);
     }
 
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(rank));
         let welcome = Input::Welcome { rank, incarnation, who };
         assert_eq!(r.handle(Input::Dial { rank }, at(50)), Output::Go);
-        assert_eq!(r.handle(welcome, at(60)), Output::Judged(Verdict::Replace));
+        assert_eq!(r.handle(welcome, at(60)), Output::Judged(Admission::Replace));
         // Its data connection never came.
         r.handle(Input::Over { rank, incarnation, redial: false }, at(60));
         r.handle(Input::DialFailed { rank }, at(60));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn only_ranks_that_were_dialed_or_admitted_take_room() {
         let mut r = Registry::new(Rank(0), 16);
-        let rooms = |r: &Registry| r.roster.places().places.len();
+        let rooms = |r: &Registry| r.roster.entries().places.len();
         let over = Input::Over { rank: Rank(5), incarnation: Incarnation(1), redial: true };
         for input in [over, Input::DialFailed { rank: Rank(6) }, Input::Tick] {
             assert_eq!(r.handle(input, at(0)), Output::Nothing);
@@ -234,12 +234,12 @@ mod tests {
         assert!(!r.is_taken(Rank(7)));
         for rank in [0, 16, u32::MAX].map(Rank) {
             let hello = Input::Hello { rank, incarnation: Incarnation(1), who: WHO };
-            let refused = Output::Judged(Verdict::BadRank { limit: 16 });
+            let refused = Output::Judged(Admission::BadRank { limit: 16 });
             assert_eq!(r.handle(hello, at(0)), refused);
             assert_eq!(r.handle(Input::Dial { rank }, at(0)), Output::No);
         }
         assert_eq!(rooms(&r), 0);
-        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Verdict::Accept));
+        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Admission::Accept));
         assert_eq!(r.handle(Input::Dial { rank: Rank(15) }, at(0)), Output::Go);
         assert_eq!(rooms(&r), 2);
     }

@@ -18,7 +18,7 @@ rooms! {
     ctrl_conn = "ctrl/conn",
     ctrl_framer = "ctrl/framer",
     ctrl_io = "ctrl/io",
-    ctrl_roster = "ctrl/roster",
+    ctrl_ranks = "ctrl/ranks",
     ctrl_state = "ctrl/state",
     device = "device",
     pipeline = "pipeline",

@@ -69,7 +69,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("ctrl/timers", Control, &["ctrl/io", "ctrl/state", "wire/*"]),
     ("ctrl/conn", Control, &["ctrl/framer", "ctrl/io", "ctrl/state", "ctrl/timers", "wire/*"]),
     ("ctrl/commands", Control, &["ctrl/conn", "ctrl/io", "ctrl/state", "ctrl/timers", "wire/*"]),
-    ("ctrl/roster", Control, &["ctrl/state", "wire/*"]),
+    ("ctrl/ranks", Control, &["ctrl/state", "wire/*"]),
 ];
 
 /// The bridges: these rooms of the control wing may name these of the data wing. Messages that

@@ -1,4 +1,4 @@
-//! Who holds which rank, for how long, and who dials after a death.
+//! The table of ranks: which process has which rank, for how long, and which end reconnects after a death.
 //!
 //! The first holder of a rank keeps it while it lives. After its death only the same identity with a higher incarnation takes
 //! the rank again, for a while: then any process that proved as much does, so that no host or incarnation that was once named
@@ -21,7 +21,7 @@ pub struct Identity {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum RankState {
     /// Nobody held the rank yet.
     Vacant,
     /// A live process holds it.
@@ -30,10 +30,10 @@ enum Life {
     Dead,
 }
 
-/// The place of one rank.
+/// The entry of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    life: Life,
+pub struct RankEntry {
+    state: RankState,
     /// Whether this end is dialing that rank now.
     dialing: bool,
     incarnation: Incarnation,
@@ -42,10 +42,10 @@ pub struct Place {
     died: Instant,
 }
 
-impl Place {
-    /// The place of a rank that nobody held yet.
-    pub const VACANT: Self = Self {
-        life: Life::Vacant,
+impl RankEntry {
+    /// The entry of a rank that no process had yet.
+    pub const EMPTY: Self = Self {
+        state: RankState::Vacant,
         dialing: false,
         incarnation: Incarnation(0),
         identity: Identity { host: [0; 16], proven: false },
@@ -53,138 +53,138 @@ impl Place {
     };
 }
 
-/// What to do with a stranger that claims a rank.
+/// The decision about a pending connection that claims a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// Nobody held the rank: accept.
+pub enum Admission {
+    /// No process had the rank: accept.
     Accept,
-    /// Its holder died and this is its next life: accept.
+    /// Its holder died and this is its next incarnation: accept.
     Replace,
-    /// Refuse: someone else holds the rank and lives.
+    /// Reject: another process has the rank and lives.
     Duplicate,
-    /// Refuse for now: this end dials that rank itself, and its dial has precedence.
+    /// Reject for now: this end dials that rank itself, and its dial has precedence.
     Crossing,
-    /// Refuse: this life is over.
+    /// Reject: this incarnation has ended.
     Stale {
-        /// The last life seen.
+        /// The last incarnation seen.
         seen: Incarnation,
     },
-    /// Refuse: whoever held the rank has ended, and it is kept for it.
+    /// Reject: the process that had the rank has ended, and the rank is kept for it.
     Kept,
-    /// Refuse: no peer of this session may have this rank.
+    /// Reject: no peer of this session may have this rank.
     BadRank {
         /// Ranks are below this number, and not our own.
         limit: u32,
     },
 }
 
-impl Verdict {
-    /// Whether the stranger holds the rank now.
+impl Admission {
+    /// Returns `true` if the peer has the rank now.
     #[must_use]
     pub const fn accepted(self) -> bool {
         matches!(self, Self::Accept | Self::Replace)
     }
 }
 
-/// Where the places of a session's ranks are kept. No rank beyond [`MAX_PEERS`] is asked for.
-pub trait Places {
-    /// Only ranks below this number have a place.
+/// The storage of the entries of a session's ranks. No rank beyond [`MAX_PEERS`] is asked for.
+pub trait RankStorage {
+    /// Only ranks below this number have an entry.
     fn limit(&self) -> u32;
 
-    /// The place of `rank`, if it has one and that was asked for by [`Self::at_mut`] before; it may answer with
-    /// [`Place::VACANT`] instead of `None`.
-    fn at(&self, rank: Rank) -> Option<&Place>;
+    /// Returns the entry of `rank`, if it has one and [`Self::at_mut`] was called for it before. It may return
+    /// [`RankEntry::EMPTY`] instead of `None`.
+    fn at(&self, rank: Rank) -> Option<&RankEntry>;
 
-    /// The place of `rank`, [`Place::VACANT`] at first; `None` if it has none.
-    fn at_mut(&mut self, rank: Rank) -> Option<&mut Place>;
+    /// Returns the entry of `rank`, [`RankEntry::EMPTY`] at first; `None` if it has none.
+    fn at_mut(&mut self, rank: Rank) -> Option<&mut RankEntry>;
 }
 
-/// A slice, or what holds one: the place of rank `r` is the `r`-th.
-impl<S: AsRef<[Place]> + AsMut<[Place]>> Places for S {
+/// A slice, or an owner of one: the entry of rank `r` is the `r`-th.
+impl<S: AsRef<[RankEntry]> + AsMut<[RankEntry]>> RankStorage for S {
     fn limit(&self) -> u32 {
         u32::try_from(self.as_ref().len()).unwrap_or(u32::MAX)
     }
 
-    fn at(&self, rank: Rank) -> Option<&Place> {
+    fn at(&self, rank: Rank) -> Option<&RankEntry> {
         self.as_ref().get(to_usize(rank.0))
     }
 
-    fn at_mut(&mut self, rank: Rank) -> Option<&mut Place> {
+    fn at_mut(&mut self, rank: Rank) -> Option<&mut RankEntry> {
         self.as_mut().get_mut(to_usize(rank.0))
     }
 }
 
-/// The ranks of one session, on storage of the caller's.
+/// The ranks of one session, on storage of the caller.
 #[derive(Clone, Debug)]
-pub struct Roster<P> {
+pub struct RankTable<P> {
     own: Rank,
-    places: P,
+    entries: P,
 }
 
-impl<P: Places> Roster<P> {
-    /// A roster of the rank `own` on `places`. What they say of a rank holds here from the start: nobody holds one whose
-    /// place is [`Place::VACANT`].
-    pub const fn new(own: Rank, places: P) -> Self {
-        Self { own, places }
+impl<P: RankStorage> RankTable<P> {
+    /// Returns the table of the rank `own` on `entries`. Their contents are valid from the start: no process has a rank whose
+    /// entry is [`RankEntry::EMPTY`].
+    pub const fn new(own: Rank, entries: P) -> Self {
+        Self { own, entries }
     }
 
-    /// The places as they are now.
-    pub const fn places(&self) -> &P {
-        &self.places
+    /// Returns the entries as they are now.
+    pub const fn entries(&self) -> &P {
+        &self.entries
     }
 
     fn limit(&self) -> u32 {
-        self.places.limit().min(MAX_PEERS)
+        self.entries.limit().min(MAX_PEERS)
     }
 
-    /// The place of a rank that a peer may have.
-    fn place(&mut self, rank: Rank) -> Option<&mut Place> {
+    /// Returns the entry of a rank that a peer may have.
+    fn entry(&mut self, rank: Rank) -> Option<&mut RankEntry> {
         if rank == self.own || rank.0 >= self.limit() {
             return None;
         }
-        self.places.at_mut(rank)
+        self.entries.at_mut(rank)
     }
 
-    /// Judges a HELLO; an accepted one holds the rank from now on.
+    /// Decides about a HELLO; an accepted peer has the rank from now on.
     pub fn admit(
         &mut self,
         rank: Rank,
         incarnation: Incarnation,
         who: Identity,
         now: Instant,
-    ) -> Verdict {
-        let (limit, wins) = (self.limit(), self.redials(rank));
-        let Some(place) = self.place(rank) else {
-            return Verdict::BadRank { limit };
+    ) -> Admission {
+        let (limit, wins) = (self.limit(), self.should_redial(rank));
+        let Some(entry) = self.entry(rank) else {
+            return Admission::BadRank { limit };
         };
         // Two ends that dial each other at once both apply this rule: the lower rank's dial wins.
-        if place.dialing && wins {
-            return Verdict::Crossing;
+        if entry.dialing && wins {
+            return Admission::Crossing;
         }
-        place.hold(incarnation, who, incarnation > place.incarnation, now)
+        entry.hold(incarnation, who, incarnation > entry.incarnation, now)
     }
 
-    /// Judges a WELCOME: the answer to our own dial. The peer need not have been born again: it is
-    /// the link that died, and it was we who dialed.
-    pub fn greet(
+    /// Decides about a WELCOME: the answer to our own dial. The incarnation need not be higher: the
+    /// link was lost, and this end dialed.
+    pub fn admit_welcome(
         &mut self,
         rank: Rank,
         incarnation: Incarnation,
         who: Identity,
         now: Instant,
-    ) -> Verdict {
+    ) -> Admission {
         let limit = self.limit();
-        let Some(place) = self.place(rank) else {
-            return Verdict::BadRank { limit };
+        let Some(entry) = self.entry(rank) else {
+            return Admission::BadRank { limit };
         };
-        place.hold(incarnation, who, incarnation >= place.incarnation, now)
+        entry.hold(incarnation, who, incarnation >= entry.incarnation, now)
     }
 
     /// This end dials `rank` now. `false`: it must not (own rank, out of range, alive, or being
     /// dialed already).
     pub fn dial(&mut self, rank: Rank) -> bool {
-        match self.place(rank) {
-            Some(p) if p.life != Life::Live && !p.dialing => {
+        match self.entry(rank) {
+            Some(p) if p.state != RankState::Live && !p.dialing => {
                 p.dialing = true;
                 true
             }
@@ -195,21 +195,21 @@ impl<P: Places> Roster<P> {
     /// The dial of `rank` failed.
     pub fn dial_failed(&mut self, rank: Rank) {
         if self.is_dialed(rank)
-            && let Some(p) = self.place(rank)
+            && let Some(p) = self.entry(rank)
         {
             p.dialing = false;
         }
     }
 
     /// The holder of `rank` in that life died or left. `false` when another life holds it already
-    /// (news of an old link's end must not kill its successor).
-    pub fn died(&mut self, rank: Rank, incarnation: Incarnation, now: Instant) -> bool {
+    /// (the end of an old link must not end its successor).
+    pub fn mark_dead(&mut self, rank: Rank, incarnation: Incarnation, now: Instant) -> bool {
         if !self.is_live(rank) {
             return false;
         }
-        match self.place(rank) {
+        match self.entry(rank) {
             Some(p) if p.incarnation == incarnation => {
-                p.life = Life::Dead;
+                p.state = RankState::Dead;
                 p.died = now;
                 true
             }
@@ -220,7 +220,7 @@ impl<P: Places> Roster<P> {
     /// Whether a live process holds the rank.
     #[must_use]
     pub fn is_live(&self, rank: Rank) -> bool {
-        self.places.at(rank).is_some_and(|p| p.life == Life::Live)
+        self.entries.at(rank).is_some_and(|p| p.state == RankState::Live)
     }
 
     /// Whether a live process holds the rank, or this end dials it now.
@@ -230,45 +230,46 @@ impl<P: Places> Roster<P> {
     }
 
     fn is_dialed(&self, rank: Rank) -> bool {
-        self.places.at(rank).is_some_and(|p| p.dialing)
+        self.entries.at(rank).is_some_and(|p| p.dialing)
     }
 
     /// Whether this end is the one to dial `rank` again after a death: the lower rank is.
     #[must_use]
-    pub fn redials(&self, rank: Rank) -> bool {
+    pub fn should_redial(&self, rank: Rank) -> bool {
         self.own < rank
     }
 }
 
-impl Place {
+impl RankEntry {
     fn hold(
         &mut self,
         incarnation: Incarnation,
         who: Identity,
         newer: bool,
         now: Instant,
-    ) -> Verdict {
-        let older = Verdict::Stale { seen: self.incarnation };
-        let verdict = match self.life {
-            Life::Vacant => Verdict::Accept,
+    ) -> Admission {
+        let older = Admission::Stale { seen: self.incarnation };
+        let admission = match self.state {
+            RankState::Vacant => Admission::Accept,
             #[cfg(hmc_mutants)]
             _ if mutant::is(Mutant::AcceptStaleLife) && incarnation < self.incarnation => {
-                Verdict::Replace
+                Admission::Replace
             }
             #[cfg(hmc_mutants)]
-            Life::Live if mutant::is(Mutant::EvictOnDuplicate) => Verdict::Replace,
-            Life::Live if self.identity == who && incarnation < self.incarnation => older,
-            Life::Live => Verdict::Duplicate,
-            Life::Dead if self.yields_to(who, now) => Verdict::Replace,
-            Life::Dead if self.identity != who => Verdict::Kept,
-            Life::Dead if newer => Verdict::Replace,
-            Life::Dead => older,
+            RankState::Live if mutant::is(Mutant::EvictOnDuplicate) => Admission::Replace,
+            RankState::Live if self.identity == who && incarnation < self.incarnation => older,
+            RankState::Live => Admission::Duplicate,
+            RankState::Dead if self.yields_to(who, now) => Admission::Replace,
+            RankState::Dead if self.identity != who => Admission::Kept,
+            RankState::Dead if newer => Admission::Replace,
+            RankState::Dead => older,
         };
-        if verdict.accepted() {
+        if admission.accepted() {
             let died = self.died;
-            *self = Self { life: Life::Live, dialing: false, incarnation, identity: who, died };
+            *self =
+                Self { state: RankState::Live, dialing: false, incarnation, identity: who, died };
         }
-        verdict
+        admission
     }
 
     /// Whether a dead holder's rank is free for `who`, whatever host and life either of them claims. A proof counts at once
@@ -310,7 +311,7 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
-    use super::{Backoff, Identity, Place, Roster, Verdict};
+    use super::{Admission, Backoff, Identity, RankEntry, RankTable};
     use crate::limits::RANK_KEPT_NS;
     use crate::time::Instant;
     use crate::types::{Incarnation, Rank};
@@ -321,8 +322,8 @@ mod tests {
     const T: Instant = Instant::ZERO;
     const R: Rank = Rank(3);
 
-    fn roster(own: u32) -> Roster<[Place; 8]> {
-        Roster::new(Rank(own), [Place::VACANT; 8])
+    fn table(own: u32) -> RankTable<[RankEntry; 8]> {
+        RankTable::new(Rank(own), [RankEntry::EMPTY; 8])
     }
 
     fn inc(n: u64) -> Incarnation {
@@ -331,26 +332,26 @@ mod tests {
 
     #[test]
     fn the_first_holder_keeps_a_rank_while_it_lives() {
-        let mut r = roster(0);
-        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Accept);
-        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(9), A, T), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(9), B, T), Verdict::Duplicate);
-        assert_eq!(r.admit(R, inc(4), A, T), Verdict::Stale { seen: inc(5) });
+        let mut r = table(0);
+        assert_eq!(r.admit(R, inc(5), A, T), Admission::Accept);
+        assert_eq!(r.admit(R, inc(5), A, T), Admission::Duplicate);
+        assert_eq!(r.admit(R, inc(9), A, T), Admission::Duplicate);
+        assert_eq!(r.admit(R, inc(9), B, T), Admission::Duplicate);
+        assert_eq!(r.admit(R, inc(4), A, T), Admission::Stale { seen: inc(5) });
         assert!(r.is_live(R));
     }
 
     #[test]
     fn only_the_same_identity_comes_back_and_only_in_a_later_life() {
-        let mut r = roster(0);
+        let mut r = table(0);
         r.admit(R, inc(5), A, T);
-        assert!(!r.died(R, inc(4), T), "news of another life");
-        assert!(r.died(R, inc(5), T));
-        assert!(!r.died(R, inc(5), T), "dies once");
-        assert_eq!(r.admit(R, inc(9), B, T), Verdict::Kept);
-        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Stale { seen: inc(5) });
-        assert_eq!(r.admit(R, inc(6), A, T), Verdict::Replace);
-        assert!(!r.died(R, inc(5), T), "the old link's end does not kill the new life");
+        assert!(!r.mark_dead(R, inc(4), T), "another incarnation");
+        assert!(r.mark_dead(R, inc(5), T));
+        assert!(!r.mark_dead(R, inc(5), T), "dies once");
+        assert_eq!(r.admit(R, inc(9), B, T), Admission::Kept);
+        assert_eq!(r.admit(R, inc(5), A, T), Admission::Stale { seen: inc(5) });
+        assert_eq!(r.admit(R, inc(6), A, T), Admission::Replace);
+        assert!(!r.mark_dead(R, inc(5), T), "the old link's end does not kill the new life");
         assert!(r.is_live(R));
     }
 
@@ -361,26 +362,26 @@ mod tests {
         let kept = Instant::from_nanos(RANK_KEPT_NS);
         let just = Instant::from_nanos(RANK_KEPT_NS - 1);
         let claimed = || {
-            let mut r = roster(0);
-            assert_eq!(r.admit(R, inc(u64::MAX), c, T), Verdict::Accept);
-            assert!(r.died(R, inc(u64::MAX), T));
+            let mut r = table(0);
+            assert_eq!(r.admit(R, inc(u64::MAX), c, T), Admission::Accept);
+            assert!(r.mark_dead(R, inc(u64::MAX), T));
             r
         };
         let mut r = claimed();
-        assert_eq!(r.admit(R, inc(1), d, just), Verdict::Kept);
-        assert_eq!(r.admit(R, inc(1), c, just), Verdict::Stale { seen: inc(u64::MAX) });
-        assert_eq!(r.admit(R, inc(1), c, kept), Verdict::Replace);
-        assert_eq!(claimed().admit(R, inc(1), d, kept), Verdict::Replace);
-        assert_eq!(claimed().greet(R, inc(1), d, kept), Verdict::Replace);
+        assert_eq!(r.admit(R, inc(1), d, just), Admission::Kept);
+        assert_eq!(r.admit(R, inc(1), c, just), Admission::Stale { seen: inc(u64::MAX) });
+        assert_eq!(r.admit(R, inc(1), c, kept), Admission::Replace);
+        assert_eq!(claimed().admit(R, inc(1), d, kept), Admission::Replace);
+        assert_eq!(claimed().admit_welcome(R, inc(1), d, kept), Admission::Replace);
         // A proof counts at once, and is not followed by a claim.
         let mut r = claimed();
-        assert_eq!(r.admit(R, inc(1), A, T), Verdict::Replace);
-        assert!(r.died(R, inc(1), T));
+        assert_eq!(r.admit(R, inc(1), A, T), Admission::Replace);
+        assert!(r.mark_dead(R, inc(1), T));
         // And what was proven is not taken by a claim, ever.
         let (late, a) = (Instant::from_nanos(u64::MAX - 1), Identity { proven: false, ..A });
-        assert_eq!(r.admit(R, inc(9), a, late), Verdict::Kept);
-        assert_eq!(r.greet(R, inc(9), a, late), Verdict::Kept);
-        assert_eq!(r.admit(R, inc(2), A, late), Verdict::Replace);
+        assert_eq!(r.admit(R, inc(9), a, late), Admission::Kept);
+        assert_eq!(r.admit_welcome(R, inc(9), a, late), Admission::Kept);
+        assert_eq!(r.admit(R, inc(2), A, late), Admission::Replace);
     }
 
     #[test]
@@ -388,80 +389,80 @@ mod tests {
         let kept = Instant::from_nanos(RANK_KEPT_NS);
         let just = Instant::from_nanos(RANK_KEPT_NS - 1);
         let dead = || {
-            let mut r = roster(0);
-            assert_eq!(r.admit(R, inc(u64::MAX), A, T), Verdict::Accept);
-            assert!(r.died(R, inc(u64::MAX), T));
+            let mut r = table(0);
+            assert_eq!(r.admit(R, inc(u64::MAX), A, T), Admission::Accept);
+            assert!(r.mark_dead(R, inc(u64::MAX), T));
             r
         };
-        for (who, early) in [(A, Verdict::Stale { seen: inc(u64::MAX) }), (B, Verdict::Kept)] {
+        for (who, early) in [(A, Admission::Stale { seen: inc(u64::MAX) }), (B, Admission::Kept)] {
             assert_eq!(dead().admit(R, inc(1), who, just), early);
-            assert_eq!(dead().admit(R, inc(1), who, kept), Verdict::Replace);
-            assert_eq!(dead().greet(R, inc(1), who, kept), Verdict::Replace);
+            assert_eq!(dead().admit(R, inc(1), who, kept), Admission::Replace);
+            assert_eq!(dead().admit_welcome(R, inc(1), who, kept), Admission::Replace);
         }
-        let mut r = roster(0);
-        assert_eq!(r.admit(R, inc(5), A, T), Verdict::Accept);
-        assert_eq!(r.admit(R, inc(9), B, kept), Verdict::Duplicate, "it lives");
+        let mut r = table(0);
+        assert_eq!(r.admit(R, inc(5), A, T), Admission::Accept);
+        assert_eq!(r.admit(R, inc(9), B, kept), Admission::Duplicate, "it lives");
     }
 
     #[test]
     fn a_dialer_may_meet_the_same_life_again() {
-        let mut r = roster(0);
+        let mut r = table(0);
         assert!(r.dial(R));
-        assert_eq!(r.greet(R, inc(5), A, T), Verdict::Accept);
+        assert_eq!(r.admit_welcome(R, inc(5), A, T), Admission::Accept);
         assert!(!r.dial(R), "it is alive");
-        r.died(R, inc(5), T);
+        r.mark_dead(R, inc(5), T);
         assert!(r.dial(R));
-        assert_eq!(r.greet(R, inc(4), A, T), Verdict::Stale { seen: inc(5) });
-        assert_eq!(r.greet(R, inc(5), B, T), Verdict::Kept);
-        assert_eq!(r.greet(R, inc(5), A, T), Verdict::Replace);
+        assert_eq!(r.admit_welcome(R, inc(4), A, T), Admission::Stale { seen: inc(5) });
+        assert_eq!(r.admit_welcome(R, inc(5), B, T), Admission::Kept);
+        assert_eq!(r.admit_welcome(R, inc(5), A, T), Admission::Replace);
     }
 
     #[test]
     fn crossing_dials_leave_one_link() {
         for (low, high) in [(1u32, 2u32), (0, 7)] {
-            let (mut l, mut h) = (roster(low), roster(high));
+            let (mut l, mut h) = (table(low), table(high));
             assert!(l.dial(Rank(high)) && h.dial(Rank(low)));
-            assert_eq!(l.admit(Rank(high), inc(1), B, T), Verdict::Crossing);
-            assert_eq!(h.admit(Rank(low), inc(1), A, T), Verdict::Accept);
-            assert_eq!(l.greet(Rank(high), inc(1), B, T), Verdict::Accept);
+            assert_eq!(l.admit(Rank(high), inc(1), B, T), Admission::Crossing);
+            assert_eq!(h.admit(Rank(low), inc(1), A, T), Admission::Accept);
+            assert_eq!(l.admit_welcome(Rank(high), inc(1), B, T), Admission::Accept);
             assert!(!h.dial(Rank(low)));
         }
-        let mut l = roster(1);
+        let mut l = table(1);
         assert!(l.dial(Rank(2)) && !l.dial(Rank(2)));
         l.dial_failed(Rank(2));
-        assert_eq!(l.admit(Rank(2), inc(1), B, T), Verdict::Accept);
+        assert_eq!(l.admit(Rank(2), inc(1), B, T), Admission::Accept);
     }
 
     #[test]
     fn a_rank_is_taken_while_it_lives_or_is_dialed() {
-        let mut r = roster(0);
+        let mut r = table(0);
         assert!(!r.is_taken(R));
         assert!(r.dial(R) && r.is_taken(R) && !r.is_live(R));
         r.dial_failed(R);
         assert!(!r.is_taken(R));
         r.admit(R, inc(5), A, T);
         assert!(r.is_taken(R));
-        r.died(R, inc(5), T);
+        r.mark_dead(R, inc(5), T);
         assert!(!r.is_taken(R));
         assert!(!r.is_taken(Rank(8)) && !r.is_taken(Rank(u32::MAX)));
     }
 
     #[test]
     fn impossible_ranks_are_refused() {
-        let mut r = roster(2);
-        let bad = Verdict::BadRank { limit: 8 };
+        let mut r = table(2);
+        let bad = Admission::BadRank { limit: 8 };
         for n in [2, 8, 4095, 4096, u32::MAX] {
             assert_eq!(r.admit(Rank(n), inc(1), A, T), bad);
-            assert_eq!(r.greet(Rank(n), inc(1), A, T), bad);
-            assert!(!r.dial(Rank(n)) && !r.died(Rank(n), inc(1), T) && !r.is_live(Rank(n)));
+            assert_eq!(r.admit_welcome(Rank(n), inc(1), A, T), bad);
+            assert!(!r.dial(Rank(n)) && !r.mark_dead(Rank(n), inc(1), T) && !r.is_live(Rank(n)));
         }
     }
 
     #[test]
     fn the_lower_rank_redials_with_longer_and_longer_pauses() {
-        assert!(roster(2).redials(Rank(3)));
-        assert!(!roster(3).redials(Rank(2)));
-        assert!(!roster(3).redials(Rank(3)));
+        assert!(table(2).should_redial(Rank(3)));
+        assert!(!table(3).should_redial(Rank(2)));
+        assert!(!table(3).should_redial(Rank(3)));
         let mut b = Backoff::new();
         let ms: Vec<u64> = (0..10).map(|_| b.pause().as_nanos() / 1_000_000).collect();
         assert_eq!(ms, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
