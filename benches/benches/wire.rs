@@ -12,7 +12,7 @@ use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::time::Instant;
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::data::{DataFrame, DataKind};
-use hmc_core::wire::message::{Message, tag_frame};
+use hmc_core::wire::message::{ControlMessage, tag_frame};
 use std::hint::black_box;
 
 fn wire(c: &mut Criterion) {
@@ -20,7 +20,9 @@ fn wire(c: &mut Criterion) {
     let body = [7u8; 64];
     let mut out = [0u8; 256];
     group.bench_function("emit a struct of 64 B", |b| {
-        b.iter(|| black_box(Message::Struct(&body)).emit(&mut Writer::new(&mut out)).unwrap());
+        b.iter(|| {
+            black_box(ControlMessage::Struct(&body)).emit(&mut Writer::new(&mut out)).unwrap()
+        });
     });
     group.bench_function("emit a tag frame", |b| b.iter(|| tag_frame(black_box(42))));
 
@@ -39,7 +41,7 @@ fn wire(c: &mut Criterion) {
             assert_eq!(framer.push(black_box(&tags), Instant::ZERO), tags.len());
             let mut found = 0;
             while let Ok(Next::Frame(header, payload)) = framer.next(MAX_FRAME_BYTES) {
-                black_box(Message::parse(header, payload).unwrap());
+                black_box(ControlMessage::parse(header, payload).unwrap());
                 found += 1;
             }
             assert_eq!(found, 64);

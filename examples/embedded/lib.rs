@@ -34,7 +34,7 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use node::{Line, Node};
 
@@ -158,7 +158,9 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
         .map_err(Fault::Expose)?;
     let advert = RegionAdvert { region, backing: Backing::Process, role: Role::Default };
     let now = link.now;
-    link.there.send(&Message::Advert(advert), &mut link.to_here, now).map_err(Fault::Control)?;
+    link.there
+        .send(&ControlMessage::Advert(advert), &mut link.to_here, now)
+        .map_err(Fault::Control)?;
     link.turn_until(|l| l.here.advert().is_some())?;
     let Some(advert) = link.here.advert() else {
         return Err(Fault::TooManyTurns);
@@ -169,7 +171,7 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
 
     // The bytes are visible at the target, so whoever gets the tag may read them.
     let now = link.now;
-    link.here.send(&Message::Tag(TAG), &mut link.to_there, now).map_err(Fault::Control)?;
+    link.here.send(&ControlMessage::Tag(TAG), &mut link.to_there, now).map_err(Fault::Control)?;
     link.turn_until(|l| l.there.last_tag() == Some(TAG))?;
     if !queue.transport().memory_there_starts_with(CARGO) {
         return Err(Fault::WrongBytes);

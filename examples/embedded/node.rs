@@ -12,7 +12,7 @@ use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::RegionAdvert;
 use hmc_core::wire::cursor::{WireError, Writer};
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 
 /// The job that both nodes belong to.
 const JOB: u64 = 7;
@@ -196,7 +196,7 @@ impl<'s> Node<'s> {
     /// `Wire` or `LineFull`; nothing was sent.
     pub fn send(
         &mut self,
-        message: &Message<'_>,
+        message: &ControlMessage<'_>,
         out: &mut Line<'_>,
         now: Instant,
     ) -> Result<(), LinkFault> {
@@ -300,8 +300,8 @@ impl Notes {
                 self.up = true;
             }
             ControlEvent::Connected(_) => self.up = true,
-            ControlEvent::Deliver(Message::Advert(advert)) => self.advert = Some(advert),
-            ControlEvent::Deliver(Message::Tag(tag)) => self.tag = Some(tag),
+            ControlEvent::Deliver(ControlMessage::Advert(advert)) => self.advert = Some(advert),
+            ControlEvent::Deliver(ControlMessage::Tag(tag)) => self.tag = Some(tag),
             ControlEvent::PeerBye => self.peer_bye = true,
             // This board has one peer, one connection and no use for the other messages.
             ControlEvent::Deliver(_)

@@ -19,7 +19,7 @@ use hmc_core::wire::advert::{Endpoint, EndpointBlob};
 use hmc_core::wire::cursor::{WireErrorKind, Writer};
 use hmc_core::wire::header::{FrameKind, Header};
 use hmc_core::wire::hello::EndpointList;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{Completion, WorkRequest};
 
 const KEY: RegionKey = RegionKey { index: 1, generation: 2 };
@@ -195,14 +195,14 @@ fn messages_that_do_not_fit_write_nothing() {
     let long = vec![7; limit + 1];
     let mut storage = vec![0; limit + 64];
     let mut w = Writer::new(&mut storage);
-    let e = Message::Struct(&long).emit(&mut w).unwrap_err();
+    let e = ControlMessage::Struct(&long).emit(&mut w).unwrap_err();
     assert_eq!(e.kind, WireErrorKind::TooLong { len: MAX_FRAME_BYTES + 1, limit: MAX_FRAME_BYTES });
     assert_eq!(w.written(), 0);
-    assert_eq!(Message::Struct(&long[1..]).emit(&mut w), Ok(()));
+    assert_eq!(ControlMessage::Struct(&long[1..]).emit(&mut w), Ok(()));
     for (room, missing) in [(0, 12), (11, 1)] {
         let mut storage = [0xEE; 11];
         let mut w = Writer::new(&mut storage[..room]);
-        let e = Message::Int32(5).emit(&mut w).unwrap_err();
+        let e = ControlMessage::Int32(5).emit(&mut w).unwrap_err();
         assert_eq!(e.kind, WireErrorKind::NoSpace { missing });
         assert_eq!((w.written(), storage), (0, [0xEE; 11]));
     }
@@ -220,5 +220,5 @@ fn every_input_does_what_its_method_does() {
     assert_eq!(a.handle_input(ControlInput::Eof, at(HEARTBEAT_NS * 2)), Ok(None));
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Eof));
     let mut l = acceptor(CxxPolicy::Refused, 0);
-    assert!(hand(&mut l, &common::encode(&Message::Tag(1)), 1).is_err());
+    assert!(hand(&mut l, &common::encode(&ControlMessage::Tag(1)), 1).is_err());
 }

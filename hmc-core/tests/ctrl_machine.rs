@@ -20,7 +20,7 @@ use hmc_core::limits::{
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::Rank;
 use hmc_core::wire::hello::Hello;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::upstream::Dialect;
 
 #[test]
@@ -178,21 +178,21 @@ fn goodbye_is_said_by_both() {
     let (mut a, mut b) = pair(&dialer_words(), &acceptor_words(), 0);
     a.bye(at(9_000), at(10)).unwrap();
     let bye = outputs(&mut a);
-    assert_eq!(bye.frames, [encode(&Message::Bye)]);
+    assert_eq!(bye.frames, [encode(&ControlMessage::Bye)]);
     assert_eq!(a.state(), ControlState::Draining);
     // What b had sent before still comes through.
-    let tag = encode(&Message::Tag(3));
-    assert_eq!(hand(&mut a, &tag, 20), Ok(Some(ControlEvent::Deliver(Message::Tag(3)))));
+    let tag = encode(&ControlMessage::Tag(3));
+    assert_eq!(hand(&mut a, &tag, 20), Ok(Some(ControlEvent::Deliver(ControlMessage::Tag(3)))));
     assert_eq!(hand(&mut b, &bye.frames[0], 20), Ok(Some(ControlEvent::PeerBye)));
     // b finishes what it posted; a may still take windows back.
-    let revoke = encode(&Message::Revoke {
+    let revoke = encode(&ControlMessage::Revoke {
         window: hmc_core::region::WindowId(1),
         epoch: hmc_core::region::Epoch(1),
     });
     assert!(matches!(hand(&mut b, &revoke, 25), Ok(Some(ControlEvent::Deliver(_)))));
     b.bye(at(9_000), at(30)).unwrap();
     let o = outputs(&mut b);
-    assert_eq!(o.frames, [encode(&Message::Bye)]);
+    assert_eq!(o.frames, [encode(&ControlMessage::Bye)]);
     assert_eq!(o.close, Some(CloseReason::Orderly));
     assert_eq!(hand(&mut a, &o.frames[0], 40), Ok(Some(ControlEvent::Finished)));
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Orderly));
@@ -223,8 +223,8 @@ fn a_goodbye_that_is_not_answered_ends_by_its_deadline() {
 #[test]
 fn tags_after_a_goodbye_are_a_violation() {
     let (_, mut b) = pair(&dialer_words(), &acceptor_words(), 0);
-    hand(&mut b, &encode(&Message::Bye), 1).unwrap();
-    let tag = encode(&Message::Tag(1));
+    hand(&mut b, &encode(&ControlMessage::Bye), 1).unwrap();
+    let tag = encode(&ControlMessage::Tag(1));
     assert!(
         matches!(hand(&mut b, &tag, 2), Err(Violation::Unexpected(u)) if u.state == ControlState::Leaving)
     );
@@ -235,7 +235,7 @@ fn an_end_of_stream_is_death_unless_the_goodbyes_were_said() {
     let (mut a, mut b) = pair(&dialer_words(), &acceptor_words(), 0);
     assert_eq!(a.eof(), CloseReason::Eof);
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Eof));
-    hand(&mut b, &encode(&Message::Bye), 1).unwrap();
+    hand(&mut b, &encode(&ControlMessage::Bye), 1).unwrap();
     assert_eq!(b.eof(), CloseReason::Orderly);
 }
 
@@ -243,7 +243,7 @@ fn an_end_of_stream_is_death_unless_the_goodbyes_were_said() {
 fn many_pings_get_one_answer_to_the_last() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
     for n in 0..100 {
-        assert_eq!(hand(&mut a, &encode(&Message::Ping(n)), 1), Ok(None));
+        assert_eq!(hand(&mut a, &encode(&ControlMessage::Ping(n)), 1), Ok(None));
     }
-    assert_eq!(outputs(&mut a).frames, [encode(&Message::Pong(99))]);
+    assert_eq!(outputs(&mut a).frames, [encode(&ControlMessage::Pong(99))]);
 }

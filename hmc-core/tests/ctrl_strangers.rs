@@ -20,7 +20,7 @@ use hmc_core::types::Rank;
 use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::wire::hello::{EndpointList, Hello, MAX_ENDPOINT_LIST_BYTES};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 use hmc_core::wire::upstream::Dialect;
 
@@ -77,7 +77,7 @@ fn answer(first: &[u8]) -> (Violation, Option<RejectReason>) {
 
 #[test]
 fn wrong_strangers_are_told_why() {
-    let say = |h| encode(&Message::Hello(h));
+    let say = |h| encode(&ControlMessage::Hello(h));
     let (v, why) = answer(&say(Hello { job: 6, ..dialer_words() }));
     assert_eq!(v, Violation::WrongJob { theirs: 6, ours: 5 });
     assert_eq!(why, Some(RejectReason::WrongJob));
@@ -105,7 +105,7 @@ fn wrong_strangers_are_told_why() {
     let mut other = say(dialer_words());
     other[9] = 0;
     assert_eq!(answer(&other).1, None);
-    assert_eq!(answer(&encode(&Message::Tag(1))).1, None);
+    assert_eq!(answer(&encode(&ControlMessage::Tag(1))).1, None);
     assert_eq!(answer(&[2, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]).1, None);
 }
 
@@ -118,7 +118,7 @@ fn a_dialer_that_meets_someone_else_hangs_up() {
         let mut d = ControlConn::dial(&dialer_words(), at(0)).unwrap();
         outputs(&mut d);
         let welcome =
-            Message::Welcome(hmc_core::wire::hello::Welcome { hello: words, token: TOKEN });
+            ControlMessage::Welcome(hmc_core::wire::hello::Welcome { hello: words, token: TOKEN });
         let v = hand(&mut d, &encode(&welcome), 1).unwrap_err();
         match v {
             Violation::WrongJob { theirs: 8, ours: 5 } => assert!(job),
@@ -140,8 +140,11 @@ fn upstream_peers_are_refused_unless_allowed_by_name() {
     let o = outputs(&mut l);
     assert!(o.frames.is_empty(), "upstream expects no answer");
     assert_eq!(l.next_deadline(), Instant::NEVER, "upstream has no heartbeats");
-    let tag = encode(&Message::Tag(9));
-    assert_eq!(hand(&mut l, &tag, u64::MAX / 2), Ok(Some(ControlEvent::Deliver(Message::Tag(9)))));
+    let tag = encode(&ControlMessage::Tag(9));
+    assert_eq!(
+        hand(&mut l, &tag, u64::MAX / 2),
+        Ok(Some(ControlEvent::Deliver(ControlMessage::Tag(9))))
+    );
     // It may be refused without a word, and has no goodbye.
     l.bye(at(1), at(0)).unwrap();
     let o = outputs(&mut l);
@@ -160,7 +163,7 @@ fn dialing_upstream_sends_its_hello_and_nothing_of_ours() {
     assert_eq!(d.peer().unwrap().rank, Rank(3));
     d.tick(at(u64::MAX / 2));
     assert!(outputs(&mut d).frames.is_empty());
-    assert!(hand(&mut d, &encode(&Message::Ping(1)), 1).is_err());
+    assert!(hand(&mut d, &encode(&ControlMessage::Ping(1)), 1).is_err());
 }
 
 #[test]
@@ -183,7 +186,8 @@ fn secondary_connections_are_bound_by_their_token() {
 fn a_stranger_is_answered_as_what_it_is() {
     let mut l = acceptor(CxxPolicy::Refused, 0);
     assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
-    hand(&mut l, &encode(&Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 }), 0).unwrap();
+    hand(&mut l, &encode(&ControlMessage::Attach { rank: Rank(2), token: TOKEN, channel: 1 }), 0)
+        .unwrap();
     assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
     assert!(l.accept_cxx().is_err());
     assert_eq!(l.state(), ControlState::DecidingAttach, "a misuse changes nothing");

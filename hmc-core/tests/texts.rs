@@ -10,7 +10,7 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::window::{ExposeError, WindowFault};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
-use hmc_core::wire::message::{Message, MessageKind};
+use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_core::wire::reject::RejectReason;
 use hmc_core::work::Failure;
 
@@ -27,7 +27,7 @@ fn range() -> RangeError {
 
 const STALE: Stale = Stale { op: SlotId { index: 3, generation: 9 } };
 const UNEXPECTED: UnexpectedMessage =
-    UnexpectedMessage { state: ControlState::Ready, got: MessageKind::Hello };
+    UnexpectedMessage { state: ControlState::Ready, got: ControlKind::Hello };
 const MISUSE: InvalidCommand =
     InvalidCommand { state: ControlState::Closed, command: Command::Bye };
 
@@ -128,7 +128,7 @@ fn ends_of_connections() {
         (CommandError::Misuse(MISUSE), "Bye makes no sense in state Closed"),
         (CommandError::Wire(wire), "byte 4: unknown frame type 9"),
     ]);
-    let frame = Frame::of(&Message::Tag(0x5EC2E7)).unwrap();
+    let frame = Frame::of(&ControlMessage::Tag(0x5EC2E7)).unwrap();
     assert_eq!(format!("{frame:?}"), "Frame(16 bytes)", "its bytes may hold a secret");
 }
 

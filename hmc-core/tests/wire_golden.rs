@@ -16,7 +16,7 @@ use hmc_core::span::{RangeError, Side};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::header::Header;
-use hmc_core::wire::message::{Message, MessageKind, tag_frame};
+use hmc_core::wire::message::{ControlKind, ControlMessage, tag_frame};
 use hmc_core::work::Failure;
 
 const MESSAGES: &str = include_str!("golden_messages.txt");
@@ -45,7 +45,7 @@ fn every_message_has_its_stored_bytes() {
     let list = endpoints();
     let stored = table(MESSAGES);
     let samples = samples(&list);
-    for kind in MessageKind::ALL {
+    for kind in ControlKind::ALL {
         assert!(samples.iter().any(|(_, m)| m.kind() == kind), "no sample of {kind:?}");
     }
     for (name, m) in &samples {
@@ -65,7 +65,7 @@ fn stored_bytes_parse_to_the_message() {
         let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
         let header = Header::parse(head, MAX_FRAME_BYTES).unwrap();
         let (_, want) = samples.iter().find(|(n, _)| *n == name).unwrap();
-        assert_eq!(Message::parse(header, payload), Ok(*want), "{name}");
+        assert_eq!(ControlMessage::parse(header, payload), Ok(*want), "{name}");
     }
 }
 

@@ -17,7 +17,7 @@ use hmc_core::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::data::DataFrame;
 use hmc_core::wire::header::Header;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 
 /// The lines of a table: name, bytes, expected error.
 fn cases(text: &str) -> Vec<(&str, Vec<u8>, &str)> {
@@ -34,7 +34,7 @@ fn cases(text: &str) -> Vec<(&str, Vec<u8>, &str)> {
 fn parse(bytes: &[u8]) -> Result<(), WireError> {
     let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
     let header = Header::parse(head, MAX_FRAME_BYTES)?;
-    Message::parse(header, payload).map(|_| ())
+    ControlMessage::parse(header, payload).map(|_| ())
 }
 
 #[test]

@@ -22,7 +22,7 @@ use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn collect(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         loop {
             match framer.next(MAX_FRAME_BYTES).unwrap() {
                 Next::Frame(header, payload) => {
-                    Message::parse(header, payload).unwrap();
+                    ControlMessage::parse(header, payload).unwrap();
                     frames.push([&header.to_bytes()[..], payload].concat());
                 }
                 Next::Grow(to) => {
@@ -57,7 +57,7 @@ fn every_message_may_be_cut_at_every_two_bytes() {
     let list = endpoints();
     for (name, m) in samples(&list) {
         let frame = encode(&m);
-        let stream = [&frame[..], &encode(&Message::Tag(1)), &frame].concat();
+        let stream = [&frame[..], &encode(&ControlMessage::Tag(1)), &frame].concat();
         let whole = collect(&[&stream]);
         assert_eq!(whole.len(), 3);
         assert_eq!(whole.concat(), stream, "{name}");
@@ -96,36 +96,37 @@ fn dialogues() -> Vec<(u8, Vec<u8>)> {
     let list = endpoints();
     let theirs = Hello { job: 5, expected: Some(Rank(1)), ..hello(&list) };
     let talk = [
-        Message::Tag(1),
-        Message::Ping(7),
-        Message::Struct(b"some bytes of a user"),
-        Message::Advert(common::advert()),
-        Message::Notify { tag: 2, window: WindowId(3) },
-        Message::Bye,
+        ControlMessage::Tag(1),
+        ControlMessage::Ping(7),
+        ControlMessage::Struct(b"some bytes of a user"),
+        ControlMessage::Advert(common::advert()),
+        ControlMessage::Notify { tag: 2, window: WindowId(3) },
+        ControlMessage::Bye,
     ];
-    let say = |first: Message<'_>, then: &[Message<'_>]| {
+    let say = |first: ControlMessage<'_>, then: &[ControlMessage<'_>]| {
         let mut bytes = encode(&first);
         for m in then {
             bytes.extend(encode(m));
         }
         bytes
     };
-    let upstream = [Message::Int32(5), Message::Tag(6), Message::Struct(b"xyz")];
+    let upstream =
+        [ControlMessage::Int32(5), ControlMessage::Tag(6), ControlMessage::Struct(b"xyz")];
     vec![
-        (0, say(Message::Hello(theirs), &talk)),
-        (0, say(Message::Hello(Hello { rank: Rank(101), ..theirs }), &[])),
-        (0, say(Message::Hello(Hello { job: 6, ..theirs }), &[])),
-        (0, say(Message::HelloV1 { rank: Rank(3) }, &upstream)),
-        (0, say(Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 }, &[])),
-        (0, say(Message::Tag(1), &[])),
-        (1, say(Message::HelloV1 { rank: Rank(3) }, &upstream)),
-        (1, say(Message::Hello(theirs), &[Message::Hello(theirs)])),
-        (2, say(Message::Welcome(Welcome { hello: theirs, token: TOKEN }), &talk)),
-        (2, say(Message::Reject(RejectReason::Busy), &[])),
-        (3, say(Message::Int32(5), &upstream)),
-        (3, say(Message::Tag(5), &[Message::Bye])),
-        (4, say(Message::AttachAck, &[])),
-        (4, say(Message::Reject(RejectReason::BadToken), &[])),
+        (0, say(ControlMessage::Hello(theirs), &talk)),
+        (0, say(ControlMessage::Hello(Hello { rank: Rank(101), ..theirs }), &[])),
+        (0, say(ControlMessage::Hello(Hello { job: 6, ..theirs }), &[])),
+        (0, say(ControlMessage::HelloV1 { rank: Rank(3) }, &upstream)),
+        (0, say(ControlMessage::Attach { rank: Rank(2), token: TOKEN, channel: 1 }, &[])),
+        (0, say(ControlMessage::Tag(1), &[])),
+        (1, say(ControlMessage::HelloV1 { rank: Rank(3) }, &upstream)),
+        (1, say(ControlMessage::Hello(theirs), &[ControlMessage::Hello(theirs)])),
+        (2, say(ControlMessage::Welcome(Welcome { hello: theirs, token: TOKEN }), &talk)),
+        (2, say(ControlMessage::Reject(RejectReason::Busy), &[])),
+        (3, say(ControlMessage::Int32(5), &upstream)),
+        (3, say(ControlMessage::Tag(5), &[ControlMessage::Bye])),
+        (4, say(ControlMessage::AttachAck, &[])),
+        (4, say(ControlMessage::Reject(RejectReason::BadToken), &[])),
     ]
 }
 
@@ -221,11 +222,11 @@ fn any_advert() -> impl Strategy<Value = RegionAdvert> {
         })
 }
 
-fn comes_back(m: &Message<'_>) -> Result<(), TestCaseError> {
+fn comes_back(m: &ControlMessage<'_>) -> Result<(), TestCaseError> {
     let bytes = encode(m);
     let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
     let header = Header::parse(head, MAX_FRAME_BYTES).unwrap();
-    prop_assert_eq!(Message::parse(header, payload), Ok(*m));
+    prop_assert_eq!(ControlMessage::parse(header, payload), Ok(*m));
     Ok(())
 }
 
@@ -233,8 +234,8 @@ proptest! {
     #[test]
     fn random_hellos_come_back(words in any_words(), list in any_list(), token: [u8; 16]) {
         let hello = words_to_hello(&words, &list);
-        comes_back(&Message::Hello(hello))?;
-        let welcome = Message::Welcome(Welcome { hello, token: LinkToken(token) });
+        comes_back(&ControlMessage::Hello(hello))?;
+        let welcome = ControlMessage::Welcome(Welcome { hello, token: LinkToken(token) });
         comes_back(&welcome)?;
         prop_assert!(welcome.payload_len() <= 512, "a WELCOME always fits the stranger's limit");
     }
@@ -245,23 +246,23 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..1000), blob in any_blob(),
     ) {
         let (window, epoch) = (WindowId(b), Epoch(c));
-        comes_back(&Message::Tag(a))?;
-        comes_back(&Message::Int32(d))?;
-        comes_back(&Message::Struct(&bytes))?;
-        comes_back(&Message::Notify { tag: a, window })?;
-        comes_back(&Message::Revoke { window, epoch })?;
-        comes_back(&Message::Revoked { window, epoch })?;
-        comes_back(&Message::Ping(a))?;
-        comes_back(&Message::Pong(a))?;
-        comes_back(&Message::Reject(RejectReason::from_wire(e % 14, a)))?;
-        comes_back(&Message::HelloV1 { rank: Rank(c) })?;
-        comes_back(&Message::Endpoint(EndpointBlob { kind: blob.0, bytes: &blob.1 }))?;
-        comes_back(&Message::Attach { rank: Rank(rank), token: LinkToken(token), channel })?;
+        comes_back(&ControlMessage::Tag(a))?;
+        comes_back(&ControlMessage::Int32(d))?;
+        comes_back(&ControlMessage::Struct(&bytes))?;
+        comes_back(&ControlMessage::Notify { tag: a, window })?;
+        comes_back(&ControlMessage::Revoke { window, epoch })?;
+        comes_back(&ControlMessage::Revoked { window, epoch })?;
+        comes_back(&ControlMessage::Ping(a))?;
+        comes_back(&ControlMessage::Pong(a))?;
+        comes_back(&ControlMessage::Reject(RejectReason::from_wire(e % 14, a)))?;
+        comes_back(&ControlMessage::HelloV1 { rank: Rank(c) })?;
+        comes_back(&ControlMessage::Endpoint(EndpointBlob { kind: blob.0, bytes: &blob.1 }))?;
+        comes_back(&ControlMessage::Attach { rank: Rank(rank), token: LinkToken(token), channel })?;
     }
 
     #[test]
     fn random_adverts_come_back(advert in any_advert()) {
-        comes_back(&Message::Advert(advert))?;
+        comes_back(&ControlMessage::Advert(advert))?;
     }
 
     #[test]

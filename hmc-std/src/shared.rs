@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use hmc_core::types::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 
 use hmc_mem::os::life::LifePage;
 
@@ -301,7 +301,7 @@ impl Shared {
         link.send_card()?;
         let region = self.buffer.region();
         let advert = self.expose(link, region, 0, region.len(), Access::all(), Role::Default)?;
-        link.send(&Wire::Advert(advert))
+        link.send(&ControlMessage::Advert(advert))
     }
 
     /// Whether this session made or registered a region. Another one's may have the key of one of ours.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::types::Rank;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::{self, Tally, Unfenced};
@@ -107,7 +107,7 @@ impl Grant {
         // What waited for places that copies into it had in the inbox.
         self.peer.link.hand_over();
         // So that the peer forgets its mapping. The fence does not depend on it.
-        let _ = self.peer.link.send(&Wire::Revoke { window, epoch });
+        let _ = self.peer.link.send(&ControlMessage::Revoke { window, epoch });
         Ok(fence)
     }
 

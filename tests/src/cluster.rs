@@ -11,7 +11,7 @@ use hmc_core::types::{Access, Incarnation, MemoryKind};
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::Hello;
-use hmc_core::wire::message::{Message as Wire, MessageKind};
+use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_sim::world::node::{
     Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Outsider,
     OutsiderBytes, Piece,
@@ -76,8 +76,8 @@ impl Cluster for Sessions {
 }
 
 /// Kinds of frames that ask for answers, or tell of windows.
-const FLOODS: [MessageKind; 4] =
-    [MessageKind::Ping, MessageKind::Revoke, MessageKind::Revoked, MessageKind::Advert];
+const FLOODS: [ControlKind; 4] =
+    [ControlKind::Ping, ControlKind::Revoke, ControlKind::Revoked, ControlKind::Advert];
 
 /// A HELLO of a process that proves nothing.
 fn claim(rank: u32, incarnation: u64, to: u32) -> Vec<u8> {
@@ -85,18 +85,18 @@ fn claim(rank: u32, incarnation: u64, to: u32) -> Vec<u8> {
 }
 
 /// The `n`th frame of a kind among [`FLOODS`].
-fn nth(kind: MessageKind, n: u32) -> Wire<'static> {
+fn nth(kind: ControlKind, n: u32) -> ControlMessage<'static> {
     let (window, epoch) = (WindowId(u64::from(n % 256) | u64::from(n) << 16), Epoch(n + 1));
     match kind {
-        MessageKind::Revoke => Wire::Revoke { window, epoch },
-        MessageKind::Revoked => Wire::Revoked { window, epoch },
-        MessageKind::Advert => {
+        ControlKind::Revoke => ControlMessage::Revoke { window, epoch },
+        ControlKind::Revoked => ControlMessage::Revoked { window, epoch },
+        ControlKind::Advert => {
             let (extent, access, kind) = (Extent::new(64), Access::all(), MemoryKind::Cpu);
             let region = WindowDesc { window, epoch, extent, access, kind };
             let role = Role::Named(u64::from(n));
-            Wire::Advert(RegionAdvert { region, backing: Backing::Process, role })
+            ControlMessage::Advert(RegionAdvert { region, backing: Backing::Process, role })
         }
-        _ => Wire::Ping(u64::from(n)),
+        _ => ControlMessage::Ping(u64::from(n)),
     }
 }
 

@@ -7,7 +7,7 @@ use hmc_core::region::{WindowDesc, WindowId};
 use hmc_core::types::Access;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::io::Moved;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::pass::{recv_with_fd, send_fd};
@@ -72,8 +72,8 @@ impl Inside {
     pub fn find(&mut self, label: u64) -> WindowDesc {
         loop {
             let (header, payload) = read_frame(&mut self.rogue.control).expect("a window");
-            match Message::parse(header, &payload) {
-                Ok(Message::Advert(a)) if a.role == Role::Named(label) => return a.region,
+            match ControlMessage::parse(header, &payload) {
+                Ok(ControlMessage::Advert(a)) if a.role == Role::Named(label) => return a.region,
                 _ => {}
             }
         }

@@ -8,7 +8,7 @@ use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 
 /// How long a raw peer waits for bytes.
@@ -34,7 +34,7 @@ pub fn hello_with<'a>(
     expected: u32,
     other: impl FnOnce(Hello<'a>) -> Hello<'a>,
 ) -> Vec<u8> {
-    frame(&Message::Hello(other(hello_of(rank, job, expected))))
+    frame(&ControlMessage::Hello(other(hello_of(rank, job, expected))))
 }
 
 /// The same as fields.
@@ -61,7 +61,7 @@ pub const fn hello_of(rank: u32, job: u64, expected: u32) -> Hello<'static> {
 /// # Panics
 /// Never: the room is what the message asked for.
 #[must_use]
-pub fn frame(m: &Message<'_>) -> Vec<u8> {
+pub fn frame(m: &ControlMessage<'_>) -> Vec<u8> {
     let mut bytes = vec![0; m.emitted_len()];
     m.emit(&mut Writer::new(&mut bytes)).expect("room");
     bytes
@@ -92,8 +92,8 @@ pub fn read_frame(from: &mut impl Read) -> Option<(Header, Vec<u8>)> {
 /// When it did something else.
 pub fn read_reject(from: &mut impl Read) -> Option<RejectReason> {
     let (header, payload) = read_frame(from)?;
-    match Message::parse(header, &payload).expect("a message") {
-        Message::Reject(why) => Some(why),
+    match ControlMessage::parse(header, &payload).expect("a message") {
+        ControlMessage::Reject(why) => Some(why),
         other => panic!("not a refusal: {other:?}"),
     }
 }

@@ -8,7 +8,7 @@ use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMsg, RndvRole};
 use hmc_core::span::Extent;
 use hmc_core::types::Rank;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Peer, Session};
 
 use crate::raw::{PATIENCE, frame, read_frame};
@@ -135,7 +135,7 @@ impl Receiver {
 pub fn hear(control: &mut File) -> RndvMsg {
     loop {
         let (header, payload) = read_frame(control).expect("a note");
-        if let Ok(Message::Rndv(note)) = Message::parse(header, &payload) {
+        if let Ok(ControlMessage::Rndv(note)) = ControlMessage::parse(header, &payload) {
             return note;
         }
     }
@@ -143,7 +143,7 @@ pub fn hear(control: &mut File) -> RndvMsg {
 
 /// Tells a note on a control connection; who has hung up hears none.
 pub fn tell(control: &mut File, note: RndvMsg) {
-    let _ = control.write_all(&frame(&Message::Rndv(note)));
+    let _ = control.write_all(&frame(&ControlMessage::Rndv(note)));
 }
 
 /// Receives puts of `len` bytes in all on a data stream, and hands each frame to `each`.

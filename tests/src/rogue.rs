@@ -15,7 +15,7 @@ use hmc_core::wire::advert::{
 };
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::hello::{Features, Hello, LinkToken};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 use hmc_core::wire::upstream::hello_v1;
 use hmc_hw::ucx::library::Library;
@@ -134,8 +134,8 @@ pub fn greet(to: &Address, hello: &[u8]) -> (File, LinkToken) {
     let mut control = connect(to);
     control.write_all(hello).expect("room");
     let (header, payload) = read_frame(&mut control).expect("an answer");
-    match Message::parse(header, &payload) {
-        Ok(Message::Welcome(welcome)) => (control, welcome.token),
+    match ControlMessage::parse(header, &payload) {
+        Ok(ControlMessage::Welcome(welcome)) => (control, welcome.token),
         other => panic!("no welcome: {other:?}"),
     }
 }
@@ -154,12 +154,12 @@ pub fn attach(
     channel: u8,
 ) -> Result<File, RejectReason> {
     let mut data = connect(to);
-    let attach = Message::Attach { rank: Rank(rank), token, channel };
+    let attach = ControlMessage::Attach { rank: Rank(rank), token, channel };
     data.write_all(&frame(&attach)).expect("room");
     let (header, payload) = read_frame(&mut data).expect("an answer");
-    match Message::parse(header, &payload) {
-        Ok(Message::AttachAck) => Ok(data),
-        Ok(Message::Reject(why)) => Err(why),
+    match ControlMessage::parse(header, &payload) {
+        Ok(ControlMessage::AttachAck) => Ok(data),
+        Ok(ControlMessage::Reject(why)) => Err(why),
         other => panic!("neither taken nor refused: {other:?}"),
     }
 }
@@ -280,7 +280,7 @@ impl Rogue {
     pub fn read_window(&mut self) -> WindowDesc {
         loop {
             let (header, payload) = read_frame(&mut self.control).expect("a window");
-            if let Ok(Message::Advert(advert)) = Message::parse(header, &payload) {
+            if let Ok(ControlMessage::Advert(advert)) = ControlMessage::parse(header, &payload) {
                 return advert.region;
             }
         }
@@ -292,9 +292,9 @@ impl Rogue {
         let mut info = Vec::new();
         let window = loop {
             let (header, payload) = read_frame(&mut control).expect("its window");
-            match Message::parse(header, &payload) {
-                Ok(Message::Advert(advert)) => break advert.region,
-                Ok(Message::Endpoint(blob)) if blob.kind == ENDPOINT_UCX => {
+            match ControlMessage::parse(header, &payload) {
+                Ok(ControlMessage::Advert(advert)) => break advert.region,
+                Ok(ControlMessage::Endpoint(blob)) if blob.kind == ENDPOINT_UCX => {
                     info = blob.bytes.to_vec();
                 }
                 _ => {}
@@ -306,7 +306,7 @@ impl Rogue {
             backing: Backing::Process,
             role: Role::Default,
         };
-        control.write_all(&frame(&Message::Advert(advert))).expect("room");
+        control.write_all(&frame(&ControlMessage::Advert(advert))).expect("room");
         Self { control, data, window, info, soft: None }
     }
 
@@ -337,7 +337,7 @@ impl Rogue {
         let (from, deaf) = (bare(), bare());
         let info = deaf.conn_info().expect("connection info");
         let blob = EndpointBlob { kind: ENDPOINT_UCX, bytes: &info };
-        self.control.write_all(&frame(&Message::Endpoint(blob))).expect("room");
+        self.control.write_all(&frame(&ControlMessage::Endpoint(blob))).expect("room");
         // Two lengths, then the number (`Worker::conn_info`).
         let door = u64::from_le_bytes(self.info[4..12].try_into().expect("8 bytes"));
         let mut soft = Soft { from, deaf, door };
@@ -360,7 +360,7 @@ impl Rogue {
         let key = &info[info.len() - key_bytes..];
         let key = UcxKey::compose(&wide_window(), base, key, &mut storage);
         let blob = Endpoint::UcxKey(key.expect("room"));
-        self.control.write_all(&frame(&Message::Endpoint(blob.blob()))).expect("room");
+        self.control.write_all(&frame(&ControlMessage::Endpoint(blob.blob()))).expect("room");
     }
 
     /// Whether the other end has hung up.

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use hmc_core::limits::MAX_PENDING_CONNS;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::{PATIENCE, hello, read_frame, say};
@@ -107,8 +107,8 @@ fn connections_of_one_address_keep_no_other_out() {
         crowd.extend((0..BEYOND).map(|_| dial_from(CROWDED, asked.at)));
         assert!(say(&mut other, &hello(rank, 0, 0)));
         let (header, payload) = read_frame(&mut other).expect("an answer");
-        let answer = Message::parse(header, &payload);
-        assert!(matches!(answer, Ok(Message::Welcome(_))), "{ip}: {answer:?}");
+        let answer = ControlMessage::parse(header, &payload);
+        assert!(matches!(answer, Ok(ControlMessage::Welcome(_))), "{ip}: {answer:?}");
         let took = start.elapsed();
         assert!(took < bound(Duration::from_secs(1)), "{ip} was let in after {took:?}");
     }

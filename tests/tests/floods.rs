@@ -17,7 +17,7 @@ use std::time::Duration;
 use hmc_core::rndv::{self, AbortReason, RndvId, RndvMsg};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataKind};
 use hmc_core::wire::held::{Held, of_data, of_message};
-use hmc_core::wire::message::{Message, MessageKind};
+use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_mem::os::io::Moved;
 use hmc_mem::os::pass::send_fd;
 use hmc_tests::attack::floods::{
@@ -52,9 +52,9 @@ fn judge(via: Via, what: &str, f: &Flooded) {
 
 fn control_floods(via: Via) {
     let mut scene = Scene::new(ACTOR, via);
-    for kind in MessageKind::ALL {
+    for kind in ControlKind::ALL {
         // Answers to these are what piles up: long enough for more than the limit of them.
-        let factor = if matches!(kind, MessageKind::Ping | MessageKind::Revoke) { 8 } else { 1 };
+        let factor = if matches!(kind, ControlKind::Ping | ControlKind::Revoke) { 8 } else { 1 };
         let flooded = of_kind(&mut scene, via, kind, time() * factor);
         judge(via, &format!("{kind:?}"), &flooded);
     }
@@ -65,7 +65,7 @@ fn control_floods(via: Via) {
 #[test]
 fn messages_that_are_withdrawn_over_a_local_socket() {
     let mut scene = Scene::new(ACTOR, Via::Uds);
-    let limit = of_message(MessageKind::Rndv).bytes(INBOX);
+    let limit = of_message(ControlKind::Rndv).bytes(INBOX);
     let pair = |n: u32| {
         let end = RndvMsg::End {
             id: RndvId(n),
@@ -73,7 +73,7 @@ fn messages_that_are_withdrawn_over_a_local_socket() {
             how: Err(AbortReason::Cancelled),
         };
         [RndvMsg::Offer { id: RndvId(n), len: 1 }, end]
-            .map(|note| frame(&Message::Rndv(note)))
+            .map(|note| frame(&ControlMessage::Rndv(note)))
             .concat()
     };
     let (mut link, mut number, mut bytes, mut at) = (None, 0, Vec::new(), 0);
@@ -199,7 +199,7 @@ fn requests_beside_ucx() {
 /// Rows are small: no peer costs more than its inbox and two megabytes of names.
 #[test]
 fn every_kind_has_a_limit() {
-    for kind in MessageKind::ALL {
+    for kind in ControlKind::ALL {
         let bytes = of_message(kind).bytes(0);
         assert!(bytes <= 2 << 20, "{kind:?}: {bytes}");
         assert!(of_message(kind) != Held::Lines { count: 0, bytes: 0 });

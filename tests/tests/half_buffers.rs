@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::rndv::{RecvTarget, RndvMsg, RndvRole};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_tests::pair::pattern;
 use hmc_tests::raw::frame;
 use hmc_tests::receiver::{Receiver, Sender, area, hear, take, tell};
@@ -45,7 +45,7 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
         until("both half-buffers are put", LONG, || (puts(&sender) >= 2).then_some(()));
         // One by one: each of them wakes the sender.
         for tag in 0..TAGS {
-            rogue.control.write_all(&frame(&Message::Tag(tag))).unwrap();
+            rogue.control.write_all(&frame(&ControlMessage::Tag(tag))).unwrap();
             assert_eq!(peer.recv_tag().unwrap(), tag);
         }
         let begun = puts(&sender);

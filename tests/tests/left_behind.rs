@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hmc_core::limits::MAX_LEFT_BYTES;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, ErrorKind, Session, Want};
 use hmc_tests::actor::Actor;
 use hmc_tests::raw::frame;
@@ -61,9 +61,9 @@ impl Scene {
 #[test]
 fn what_peers_that_are_gone_have_left_is_limited() {
     let mut scene = Scene::new();
-    let tag = frame(&Message::Tag(7));
+    let tag = frame(&ControlMessage::Tag(7));
     let long = vec![3; 64 << 10];
-    let many = frame(&Message::Struct(&long)).repeat(SENT / long.len());
+    let many = frame(&ControlMessage::Struct(&long)).repeat(SENT / long.len());
     // What a first link pays once.
     scene.visit(1, &tag);
     assert_eq!(scene.drain(1), 1);
@@ -96,7 +96,7 @@ fn what_peers_that_are_gone_have_left_is_limited() {
 #[test]
 fn many_that_left_little_are_limited_too() {
     let mut scene = Scene::new();
-    let tag = frame(&Message::Tag(7));
+    let tag = frame(&ControlMessage::Tag(7));
     scene.visit(1, &tag);
     let (before, files) = (scene.live(), count_of(scene.actor.pid(), "fd"));
     for rank in 2..102 {
@@ -122,7 +122,7 @@ const TAGS: usize = INBOX + 100;
 /// Fills the inbox of its peer, lets `last` say its last words, and ends. Its end is seen although nothing is read then, and
 /// what it has sent is there.
 fn is_seen_to_end(session: &Session, rank: u32, mut rogue: Rogue, last: fn(&mut Rogue)) {
-    let tags = frame(&Message::Tag(7)).repeat(TAGS);
+    let tags = frame(&ControlMessage::Tag(7)).repeat(TAGS);
     assert_eq!(pour(&mut rogue.control, &tags, 0), Some(tags.len()));
     let peer = session.wait_peer(rank, LONG).unwrap();
     until("the inbox is full", LONG, || {
@@ -180,7 +180,7 @@ fn a_heartbeat_finds_the_end_behind_a_full_connection() {
     let (session, [_, tcp]) = doors(&dir, Some(Duration::from_millis(500)));
     let mut rogue = Rogue::join(1, &tcp, &tcp);
     let peer = session.wait_peer(1, LONG).unwrap();
-    let many = frame(&Message::Struct(&vec![3; 64 << 10])).repeat(1024);
+    let many = frame(&ControlMessage::Struct(&vec![3; 64 << 10])).repeat(1024);
     let sent = pour(&mut rogue.control, &many, 0).unwrap();
     assert!(sent < many.len(), "it is full");
     drop(rogue);

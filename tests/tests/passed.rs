@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::io::IoError;
 use hmc_mem::os::pass::{allow, is_allowed, send_fd};
 use hmc_std::{ConnType, Session};
@@ -104,7 +104,7 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
     });
     next("a heartbeat", &mut |rank, kept| {
         let rogue = Rogue::join(rank, &uds, &uds);
-        pass_unasked(&rogue.control, &frame(&Message::Ping(1)), kept);
+        pass_unasked(&rogue.control, &frame(&ControlMessage::Ping(1)), kept);
     });
     next("first words", &mut |rank, kept| pass_unasked(&connect(&uds), &hello(rank, 0, 0), kept));
     next("half of the first words", &mut |rank, kept| {
@@ -117,7 +117,7 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
         server.stop();
         rogue.control.write_all(&hello(rank, 0, 0)).unwrap();
         rogue.control.write_all(&[0; 4096]).unwrap();
-        pass_unasked(&rogue.control, &frame(&Message::Ping(1)), kept);
+        pass_unasked(&rogue.control, &frame(&ControlMessage::Ping(1)), kept);
         server.resume();
     });
     server.ask("echo it lives");

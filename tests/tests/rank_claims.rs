@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use hmc_core::wire::hello::HostId;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, Session};
 use hmc_tests::attack::Context;
@@ -37,7 +37,10 @@ fn a_claim_on_loopback_without_a_proof_keeps_nothing() {
         let mut s = dial(at);
         assert!(say(&mut s, &claim(2, u64::MAX, host, true)));
         let (header, payload) = read_frame(&mut s).expect("a challenge");
-        assert!(matches!(Message::parse(header, &payload), Ok(Message::Challenge(_))));
+        assert!(matches!(
+            ControlMessage::parse(header, &payload),
+            Ok(ControlMessage::Challenge(_))
+        ));
         drop(s);
     }
     let began = Instant::now();

@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::ErrorKind::{
     Closed, DeadlineExceeded, DuplicateRank, InvalidConfig, NoCredentials, NotFound, Protocol,
@@ -177,7 +177,7 @@ fn answers_that_refuse() {
     let mut e = Errors::new();
     let near = Session::builder(0).job(3).insecure_loopback().start().unwrap();
     let dial = |bytes: Vec<u8>| near.connect_with(1, &answers(bytes), ConnType::Auto, LONG);
-    let refused = |why| dial(frame(&Message::Reject(why)));
+    let refused = |why| dial(frame(&ControlMessage::Reject(why)));
     let cases: [(RejectReason, ErrorKind, &[&str]); 7] = [
         (RejectReason::Duplicate, DuplicateRank, &["rank 0"]),
         (RejectReason::WrongJob, InvalidConfig, &["job 3", "HMC_JOB or `job` names another"]),
@@ -194,7 +194,7 @@ fn answers_that_refuse() {
     let unproven = refused(RejectReason::NotAuthorised);
     e.add("unproven", unproven, NoCredentials, Some(1), &["secret"]);
     e.add("no HMC", dial(vec![0xFF; 64]), Protocol, Some(1), &["does not speak HMC"]);
-    let other = dial(frame(&Message::AttachAck));
+    let other = dial(frame(&ControlMessage::AttachAck));
     e.add("another answer", other, Protocol, Some(1), &["the peer"]);
     e.judge();
 }
@@ -214,7 +214,7 @@ fn a_busy_peer_is_refused_at_the_deadline() {
             if let Ok((mut other, _)) = door.accept() {
                 other.set_nonblocking(false).unwrap();
                 let _ = read_frame(&mut other);
-                let _ = other.write_all(&frame(&Message::Reject(RejectReason::Busy)));
+                let _ = other.write_all(&frame(&ControlMessage::Reject(RejectReason::Busy)));
             }
             dial.is_finished().then_some(())
         });

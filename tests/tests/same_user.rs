@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hmc_core::types::{ConnType, Incarnation};
 use hmc_core::wire::advert::ENDPOINT_TCP;
 use hmc_core::wire::hello::{Asked, Features, Hello, HostId};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::address::Address;
@@ -90,8 +90,8 @@ fn nothing_but_the_proof_is_believed() {
     let promise = || hello_with(2, 0, 1, |h| Hello { proves: true, ..h });
     let challenge = |s: &mut std::net::TcpStream| -> Challenge {
         let (header, payload) = read_frame(s).expect("a challenge");
-        match Message::parse(header, &payload).unwrap() {
-            Message::Challenge(c) => c,
+        match ControlMessage::parse(header, &payload).unwrap() {
+            ControlMessage::Challenge(c) => c,
             other => panic!("{other:?}"),
         }
     };
@@ -99,20 +99,20 @@ fn nothing_but_the_proof_is_believed() {
     let mut s = dial(at);
     assert!(say(&mut s, &promise()));
     let first = challenge(&mut s);
-    assert!(say(&mut s, &frame(&Message::Proof(first.proof))));
+    assert!(say(&mut s, &frame(&ControlMessage::Proof(first.proof))));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     // A nonce is fresh each time, so nothing that was seen before is of use.
     let mut s = dial(at);
     assert!(say(&mut s, &promise()));
     let second = challenge(&mut s);
     assert!(second.nonce != first.nonce && second.proof != first.proof);
-    assert!(say(&mut s, &frame(&Message::Proof(Proof([0; 32])))));
+    assert!(say(&mut s, &frame(&ControlMessage::Proof(Proof([0; 32])))));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     // No proof at all.
     let mut s = dial(at);
     assert!(say(&mut s, &promise()));
     challenge(&mut s);
-    assert!(say(&mut s, &frame(&Message::Tag(1))));
+    assert!(say(&mut s, &frame(&ControlMessage::Tag(1))));
     assert!(is_closed_after(&mut s));
     assert!(server.peers().is_empty());
     assert_eq!(server.stats().strangers_refused, 3);
@@ -215,7 +215,7 @@ fn a_relay_between_two_who_know_the_secret_is_refused() {
 fn proof(secret: &Path, role: u8, h: &Hello<'_>, c: &Challenge) -> Proof {
     let file = std::fs::read(secret).unwrap();
     let key = blake3::derive_key("HMC native dialect 2: proof of the same user", &file);
-    let fixed = frame(&Message::Hello(Hello { features: Features::empty(), ..*h }));
+    let fixed = frame(&ControlMessage::Hello(Hello { features: Features::empty(), ..*h }));
     let mut hash = blake3::Hasher::new_keyed(&key);
     // A header of 8 bytes and the kind come first.
     for part in [&[role], &fixed[9..121], &c.rank.0.to_le_bytes(), &c.nonce, h.endpoints.as_bytes()]
@@ -232,22 +232,22 @@ fn a_proof_is_good_for_one_connection() {
     let secret = dir.join("secret");
     let (server, at) = server(&secret);
     let promise = Hello { proves: true, ..hello_of(2, 0, 1) };
-    let words = frame(&Message::Hello(promise));
+    let words = frame(&ControlMessage::Hello(promise));
     let challenge = || {
         let mut s = dial(at);
         assert!(say(&mut s, &words));
         let (header, payload) = read_frame(&mut s).expect("a challenge");
-        let Ok(Message::Challenge(c)) = Message::parse(header, &payload) else {
+        let Ok(ControlMessage::Challenge(c)) = ControlMessage::parse(header, &payload) else {
             panic!("{header:?}")
         };
         assert!(c.proof == proof(&secret, 2, &promise, &c), "the acceptor proves itself");
         (s, c)
     };
     let (mut s, c) = challenge();
-    let good = frame(&Message::Proof(proof(&secret, 1, &promise, &c)));
+    let good = frame(&ControlMessage::Proof(proof(&secret, 1, &promise, &c)));
     assert!(say(&mut s, &good));
     let (header, payload) = read_frame(&mut s).expect("an answer");
-    assert!(matches!(Message::parse(header, &payload), Ok(Message::Welcome(_))));
+    assert!(matches!(ControlMessage::parse(header, &payload), Ok(ControlMessage::Welcome(_))));
     drop(s);
     until("it has left", Duration::from_secs(30), || server.peers().is_empty().then_some(()));
     let (mut s, _) = challenge();
@@ -329,7 +329,7 @@ fn a_local_peer_of_another_network_is_told_no_port() {
         let asked = Asked::new([0; 16], 0, netns);
         say(&mut stream, &hello_with(rank, 0, 1, |h| Hello { asked: &asked, ..h }));
         let (header, payload) = read_frame(&mut stream).unwrap();
-        let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
+        let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::parse(header, &payload) else {
             panic!("no welcome: {payload:02x?}");
         };
         welcome.hello.endpoints.iter().filter(|blob| blob.kind == ENDPOINT_TCP).count()
@@ -381,7 +381,7 @@ fn a_short_claim_does_not_keep_a_rank() {
     };
     assert!(say(&mut s, &hello_with(2, 0, 1, last)));
     let (header, payload) = read_frame(&mut s).expect("an answer");
-    assert!(matches!(Message::parse(header, &payload), Ok(Message::Welcome(_))));
+    assert!(matches!(ControlMessage::parse(header, &payload), Ok(ControlMessage::Welcome(_))));
     drop(s);
     let honest = Session::builder(2).insecure_loopback().buffer(4096).start().unwrap();
     let began = Instant::now();
@@ -426,7 +426,9 @@ fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
     let mut s = dial((ip, port).into());
     assert!(say(&mut s, &hello(7, 0, 1)));
     let (header, payload) = read_frame(&mut s).expect("an answer");
-    let Ok(Message::Welcome(w)) = Message::parse(header, &payload) else { panic!("no welcome") };
+    let Ok(ControlMessage::Welcome(w)) = ControlMessage::parse(header, &payload) else {
+        panic!("no welcome")
+    };
     let host = w.hello.host;
     let mut s = dial((ip, port).into());
     let claim = |h: Hello<'static>| Hello { incarnation: Incarnation(u64::MAX), host, ..h };

@@ -291,7 +291,7 @@ fn a_process_of_version_1_is_refused_by_both_ends() {
     assert_eq!(read_reject(&mut old), Some(RejectReason::Version { ours: 2 }));
     assert!(is_closed_after(&mut old));
     // Its listener answered a later version so.
-    let reject = hmc_core::wire::message::Message::Reject(RejectReason::Version { ours: 1 });
+    let reject = hmc_core::wire::message::ControlMessage::Reject(RejectReason::Version { ours: 1 });
     let at = other_program(hmc_tests::raw::frame(&reject).leak());
     let e = server.connect(7, &Address::Tcp(at)).expect_err("another version");
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");
@@ -337,7 +337,7 @@ fn what_answers_a_dial_may_be_anything() {
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(290) && took < bound(Duration::from_secs(1)), "{took:?}");
     // A later version.
-    let reject = hmc_core::wire::message::Message::Reject(RejectReason::Version { ours: 9 });
+    let reject = hmc_core::wire::message::ControlMessage::Reject(RejectReason::Version { ours: 9 });
     let later = other_program(hmc_tests::raw::frame(&reject).leak());
     let e = s.connect(1, &Address::Tcp(later)).expect_err("another version");
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");

@@ -8,7 +8,7 @@ use std::io::Write as _;
 
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::LinkToken;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::Address;
 use hmc_tests::raw::{frame, hello, is_closed_after, read_frame};
@@ -99,7 +99,7 @@ fn a_token_ends_with_its_link() {
         let (at, channel) = (target.address(), channel(*via));
         let bad = RejectReason::BadToken;
         let Opening { rank, mut control, token } = Opening::new(&at);
-        control.write_all(&frame(&Message::Bye)).unwrap();
+        control.write_all(&frame(&ControlMessage::Bye)).unwrap();
         // It answers, and has closed the link by then.
         assert!(is_closed_after(&mut control));
         assert_refused(&mut target, (&at, rank, token, channel), bad, "a token after the goodbye");
@@ -129,13 +129,13 @@ fn a_token_opens_no_link_that_is_leaving() {
             let left = scope.spawn(|| peer.disconnect(LONG));
             loop {
                 let (header, payload) = read_frame(&mut control).expect("a goodbye");
-                if let Ok(Message::Bye) = Message::parse(header, &payload) {
+                if let Ok(ControlMessage::Bye) = ControlMessage::parse(header, &payload) {
                     break;
                 }
             }
             let case = (&at, rank, token, channel);
             assert_refused(&mut target, case, RejectReason::BadToken, "a link that is leaving");
-            control.write_all(&frame(&Message::Bye)).unwrap();
+            control.write_all(&frame(&ControlMessage::Bye)).unwrap();
             left.join().unwrap().unwrap();
         });
     }

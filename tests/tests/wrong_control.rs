@@ -19,7 +19,7 @@ use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::LinkToken;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_core::wire::upstream::hello_v1;
@@ -62,7 +62,7 @@ fn has_header(bytes: &[u8]) -> bool {
 fn parse(bytes: &[u8]) -> Result<(), WireError> {
     let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
     let header = Header::parse(head, MAX_FRAME_BYTES)?;
-    Message::parse(header, payload).map(drop)
+    ControlMessage::parse(header, payload).map(drop)
 }
 
 #[test]
@@ -103,15 +103,15 @@ fn malformed_first_words_are_turned_away() {
 fn messages_of_a_handshake() -> Vec<(&'static str, Vec<u8>)> {
     let proof = Proof([2; 32]);
     let challenge = Challenge { rank: Rank(7), nonce: [1; 16], proof };
-    let attach = Message::Attach { rank: Rank(7), token: LinkToken([1; 16]), channel: 2 };
+    let attach = ControlMessage::Attach { rank: Rank(7), token: LinkToken([1; 16]), channel: 2 };
     vec![
         ("HelloV1", hello_v1(Rank(7)).to_vec()),
         ("Hello", hello(7, 0, 0)),
-        ("Reject", frame(&Message::Reject(RejectReason::Busy))),
+        ("Reject", frame(&ControlMessage::Reject(RejectReason::Busy))),
         ("Attach", frame(&attach)),
-        ("AttachAck", frame(&Message::AttachAck)),
-        ("Challenge", frame(&Message::Challenge(challenge))),
-        ("Proof", frame(&Message::Proof(proof))),
+        ("AttachAck", frame(&ControlMessage::AttachAck)),
+        ("Challenge", frame(&ControlMessage::Challenge(challenge))),
+        ("Proof", frame(&ControlMessage::Proof(proof))),
     ]
 }
 
@@ -127,7 +127,7 @@ fn a_second_handshake_ends_the_link() {
     }
 }
 
-fn advert(window: WindowId) -> Message<'static> {
+fn advert(window: WindowId) -> ControlMessage<'static> {
     let region = WindowDesc {
         window,
         epoch: Epoch(1),
@@ -135,7 +135,7 @@ fn advert(window: WindowId) -> Message<'static> {
         access: Access::all(),
         kind: MemoryKind::Cpu,
     };
-    Message::Advert(RegionAdvert { region, backing: Backing::Process, role: Role::Named(3) })
+    ControlMessage::Advert(RegionAdvert { region, backing: Backing::Process, role: Role::Named(3) })
 }
 
 /// After its BYE a peer may not begin anything. The goodbye is no loss, so that the log has nothing of it.
@@ -143,18 +143,18 @@ fn advert(window: WindowId) -> Message<'static> {
 fn what_comes_after_a_goodbye_ends_the_link() {
     let endpoint = EndpointBlob { kind: 9, bytes: b"x" };
     let late = [
-        ("Tag", Message::Tag(5)),
-        ("Int32", Message::Int32(5)),
-        ("Struct", Message::Struct(b"late")),
+        ("Tag", ControlMessage::Tag(5)),
+        ("Int32", ControlMessage::Int32(5)),
+        ("Struct", ControlMessage::Struct(b"late")),
         ("Advert", advert(WindowId(1))),
-        ("Endpoint", Message::Endpoint(endpoint)),
-        ("Bye", Message::Bye),
+        ("Endpoint", ControlMessage::Endpoint(endpoint)),
+        ("Bye", ControlMessage::Bye),
     ];
     for via in BOTH {
         let mut target = Target::new(*via);
         for (kind, message) in &late {
             let mut rig = Rig::new(&mut target);
-            let bytes = [frame(&Message::Bye), frame(message)].concat();
+            let bytes = [frame(&ControlMessage::Bye), frame(message)].concat();
             rig.rogue.control.write_all(&bytes).unwrap();
             let reason = format!("it broke the protocol: the peer sent {kind} in state Leaving");
             let mut text = String::new();
@@ -178,7 +178,7 @@ fn a_window_without_a_place_cannot_be_taken_back() {
         let mut target = Target::new(*via);
         for window in [WindowId(first), WindowId(u64::MAX)] {
             let mut rig = Rig::new(&mut target);
-            let revoke = frame(&Message::Revoke { window, epoch: Epoch(1) });
+            let revoke = frame(&ControlMessage::Revoke { window, epoch: Epoch(1) });
             rig.rogue.control.write_all(&revoke).unwrap();
             rig.assert_lost("a window without a place", "it revoked a window that it cannot have");
         }
@@ -195,10 +195,10 @@ fn nothing_but_hello_or_attach_comes_first() {
         let mut target = Target::new(*via);
         let mut first = messages_of_a_handshake();
         first.retain(|(kind, _)| !["Hello", "Attach"].contains(kind));
-        first.push(("Tag", frame(&Message::Tag(5))));
+        first.push(("Tag", frame(&ControlMessage::Tag(5))));
         first.push(("Advert", frame(&advert(WindowId(1)))));
-        first.push(("Ping", frame(&Message::Ping(1))));
-        first.push(("Bye", frame(&Message::Bye)));
+        first.push(("Ping", frame(&ControlMessage::Ping(1))));
+        first.push(("Bye", frame(&ControlMessage::Bye)));
         for (kind, bytes) in first {
             let rank = fresh_rank();
             let mut stranger = connect(&target.address());
@@ -248,13 +248,14 @@ fn a_link_goes_on_after_unknown_endpoints_and_pings() {
     for via in BOTH {
         let mut target = Target::new(*via);
         let mut rig = Rig::new(&mut target);
-        let unknown = Message::Endpoint(EndpointBlob { kind: 9, bytes: b"anything" });
-        let bytes = [unknown, Message::Ping(1), Message::Ping(2), Message::Ping(7)];
+        let unknown = ControlMessage::Endpoint(EndpointBlob { kind: 9, bytes: b"anything" });
+        let bytes =
+            [unknown, ControlMessage::Ping(1), ControlMessage::Ping(2), ControlMessage::Ping(7)];
         let bytes: Vec<u8> = bytes.iter().flat_map(frame).collect();
         rig.rogue.control.write_all(&bytes).unwrap();
         loop {
             let (header, payload) = read_frame(&mut rig.rogue.control).expect("it is answered");
-            if let Ok(Message::Pong(7)) = Message::parse(header, &payload) {
+            if let Ok(ControlMessage::Pong(7)) = ControlMessage::parse(header, &payload) {
                 break;
             }
         }

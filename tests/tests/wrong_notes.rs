@@ -14,7 +14,7 @@ use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::region::WindowSlice;
 use hmc_core::rndv::{RecvTarget, RndvId, RndvMsg, RndvRole};
 use hmc_core::wire::header::Header;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Error, ErrorKind, Peer};
 use hmc_tests::raw::{frame, read_frame};
 use hmc_tests::rogue::wide_window;
@@ -28,14 +28,15 @@ const LEN: u64 = 3 << 20;
 const NOT_NOW: &str = "a note of a message came that may not come now";
 
 fn say(rig: &mut Rig<'_>, notes: &[RndvMsg]) {
-    let bytes: Vec<u8> = notes.iter().flat_map(|note| frame(&Message::Rndv(*note))).collect();
+    let bytes: Vec<u8> =
+        notes.iter().flat_map(|note| frame(&ControlMessage::Rndv(*note))).collect();
     rig.rogue.control.write_all(&bytes).unwrap();
 }
 
 fn read_note(rig: &mut Rig<'_>) -> RndvMsg {
     loop {
         let (header, payload) = read_frame(&mut rig.rogue.control).expect("a note");
-        if let Ok(Message::Rndv(note)) = Message::parse(header, &payload) {
+        if let Ok(ControlMessage::Rndv(note)) = ControlMessage::parse(header, &payload) {
             return note;
         }
     }
@@ -197,13 +198,13 @@ fn an_area_without_two_halves_ends_the_link() {
     for via in BOTH {
         let mut target = Target::new(*via);
         for len in lengths {
-            let mut ready = frame(&Message::Rndv(place(2, false)));
+            let mut ready = frame(&ControlMessage::Rndv(place(2, false)));
             // Its last field.
             let at = ready.len() - 8;
             ready[at..].copy_from_slice(&len.to_le_bytes());
             let (head, payload) = ready.split_first_chunk::<8>().unwrap();
             let header = Header::parse(head, MAX_FRAME_BYTES).unwrap();
-            let check = Message::parse(header, payload).unwrap_err().to_string();
+            let check = ControlMessage::parse(header, payload).unwrap_err().to_string();
             assert!(check.contains("halves"), "{check}");
             let part = |rig: &mut Rig<'_>| {
                 assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));

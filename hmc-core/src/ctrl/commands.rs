@@ -9,7 +9,7 @@ use crate::time::Instant;
 use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::WireError;
 use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
-use crate::wire::message::Message;
+use crate::wire::message::ControlMessage;
 use crate::wire::proof::{Challenge, Proof};
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
@@ -29,7 +29,7 @@ impl ControlConn {
         let state =
             if hello.proves { ControlState::AwaitChallenge } else { ControlState::AwaitWelcome };
         let mut this = Self::new(state, hello.rank, hello.job, now);
-        this.queue_frame(&Message::Hello(*hello))?;
+        this.queue_frame(&ControlMessage::Hello(*hello))?;
         this.expected = hello.expected;
         this.wish = hello.heartbeat;
         Ok(this)
@@ -42,7 +42,7 @@ impl ControlConn {
     /// Never in practice; the HELLO fits.
     pub fn dial_cxx(rank: Rank, peer: Rank, now: Instant) -> Result<Self, WireError> {
         let mut this = Self::new(ControlState::ReadyCxx, rank, 0, now);
-        this.queue_frame(&Message::HelloV1 { rank })?;
+        this.queue_frame(&ControlMessage::HelloV1 { rank })?;
         this.peer = Some(PeerInfo {
             rank: peer,
             incarnation: Incarnation::default(),
@@ -63,7 +63,7 @@ impl ControlConn {
         now: Instant,
     ) -> Result<Self, WireError> {
         let mut this = Self::new(ControlState::AwaitAttachAck, rank, 0, now);
-        this.queue_frame(&Message::Attach { rank, token, channel })?;
+        this.queue_frame(&ControlMessage::Attach { rank, token, channel })?;
         Ok(this)
     }
 
@@ -86,7 +86,7 @@ impl ControlConn {
         now: Instant,
     ) -> Result<(), CommandError> {
         let next = self.state.command(Command::Accept).map_err(CommandError::Misuse)?;
-        let welcome = Message::Welcome(Welcome { hello: *ours, token });
+        let welcome = ControlMessage::Welcome(Welcome { hello: *ours, token });
         self.queue_frame(&welcome).map_err(CommandError::Wire)?;
         self.timers.period = negotiated_period(ours.heartbeat, self.wish);
         self.timers.yields = true;
@@ -104,7 +104,7 @@ impl ControlConn {
     /// Nothing changed: no such HELLO is pending.
     pub fn challenge(&mut self, challenge: &Challenge, must: Proof) -> Result<(), CommandError> {
         let next = self.state.command(Command::Challenge).map_err(CommandError::Misuse)?;
-        self.queue_frame(&Message::Challenge(*challenge)).map_err(CommandError::Wire)?;
+        self.queue_frame(&ControlMessage::Challenge(*challenge)).map_err(CommandError::Wire)?;
         self.proof = Some(must);
         self.state = next;
         self.stirred = true;
@@ -125,7 +125,7 @@ impl ControlConn {
             self.violation(Violation::Unproven, None);
             return Ok(false);
         }
-        self.queue_frame(&Message::Proof(ours)).map_err(CommandError::Wire)?;
+        self.queue_frame(&ControlMessage::Proof(ours)).map_err(CommandError::Wire)?;
         self.state = next;
         self.stirred = true;
         Ok(true)
@@ -146,7 +146,7 @@ impl ControlConn {
     /// Nothing changed: no such HELLO is pending.
     pub fn accept_attach(&mut self) -> Result<(), CommandError> {
         let next = self.state.command(Command::AcceptAttach).map_err(CommandError::Misuse)?;
-        self.queue_frame(&Message::AttachAck).map_err(CommandError::Wire)?;
+        self.queue_frame(&ControlMessage::AttachAck).map_err(CommandError::Wire)?;
         self.state = next;
         self.stirred = true;
         Ok(())
@@ -162,7 +162,7 @@ impl ControlConn {
             self.close(CloseReason::Rejected(why));
             return Ok(());
         }
-        self.queue_frame(&Message::Reject(why)).map_err(CommandError::Wire)?;
+        self.queue_frame(&ControlMessage::Reject(why)).map_err(CommandError::Wire)?;
         self.close_after_send(CloseReason::Rejected(why));
         Ok(())
     }

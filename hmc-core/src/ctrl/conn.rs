@@ -2,7 +2,7 @@
 //!
 //! The inputs of [`ControlConn`] are whole frames (from [`crate::ctrl::framer`]) and the time. It returns events
 //! for the owner ([`ControlEvent`]) and outputs for the driver ([`ControlOutput`]). The owner's own messages (tags,
-//! adverts, ...) are encoded by [`Message::emit`] into the driver's buffer; the owner reports
+//! adverts, ...) are encoded by [`ControlMessage::emit`] into the driver's buffer; the owner reports
 //! that it sent something with [`ControlConn::on_sent`].
 
 use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS, MAX_SPREAD};
@@ -11,7 +11,7 @@ use crate::types::{Incarnation, Rank, VERSION};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::wire::header::Header;
 use crate::wire::hello::{Features, Hello, Welcome};
-use crate::wire::message::Message;
+use crate::wire::message::ControlMessage;
 use crate::wire::proof::Proof;
 use crate::wire::reject::RejectReason;
 use crate::wire::upstream::Dialect;
@@ -181,7 +181,7 @@ impl ControlConn {
         now: Instant,
     ) -> Result<Option<ControlEvent<'a>>, Violation> {
         self.timers.last_received = now;
-        let message = match Message::parse(header, payload) {
+        let message = match ControlMessage::parse(header, payload) {
             Ok(message) => message,
             Err(e) => return Err(self.malformed(e)),
         };
@@ -199,44 +199,44 @@ impl ControlConn {
         &mut self,
         next: ControlState,
         action: Action,
-        message: Message<'a>,
+        message: ControlMessage<'a>,
         now: Instant,
     ) -> Result<Option<ControlEvent<'a>>, Violation> {
         self.stirred = true;
         let event = match (action, message) {
-            (Action::Decide, Message::Hello(hello)) => {
+            (Action::Decide, ControlMessage::Hello(hello)) => {
                 self.check_hello(&hello)?;
                 Some(ControlEvent::HelloReceived(hello))
             }
-            (Action::Decide, Message::HelloV1 { rank }) => {
+            (Action::Decide, ControlMessage::HelloV1 { rank }) => {
                 self.check_cxx_hello(rank)?;
                 Some(ControlEvent::CxxHello { rank })
             }
-            (Action::Decide, Message::Attach { rank, token, channel }) => {
+            (Action::Decide, ControlMessage::Attach { rank, token, channel }) => {
                 Some(ControlEvent::AttachReceived { rank, token, channel })
             }
-            (Action::Decide, Message::Challenge(challenge)) => {
+            (Action::Decide, ControlMessage::Challenge(challenge)) => {
                 self.check_rank(challenge.rank)?;
                 self.proof = Some(challenge.proof);
                 Some(ControlEvent::Challenged(challenge))
             }
-            (Action::Verify, Message::Proof(proof)) => {
+            (Action::Verify, ControlMessage::Proof(proof)) => {
                 if !self.proof.take().is_some_and(|must| must.matches(&proof)) {
                     let why = RejectReason::NotAuthorised;
                     return Err(self.violation(Violation::Unproven, Some(why)));
                 }
                 Some(ControlEvent::Proven)
             }
-            (Action::Connect, Message::Welcome(welcome)) => {
+            (Action::Connect, ControlMessage::Welcome(welcome)) => {
                 self.connect(&welcome)?;
                 Some(ControlEvent::Connected(welcome))
             }
-            (Action::Refused, Message::Reject(why)) => {
+            (Action::Refused, ControlMessage::Reject(why)) => {
                 self.close(CloseReason::Refused(why));
                 Some(ControlEvent::Refused(why))
             }
             (Action::Attach, _) => Some(ControlEvent::Attached),
-            (Action::Answer, Message::Ping(n)) => {
+            (Action::Answer, ControlMessage::Ping(n)) => {
                 // One answer to the latest heartbeat is enough, however many came.
                 self.pong = Some(n);
                 self.timers.last_sent = now;
@@ -357,13 +357,13 @@ impl ControlConn {
         self.close(CloseReason::Violation(v));
         if let Some(why) = answer {
             // A refusal fits.
-            let _ = self.queue_frame(&Message::Reject(why));
+            let _ = self.queue_frame(&ControlMessage::Reject(why));
         }
         v
     }
 
     /// Queues a frame of the protocol's own, written where it waits to be sent. None was queued before.
-    pub(super) fn queue_frame(&mut self, message: &Message<'_>) -> Result<(), WireError> {
+    pub(super) fn queue_frame(&mut self, message: &ControlMessage<'_>) -> Result<(), WireError> {
         let said = self.first.insert(Frame::EMPTY).put(message);
         if said.is_err() {
             self.first = None;
@@ -444,11 +444,11 @@ impl ControlConn {
             return Some(ControlOutput::Transmit(frame));
         }
         let message = if let Some(n) = self.pong.take() {
-            Some(Message::Pong(n))
+            Some(ControlMessage::Pong(n))
         } else if let Some(n) = self.ping.take() {
-            Some(Message::Ping(n))
+            Some(ControlMessage::Ping(n))
         } else if core::mem::take(&mut self.bye) {
-            Some(Message::Bye)
+            Some(ControlMessage::Bye)
         } else {
             None
         };

@@ -207,7 +207,7 @@ mod tests {
     use crate::time::Instant;
     use crate::wire::cursor::{WireErrorKind, Writer};
     use crate::wire::header::{FrameKind, Header};
-    use crate::wire::message::{Message, tag_frame};
+    use crate::wire::message::{ControlMessage, tag_frame};
     use std::vec;
     use std::vec::Vec;
 
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(f.push(&tag_frame(3)[..5], T), 5);
         for tag in [1u64, 2] {
             let Next::Frame(h, p) = f.next(MAX_FRAME_BYTES).unwrap() else { panic!("no frame") };
-            assert_eq!(Message::parse(h, p), Ok(Message::Tag(tag)));
+            assert_eq!(ControlMessage::parse(h, p), Ok(ControlMessage::Tag(tag)));
         }
         assert_eq!(f.next(MAX_FRAME_BYTES), Ok(Next::Need(3)));
         assert_eq!(f.push(&tag_frame(3)[5..8], T), 3);
@@ -240,7 +240,7 @@ mod tests {
         let body = vec![0xA5u8; 1000];
         let mut wire = vec![0u8; 2000];
         let mut w = Writer::new(&mut wire);
-        Message::Struct(&body).emit(&mut w).unwrap();
+        ControlMessage::Struct(&body).emit(&mut w).unwrap();
         let n = usize::try_from(w.written()).unwrap();
         let mut f: Framer<Vec<u8>> = Framer::new(vec![0u8; 16]);
         let mut left = &wire[..n];
@@ -248,7 +248,7 @@ mod tests {
         loop {
             match f.next(MAX_FRAME_BYTES).unwrap() {
                 Next::Frame(h, p) => {
-                    assert_eq!(Message::parse(h, p), Ok(Message::Struct(&body)));
+                    assert_eq!(ControlMessage::parse(h, p), Ok(ControlMessage::Struct(&body)));
                     break;
                 }
                 Next::Need(_) => {

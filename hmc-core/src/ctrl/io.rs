@@ -6,7 +6,7 @@ use crate::types::Rank;
 use crate::wire::cursor::{WireError, Writer, to_usize};
 use crate::wire::header::Header;
 use crate::wire::hello::{Hello, LinkToken, Welcome};
-use crate::wire::message::Message;
+use crate::wire::message::ControlMessage;
 use crate::wire::proof::Challenge;
 use crate::wire::reject::RejectReason;
 
@@ -61,7 +61,7 @@ pub enum ControlEvent<'a> {
     Refused(RejectReason),
     /// A message for the owner: `Int32`, `Tag`, `Struct`, `Endpoint`, `Advert`, `Notify`, `Revoke`,
     /// `Revoked` or `Rndv`.
-    Deliver(Message<'a>),
+    Deliver(ControlMessage<'a>),
     /// The peer posts nothing new. Finish what was posted, then say `bye`.
     PeerBye,
     /// Both ends said BYE.
@@ -85,7 +85,7 @@ impl Frame {
     ///
     /// # Errors
     /// `NoSpace` when the message is longer than [`OWN_FRAME_BYTES`].
-    pub fn of(message: &Message<'_>) -> Result<Self, WireError> {
+    pub fn of(message: &ControlMessage<'_>) -> Result<Self, WireError> {
         let mut frame = Self::EMPTY;
         frame.put(message)?;
         Ok(frame)
@@ -95,7 +95,7 @@ impl Frame {
     pub(super) const EMPTY: Self = Self { bytes: [0; OWN_FRAME_BYTES], len: 0 };
 
     /// Writes the frame of a message in place: a copy of a frame is much for a small stack.
-    pub(super) fn put(&mut self, message: &Message<'_>) -> Result<(), WireError> {
+    pub(super) fn put(&mut self, message: &ControlMessage<'_>) -> Result<(), WireError> {
         let mut w = Writer::new(&mut self.bytes);
         message.emit(&mut w)?;
         self.len = w.written();

@@ -3,7 +3,7 @@
 //! Both functions are total and every pair is written out; `tests/ctrl_table.txt` is the table as
 //! text and is compared with the code. What an action does is in [`crate::ctrl::conn`].
 
-use crate::wire::message::MessageKind;
+use crate::wire::message::ControlKind;
 
 /// The state of a control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +92,7 @@ pub struct UnexpectedMessage {
     /// The state.
     pub state: ControlState,
     /// The message.
-    pub got: MessageKind,
+    pub got: ControlKind,
 }
 
 impl core::fmt::Display for UnexpectedMessage {
@@ -184,8 +184,8 @@ impl ControlState {
     /// # Errors
     /// [`UnexpectedMessage`] when it may not come now.
     #[inline]
-    pub const fn receive(self, got: MessageKind) -> Result<(Self, Action), UnexpectedMessage> {
-        use MessageKind as M;
+    pub const fn receive(self, got: ControlKind) -> Result<(Self, Action), UnexpectedMessage> {
+        use ControlKind as M;
         match (self, got) {
             // Handshake.
             (Self::AwaitHello, M::Hello) => Ok((Self::Deciding, Action::Decide)),
@@ -434,7 +434,7 @@ impl ControlState {
 #[cfg(test)]
 mod tests {
     use super::{Command, ControlState};
-    use crate::wire::message::MessageKind;
+    use crate::wire::message::ControlKind;
     use std::fmt::Write as _;
     use std::string::String;
 
@@ -442,7 +442,7 @@ mod tests {
     fn the_whole_protocol_is_the_stored_table() {
         let mut text = String::new();
         for state in ControlState::ALL {
-            for got in MessageKind::ALL {
+            for got in ControlKind::ALL {
                 match state.receive(got) {
                     Ok((next, action)) => writeln!(text, "{state:?} {got:?} {next:?} {action:?}"),
                     Err(e) => {

@@ -6,7 +6,7 @@
 
 use crate::limits::{MAX_ENDPOINT_BYTES, MAX_RNDV_MSGS, MAX_STREAM_REQUESTS, MAX_WINDOWS_PER_PEER};
 use crate::wire::data::DataKind;
-use crate::wire::message::MessageKind;
+use crate::wire::message::ControlKind;
 
 /// Bytes that one line of a table takes at most.
 pub const LINE_BYTES: usize = 256;
@@ -55,32 +55,32 @@ impl Held {
 
 /// The row of a control frame.
 #[must_use]
-pub const fn of_message(kind: MessageKind) -> Held {
+pub const fn of_message(kind: ControlKind) -> Held {
     match kind {
         // First words, and what only ends a connection: they come once.
-        MessageKind::HelloV1
-        | MessageKind::Hello
-        | MessageKind::Welcome
-        | MessageKind::Reject
-        | MessageKind::Attach
-        | MessageKind::AttachAck
-        | MessageKind::Challenge
-        | MessageKind::Proof
-        | MessageKind::Bye
-        | MessageKind::Pong => Held::Nothing,
+        ControlKind::HelloV1
+        | ControlKind::Hello
+        | ControlKind::Welcome
+        | ControlKind::Reject
+        | ControlKind::Attach
+        | ControlKind::AttachAck
+        | ControlKind::Challenge
+        | ControlKind::Proof
+        | ControlKind::Bye
+        | ControlKind::Pong => Held::Nothing,
         // The answer to the latest.
-        MessageKind::Ping => Held::lines(1),
+        ControlKind::Ping => Held::lines(1),
         // The answer to the latest of each place.
-        MessageKind::Revoke | MessageKind::Revoked | MessageKind::Advert => {
+        ControlKind::Revoke | ControlKind::Revoked | ControlKind::Advert => {
             Held::lines(MAX_WINDOWS_PER_PEER)
         }
-        MessageKind::Endpoint => {
+        ControlKind::Endpoint => {
             Held::Lines { count: MAX_WINDOWS_PER_PEER, bytes: MAX_ENDPOINT_BYTES }
         }
-        MessageKind::Int32 | MessageKind::Tag | MessageKind::Struct | MessageKind::Notify => {
+        ControlKind::Int32 | ControlKind::Tag | ControlKind::Struct | ControlKind::Notify => {
             Held::Inbox
         }
-        MessageKind::Rndv => Held::lines(MAX_RNDV_MSGS),
+        ControlKind::Rndv => Held::lines(MAX_RNDV_MSGS),
     }
 }
 

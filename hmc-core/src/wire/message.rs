@@ -60,7 +60,7 @@ const BODY_AT: u32 = 8;
 
 /// A control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum ControlMessage<'a> {
     /// The upstream dialect's HELLO.
     HelloV1 {
         /// The dialer's rank. Any number: upstream knows no limit.
@@ -129,12 +129,12 @@ pub enum Message<'a> {
 }
 
 // Each frame's message is moved a few times; what is longer than this, compilers move by a call.
-const _: () = assert!(size_of::<Message<'static>>() <= 128);
+const _: () = assert!(size_of::<ControlMessage<'static>>() <= 128);
 
 /// What kind of message it is: the columns of the table in [`crate::ctrl::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are those of Message's variants")]
-pub enum MessageKind {
+#[expect(missing_docs, reason = "the names are those of ControlMessage's variants")]
+pub enum ControlKind {
     HelloV1,
     Hello,
     Welcome,
@@ -157,7 +157,7 @@ pub enum MessageKind {
     Bye,
 }
 
-impl MessageKind {
+impl ControlKind {
     /// All kinds, in the order of the table.
     pub const ALL: [Self; 20] = [
         Self::HelloV1,
@@ -224,32 +224,32 @@ pub fn notify_frame(tag: u64, window: WindowId) -> [u8; 25] {
     })
 }
 
-impl<'a> Message<'a> {
+impl<'a> ControlMessage<'a> {
     /// What kind it is.
     #[must_use]
     #[inline]
-    pub const fn kind(&self) -> MessageKind {
+    pub const fn kind(&self) -> ControlKind {
         match self {
-            Self::HelloV1 { .. } => MessageKind::HelloV1,
-            Self::Hello(_) => MessageKind::Hello,
-            Self::Welcome(_) => MessageKind::Welcome,
-            Self::Reject(_) => MessageKind::Reject,
-            Self::Attach { .. } => MessageKind::Attach,
-            Self::AttachAck => MessageKind::AttachAck,
-            Self::Challenge(_) => MessageKind::Challenge,
-            Self::Proof(_) => MessageKind::Proof,
-            Self::Endpoint(_) => MessageKind::Endpoint,
-            Self::Advert(_) => MessageKind::Advert,
-            Self::Int32(_) => MessageKind::Int32,
-            Self::Tag(_) => MessageKind::Tag,
-            Self::Struct(_) => MessageKind::Struct,
-            Self::Notify { .. } => MessageKind::Notify,
-            Self::Ping(_) => MessageKind::Ping,
-            Self::Pong(_) => MessageKind::Pong,
-            Self::Revoke { .. } => MessageKind::Revoke,
-            Self::Revoked { .. } => MessageKind::Revoked,
-            Self::Rndv(_) => MessageKind::Rndv,
-            Self::Bye => MessageKind::Bye,
+            Self::HelloV1 { .. } => ControlKind::HelloV1,
+            Self::Hello(_) => ControlKind::Hello,
+            Self::Welcome(_) => ControlKind::Welcome,
+            Self::Reject(_) => ControlKind::Reject,
+            Self::Attach { .. } => ControlKind::Attach,
+            Self::AttachAck => ControlKind::AttachAck,
+            Self::Challenge(_) => ControlKind::Challenge,
+            Self::Proof(_) => ControlKind::Proof,
+            Self::Endpoint(_) => ControlKind::Endpoint,
+            Self::Advert(_) => ControlKind::Advert,
+            Self::Int32(_) => ControlKind::Int32,
+            Self::Tag(_) => ControlKind::Tag,
+            Self::Struct(_) => ControlKind::Struct,
+            Self::Notify { .. } => ControlKind::Notify,
+            Self::Ping(_) => ControlKind::Ping,
+            Self::Pong(_) => ControlKind::Pong,
+            Self::Revoke { .. } => ControlKind::Revoke,
+            Self::Revoked { .. } => ControlKind::Revoked,
+            Self::Rndv(_) => ControlKind::Rndv,
+            Self::Bye => ControlKind::Bye,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Codec of the messages of a rendezvous.
 //!
-//! They travel as the body of [`crate::wire::message::Message::Rndv`]. A parsed message is well-formed
+//! They travel as the body of [`crate::wire::message::ControlMessage::Rndv`]. A parsed message is well-formed
 //! by itself; [`crate::rndv`] checks whether it is allowed in the current state.
 
 use crate::region::{Epoch, WindowId, WindowSlice};

@@ -11,7 +11,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 
@@ -115,7 +115,7 @@ impl Rig {
                     let bytes = frame.as_bytes();
                     let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
                     let header = Header::parse(head, MAX_HELLO_BYTES).unwrap();
-                    Message::parse(header, payload).unwrap();
+                    ControlMessage::parse(header, payload).unwrap();
                     self.trace.sent.extend_from_slice(bytes);
                 }
                 Some(ControlOutput::WakeAt(at)) => {
@@ -291,6 +291,6 @@ pub fn class(bytes: &[u8]) -> String {
 }
 
 /// The frame of a message that the protocol itself could send.
-pub fn frame(m: &Message<'_>) -> Vec<u8> {
+pub fn frame(m: &ControlMessage<'_>) -> Vec<u8> {
     Frame::of(m).unwrap().as_bytes().to_vec()
 }

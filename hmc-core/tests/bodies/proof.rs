@@ -11,7 +11,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof, Role, TRANSCRIPT_BYTES, transcript};
 
 /// Bytes of a script before those that are written over a frame.
@@ -192,7 +192,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     // Nobody is connected who was not proven: a WELCOME that comes too early ends it.
     let state = dialer.state();
     let token = LinkToken([9; 16]);
-    let early = Message::Welcome(hmc_core::wire::hello::Welcome {
+    let early = ControlMessage::Welcome(hmc_core::wire::hello::Welcome {
         hello: Hello { rank: Rank(1), ..words },
         token,
     });

@@ -6,7 +6,7 @@ use super::subject::Subject;
 use hmc_core::ctrl::io::Violation;
 use hmc_core::ctrl::state::{ControlState, UnexpectedMessage};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
-use hmc_core::wire::message::MessageKind;
+use hmc_core::wire::message::ControlKind;
 
 /// The role of a [`Rig`] that allows upstream peers.
 const UPSTREAM: u8 = 1;
@@ -56,13 +56,13 @@ fn read(mut stream: &[u8]) -> Heard {
         stream = rest;
         let word = |n: usize| payload[..n].iter().rev().fold(0u64, |w, b| (w << 8) | u64::from(*b));
         let kind = match (ty, flags, len) {
-            (1, _, 8) => MessageKind::Tag,
-            (1, ..) => MessageKind::Int32,
-            (_, 0, _) => MessageKind::Struct,
-            _ => MessageKind::HelloV1,
+            (1, _, 8) => ControlKind::Tag,
+            (1, ..) => ControlKind::Int32,
+            (_, 0, _) => ControlKind::Struct,
+            _ => ControlKind::HelloV1,
         };
         match (known, kind) {
-            (false, MessageKind::HelloV1) => {
+            (false, ControlKind::HelloV1) => {
                 let rank = word(4) as u32;
                 events.push(format!("CxxHello {{ rank: Rank({rank}) }}"));
                 if rank > LAST_RANK {
@@ -71,11 +71,11 @@ fn read(mut stream: &[u8]) -> Heard {
                 }
                 known = true;
             }
-            (true, MessageKind::Tag) => events.push(format!("Deliver(Tag({}))", word(8))),
-            (true, MessageKind::Int32) => {
+            (true, ControlKind::Tag) => events.push(format!("Deliver(Tag({}))", word(8))),
+            (true, ControlKind::Int32) => {
                 events.push(format!("Deliver(Int32({}))", (word(4) as u32).cast_signed()));
             }
-            (true, MessageKind::Struct) => events.push(format!("Deliver(Struct({payload:?}))")),
+            (true, ControlKind::Struct) => events.push(format!("Deliver(Struct({payload:?}))")),
             _ => {
                 over(&mut events, Violation::Unexpected(UnexpectedMessage { state, got: kind }));
                 break;

@@ -8,7 +8,7 @@ use hmc_core::wire::cursor::{Reader, WireError, WireErrorKind, Writer};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::EndpointList;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 
 /// An error as the tables write it: the byte, then the kind.
@@ -21,13 +21,13 @@ fn parse_message<'a>(
     header: Header,
     payload: &'a [u8],
     subject: Subject,
-) -> Result<Message<'a>, WireError> {
-    let parsed = Message::parse(header, payload);
+) -> Result<ControlMessage<'a>, WireError> {
+    let parsed = ControlMessage::parse(header, payload);
     match (subject, parsed) {
         (Subject::Broken, Err(WireError { kind: WireErrorKind::Trailing { extra }, .. })) => {
             let len = header.len().saturating_sub(extra);
             let fits = payload.get(..len as usize).unwrap_or(payload);
-            Message::parse(Header::new(header.kind(), len), fits)
+            ControlMessage::parse(Header::new(header.kind(), len), fits)
         }
         _ => parsed,
     }
@@ -58,12 +58,12 @@ pub fn message(bytes: &[u8], subject: Subject) {
             assert_eq!(w.written() as usize, bytes.len());
             if let Some(at) = (0..bytes.len()).find(|&i| bytes[i] != again[i]) {
                 // Unknown feature bits are passed over; all else is kept.
-                assert!(matches!(m, Message::Hello(_) | Message::Welcome(_)));
+                assert!(matches!(m, ControlMessage::Hello(_) | ControlMessage::Welcome(_)));
                 assert!((17..21).contains(&at));
                 assert_eq!(bytes[21..], again[21..]);
             }
-            assert_eq!(Message::parse(header, &again[8..]), Ok(m));
-            if let Message::Hello(h) = m {
+            assert_eq!(ControlMessage::parse(header, &again[8..]), Ok(m));
+            if let ControlMessage::Hello(h) = m {
                 assert!(h.rank.0 < MAX_PEERS);
                 assert_eq!(h.endpoints.iter().count(), h.endpoints.len());
                 for blob in h.endpoints.iter() {
@@ -84,7 +84,8 @@ pub fn message_class(bytes: &[u8]) -> String {
     let Some((head, payload)) = bytes.split_first_chunk::<8>() else {
         return "no header".into();
     };
-    let parsed = Header::parse(head, MAX_FRAME_BYTES).and_then(|h| Message::parse(h, payload));
+    let parsed =
+        Header::parse(head, MAX_FRAME_BYTES).and_then(|h| ControlMessage::parse(h, payload));
     parsed.map_or_else(text, |m| format!("good {:?}", m.kind()))
 }
 
@@ -94,7 +95,7 @@ pub fn last_reject(mut stream: &[u8]) -> Option<RejectReason> {
     while let Some((head, rest)) = stream.split_first_chunk::<8>() {
         let header = Header::parse(head, MAX_HELLO_BYTES).unwrap();
         let (payload, rest) = rest.split_at(header.len() as usize);
-        if let Ok(Message::Reject(why)) = Message::parse(header, payload) {
+        if let Ok(ControlMessage::Reject(why)) = ControlMessage::parse(header, payload) {
             last = Some(why);
         }
         stream = rest;

@@ -19,12 +19,12 @@ use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
 use hmc_core::wire::advert::{Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 
 /// The bytes of a message's frame.
-pub fn encode(m: &Message<'_>) -> Vec<u8> {
+pub fn encode(m: &ControlMessage<'_>) -> Vec<u8> {
     let mut bytes = vec![0xEE; m.emitted_len() + 3];
     let mut w = Writer::new(&mut bytes);
     m.emit(&mut w).unwrap();
@@ -131,49 +131,49 @@ pub fn notes() -> [(&'static str, RndvMsg); 12] {
 }
 
 /// At least one of each message, with its name.
-pub fn samples(list: &EndpointList) -> Vec<(&'static str, Message<'_>)> {
+pub fn samples(list: &EndpointList) -> Vec<(&'static str, ControlMessage<'_>)> {
     let plain =
         Hello { expected: None, asked: &Asked::ANY, proves: false, ..hello(list).detached() };
     let window = WindowId(0x8182_8384_8586_8788);
     let epoch = Epoch(0x9192_9394);
     let mut all = vec![
-        ("hello_v1", Message::HelloV1 { rank: Rank(7) }),
-        ("hello", Message::Hello(hello(list))),
-        ("hello_plain", Message::Hello(plain)),
-        ("welcome", Message::Welcome(Welcome { hello: hello(list), token: TOKEN })),
-        ("welcome_plain", Message::Welcome(Welcome { hello: plain, token: TOKEN })),
-        ("reject_version", Message::Reject(RejectReason::Version { ours: 2 })),
-        ("reject_stale", Message::Reject(RejectReason::Stale { seen: Incarnation(0xABCD) })),
-        ("reject_busy", Message::Reject(RejectReason::Busy)),
-        ("reject_unknown", Message::Reject(RejectReason::Unknown { code: 999, detail: 5 })),
-        ("attach", Message::Attach { rank: Rank(3), token: TOKEN, channel: 2 }),
-        ("attach_ack", Message::AttachAck),
-        ("reject_endpoint", Message::Reject(RejectReason::WrongEndpoint)),
-        ("reject_kept", Message::Reject(RejectReason::Kept)),
-        ("challenge", Message::Challenge(CHALLENGE)),
-        ("proof", Message::Proof(PROOF)),
-        ("endpoint", Message::Endpoint(EndpointBlob { kind: 9, bytes: b"opaque" })),
-        ("advert", Message::Advert(advert())),
+        ("hello_v1", ControlMessage::HelloV1 { rank: Rank(7) }),
+        ("hello", ControlMessage::Hello(hello(list))),
+        ("hello_plain", ControlMessage::Hello(plain)),
+        ("welcome", ControlMessage::Welcome(Welcome { hello: hello(list), token: TOKEN })),
+        ("welcome_plain", ControlMessage::Welcome(Welcome { hello: plain, token: TOKEN })),
+        ("reject_version", ControlMessage::Reject(RejectReason::Version { ours: 2 })),
+        ("reject_stale", ControlMessage::Reject(RejectReason::Stale { seen: Incarnation(0xABCD) })),
+        ("reject_busy", ControlMessage::Reject(RejectReason::Busy)),
+        ("reject_unknown", ControlMessage::Reject(RejectReason::Unknown { code: 999, detail: 5 })),
+        ("attach", ControlMessage::Attach { rank: Rank(3), token: TOKEN, channel: 2 }),
+        ("attach_ack", ControlMessage::AttachAck),
+        ("reject_endpoint", ControlMessage::Reject(RejectReason::WrongEndpoint)),
+        ("reject_kept", ControlMessage::Reject(RejectReason::Kept)),
+        ("challenge", ControlMessage::Challenge(CHALLENGE)),
+        ("proof", ControlMessage::Proof(PROOF)),
+        ("endpoint", ControlMessage::Endpoint(EndpointBlob { kind: 9, bytes: b"opaque" })),
+        ("advert", ControlMessage::Advert(advert())),
         (
             "advert_process",
-            Message::Advert(RegionAdvert {
+            ControlMessage::Advert(RegionAdvert {
                 backing: Backing::Process,
                 role: Role::Default,
                 ..advert()
             }),
         ),
-        ("int32", Message::Int32(-2)),
-        ("tag", Message::Tag(0x1122_3344_5566_7788)),
-        ("tag_max", Message::Tag(u64::MAX)),
-        ("struct_empty", Message::Struct(b"")),
-        ("struct", Message::Struct(b"\x01\x00\x00\x00\x08\x00\x00\x00 looks like a header")),
-        ("notify", Message::Notify { tag: 0xA1A2_A3A4_A5A6_A7A8, window }),
-        ("ping", Message::Ping(0xB1B2)),
-        ("pong", Message::Pong(0xB1B2)),
-        ("revoke", Message::Revoke { window, epoch }),
-        ("revoked", Message::Revoked { window, epoch }),
-        ("bye", Message::Bye),
+        ("int32", ControlMessage::Int32(-2)),
+        ("tag", ControlMessage::Tag(0x1122_3344_5566_7788)),
+        ("tag_max", ControlMessage::Tag(u64::MAX)),
+        ("struct_empty", ControlMessage::Struct(b"")),
+        ("struct", ControlMessage::Struct(b"\x01\x00\x00\x00\x08\x00\x00\x00 looks like a header")),
+        ("notify", ControlMessage::Notify { tag: 0xA1A2_A3A4_A5A6_A7A8, window }),
+        ("ping", ControlMessage::Ping(0xB1B2)),
+        ("pong", ControlMessage::Pong(0xB1B2)),
+        ("revoke", ControlMessage::Revoke { window, epoch }),
+        ("revoked", ControlMessage::Revoked { window, epoch }),
+        ("bye", ControlMessage::Bye),
     ];
-    all.extend(notes().map(|(name, note)| (name, Message::Rndv(note))));
+    all.extend(notes().map(|(name, note)| (name, ControlMessage::Rndv(note))));
     all
 }

@@ -6,7 +6,7 @@ use crate::bodies::proof::HEAD as PROOF_HEAD;
 use crate::common::{CHALLENGE, TOKEN, encode, endpoints, hello, samples};
 use hmc_core::types::Rank;
 use hmc_core::wire::hello::{Hello, Welcome};
-use hmc_core::wire::message::{Message, MessageKind};
+use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_core::wire::proof::{Challenge, Proof};
 
 /// A script of a control stream: a role, then pieces of what the peer says and steps of the owner.
@@ -38,24 +38,24 @@ use Part::{Do, Hear};
 pub(crate) fn streams() -> Vec<Seed> {
     let list = endpoints();
     let theirs = Hello { job: 5, expected: Some(Rank(1)), proves: false, ..hello(&list) };
-    let first = encode(&Message::Hello(theirs));
-    let welcome = encode(&Message::Welcome(Welcome { hello: theirs, token: TOKEN }));
-    let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
-    let attach = encode(&Message::Attach { rank: Rank(2), token: TOKEN, channel: 1 });
+    let first = encode(&ControlMessage::Hello(theirs));
+    let welcome = encode(&ControlMessage::Welcome(Welcome { hello: theirs, token: TOKEN }));
+    let v1 = encode(&ControlMessage::HelloV1 { rank: Rank(3) });
+    let attach = encode(&ControlMessage::Attach { rank: Rank(2), token: TOKEN, channel: 1 });
     let talk: Vec<u8> = samples(&list)
         .iter()
-        .filter(|(_, m)| !matches!(m, Message::Hello(_) | Message::Welcome(_)))
+        .filter(|(_, m)| !matches!(m, ControlMessage::Hello(_) | ControlMessage::Welcome(_)))
         .flat_map(|(_, m)| encode(m))
         .collect();
-    let tags = [encode(&Message::Tag(1)), encode(&Message::Int32(2))].concat();
-    let bye = encode(&Message::Bye);
-    let ping = encode(&Message::Ping(3));
-    let big = encode(&Message::Struct(&[9; 700]));
-    let attach_ack = encode(&Message::AttachAck);
-    let promising = encode(&Message::Hello(Hello { proves: true, ..theirs }));
+    let tags = [encode(&ControlMessage::Tag(1)), encode(&ControlMessage::Int32(2))].concat();
+    let bye = encode(&ControlMessage::Bye);
+    let ping = encode(&ControlMessage::Ping(3));
+    let big = encode(&ControlMessage::Struct(&[9; 700]));
+    let attach_ack = encode(&ControlMessage::AttachAck);
+    let promising = encode(&ControlMessage::Hello(Hello { proves: true, ..theirs }));
     let (right, wrong) = (Proof([3; 32]), Proof([4; 32]));
-    let challenge = |proof| encode(&Message::Challenge(Challenge { proof, ..CHALLENGE }));
-    let answer = |proof| encode(&Message::Proof(proof));
+    let challenge = |proof| encode(&ControlMessage::Challenge(Challenge { proof, ..CHALLENGE }));
+    let answer = |proof| encode(&ControlMessage::Proof(proof));
     let (asked, shown) = (challenge(right), answer(right));
     let (lied, guessed) = (challenge(wrong), answer(wrong));
     let mut newer = first.clone();
@@ -102,10 +102,10 @@ pub(crate) fn streams() -> Vec<Seed> {
 pub(crate) fn states() -> Vec<Seed> {
     let list = endpoints();
     let theirs = Hello { job: 5, expected: Some(Rank(1)), proves: false, ..hello(&list) };
-    let first = encode(&Message::Hello(theirs));
-    let promising = encode(&Message::Hello(Hello { proves: true, ..theirs }));
-    let v1 = encode(&Message::HelloV1 { rank: Rank(3) });
-    let bye = encode(&Message::Bye);
+    let first = encode(&ControlMessage::Hello(theirs));
+    let promising = encode(&ControlMessage::Hello(Hello { proves: true, ..theirs }));
+    let v1 = encode(&ControlMessage::HelloV1 { rank: Rank(3) });
+    let bye = encode(&ControlMessage::Bye);
     let states: [(&str, u8, Vec<Part<'_>>); 9] = [
         ("AwaitHello", 0, vec![]),
         ("AwaitProof", 0, vec![Hear(&promising)]),
@@ -120,11 +120,13 @@ pub(crate) fn states() -> Vec<Seed> {
     let table = include_str!("../ctrl_table.txt");
     let mut seeds = Vec::new();
     for (state, role, prelude) in states {
-        for kind in MessageKind::ALL {
+        for kind in ControlKind::ALL {
             let m = samples(&list).into_iter().find(|(_, m)| m.kind() == kind).unwrap().1;
             let m = match m {
-                Message::Hello(_) => Message::Hello(theirs),
-                Message::Welcome(w) => Message::Welcome(Welcome { hello: theirs, ..w }),
+                ControlMessage::Hello(_) => ControlMessage::Hello(theirs),
+                ControlMessage::Welcome(w) => {
+                    ControlMessage::Welcome(Welcome { hello: theirs, ..w })
+                }
                 other => other,
             };
             let mut bytes = script(role, &prelude);
@@ -236,7 +238,7 @@ pub(crate) fn proofs() -> Vec<Seed> {
         Seed::bad(T, "challenge_back", of([7, 7, 3, 2, 0, 0], &[]), "got: Challenge }"),
         Seed::plain(T, "features", of([7, 7, 1, 1, 9, 0], &[0])),
     ];
-    let early = encode(&Message::Proof(Proof([0; 32])));
+    let early = encode(&ControlMessage::Proof(Proof([0; 32])));
     for (name, which) in [("early_proof", 1), ("proof_for_challenge", 2)] {
         seeds.push(Seed::bad(T, name, of([7, 7, which, 3, 0, 0], &early), "got: Proof }"));
     }
@@ -266,16 +268,16 @@ pub(crate) fn proofs() -> Vec<Seed> {
 /// What a C++ peer says, in pieces of 16 bytes.
 pub(crate) fn upstream() -> Vec<Seed> {
     const T: &str = "upstream";
-    let hello = encode(&Message::HelloV1 { rank: Rank(3) });
-    let int = encode(&Message::Int32(-5));
-    let tag = encode(&Message::Tag(77));
-    let wide = encode(&Message::Tag(u64::MAX));
-    let record = encode(&Message::Struct(b"a record of the user"));
+    let hello = encode(&ControlMessage::HelloV1 { rank: Rank(3) });
+    let int = encode(&ControlMessage::Int32(-5));
+    let tag = encode(&ControlMessage::Tag(77));
+    let wide = encode(&ControlMessage::Tag(u64::MAX));
+    let record = encode(&ControlMessage::Struct(b"a record of the user"));
     let say = |frames: &[&[u8]]| [&[15][..], &frames.concat()].concat();
     let mut seeds = vec![
         Seed::plain(T, "talk", say(&[&hello, &int, &tag, &wide, &record])),
         Seed::plain(T, "hello", say(&[&hello])),
-        Seed::plain(T, "empty_record", say(&[&hello, &encode(&Message::Struct(b"")), &int])),
+        Seed::plain(T, "empty_record", say(&[&hello, &encode(&ControlMessage::Struct(b"")), &int])),
         Seed::plain(T, "half", say(&[&hello, &record[..9]])),
         Seed::bad(T, "twice", say(&[&hello, &int, &hello]), "got: HelloV1"),
         Seed::bad(T, "int_first", say(&[&int]), "state: AwaitHello, got: Int32"),

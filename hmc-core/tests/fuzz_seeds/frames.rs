@@ -3,7 +3,7 @@
 use super::{Seed, patched, resized};
 use crate::common::{self, advert, encode, endpoints, samples};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 
 /// Values of a field, and what is wrong with them.
 type Field = (&'static str, usize, usize, &'static [u64], &'static str);
@@ -80,7 +80,10 @@ pub(crate) fn messages() -> Vec<Seed> {
     for (name, m) in all.iter().filter(|(n, _)| !n.starts_with("struct")) {
         for extra in [1, 9] {
             let bytes = resized([&encode(m)[..], &vec![0; extra]].concat());
-            let odd = matches!(m, Message::HelloV1 { .. } | Message::Int32(_) | Message::Tag(_));
+            let odd = matches!(
+                m,
+                ControlMessage::HelloV1 { .. } | ControlMessage::Int32(_) | ControlMessage::Tag(_)
+            );
             let want = if odd { "\"length\"" } else { "Trailing" };
             seeds.push(Seed::bad(T, format!("long_{name}_{extra}"), bytes, want));
         }
@@ -88,7 +91,10 @@ pub(crate) fn messages() -> Vec<Seed> {
         let mut bytes = encode(m);
         let len = bytes.len() as u64 - 7;
         bytes = patched(&bytes, 4, 4, len);
-        let odd = matches!(m, Message::HelloV1 { .. } | Message::Int32(_) | Message::Tag(_));
+        let odd = matches!(
+            m,
+            ControlMessage::HelloV1 { .. } | ControlMessage::Int32(_) | ControlMessage::Tag(_)
+        );
         let want = if odd { "\"length\"" } else { "8 Truncated" };
         seeds.push(Seed::bad(T, format!("short_{name}"), bytes, want));
     }

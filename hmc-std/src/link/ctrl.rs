@@ -10,7 +10,7 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::Features;
-use hmc_core::wire::message::{Message as Wire, tag_frame};
+use hmc_core::wire::message::{ControlMessage, tag_frame};
 use rustix::io::Errno;
 
 use crate::driver::{Registered, Wanted};
@@ -209,7 +209,7 @@ impl CtrlState {
             && self.ended.is_none()
             && let Some((window, epoch)) = self.owed.take()
         {
-            self.append(&Wire::Revoked { window, epoch });
+            self.append(&ControlMessage::Revoked { window, epoch });
             self.control.on_sent(now);
             self.flush(now);
         }
@@ -257,7 +257,7 @@ impl CtrlState {
         self.obey(now);
     }
 
-    fn append(&mut self, m: &Wire<'_>) {
+    fn append(&mut self, m: &ControlMessage<'_>) {
         let from = self.unsent.len();
         let to = from.saturating_add(m.emitted_len());
         self.unsent.resize(to, 0);
@@ -271,7 +271,7 @@ impl CtrlState {
     }
 
     /// Queues a message and sends what fits.
-    pub(crate) fn send(&mut self, m: &Wire<'_>, now: Instant) -> Result<()> {
+    pub(crate) fn send(&mut self, m: &ControlMessage<'_>, now: Instant) -> Result<()> {
         let waiting = self.unsent.len().saturating_sub(self.sent);
         if waiting.saturating_add(m.emitted_len()) > MAX_UNSENT_BYTES {
             return Err(Error::new(
@@ -289,7 +289,7 @@ impl CtrlState {
 
     /// Sends a message of the protocol unless earlier ones wait for the peer to read: then nothing is queued behind them, and
     /// the turn that finds room says so. Whether it was taken.
-    pub(crate) fn send_if_idle(&mut self, m: &Wire<'_>, now: Instant) -> bool {
+    pub(crate) fn send_if_idle(&mut self, m: &ControlMessage<'_>, now: Instant) -> bool {
         self.flush(now);
         let idle = self.unsent.is_empty();
         if idle {
@@ -305,11 +305,11 @@ impl CtrlState {
     ///
     /// # Errors
     /// `Full`: nothing of it was sent.
-    pub(crate) fn send_out(&mut self, m: &Wire<'_>, now: Instant) -> Result<Option<u64>> {
+    pub(crate) fn send_out(&mut self, m: &ControlMessage<'_>, now: Instant) -> Result<Option<u64>> {
         self.flush(now);
         if self.unsent.is_empty() {
             let before = self.taken;
-            if let Wire::Tag(tag) = m {
+            if let ControlMessage::Tag(tag) = m {
                 // A small frame takes no detour through the buffer.
                 let frame = tag_frame(*tag);
                 let n = self.hand_to_system(&frame);

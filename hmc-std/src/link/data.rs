@@ -16,7 +16,7 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
 use hmc_core::wire::held;
-use hmc_core::wire::message::MessageKind;
+use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Failure, Opcode};
 
 use hmc_hw::ucx::memory::Memory;
@@ -175,7 +175,7 @@ impl DataState {
             }
             Role::Named(label) => {
                 self.named.retain(|n| n.label != label);
-                if self.named.len() < held::of_message(MessageKind::Advert).count() {
+                if self.named.len() < held::of_message(ControlKind::Advert).count() {
                     self.named.push(Named { label, region: advert.region });
                 }
             }

@@ -4,7 +4,7 @@
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 
 use super::ctrl::CtrlState;
 use super::{Link, bump};
@@ -29,7 +29,7 @@ impl Link {
     ///
     /// # Errors
     /// `Full` when the peer does not read fast enough; `PeerDead` when it is gone.
-    pub(crate) fn send(&self, m: &Wire<'_>) -> Result<()> {
+    pub(crate) fn send(&self, m: &ControlMessage<'_>) -> Result<()> {
         self.send_by(m, |ctrl, m, now| ctrl.send(m, now)).map(drop)
     }
 
@@ -38,7 +38,7 @@ impl Link {
     ///
     /// # Errors
     /// `Full` when the system takes nothing now; `PeerDead` when the peer is gone.
-    pub(crate) fn send_out(&self, m: &Wire<'_>) -> Result<Option<u64>> {
+    pub(crate) fn send_out(&self, m: &ControlMessage<'_>) -> Result<Option<u64>> {
         let mark = self.send_by(m, CtrlState::send_out)?;
         #[cfg(hmc_mutants)]
         let mark = mark.filter(|_| !mutant::is(Mutant::SentTooEarly));
@@ -60,8 +60,8 @@ impl Link {
     #[inline]
     fn send_by<R: Default>(
         &self,
-        m: &Wire<'_>,
-        send: impl FnOnce(&mut CtrlState, &Wire<'_>, Instant) -> Result<R>,
+        m: &ControlMessage<'_>,
+        send: impl FnOnce(&mut CtrlState, &ControlMessage<'_>, Instant) -> Result<R>,
     ) -> Result<R> {
         self.check_not_dead()?;
         if self.conn() == Some(ConnType::Loopback) {
@@ -83,22 +83,25 @@ impl Link {
     }
 
     /// Counts a message of the application's.
-    fn count_sent(&self, m: &Wire<'_>) {
-        if matches!(m, Wire::Tag(_) | Wire::Int32(_) | Wire::Struct(_)) {
+    fn count_sent(&self, m: &ControlMessage<'_>) {
+        if matches!(
+            m,
+            ControlMessage::Tag(_) | ControlMessage::Int32(_) | ControlMessage::Struct(_)
+        ) {
             bump(&self.counters.messages_out);
         }
     }
 
-    fn send_to_self(&self, m: &Wire<'_>) -> Result<()> {
+    fn send_to_self(&self, m: &ControlMessage<'_>) -> Result<()> {
         let message = match m {
-            Wire::Tag(tag) => Message::Tag(*tag),
-            Wire::Int32(n) => Message::Int(*n),
-            Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
-            Wire::Advert(advert) => {
+            ControlMessage::Tag(tag) => Message::Tag(*tag),
+            ControlMessage::Int32(n) => Message::Int(*n),
+            ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
+            ControlMessage::Advert(advert) => {
                 self.data().learn_remote(advert);
                 return Ok(());
             }
-            Wire::Revoke { window, epoch } => {
+            ControlMessage::Revoke { window, epoch } => {
                 let _ = self.data().forget_remote(*window, *epoch);
                 return Ok(());
             }

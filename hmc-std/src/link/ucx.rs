@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hmc_core::region::WindowDesc;
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointBlob};
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 
 use super::Link;
 use crate::clock;
@@ -68,7 +68,7 @@ impl Link {
             Port::Ucx(port) => port.card()?,
             _ => return Ok(()),
         };
-        self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX, bytes: &card }))
+        self.send(&ControlMessage::Endpoint(EndpointBlob { kind: ENDPOINT_UCX, bytes: &card }))
     }
 
     /// Tells the peer the key to a window. Whoever exposed the window does so, before it tells of the window itself.
@@ -76,7 +76,7 @@ impl Link {
     /// # Errors
     /// `PeerDead`, `Full`.
     pub(crate) fn send_key(&self, key: &[u8]) -> Result<()> {
-        self.send(&Wire::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: key }))
+        self.send(&ControlMessage::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: key }))
     }
 
     /// Closes a window that the peer could not be told of: no access was made or will be.

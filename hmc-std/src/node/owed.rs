@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::held;
-use hmc_core::wire::message::MessageKind;
+use hmc_core::wire::message::ControlKind;
 
 /// How many there can be.
-const PLACES: usize = held::of_message(MessageKind::Revoke).count();
+const PLACES: usize = held::of_message(ControlKind::Revoke).count();
 
 /// What is owed, oldest first.
 #[derive(Debug, Default)]

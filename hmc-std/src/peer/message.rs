@@ -8,7 +8,7 @@ use crate::until::Stop;
 use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::span::{Extent, Side};
 use hmc_core::types::ConnType;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl Peer {
     /// # Errors
     /// `PeerDead`, `Closed`; `DeadlineExceeded` or `Interrupted` when the peer does not receive.
     pub fn send_tag(&self, tag: u64) -> Result<()> {
-        self.send(&Wire::Tag(tag), self.shared.config.deadline)
+        self.send(&ControlMessage::Tag(tag), self.shared.config.deadline)
     }
 
     /// As [`Peer::send_tag`], within `timeout`.
@@ -29,7 +29,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_tag`].
     pub fn send_tag_within(&self, tag: u64, timeout: Duration) -> Result<()> {
-        self.send(&Wire::Tag(tag), timeout)
+        self.send(&ControlMessage::Tag(tag), timeout)
     }
 
     /// Sends a 32-bit number.
@@ -37,7 +37,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::send_tag`].
     pub fn send_int(&self, n: i32) -> Result<()> {
-        self.send(&Wire::Int32(n), self.shared.config.deadline)
+        self.send(&ControlMessage::Int32(n), self.shared.config.deadline)
     }
 
     /// Sends opaque bytes, at most 1 MiB.
@@ -55,7 +55,7 @@ impl Peer {
     pub fn send_struct_within(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         Extent::new(u64::from(MAX_FRAME_BYTES)).span(Side::Local, 0, len)?;
-        self.send(&Wire::Struct(bytes), timeout)
+        self.send(&ControlMessage::Struct(bytes), timeout)
     }
 
     /// As [`Peer::send_struct_within`], for bytes that others may write meanwhile: a copy of them is sent.
@@ -73,7 +73,7 @@ impl Peer {
     }
 
     /// Sends a message, waiting for room when the peer does not read as fast as we send.
-    fn send(&self, m: &Wire<'_>, timeout: Duration) -> Result<()> {
+    fn send(&self, m: &ControlMessage<'_>, timeout: Duration) -> Result<()> {
         self.shared.check_process()?;
         let mut mark = None;
         let mut attempt = |link: &Link| {

@@ -11,7 +11,7 @@ use crate::window::{Grant, RemoteWindow, SharedWindow, Window};
 use hmc_core::queue::Transfer;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::Role;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Opcode};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl Peer {
         }
         self.link.check_open()?;
         let advert = self.shared.expose(&self.link, region, at, len, access, Role::Named(label))?;
-        if let Err(e) = self.link.send(&Wire::Advert(advert)) {
+        if let Err(e) = self.link.send(&ControlMessage::Advert(advert)) {
             self.link.untell(&advert.region);
             return Err(e);
         }

@@ -22,7 +22,7 @@ use hmc_core::types::Caps;
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::advert::UcxKey;
 use hmc_core::wire::held;
-use hmc_core::wire::message::MessageKind;
+use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::am::AmTarget;
 use hmc_hw::ucx::memory::Memory;
@@ -44,7 +44,7 @@ use bell::Rope;
 /// Bytes of a key that is told to the peer, at the most.
 const KEY_BYTES: usize = 4096;
 /// Keys that a peer can have.
-const PLACES: usize = held::of_message(MessageKind::Endpoint).count();
+const PLACES: usize = held::of_message(ControlKind::Endpoint).count();
 /// How long a link waits for the greeting of a peer that may send none, having other lanes.
 const GREETING: Duration = Duration::from_millis(1000);
 

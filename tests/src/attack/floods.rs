@@ -13,7 +13,7 @@ use hmc_core::wire::advert::{
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::LinkToken;
-use hmc_core::wire::message::{Message, MessageKind};
+use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_hw::ucx::library::{Library, Search};
@@ -38,7 +38,7 @@ pub const BATCH: u32 = 512;
 /// # Panics
 /// Never: the numbers are small.
 #[must_use]
-pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
+pub fn message(kind: ControlKind, n: u32) -> Vec<u8> {
     let long = vec![7; 9000];
     let (window, epoch) = (WindowId((u64::from(n) % 256) | (u64::from(n) << 16)), Epoch(n + 1));
     let region = |window| WindowDesc {
@@ -55,9 +55,9 @@ pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
         _ => RndvMsg::Credit { id, seq: u64::from(n) },
     };
     match kind {
-        MessageKind::HelloV1 => hmc_core::wire::upstream::hello_v1(Rank(n % 4096)).to_vec(),
-        MessageKind::Hello => hello(n % 4096, 0, 0),
-        MessageKind::Welcome => {
+        ControlKind::HelloV1 => hmc_core::wire::upstream::hello_v1(Rank(n % 4096)).to_vec(),
+        ControlKind::Hello => hello(n % 4096, 0, 0),
+        ControlKind::Welcome => {
             let mut bytes = hello(n % 4096, 0, 0);
             // The same words, as an answer: they may not come from a dialer.
             bytes[8] = 2;
@@ -65,37 +65,40 @@ pub fn message(kind: MessageKind, n: u32) -> Vec<u8> {
             bytes.extend([0; 16]);
             bytes
         }
-        MessageKind::Reject => frame(&Message::Reject(RejectReason::Busy)),
-        MessageKind::Attach => {
-            frame(&Message::Attach { rank: Rank(n % 4096), token: LinkToken([1; 16]), channel: 2 })
-        }
-        MessageKind::AttachAck => frame(&Message::AttachAck),
-        MessageKind::Challenge => frame(&Message::Challenge(Challenge {
+        ControlKind::Reject => frame(&ControlMessage::Reject(RejectReason::Busy)),
+        ControlKind::Attach => frame(&ControlMessage::Attach {
+            rank: Rank(n % 4096),
+            token: LinkToken([1; 16]),
+            channel: 2,
+        }),
+        ControlKind::AttachAck => frame(&ControlMessage::AttachAck),
+        ControlKind::Challenge => frame(&ControlMessage::Challenge(Challenge {
             rank: Rank(n % 4096),
             nonce: [1; 16],
             proof: Proof([2; 32]),
         })),
-        MessageKind::Proof => frame(&Message::Proof(Proof([2; 32]))),
-        MessageKind::Endpoint => {
-            frame(&Message::Endpoint(EndpointBlob { kind: ENDPOINT_UCX_KEY, bytes: &long[..8000] }))
-        }
-        MessageKind::Advert => frame(&Message::Advert(RegionAdvert {
+        ControlKind::Proof => frame(&ControlMessage::Proof(Proof([2; 32]))),
+        ControlKind::Endpoint => frame(&ControlMessage::Endpoint(EndpointBlob {
+            kind: ENDPOINT_UCX_KEY,
+            bytes: &long[..8000],
+        })),
+        ControlKind::Advert => frame(&ControlMessage::Advert(RegionAdvert {
             region: region(window),
             backing: Backing::Process,
             role: Role::Named(u64::from(n)),
         })),
-        MessageKind::Int32 => frame(&Message::Int32(5)),
-        MessageKind::Tag => frame(&Message::Tag(u64::from(n))),
-        MessageKind::Struct => {
-            frame(&Message::Struct(&long[..usize::try_from(n % 9000).expect("small")]))
+        ControlKind::Int32 => frame(&ControlMessage::Int32(5)),
+        ControlKind::Tag => frame(&ControlMessage::Tag(u64::from(n))),
+        ControlKind::Struct => {
+            frame(&ControlMessage::Struct(&long[..usize::try_from(n % 9000).expect("small")]))
         }
-        MessageKind::Notify => frame(&Message::Notify { tag: u64::from(n), window }),
-        MessageKind::Ping => frame(&Message::Ping(u64::from(n))),
-        MessageKind::Pong => frame(&Message::Pong(u64::from(n))),
-        MessageKind::Revoke => frame(&Message::Revoke { window, epoch }),
-        MessageKind::Revoked => frame(&Message::Revoked { window, epoch }),
-        MessageKind::Rndv => frame(&Message::Rndv(note)),
-        MessageKind::Bye => frame(&Message::Bye),
+        ControlKind::Notify => frame(&ControlMessage::Notify { tag: u64::from(n), window }),
+        ControlKind::Ping => frame(&ControlMessage::Ping(u64::from(n))),
+        ControlKind::Pong => frame(&ControlMessage::Pong(u64::from(n))),
+        ControlKind::Revoke => frame(&ControlMessage::Revoke { window, epoch }),
+        ControlKind::Revoked => frame(&ControlMessage::Revoked { window, epoch }),
+        ControlKind::Rndv => frame(&ControlMessage::Rndv(note)),
+        ControlKind::Bye => frame(&ControlMessage::Bye),
     }
 }
 
@@ -302,7 +305,7 @@ pub fn library() -> Option<&'static Library> {
 ///
 /// # Panics
 /// As [`Scene::flood`] does.
-pub fn of_kind(scene: &mut Scene, via: Via, kind: MessageKind, time: Duration) -> Flooded {
+pub fn of_kind(scene: &mut Scene, via: Via, kind: ControlKind, time: Duration) -> Flooded {
     let limit = of_message(kind).bytes(INBOX);
     let (mut bytes, mut at) = (Vec::new(), 0);
     scene.flood(via, limit, time, |rogue, n| {
@@ -326,7 +329,7 @@ pub fn answers(context: &mut Context) -> Outcome {
     let mut frames = 0;
     for via in [Via::Uds, Via::Tcp] {
         let mut scene = Scene::new(&context.actor, via);
-        for kind in [MessageKind::Ping, MessageKind::Revoke] {
+        for kind in [ControlKind::Ping, ControlKind::Revoke] {
             let flooded = of_kind(&mut scene, via, kind, Duration::from_millis(600));
             context.count(flooded.sent.into());
             frames += u64::from(flooded.sent);
@@ -359,7 +362,7 @@ pub fn announced(context: &mut Context) -> Outcome {
         let mut rogue = scene.join(Via::Tcp);
         until("it is a peer", LONG, || (scene.actor.ask("peers") == "1").then_some(()));
         let before = scene.live();
-        let mut bytes = frame(&Message::Struct(&[7; COMES]));
+        let mut bytes = frame(&ControlMessage::Struct(&[7; COMES]));
         bytes[4..8].copy_from_slice(&ANNOUNCED.to_le_bytes());
         pour(&mut rogue.control, &bytes, 0).expect("room");
         // It has read them when it has answered what it is asked on the data stream, and later on.

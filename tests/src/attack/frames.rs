@@ -9,7 +9,7 @@ use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
 use hmc_std::{Address, Message, Peer, Session, Want, Window};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -106,8 +106,10 @@ impl Scene {
         let window = self.peer.expose(span, access, label).map_err(|(e, _)| e).expect("exposed");
         loop {
             let (header, payload) = read_frame(&mut self.rogue.control).expect("its window");
-            match Wire::parse(header, &payload) {
-                Ok(Wire::Advert(a)) if a.role == Role::Named(label) => return (window, a.region),
+            match ControlMessage::parse(header, &payload) {
+                Ok(ControlMessage::Advert(a)) if a.role == Role::Named(label) => {
+                    return (window, a.region);
+                }
                 _ => {}
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::ENDPOINT_TCP;
 use hmc_core::wire::hello::{Hello, HostId, LinkToken, Welcome};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
@@ -40,8 +40,8 @@ pub fn claim(rank: u32, incarnation: u64, host: HostId, proves: bool) -> Vec<u8>
 pub fn claims(mut to: impl Read + Write, rank: u32, incarnation: u64, host: HostId) -> HostId {
     assert!(say(&mut to, &claim(rank, incarnation, host, false)));
     let (header, payload) = read_frame(&mut to).expect("an answer");
-    match Message::parse(header, &payload).expect("a message") {
-        Message::Welcome(w) => w.hello.host,
+    match ControlMessage::parse(header, &payload).expect("a message") {
+        ControlMessage::Welcome(w) => w.hello.host,
         other => panic!("not welcome: {other:?}"),
     }
 }
@@ -49,10 +49,10 @@ pub fn claims(mut to: impl Read + Write, rank: u32, incarnation: u64, host: Host
 /// What a connection is answered.
 fn answer(from: &mut impl Read) -> String {
     let Some((header, payload)) = read_frame(from) else { return "closed".to_owned() };
-    match Message::parse(header, &payload) {
-        Ok(Message::Reject(why)) => format!("{why:?}"),
-        Ok(Message::Welcome(_)) => "Welcome".to_owned(),
-        Ok(Message::AttachAck) => "AttachAck".to_owned(),
+    match ControlMessage::parse(header, &payload) {
+        Ok(ControlMessage::Reject(why)) => format!("{why:?}"),
+        Ok(ControlMessage::Welcome(_)) => "Welcome".to_owned(),
+        Ok(ControlMessage::AttachAck) => "AttachAck".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -78,12 +78,12 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
         assert!(say(&mut s, &hello_with(2, 0, 1, |h| Hello { proves: way != 0, ..h })));
         if way != 0 {
             let (header, payload) = read_frame(&mut s).expect("a challenge");
-            let Ok(Message::Challenge(c)) = Message::parse(header, &payload) else {
+            let Ok(ControlMessage::Challenge(c)) = ControlMessage::parse(header, &payload) else {
                 return context.broken("no challenge came for a promise");
             };
             let guess = Proof(context.rng.bytes(32).try_into().expect("32 bytes"));
             let proof = if way == 1 { c.proof } else { guess };
-            assert!(say(&mut s, &frame(&Message::Proof(proof))));
+            assert!(say(&mut s, &frame(&ControlMessage::Proof(proof))));
         }
         let answer = answer(&mut s);
         if answer != refused || !is_closed_after(&mut s) {
@@ -105,12 +105,14 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
 fn answer_falsely(door: &TcpListener, with_challenge: bool) -> bool {
     let (mut s, _) = door.accept().expect("a dialer");
     let (header, payload) = read_frame(&mut s).expect("first words");
-    let Ok(Message::Hello(h)) = Message::parse(header, &payload) else { panic!("no HELLO") };
+    let Ok(ControlMessage::Hello(h)) = ControlMessage::parse(header, &payload) else {
+        panic!("no HELLO")
+    };
     assert!(h.proves, "a dialer of a loopback address promises a proof");
     let hello = Hello { rank: Rank(1), expected: None, ..h.detached() };
-    let welcome = Message::Welcome(Welcome { hello, token: LinkToken([1; 16]) });
+    let welcome = ControlMessage::Welcome(Welcome { hello, token: LinkToken([1; 16]) });
     let challenge = Challenge { rank: Rank(1), nonce: [1; 16], proof: Proof([1; 32]) };
-    let said = if with_challenge { Message::Challenge(challenge) } else { welcome };
+    let said = if with_challenge { ControlMessage::Challenge(challenge) } else { welcome };
     assert!(say(&mut s, &frame(&said)));
     read_frame(&mut s).is_some()
 }
@@ -278,7 +280,7 @@ pub fn tokens(context: &mut Context) -> Outcome {
     };
     let attach = |at, rank, token| {
         let mut s = dial(at);
-        let words = Message::Attach { rank: Rank(rank), token, channel: ENDPOINT_TCP };
+        let words = ControlMessage::Attach { rank: Rank(rank), token, channel: ENDPOINT_TCP };
         assert!(say(&mut s, &frame(&words)));
         let said = answer(&mut s);
         (s, said)
@@ -294,7 +296,7 @@ pub fn tokens(context: &mut Context) -> Outcome {
         let mut control = dial(at);
         assert!(say(&mut control, &hello(rank, 0, 0)));
         let (header, payload) = read_frame(&mut control).expect("an answer");
-        let Ok(Message::Welcome(welcome)) = Message::parse(header, &payload) else {
+        let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::parse(header, &payload) else {
             panic!("no welcome");
         };
         let guess = LinkToken(context.rng.bytes(16).try_into().expect("16 bytes"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hmc_core::region::WindowId;
 use hmc_core::wire::advert::Role;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::io::Moved;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::pass::{recv_with_fd, send_fd};
@@ -178,8 +178,8 @@ pub fn refused(context: &mut Context) -> Outcome {
         }
         let index = loop {
             let (header, payload) = read_frame(&mut rogue.control).expect("its window");
-            match Wire::parse(header, &payload) {
-                Ok(Wire::Advert(a)) if a.role == Role::Named(label) => {
+            match ControlMessage::parse(header, &payload) {
+                Ok(ControlMessage::Advert(a)) if a.role == Role::Named(label) => {
                     break a.region.window.index();
                 }
                 _ => {}

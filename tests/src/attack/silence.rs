@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, Error, ErrorKind, Peer, Session, Want};
 
 use super::{Context, Outcome};
@@ -99,7 +99,7 @@ pub fn deaf(context: &mut Context) -> Outcome {
         let began = Instant::now();
         let end = loop {
             // A heartbeat.
-            rogue.control.write_all(&frame(&Message::Ping(1))).expect("room");
+            rogue.control.write_all(&frame(&ControlMessage::Ping(1))).expect("room");
             if let Ok(end) = told.recv_timeout(Duration::from_millis(200)) {
                 waits.join().expect("no panic");
                 break Some(end);

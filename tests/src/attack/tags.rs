@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
 
 use super::{Context, Outcome};
@@ -128,7 +128,7 @@ fn lost_after_the_data(batches: u32) -> (u64, u64) {
         let peer = session.wait_peer(rank, LONG).expect("it came");
         drop(data);
         until("the end of the data is known", LONG, || (!peer.is_connected()).then_some(()));
-        let tags: Vec<u8> = (0..BATCH).flat_map(|tag| frame(&Wire::Tag(tag))).collect();
+        let tags: Vec<u8> = (0..BATCH).flat_map(|tag| frame(&ControlMessage::Tag(tag))).collect();
         // The session may have hung up.
         let _ = control.write_all(&tags);
         drop(control);

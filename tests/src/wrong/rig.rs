@@ -9,7 +9,7 @@ use hmc_core::types::Access;
 use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::hello::Features;
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
 use hmc_std::{OpId, Peer, SharedWindow};
 
@@ -289,7 +289,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When it does not get that far.
     pub fn stop_reading(&mut self) {
-        let tags = frame(&Message::Tag(1)).repeat(INBOX);
+        let tags = frame(&ControlMessage::Tag(1)).repeat(INBOX);
         self.rogue.control.write_all(&tags).expect("room");
         let rank = self.peer.rank();
         until("the inbox is full", LONG, || {

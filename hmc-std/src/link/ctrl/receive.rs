@@ -6,7 +6,7 @@ use hmc_core::ctrl::io::ControlEvent;
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use rustix::io::Errno;
 
 use super::CtrlState;
@@ -149,13 +149,13 @@ fn execute(event: ControlEvent<'_>, link: &Link, heard: &mut Heard) -> Option<(W
     None
 }
 
-fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epoch)> {
+fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epoch)> {
     let message = match m {
-        Wire::Tag(tag) => Message::Tag(tag),
-        Wire::Int32(n) => Message::Int(n),
-        Wire::Struct(bytes) => Message::Struct(bytes.to_vec()),
-        Wire::Notify { tag, .. } => Message::Notify(tag),
-        Wire::Rndv(note) => {
+        ControlMessage::Tag(tag) => Message::Tag(tag),
+        ControlMessage::Int32(n) => Message::Int(n),
+        ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
+        ControlMessage::Notify { tag, .. } => Message::Notify(tag),
+        ControlMessage::Rndv(note) => {
             if !link.relay_hear(note) {
                 let what = "more notes of messages than may be under way";
                 heard.failed = Some(Error::new(ErrorKind::Protocol, what));
@@ -163,23 +163,23 @@ fn deliver(m: Wire<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epo
             heard.relay = true;
             return None;
         }
-        Wire::Advert(advert) => {
+        ControlMessage::Advert(advert) => {
             link.data_in_turn().learn_remote(&advert);
             heard.adverts = true;
             return None;
         }
-        Wire::Revoke { window, epoch } => {
+        ControlMessage::Revoke { window, epoch } => {
             heard.revoked = true;
             // What still runs says it at its end, where the word is a fence.
             let left = link.data_in_turn().forget_remote(window, epoch);
             return left.then_some((window, epoch));
         }
-        Wire::Revoked { window, epoch } => {
+        ControlMessage::Revoked { window, epoch } => {
             link.data_in_turn().port().note_left(window, epoch);
             heard.left = true;
             return None;
         }
-        Wire::Endpoint(blob) => {
+        ControlMessage::Endpoint(blob) => {
             heard.adverts = true;
             heard.failed = link.learn_endpoint(&blob).err();
             return None;

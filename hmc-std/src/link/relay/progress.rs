@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 use hmc_core::rndv::{AbortReason, RndvError, RndvMsg};
 use hmc_core::types::ConnType;
 use hmc_core::wire::held;
-use hmc_core::wire::message::{Message as Wire, MessageKind};
+use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_mem::shared::SharedBytes;
 
 use super::actions::After;
@@ -19,7 +19,7 @@ use crate::lock::lock;
 use crate::wakers::panics;
 
 /// Notes that may wait for somebody who looks at them.
-const MAX_NOTES: usize = held::of_message(MessageKind::Rndv).count();
+const MAX_NOTES: usize = held::of_message(ControlKind::Rndv).count();
 
 impl Link {
     /// The peer told a note. Called under the control lock: it is only put aside. `false`: nobody who keeps to the rules
@@ -92,7 +92,7 @@ impl Link {
         }
         for (window, epoch) in after.revoked {
             // So that the peer forgets its mapping. The fence does not depend on it.
-            let _ = self.send(&Wire::Revoke { window, epoch });
+            let _ = self.send(&ControlMessage::Revoke { window, epoch });
         }
         // The last handle of a waker may be there, which is the application's too.
         if panics(|| drop(after.over)) {

@@ -9,7 +9,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::ConnType;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
 use super::actions::After;
@@ -172,7 +172,7 @@ impl Desk {
                 continue;
             }
             let mut ctrl = link.ctrl();
-            let sent = ctrl.send_if_idle(&Wire::Rndv(*note), clock::now());
+            let sent = ctrl.send_if_idle(&ControlMessage::Rndv(*note), clock::now());
             link.settle_ctrl(&mut ctrl);
             let ended = ctrl.ended();
             drop(ctrl);

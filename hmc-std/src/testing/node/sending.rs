@@ -1,7 +1,7 @@
 //! A message of the application on its way out: what a blocking send does, without waiting.
 
 use hmc_core::time::Instant;
-use hmc_core::wire::message::Message as Wire;
+use hmc_core::wire::message::ControlMessage;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
@@ -31,9 +31,9 @@ impl Sending {
     fn attempt(&mut self) -> Option<Result<u64>> {
         if self.mark.is_none() {
             let message = match &self.message {
-                Message::Tag(tag) | Message::Notify(tag) => Wire::Tag(*tag),
-                Message::Int(value) => Wire::Int32(*value),
-                Message::Struct(bytes) => Wire::Struct(bytes),
+                Message::Tag(tag) | Message::Notify(tag) => ControlMessage::Tag(*tag),
+                Message::Int(value) => ControlMessage::Int32(*value),
+                Message::Struct(bytes) => ControlMessage::Struct(bytes),
             };
             let link = &self.peer.link;
             match link.check_open().and_then(|()| link.send_out(&message)) {

@@ -3,10 +3,10 @@
 use crate::values::{any, done, show};
 use hmc_core::ctrl::io::{CloseReason, CommandError, Frame, Violation};
 use hmc_core::ctrl::state::{Command, InvalidCommand, ControlState};
-use hmc_core::wire::message::Message;
+use hmc_core::wire::message::ControlMessage;
 
 pub(crate) fn call() {
-    if let Ok(frame) = Frame::of(&any(Message::Bye)) {
+    if let Ok(frame) = Frame::of(&any(ControlMessage::Bye)) {
         done(Frame::as_bytes(&any(frame)));
     }
     show::<CloseReason>(&any(CloseReason::Eof));
