@@ -33,7 +33,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::window::WindowFault;
-use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use node::{Line, Node};
@@ -156,7 +156,8 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
         .windows()
         .expose(all, MemoryKind::Cpu, Access::WRITE | Access::READ, entropy)
         .map_err(Fault::Expose)?;
-    let advert = RegionAdvert { region, backing: Backing::Process, role: Role::Default };
+    let advert =
+        RegionAdvert { region, backing: WindowBacking::Process, role: WindowRole::Default };
     let now = link.now;
     link.there
         .send(&ControlMessage::Advert(advert), &mut link.to_here, now)

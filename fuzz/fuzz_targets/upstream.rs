@@ -1,7 +1,7 @@
-//! See `hmc_fuzz::bodies::upstream::upstream`.
+//! See `hmc_fuzz::bodies::cxx::cxx`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hmc_fuzz::drive(
-    hmc_fuzz::bodies::upstream::upstream,
+    hmc_fuzz::bodies::cxx::cxx,
     bytes
 ));

@@ -15,7 +15,7 @@ use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowState, WindowTable};
-use hmc_core::wire::advert::{Endpoint, EndpointBlob};
+use hmc_core::wire::advert::{EndpointBlob, EndpointDesc};
 use hmc_core::wire::cursor::{WireErrorKind, Writer};
 use hmc_core::wire::header::{FrameKind, Header};
 use hmc_core::wire::hello::EndpointList;
@@ -176,10 +176,10 @@ fn a_window_knows_its_range() {
 #[test]
 fn endpoints_of_other_kinds_come_back_as_they_were() {
     let blob = EndpointBlob { kind: 9, bytes: b"later" };
-    let other = blob.typed().unwrap();
-    assert_eq!((other, other.blob(), other.port()), (Endpoint::Other(blob), blob, None));
-    assert_eq!(Endpoint::Shm { path: b"/p" }.port(), None);
-    assert_eq!(Endpoint::tcp(80).port(), Some(80));
+    let other = blob.decode().unwrap();
+    assert_eq!((other, other.blob(), other.port()), (EndpointDesc::Other(blob), blob, None));
+    assert_eq!(EndpointDesc::Shm { path: b"/p" }.port(), None);
+    assert_eq!(EndpointDesc::tcp(80).port(), Some(80));
     let long = [0; MAX_ENDPOINT_BYTES + 1];
     let mut storage = [0; 2 * MAX_ENDPOINT_BYTES];
     let mut w = Writer::new(&mut storage);

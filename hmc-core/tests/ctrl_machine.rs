@@ -19,16 +19,16 @@ use hmc_core::limits::{
 };
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::Rank;
+use hmc_core::wire::cxx::Protocol;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::message::ControlMessage;
-use hmc_core::wire::upstream::Dialect;
 
 #[test]
 fn a_peer_is_connected_when_its_hello_was_accepted() {
     let (d, l) = pair(&dialer_words(), &acceptor_words(), 0);
     assert_eq!(d.peer().unwrap().rank, Rank(1));
     assert_eq!(l.peer().unwrap().rank, Rank(2));
-    assert_eq!(l.peer().unwrap().dialect, Dialect::Native);
+    assert_eq!(l.peer().unwrap().protocol, Protocol::Native);
     assert_eq!(d.heartbeat().as_nanos(), HEARTBEAT_NS);
     assert_eq!(d.frame_limit(), MAX_FRAME_BYTES);
     assert_eq!(acceptor(CxxPolicy::Refused, 0).frame_limit(), MAX_HELLO_BYTES);

@@ -19,10 +19,10 @@ use hmc_core::time::Instant;
 use hmc_core::types::Rank;
 use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::cursor::WireErrorKind;
+use hmc_core::wire::cxx::Protocol;
 use hmc_core::wire::hello::{EndpointList, Hello, MAX_ENDPOINT_LIST_BYTES};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
-use hmc_core::wire::upstream::Dialect;
 
 #[test]
 fn strangers_have_two_seconds() {
@@ -136,10 +136,10 @@ fn upstream_peers_are_refused_unless_allowed_by_name() {
     let mut l = acceptor(CxxPolicy::Allowed, 0);
     assert_eq!(hand(&mut l, &first, 0), Ok(Some(ControlEvent::CxxHello { rank: Rank(7) })));
     l.accept_cxx().unwrap();
-    assert_eq!(l.peer().unwrap().dialect, Dialect::Upstream);
+    assert_eq!(l.peer().unwrap().protocol, Protocol::Cxx);
     let o = outputs(&mut l);
-    assert!(o.frames.is_empty(), "upstream expects no answer");
-    assert_eq!(l.next_deadline(), Instant::NEVER, "upstream has no heartbeats");
+    assert!(o.frames.is_empty(), "the C++ HMC expects no answer");
+    assert_eq!(l.next_deadline(), Instant::NEVER, "the C++ HMC has no heartbeats");
     let tag = encode(&ControlMessage::Tag(9));
     assert_eq!(
         hand(&mut l, &tag, u64::MAX / 2),

@@ -18,7 +18,7 @@ use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
-use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
+use hmc_core::wire::advert::{EndpointBlob, RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};
@@ -206,10 +206,11 @@ fn any_advert() -> impl Strategy<Value = RegionAdvert> {
         .prop_map(|((window, epoch, len), access, kind, memfd, label)| {
             // A memfd large enough for the window, wherever that is possible.
             let backing = match memfd {
-                Some((base, more)) if base.checked_add(len).is_some() => {
-                    Backing::Memfd { base, size: Extent::new((base + len).saturating_add(more)) }
-                }
-                _ => Backing::Process,
+                Some((base, more)) if base.checked_add(len).is_some() => WindowBacking::Memfd {
+                    base,
+                    size: Extent::new((base + len).saturating_add(more)),
+                },
+                _ => WindowBacking::Process,
             };
             let region = WindowDesc {
                 window: WindowId(window),
@@ -218,7 +219,11 @@ fn any_advert() -> impl Strategy<Value = RegionAdvert> {
                 access: Access::from_bits_truncate(access),
                 kind: MemoryKind::from_wire(kind).unwrap(),
             };
-            RegionAdvert { region, backing, role: label.map_or(Role::Default, Role::Named) }
+            RegionAdvert {
+                region,
+                backing,
+                role: label.map_or(WindowRole::Default, WindowRole::Named),
+            }
         })
 }
 

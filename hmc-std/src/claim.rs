@@ -2,7 +2,7 @@
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
-use hmc_core::wire::advert::Endpoint;
+use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::reject::RejectReason;
 
@@ -78,15 +78,15 @@ impl Shared {
 
     /// Where the stranger itself listens, should it have to be dialed.
     fn route_back(&self, h: &Hello<'_>, source: Source) -> Option<Address> {
-        h.endpoints.iter().find_map(|blob| match (blob.typed(), source) {
-            (Ok(Endpoint::Shm { path }), Source::Uds { .. }) if h.host == self.host => {
+        h.endpoints.iter().find_map(|blob| match (blob.decode(), source) {
+            (Ok(EndpointDesc::Shm { path }), Source::Uds { .. }) if h.host == self.host => {
                 let path = std::path::PathBuf::from(std::ffi::OsString::from(
                     std::str::from_utf8(path).ok()?,
                 ));
                 // Nobody said which endpoint is meant, and one that starts again may get another port.
                 path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
             }
-            (Ok(e @ Endpoint::Tcp { .. }), Source::Tcp(from)) => {
+            (Ok(e @ EndpointDesc::Tcp { .. }), Source::Tcp(from)) => {
                 e.port().map(|port| Address::Tcp((from.ip(), port).into()))
             }
             _ => None,

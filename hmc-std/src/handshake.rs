@@ -10,7 +10,7 @@ use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlOutput};
 use hmc_core::time::Duration;
 use hmc_core::types::{Incarnation, Rank};
-use hmc_core::wire::advert::Endpoint;
+use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::{Features, HostId, LinkToken, Welcome};
 use hmc_core::wire::reject::RejectReason;
 use rustix::event::{PollFd, PollFlags};
@@ -146,12 +146,12 @@ impl Met {
             ucx: false,
         };
         for blob in w.hello.endpoints.iter() {
-            match blob.typed() {
-                Ok(Endpoint::Shm { path }) => {
+            match blob.decode() {
+                Ok(EndpointDesc::Shm { path }) => {
                     met.shm = std::str::from_utf8(path).ok().map(PathBuf::from);
                 }
-                Ok(e @ Endpoint::Tcp { .. }) => met.tcp = e.port(),
-                Ok(Endpoint::Ucx { .. }) => met.ucx = true,
+                Ok(e @ EndpointDesc::Tcp { .. }) => met.tcp = e.port(),
+                Ok(EndpointDesc::Ucx { .. }) => met.ucx = true,
                 _ => {}
             }
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::types::Rank;
-use hmc_core::wire::advert::Endpoint;
+use hmc_core::wire::advert::EndpointDesc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -140,12 +140,12 @@ impl Listener {
     }
 
     /// Calls `f` with what peers are told about this door.
-    pub(crate) fn with_endpoint<R>(&self, f: impl FnOnce(&Endpoint<'_>) -> R) -> R {
+    pub(crate) fn with_endpoint<R>(&self, f: impl FnOnce(&EndpointDesc<'_>) -> R) -> R {
         match self {
-            Self::Tcp { addr, .. } => f(&Endpoint::tcp(addr.port())),
-            Self::Uds { path, .. } => f(&Endpoint::Shm { path: path.as_os_str().as_bytes() }),
+            Self::Tcp { addr, .. } => f(&EndpointDesc::tcp(addr.port())),
+            Self::Uds { path, .. } => f(&EndpointDesc::Shm { path: path.as_os_str().as_bytes() }),
             #[cfg(feature = "testing")]
-            Self::Simulated { addr } => f(&Endpoint::tcp(addr.port())),
+            Self::Simulated { addr } => f(&EndpointDesc::tcp(addr.port())),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::types::{Access, ConnType, Incarnation, Rank};
-use hmc_core::wire::advert::{Backing, Endpoint, RegionAdvert, Role};
+use hmc_core::wire::advert::{EndpointDesc, RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::ControlMessage;
 
@@ -231,7 +231,7 @@ impl Shared {
         let mut list = EndpointList::new();
         self.doors.tell(came_by, elsewhere, &mut list);
         if self.ucx_begun().is_some() {
-            let _ = list.push(Endpoint::Ucx { address: &[] }.blob());
+            let _ = list.push(EndpointDesc::Ucx { address: &[] }.blob());
         }
         list
     }
@@ -300,7 +300,8 @@ impl Shared {
     pub(crate) fn introduce(&self, link: &Link) -> Result<()> {
         link.send_card()?;
         let region = self.buffer.region();
-        let advert = self.expose(link, region, 0, region.len(), Access::all(), Role::Default)?;
+        let advert =
+            self.expose(link, region, 0, region.len(), Access::all(), WindowRole::Default)?;
         link.send(&ControlMessage::Advert(advert))
     }
 
@@ -325,7 +326,7 @@ impl Shared {
         offset: u64,
         len: u64,
         access: Access,
-        role: Role,
+        role: WindowRole,
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
@@ -352,9 +353,9 @@ impl Shared {
         }
         let backing = match region.mapping() {
             Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => {
-                Backing::Memfd { base: offset, size: m.extent() }
+                WindowBacking::Memfd { base: offset, size: m.extent() }
             }
-            _ => Backing::Process,
+            _ => WindowBacking::Process,
         };
         Ok(RegionAdvert { region: exposed, backing, role })
     }

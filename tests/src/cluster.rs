@@ -8,7 +8,7 @@ use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Incarnation, MemoryKind};
-use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::message::{ControlKind, ControlMessage};
@@ -93,8 +93,8 @@ fn nth(kind: ControlKind, n: u32) -> ControlMessage<'static> {
         ControlKind::Advert => {
             let (extent, access, kind) = (Extent::new(64), Access::all(), MemoryKind::Cpu);
             let region = WindowDesc { window, epoch, extent, access, kind };
-            let role = Role::Named(u64::from(n));
-            ControlMessage::Advert(RegionAdvert { region, backing: Backing::Process, role })
+            let role = WindowRole::Named(u64::from(n));
+            ControlMessage::Advert(RegionAdvert { region, backing: WindowBacking::Process, role })
         }
         _ => ControlMessage::Ping(u64::from(n)),
     }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use hmc_core::region::{WindowDesc, WindowId};
 use hmc_core::types::Access;
-use hmc_core::wire::advert::Role;
+use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::io::Moved;
@@ -73,7 +73,9 @@ impl Inside {
         loop {
             let (header, payload) = read_frame(&mut self.rogue.control).expect("a window");
             match ControlMessage::parse(header, &payload) {
-                Ok(ControlMessage::Advert(a)) if a.role == Role::Named(label) => return a.region,
+                Ok(ControlMessage::Advert(a)) if a.role == WindowRole::Named(label) => {
+                    return a.region;
+                }
                 _ => {}
             }
         }

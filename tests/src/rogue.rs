@@ -10,14 +10,14 @@ use hmc_core::span::Extent;
 use hmc_core::time::Duration;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
-    Backing, ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, Endpoint, EndpointBlob, RegionAdvert, Role,
-    UcxKey,
+    ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX, EndpointBlob, EndpointDesc, RegionAdvert, UcxKey,
+    WindowBacking, WindowRole,
 };
+use hmc_core::wire::cxx::hello_v1;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::hello::{Features, Hello, LinkToken};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
-use hmc_core::wire::upstream::hello_v1;
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::raw::RawEndpoint;
 use hmc_hw::ucx::settings::Settings;
@@ -303,8 +303,8 @@ impl Rogue {
         // Its own: without it the link does not open, and ends in 5 s.
         let advert = RegionAdvert {
             region: own_window(bytes),
-            backing: Backing::Process,
-            role: Role::Default,
+            backing: WindowBacking::Process,
+            role: WindowRole::Default,
         };
         control.write_all(&frame(&ControlMessage::Advert(advert))).expect("room");
         Self { control, data, window, info, soft: None }
@@ -359,7 +359,7 @@ impl Rogue {
         let mut storage = [0; 4096];
         let key = &info[info.len() - key_bytes..];
         let key = UcxKey::compose(&wide_window(), base, key, &mut storage);
-        let blob = Endpoint::UcxKey(key.expect("room"));
+        let blob = EndpointDesc::UcxKey(key.expect("room"));
         self.control.write_all(&frame(&ControlMessage::Endpoint(blob.blob()))).expect("room");
     }
 

@@ -127,7 +127,7 @@ fn a_length_of_4_gib_costs_no_memory() {
     let mut claim = |kind: u8, flags: u8, peer: Option<u32>, sent: usize| {
         let mut s = dial(at);
         if let Some(rank) = peer {
-            assert!(say(&mut s, &hmc_core::wire::upstream::hello_v1(hmc_core::types::Rank(rank))));
+            assert!(say(&mut s, &hmc_core::wire::cxx::hello_v1(hmc_core::types::Rank(rank))));
             actor.ask(&format!("meet {rank} 20000"));
         }
         let before = status_of(actor.pid(), "VmRSS");
@@ -165,10 +165,7 @@ fn memory_grows_with_the_bytes_that_came() {
     let at = actor.tcp.unwrap();
     for round in 0..3u32 {
         let mut s = dial(at);
-        assert!(say(
-            &mut s,
-            &hmc_core::wire::upstream::hello_v1(hmc_core::types::Rank(10 + round))
-        ));
+        assert!(say(&mut s, &hmc_core::wire::cxx::hello_v1(hmc_core::types::Rank(10 + round))));
         actor.ask(&format!("meet {} 20000", 10 + round));
         let before = status_of(actor.pid(), "VmRSS");
         // A struct of 1 MiB of which only 4 KiB come.

@@ -15,14 +15,14 @@ use hmc_core::limits::{MAX_FRAME_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
-use hmc_core::wire::advert::{Backing, EndpointBlob, RegionAdvert, Role};
+use hmc_core::wire::advert::{EndpointBlob, RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::cursor::WireError;
+use hmc_core::wire::cxx::hello_v1;
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::LinkToken;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
-use hmc_core::wire::upstream::hello_v1;
 use hmc_tests::raw::{frame, hello, is_closed_after, read_frame, read_reject};
 use hmc_tests::rogue::{connect, greet};
 use hmc_tests::scene::until;
@@ -135,7 +135,11 @@ fn advert(window: WindowId) -> ControlMessage<'static> {
         access: Access::all(),
         kind: MemoryKind::Cpu,
     };
-    ControlMessage::Advert(RegionAdvert { region, backing: Backing::Process, role: Role::Named(3) })
+    ControlMessage::Advert(RegionAdvert {
+        region,
+        backing: WindowBacking::Process,
+        role: WindowRole::Named(3),
+    })
 }
 
 /// After its BYE a peer may not begin anything. The goodbye is no loss, so that the log has nothing of it.

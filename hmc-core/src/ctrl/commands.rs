@@ -8,11 +8,11 @@ use crate::mutant::{self, Mutant};
 use crate::time::Instant;
 use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::WireError;
+use crate::wire::cxx::Protocol;
 use crate::wire::hello::{Features, Hello, LinkToken, Welcome};
 use crate::wire::message::ControlMessage;
 use crate::wire::proof::{Challenge, Proof};
 use crate::wire::reject::RejectReason;
-use crate::wire::upstream::Dialect;
 
 use super::conn::{AcceptConfig, ControlConn, PeerInfo};
 use super::io::{CloseReason, CommandError, Violation};
@@ -46,7 +46,7 @@ impl ControlConn {
         this.peer = Some(PeerInfo {
             rank: peer,
             incarnation: Incarnation::default(),
-            dialect: Dialect::Upstream,
+            protocol: Protocol::Cxx,
             features: Features::empty(),
         });
         Ok(this)

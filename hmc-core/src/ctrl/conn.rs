@@ -9,12 +9,12 @@ use crate::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS, MAX_SPREAD};
 use crate::time::{Duration, Instant};
 use crate::types::{Incarnation, Rank, VERSION};
 use crate::wire::cursor::{WireError, WireErrorKind};
+use crate::wire::cxx::Protocol;
 use crate::wire::header::Header;
 use crate::wire::hello::{Features, Hello, Welcome};
 use crate::wire::message::ControlMessage;
 use crate::wire::proof::Proof;
 use crate::wire::reject::RejectReason;
-use crate::wire::upstream::Dialect;
 
 use super::io::{CloseReason, ControlEvent, ControlInput, ControlOutput, Frame, Violation};
 use super::state::{Action, ControlState};
@@ -48,8 +48,8 @@ pub struct PeerInfo {
     pub rank: Rank,
     /// Its incarnation; zero for a C++ peer.
     pub incarnation: Incarnation,
-    /// The dialect that it speaks.
-    pub dialect: Dialect,
+    /// The protocol that it speaks.
+    pub protocol: Protocol,
     /// What it offers; nothing for a C++ peer.
     pub features: Features,
 }
@@ -279,7 +279,7 @@ impl ControlConn {
         self.peer = Some(PeerInfo {
             rank: hello.rank,
             incarnation: hello.incarnation,
-            dialect: Dialect::Native,
+            protocol: Protocol::Native,
             features: hello.features,
         });
         self.wish = hello.heartbeat;
@@ -293,7 +293,7 @@ impl ControlConn {
         self.peer = Some(PeerInfo {
             rank,
             incarnation: Incarnation::default(),
-            dialect: Dialect::Upstream,
+            protocol: Protocol::Cxx,
             features: Features::empty(),
         });
         Ok(())
@@ -319,7 +319,7 @@ impl ControlConn {
         self.peer = Some(PeerInfo {
             rank: theirs.rank,
             incarnation: theirs.incarnation,
-            dialect: Dialect::Native,
+            protocol: Protocol::Native,
             features: theirs.features,
         });
         self.timers.period = negotiated_period(self.wish, theirs.heartbeat);

@@ -1,6 +1,6 @@
-//! What one end tells the other about its memory and its doors: region adverts and endpoint blobs.
+//! Descriptions of memory and of transports' addresses: window adverts and endpoint blobs.
 //!
-//! The one bridge between the control wing and the data wing. A parsed advert is a checked *claim*:
+//! An interface between the control plane and the data plane. A parsed advert is a checked *claim*:
 //! its numbers fit together, but only the owner (or its NIC) decides on each access.
 
 use zerocopy::little_endian::{U32, U64};
@@ -19,7 +19,7 @@ pub const BLOB_HEAD_BYTES: usize = 3;
 
 /// What lies behind a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Backing {
+pub enum WindowBacking {
     /// Memory without a descriptor (adopted, or of a device): the shm transport reaches it only by
     /// copies that the owner makes.
     Process,
@@ -34,7 +34,7 @@ pub enum Backing {
 
 /// What a window is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum WindowRole {
     /// The window over the owner's connection buffer, to which the offset-based calls refer.
     Default,
     /// A window that the owner exposed by itself; the label is the user's.
@@ -47,9 +47,9 @@ pub struct RegionAdvert {
     /// Name, epoch, size, rights, memory kind.
     pub region: WindowDesc,
     /// What lies behind it.
-    pub backing: Backing,
+    pub backing: WindowBacking,
     /// What it is for.
-    pub role: Role,
+    pub role: WindowRole,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -96,7 +96,7 @@ impl RegionAdvert {
                 if size != 0 {
                     return bad(32, "memfd size", size);
                 }
-                Backing::Process
+                WindowBacking::Process
             }
             1 => {
                 let size = Extent::new(size);
@@ -104,15 +104,15 @@ impl RegionAdvert {
                     let at = at.saturating_add(24);
                     return Err(WireError::new(at, WireErrorKind::Range(e)));
                 }
-                Backing::Memfd { base, size }
+                WindowBacking::Memfd { base, size }
             }
             n => return bad(14, "backing", u64::from(n)),
         };
         let label = raw.label.get();
         let role = match raw.role {
-            0 if label == 0 => Role::Default,
+            0 if label == 0 => WindowRole::Default,
             0 => return bad(40, "label", label),
-            1 => Role::Named(label),
+            1 => WindowRole::Named(label),
             n => return bad(15, "role", u64::from(n)),
         };
         let region = WindowDesc {
@@ -129,12 +129,12 @@ impl RegionAdvert {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; ADVERT_BYTES] {
         let (backing, base, size) = match self.backing {
-            Backing::Process => (0, 0, 0),
-            Backing::Memfd { base, size } => (1, base, size.len()),
+            WindowBacking::Process => (0, 0, 0),
+            WindowBacking::Memfd { base, size } => (1, base, size.len()),
         };
         let (role, label) = match self.role {
-            Role::Default => (0, 0),
-            Role::Named(label) => (1, label),
+            WindowRole::Default => (0, 0),
+            WindowRole::Named(label) => (1, label),
         };
         zerocopy::transmute!(Raw {
             window: U64::new(self.region.window.0),
@@ -162,7 +162,7 @@ pub struct EndpointBlob<'a> {
 
 /// The blobs that this version understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint<'a> {
+pub enum EndpointDesc<'a> {
     /// Shared memory: the socket at this path passes descriptors. Not empty, no zero byte, at most
     /// [`MAX_UDS_PATH_BYTES`].
     Shm {
@@ -265,16 +265,16 @@ impl<'a> UcxKey<'a> {
     }
 }
 
-/// Kind of an [`Endpoint::Shm`].
+/// Kind of an [`EndpointDesc::Shm`].
 pub const ENDPOINT_SHM: u8 = 1;
-/// Kind of an [`Endpoint::Tcp`].
+/// Kind of an [`EndpointDesc::Tcp`].
 pub const ENDPOINT_TCP: u8 = 2;
-/// Kind of an [`Endpoint::Ucx`].
+/// Kind of an [`EndpointDesc::Ucx`].
 pub const ENDPOINT_UCX: u8 = 3;
-/// Kind of an [`Endpoint::UcxKey`].
+/// Kind of an [`EndpointDesc::UcxKey`].
 pub const ENDPOINT_UCX_KEY: u8 = 4;
 
-impl<'a> Endpoint<'a> {
+impl<'a> EndpointDesc<'a> {
     /// A data stream at `port`.
     #[must_use]
     pub const fn tcp(port: u16) -> Self {
@@ -308,7 +308,7 @@ impl<'a> EndpointBlob<'a> {
     ///
     /// # Errors
     /// A known kind with bytes that it cannot have; `at` is relative to the blob.
-    pub fn typed(&self) -> Result<Endpoint<'a>, WireError> {
+    pub fn decode(&self) -> Result<EndpointDesc<'a>, WireError> {
         const CONTENT: u32 = 3;
         let len = to_u32(self.bytes.len());
         match self.kind {
@@ -320,16 +320,16 @@ impl<'a> EndpointBlob<'a> {
                 if self.bytes.is_empty() || self.bytes.contains(&0) {
                     return Err(WireError::value(CONTENT, "socket path", 0));
                 }
-                Ok(Endpoint::Shm { path: self.bytes })
+                Ok(EndpointDesc::Shm { path: self.bytes })
             }
             ENDPOINT_TCP => match <[u8; 2]>::try_from(self.bytes) {
                 Ok([0, 0]) => Err(WireError::value(CONTENT, "port", 0)),
-                Ok(port) => Ok(Endpoint::Tcp { port }),
+                Ok(port) => Ok(EndpointDesc::Tcp { port }),
                 Err(_) => Err(WireError::value(1, "length of a port", u64::from(len))),
             },
-            ENDPOINT_UCX => Ok(Endpoint::Ucx { address: self.bytes }),
-            ENDPOINT_UCX_KEY => UcxKey::read(self.bytes).map(Endpoint::UcxKey),
-            _ => Ok(Endpoint::Other(*self)),
+            ENDPOINT_UCX => Ok(EndpointDesc::Ucx { address: self.bytes }),
+            ENDPOINT_UCX_KEY => UcxKey::read(self.bytes).map(EndpointDesc::UcxKey),
+            _ => Ok(EndpointDesc::Other(*self)),
         }
     }
 
@@ -376,7 +376,9 @@ impl<'a> EndpointBlob<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ADVERT_BYTES, Backing, Endpoint, EndpointBlob, RegionAdvert, Role, UcxKey};
+    use super::{
+        ADVERT_BYTES, EndpointBlob, EndpointDesc, RegionAdvert, UcxKey, WindowBacking, WindowRole,
+    };
     use crate::region::{Epoch, WindowDesc, WindowId};
     use crate::span::Extent;
     use crate::types::{Access, MemoryKind};
@@ -391,8 +393,8 @@ mod tests {
                 access: Access::all(),
                 kind: MemoryKind::Cpu,
             },
-            backing: Backing::Memfd { base: 0x2000, size: Extent::new(0x3000) },
-            role: Role::Named(5),
+            backing: WindowBacking::Memfd { base: 0x2000, size: Extent::new(0x3000) },
+            role: WindowRole::Named(5),
         }
     }
 
@@ -421,7 +423,8 @@ mod tests {
 
     #[test]
     fn a_window_of_process_memory_has_no_memfd() {
-        let a = RegionAdvert { backing: Backing::Process, role: Role::Default, ..advert() };
+        let a =
+            RegionAdvert { backing: WindowBacking::Process, role: WindowRole::Default, ..advert() };
         let mut b: [u8; ADVERT_BYTES] = a.to_bytes();
         assert_eq!(RegionAdvert::parse(&b, 0), Ok(a));
         b[32] = 1;
@@ -430,22 +433,22 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_typed_or_passed_over() {
+    fn endpoints_are_decoded_or_passed_over() {
         let blob = |kind, bytes: &'static [u8]| EndpointBlob { kind, bytes };
-        assert_eq!(blob(1, b"/run/x").typed(), Ok(Endpoint::Shm { path: b"/run/x" }));
-        assert_eq!(blob(2, &[0x39, 0x30]).typed().unwrap().port(), Some(12345));
-        assert_eq!(Endpoint::tcp(12345).blob(), blob(2, &[0x39, 0x30]));
-        assert!(matches!(blob(77, &[]).typed(), Ok(Endpoint::Other(_))));
-        assert!(blob(1, &[]).typed().is_err());
-        assert!(blob(1, b"a\0b").typed().is_err());
-        assert!(blob(1, &[b'a'; 107]).typed().is_ok());
-        assert!(blob(1, &[b'a'; 108]).typed().is_err());
-        assert!(blob(2, &[0, 0]).typed().is_err());
-        assert!(blob(2, &[1]).typed().is_err());
-        assert!(blob(2, &[1, 2, 3]).typed().is_err());
-        assert_eq!(blob(3, b"").typed(), Ok(Endpoint::Ucx { address: b"" }));
-        assert_eq!(blob(3, b"at").typed().unwrap().blob(), blob(3, b"at"));
-        assert_eq!(blob(3, b"at").typed().unwrap().port(), None);
+        assert_eq!(blob(1, b"/run/x").decode(), Ok(EndpointDesc::Shm { path: b"/run/x" }));
+        assert_eq!(blob(2, &[0x39, 0x30]).decode().unwrap().port(), Some(12345));
+        assert_eq!(EndpointDesc::tcp(12345).blob(), blob(2, &[0x39, 0x30]));
+        assert!(matches!(blob(77, &[]).decode(), Ok(EndpointDesc::Other(_))));
+        assert!(blob(1, &[]).decode().is_err());
+        assert!(blob(1, b"a\0b").decode().is_err());
+        assert!(blob(1, &[b'a'; 107]).decode().is_ok());
+        assert!(blob(1, &[b'a'; 108]).decode().is_err());
+        assert!(blob(2, &[0, 0]).decode().is_err());
+        assert!(blob(2, &[1]).decode().is_err());
+        assert!(blob(2, &[1, 2, 3]).decode().is_err());
+        assert_eq!(blob(3, b"").decode(), Ok(EndpointDesc::Ucx { address: b"" }));
+        assert_eq!(blob(3, b"at").decode().unwrap().blob(), blob(3, b"at"));
+        assert_eq!(blob(3, b"at").decode().unwrap().port(), None);
     }
 
     #[test]
@@ -462,11 +465,11 @@ mod tests {
         assert_eq!(UcxKey::compose(&region, base, b"12345", &mut storage), None, "no room");
         assert_eq!(UcxKey::compose(&region, base, b"", &mut storage), None, "no key");
         let key = UcxKey::compose(&region, base, b"1234", &mut storage).unwrap();
-        let endpoint = Endpoint::UcxKey(key);
+        let endpoint = EndpointDesc::UcxKey(key);
         let blob = endpoint.blob();
         assert_eq!((blob.kind, blob.bytes.len()), (4, 33));
         assert_eq!(blob.bytes[..15], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 0, 16]);
-        let Ok(Endpoint::UcxKey(read)) = blob.typed() else { panic!("{blob:?}") };
+        let Ok(EndpointDesc::UcxKey(read)) = blob.decode() else { panic!("{blob:?}") };
         assert_eq!((read.region, read.base, read.key), (region, base, &b"1234"[..]));
         assert!(
             !std::format!("{read:?}").contains("49"),
@@ -474,11 +477,11 @@ mod tests {
         );
         for len in 0..30 {
             let short = EndpointBlob { kind: 4, bytes: &blob.bytes[..len] };
-            assert_eq!(short.typed().is_ok(), len == 30, "{len} bytes");
+            assert_eq!(short.decode().is_ok(), len == 30, "{len} bytes");
         }
         let mut bad: [u8; 33] = blob.bytes.try_into().unwrap();
         bad[12] = 4;
-        let e = EndpointBlob { kind: 4, bytes: &bad }.typed().unwrap_err();
+        let e = EndpointBlob { kind: 4, bytes: &bad }.decode().unwrap_err();
         assert!(matches!((e.at, e.kind), (15, WireErrorKind::Value { field: "access", value: 4 })));
     }
 }

@@ -14,9 +14,9 @@ use crate::wire::cursor::{WireError, WireErrorKind, Writer, to_usize};
 pub const TYPE_INT: u16 = 1;
 /// Type number of opaque bytes (`CTRL_STRUCT`).
 pub const TYPE_STRUCT: u16 = 2;
-/// Flag of the upstream HELLO.
+/// Flag of the HELLO of the C++ HMC.
 pub const FLAG_HELLO: u16 = 0x8000;
-/// Flags of every frame that only the native dialect knows. An upstream peer refuses them.
+/// Flags of every frame that only the native protocol has. A C++ peer rejects them.
 pub const FLAGS_NATIVE: u16 = 0xC000;
 
 /// The header as it lies on the wire.
@@ -35,7 +35,7 @@ pub enum FrameKind {
     Int,
     /// A user's opaque bytes.
     Struct,
-    /// The upstream dialect's HELLO: 4 bytes of rank.
+    /// The HELLO of the C++ HMC: 4 bytes of rank.
     HelloV1,
     /// A message of the native dialect; its first payload byte is the message's kind.
     Native,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_upstreams() {
+    fn the_bytes_are_those_of_the_cxx_hmc() {
         assert_eq!(Header::new(FrameKind::Int, 8).to_bytes(), [1, 0, 0, 0, 8, 0, 0, 0]);
         assert_eq!(Header::new(FrameKind::HelloV1, 4).to_bytes(), [2, 0, 0, 0x80, 4, 0, 0, 0]);
         assert_eq!(Header::new(FrameKind::Struct, 113).to_bytes(), [2, 0, 0, 0, 113, 0, 0, 0]);

@@ -61,9 +61,9 @@ const BODY_AT: u32 = 8;
 /// A control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlMessage<'a> {
-    /// The upstream dialect's HELLO.
+    /// The HELLO of the C++ HMC.
     HelloV1 {
-        /// The dialer's rank. Any number: upstream knows no limit.
+        /// The dialer's rank. Any number: the C++ HMC has no limit.
         rank: Rank,
     },
     /// The dialer's first words.

@@ -6,6 +6,7 @@
 
 pub mod advert;
 pub mod cursor;
+pub mod cxx;
 pub mod data;
 pub mod header;
 pub mod held;
@@ -14,4 +15,3 @@ pub mod message;
 pub mod proof;
 pub mod reject;
 pub mod rndv;
-pub mod upstream;

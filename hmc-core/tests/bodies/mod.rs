@@ -15,13 +15,13 @@
 
 pub mod chunks;
 pub mod control;
+pub mod cxx;
 pub mod handshake;
 pub mod mutate;
 pub mod proof;
 pub mod queue;
 pub mod script;
 pub mod subject;
-pub mod upstream;
 pub mod window;
 pub mod wire;
 
@@ -50,7 +50,7 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "data_frame", body: wire::data_frame, class: Some(wire::data_class) },
     Target { name: "handshake", body: handshake::handshake, class: Some(handshake::class) },
     Target { name: "proof", body: proof::proof, class: Some(proof::class) },
-    Target { name: "upstream", body: upstream::upstream, class: Some(upstream::class) },
+    Target { name: "upstream", body: cxx::cxx, class: Some(cxx::class) },
     Target { name: "control_stream", body: control::control_stream, class: Some(control::class) },
     Target { name: "window", body: window::window, class: None },
     Target { name: "lane", body: queue::queue, class: None },

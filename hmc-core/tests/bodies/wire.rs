@@ -3,7 +3,7 @@
 use super::subject::Subject;
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
 use hmc_core::span::Extent;
-use hmc_core::wire::advert::{ADVERT_BYTES, Backing, EndpointBlob, RegionAdvert};
+use hmc_core::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert, WindowBacking};
 use hmc_core::wire::cursor::{Reader, WireError, WireErrorKind, Writer};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
 use hmc_core::wire::header::Header;
@@ -67,7 +67,7 @@ pub fn message(bytes: &[u8], subject: Subject) {
                 assert!(h.rank.0 < MAX_PEERS);
                 assert_eq!(h.endpoints.iter().count(), h.endpoints.len());
                 for blob in h.endpoints.iter() {
-                    let _ = blob.typed();
+                    let _ = blob.decode();
                 }
             }
         }
@@ -111,8 +111,8 @@ fn parse_advert(bytes: &[u8; ADVERT_BYTES], subject: Subject) -> Result<RegionAd
             let mut roomy = *bytes;
             roomy[32..40].fill(0xFF);
             let mut a = RegionAdvert::parse(&roomy, 0)?;
-            if let Backing::Memfd { base, .. } = a.backing {
-                a.backing = Backing::Memfd { base, size: Extent::new(e.limit) };
+            if let WindowBacking::Memfd { base, .. } = a.backing {
+                a.backing = WindowBacking::Memfd { base, size: Extent::new(e.limit) };
             }
             Ok(a)
         }
@@ -126,7 +126,7 @@ pub fn advert(bytes: &[u8], subject: Subject) {
         && let Ok(a) = parse_advert(first, subject)
     {
         assert_eq!(a.to_bytes(), *first);
-        if let Backing::Memfd { base, size } = a.backing {
+        if let WindowBacking::Memfd { base, size } = a.backing {
             let end = u128::from(base) + u128::from(a.region.extent.len());
             assert!(end <= u128::from(size.len()), "the window leaves its memfd");
         }
@@ -134,7 +134,7 @@ pub fn advert(bytes: &[u8], subject: Subject) {
     let mut r = Reader::new(bytes, 0);
     let mut list = EndpointList::new();
     while let Ok(blob) = EndpointBlob::parse(&mut r) {
-        if let Ok(typed) = blob.typed() {
+        if let Ok(typed) = blob.decode() {
             assert_eq!(typed.blob(), blob);
         }
         let before = list.endpoints().len();
@@ -159,7 +159,7 @@ pub fn advert_class(bytes: &[u8]) -> String {
             Ok(blob) => blob,
             Err(e) => return format!("blob {}", text(e)),
         };
-        if let Err(e) = blob.typed() {
+        if let Err(e) = blob.decode() {
             return format!("blob at {at}: typed {}", text(e));
         }
         if let Err(e) = list.push(blob) {

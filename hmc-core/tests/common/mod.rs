@@ -16,7 +16,7 @@ use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMsg, RndvRole as End};
 use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
 use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
-use hmc_core::wire::advert::{Backing, Endpoint, EndpointBlob, RegionAdvert, Role};
+use hmc_core::wire::advert::{EndpointBlob, EndpointDesc, RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken, Welcome};
 use hmc_core::wire::message::ControlMessage;
@@ -53,8 +53,8 @@ pub fn unhex(text: &str) -> Vec<u8> {
 /// A list with a socket path and a port.
 pub fn endpoints() -> EndpointList {
     let mut list = EndpointList::new();
-    list.push(Endpoint::Shm { path: b"/run/hmc/7.sock" }.blob()).unwrap();
-    list.push(Endpoint::tcp(0x1F90).blob()).unwrap();
+    list.push(EndpointDesc::Shm { path: b"/run/hmc/7.sock" }.blob()).unwrap();
+    list.push(EndpointDesc::tcp(0x1F90).blob()).unwrap();
     list
 }
 
@@ -88,8 +88,8 @@ pub fn advert() -> RegionAdvert {
             access: Access::READ | Access::WRITE,
             kind: MemoryKind::NvidiaGpu,
         },
-        backing: Backing::Memfd { base: 0x6000, size: Extent::new(0xB000) },
-        role: Role::Named(0x7172_7374_7576_7778),
+        backing: WindowBacking::Memfd { base: 0x6000, size: Extent::new(0xB000) },
+        role: WindowRole::Named(0x7172_7374_7576_7778),
     }
 }
 
@@ -157,8 +157,8 @@ pub fn samples(list: &EndpointList) -> Vec<(&'static str, ControlMessage<'_>)> {
         (
             "advert_process",
             ControlMessage::Advert(RegionAdvert {
-                backing: Backing::Process,
-                role: Role::Default,
+                backing: WindowBacking::Process,
+                role: WindowRole::Default,
                 ..advert()
             }),
         ),

@@ -14,7 +14,7 @@ use hmc_core::slots::{Slot, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::window::WindowState;
-use hmc_core::wire::advert::{Backing, RegionAdvert, Role};
+use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Failure, Opcode};
@@ -169,11 +169,11 @@ impl DataState {
     /// The peer described one of its windows.
     pub(crate) fn learn_remote(&mut self, advert: &RegionAdvert) {
         match advert.role {
-            Role::Default => {
+            WindowRole::Default => {
                 self.default = Some(advert.region);
-                self.default_mappable = matches!(advert.backing, Backing::Memfd { .. });
+                self.default_mappable = matches!(advert.backing, WindowBacking::Memfd { .. });
             }
-            Role::Named(label) => {
+            WindowRole::Named(label) => {
                 self.named.retain(|n| n.label != label);
                 if self.named.len() < held::of_message(ControlKind::Advert).count() {
                     self.named.push(Named { label, region: advert.region });

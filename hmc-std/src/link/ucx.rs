@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::types::ConnType;
-use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, Endpoint, EndpointBlob};
+use hmc_core::wire::advert::{ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, EndpointDesc};
 use hmc_core::wire::message::ControlMessage;
 
 use super::Link;
@@ -23,9 +23,9 @@ impl Link {
     pub(super) fn learn_endpoint(&self, blob: &EndpointBlob<'_>) -> Result<()> {
         let mut data = self.data();
         let Port::Ucx(port) = data.port() else { return Ok(()) };
-        let learned = match blob.typed() {
-            Ok(Endpoint::Ucx { address }) => port.learn_card(address),
-            Ok(Endpoint::UcxKey(key)) => port.learn_key(&key),
+        let learned = match blob.decode() {
+            Ok(EndpointDesc::Ucx { address }) => port.learn_card(address),
+            Ok(EndpointDesc::UcxKey(key)) => port.learn_key(&key),
             _ => Ok(()),
         };
         drop(data);

@@ -8,7 +8,7 @@ use hmc_core::region::WindowDesc;
 use hmc_core::rndv::AbortReason;
 use hmc_core::span::Span as Range;
 use hmc_core::types::{Access, ConnType};
-use hmc_core::wire::advert::Role;
+use hmc_core::wire::advert::WindowRole;
 use hmc_mem::shared::SharedBytes;
 
 use super::Peer;
@@ -219,7 +219,7 @@ impl Peer {
     }
 
     fn expose_for_relay(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
-        let role = Role::Named(0);
+        let role = WindowRole::Named(0);
         // The peer learns of the window with the place of a message, by no advert.
         let advert = self.shared.expose(&self.link, region, at, len, Access::WRITE, role)?;
         Ok(advert.region)

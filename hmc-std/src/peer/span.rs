@@ -10,7 +10,7 @@ use crate::op::OpError;
 use crate::window::{Grant, RemoteWindow, SharedWindow, Window};
 use hmc_core::queue::Transfer;
 use hmc_core::types::Access;
-use hmc_core::wire::advert::Role;
+use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Opcode};
 use std::sync::atomic::Ordering;
@@ -142,7 +142,8 @@ impl Peer {
             ));
         }
         self.link.check_open()?;
-        let advert = self.shared.expose(&self.link, region, at, len, access, Role::Named(label))?;
+        let advert =
+            self.shared.expose(&self.link, region, at, len, access, WindowRole::Named(label))?;
         if let Err(e) = self.link.send(&ControlMessage::Advert(advert)) {
             self.link.untell(&advert.region);
             return Err(e);

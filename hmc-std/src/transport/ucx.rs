@@ -238,7 +238,8 @@ impl UcxPort {
         let base = u64::try_from(memory.start().as_ptr().expose_provenance()).unwrap_or(0);
         let mut storage = [0; KEY_BYTES];
         let key = UcxKey::compose(exposed, place.address(base), &packed, &mut storage);
-        let blob = key.map(|k| hmc_core::wire::advert::Endpoint::UcxKey(k).blob().bytes.to_vec());
+        let blob =
+            key.map(|k| hmc_core::wire::advert::EndpointDesc::UcxKey(k).blob().bytes.to_vec());
         let too_long = || Error::new(crate::error::ErrorKind::Full, "UCX's memory key is too long");
         let blob = blob.ok_or_else(too_long)?;
         let at = usize::from(exposed.window.index());

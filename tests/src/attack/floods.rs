@@ -8,7 +8,7 @@ use hmc_core::rndv::{RndvId, RndvMsg};
 use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
-    Backing, ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, Role,
+    ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, WindowBacking, WindowRole,
 };
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::held::of_message;
@@ -55,7 +55,7 @@ pub fn message(kind: ControlKind, n: u32) -> Vec<u8> {
         _ => RndvMsg::Credit { id, seq: u64::from(n) },
     };
     match kind {
-        ControlKind::HelloV1 => hmc_core::wire::upstream::hello_v1(Rank(n % 4096)).to_vec(),
+        ControlKind::HelloV1 => hmc_core::wire::cxx::hello_v1(Rank(n % 4096)).to_vec(),
         ControlKind::Hello => hello(n % 4096, 0, 0),
         ControlKind::Welcome => {
             let mut bytes = hello(n % 4096, 0, 0);
@@ -84,8 +84,8 @@ pub fn message(kind: ControlKind, n: u32) -> Vec<u8> {
         })),
         ControlKind::Advert => frame(&ControlMessage::Advert(RegionAdvert {
             region: region(window),
-            backing: Backing::Process,
-            role: Role::Named(u64::from(n)),
+            backing: WindowBacking::Process,
+            role: WindowRole::Named(u64::from(n)),
         })),
         ControlKind::Int32 => frame(&ControlMessage::Int32(5)),
         ControlKind::Tag => frame(&ControlMessage::Tag(u64::from(n))),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
-use hmc_core::wire::advert::Role;
+use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
@@ -107,7 +107,7 @@ impl Scene {
         loop {
             let (header, payload) = read_frame(&mut self.rogue.control).expect("its window");
             match ControlMessage::parse(header, &payload) {
-                Ok(ControlMessage::Advert(a)) if a.role == Role::Named(label) => {
+                Ok(ControlMessage::Advert(a)) if a.role == WindowRole::Named(label) => {
                     return (window, a.region);
                 }
                 _ => {}

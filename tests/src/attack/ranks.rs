@@ -325,7 +325,7 @@ pub fn in_the_other_dialect(context: &mut Context) -> Outcome {
     while context.again(20) {
         let rank = 1 + u32::try_from(context.rng.below(4000)).expect("small");
         let mut s = dial(at);
-        assert!(say(&mut s, &hmc_core::wire::upstream::hello_v1(Rank(rank))));
+        assert!(say(&mut s, &hmc_core::wire::cxx::hello_v1(Rank(rank))));
         s.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
         if !is_closed_after(&mut s) || server.wait_peer(rank, Duration::ZERO).is_ok() {
             return context.broken(format!("rank {rank} was accepted in the other dialect"));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hmc_core::region::WindowId;
-use hmc_core::wire::advert::Role;
+use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::io::Moved;
@@ -179,7 +179,7 @@ pub fn refused(context: &mut Context) -> Outcome {
         let index = loop {
             let (header, payload) = read_frame(&mut rogue.control).expect("its window");
             match ControlMessage::parse(header, &payload) {
-                Ok(ControlMessage::Advert(a)) if a.role == Role::Named(label) => {
+                Ok(ControlMessage::Advert(a)) if a.role == WindowRole::Named(label) => {
                     break a.region.window.index();
                 }
                 _ => {}

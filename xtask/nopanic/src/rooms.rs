@@ -38,6 +38,7 @@ rooms! {
     window = "window",
     wire_advert = "wire/advert",
     wire_cursor = "wire/cursor",
+    wire_cxx = "wire/cxx",
     wire_data = "wire/data",
     wire_held = "wire/held",
     wire_header = "wire/header",
@@ -46,7 +47,6 @@ rooms! {
     wire_proof = "wire/proof",
     wire_reject = "wire/reject",
     wire_rndv = "wire/rndv",
-    wire_upstream = "wire/upstream",
     work = "work",
 }
 

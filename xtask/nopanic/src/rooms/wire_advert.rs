@@ -1,7 +1,7 @@
 //! `hmc_core::wire::advert`.
 
 use crate::values::{any, bytes, done, small};
-use hmc_core::wire::advert::{Endpoint, EndpointBlob, RegionAdvert, UcxKey};
+use hmc_core::wire::advert::{EndpointDesc, EndpointBlob, RegionAdvert, UcxKey};
 use hmc_core::wire::cursor::{Reader, Writer};
 
 pub(crate) fn call() {
@@ -12,10 +12,10 @@ pub(crate) fn call() {
         done(UcxKey::compose(&any(advert.region), any(1), key, any(&mut place[..])));
     }
     let storage = [0; 64];
-    let endpoint = any(Endpoint::tcp(any(1)));
-    done(Endpoint::port(&endpoint));
-    let blob = any(Endpoint::blob(&endpoint));
-    done(EndpointBlob::typed(&blob));
+    let endpoint = any(EndpointDesc::tcp(any(1)));
+    done(EndpointDesc::port(&endpoint));
+    let blob = any(EndpointDesc::blob(&endpoint));
+    done(EndpointBlob::decode(&blob));
     done(EndpointBlob::emitted_len(&blob));
     done(EndpointBlob::parse(&mut Reader::new(bytes(&storage), small())));
     let mut target = [0; 64];

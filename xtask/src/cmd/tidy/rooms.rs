@@ -44,7 +44,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("wire/hello", Control, &["wire/advert", "wire/cursor"]),
     ("wire/proof", Control, &["wire/cursor", "wire/hello"]),
     ("wire/rndv", Control, &["region", "rndv", "wire/cursor"]),
-    ("wire/upstream", Control, &["wire/cursor", "wire/header"]),
+    ("wire/cxx", Control, &["wire/cursor", "wire/header"]),
     // Windows are revoked by name and epoch.
     (
         "wire/message",

@@ -1,33 +1,33 @@
-//! The dialect of the C++ HMC on the control connection (facts: its `socket_ctrl.cpp:320-415`).
+//! The protocol of the C++ HMC on the control connection (facts: its `socket_ctrl.cpp:320-415`).
 //!
 //! One HELLO from the dialer, never answered; then integers and opaque bytes. There is no version,
-//! no heartbeat and no goodbye. It is spoken only where the user asked for it by name.
+//! no heartbeat and no BYE. It is used only if the user asked for it by name.
 
 use crate::limits::FRAME_HEADER_BYTES;
 use crate::types::Rank;
 use crate::wire::header::{FrameKind, Header};
 
-/// Bytes of an upstream HELLO frame.
+/// Bytes of a HELLO frame of the C++ HMC.
 pub const HELLO_V1_BYTES: usize = 12;
 
-/// Who dials, as its first eight bytes tell.
+/// The protocol of a dialer, from its first eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
+pub enum Protocol {
     /// HELLO v2 and all that follows it.
     Native,
     /// The C++ HMC.
-    Upstream,
+    Cxx,
 }
 
-impl Dialect {
-    /// The dialect of a connection whose first frame has this header; `None` when neither dialect
+impl Protocol {
+    /// Returns the protocol of a connection whose first frame has this header; `None` if neither protocol
     /// begins so.
     #[must_use]
     #[inline]
     pub const fn of_first(header: Header) -> Option<Self> {
         match header.kind() {
             FrameKind::Native => Some(Self::Native),
-            FrameKind::HelloV1 => Some(Self::Upstream),
+            FrameKind::HelloV1 => Some(Self::Cxx),
             FrameKind::Int | FrameKind::Struct => None,
         }
     }
@@ -44,12 +44,12 @@ pub const fn hello_v1(rank: Rank) -> [u8; HELLO_V1_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dialect, hello_v1};
+    use super::{Protocol, hello_v1};
     use crate::types::Rank;
     use crate::wire::header::{FrameKind, Header};
 
     #[test]
-    fn the_hello_is_upstreams() {
+    fn hello_has_the_bytes_of_the_cxx_hmc() {
         assert_eq!(
             hello_v1(Rank(0x0A0B_0C0D)),
             [0x02, 0, 0, 0x80, 4, 0, 0, 0, 0x0D, 0x0C, 0x0B, 0x0A]
@@ -57,10 +57,10 @@ mod tests {
     }
 
     #[test]
-    fn eight_bytes_tell_the_dialect() {
-        let of = |kind| Dialect::of_first(Header::new(kind, 4));
-        assert_eq!(of(FrameKind::HelloV1), Some(Dialect::Upstream));
-        assert_eq!(of(FrameKind::Native), Some(Dialect::Native));
+    fn eight_bytes_tell_the_protocol() {
+        let of = |kind| Protocol::of_first(Header::new(kind, 4));
+        assert_eq!(of(FrameKind::HelloV1), Some(Protocol::Cxx));
+        assert_eq!(of(FrameKind::Native), Some(Protocol::Native));
         assert_eq!(of(FrameKind::Int), None);
         assert_eq!(of(FrameKind::Struct), None);
     }

@@ -8,8 +8,8 @@ use hmc_core::ctrl::state::{ControlState, UnexpectedMessage};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
 use hmc_core::wire::message::ControlKind;
 
-/// The role of a [`Rig`] that allows upstream peers.
-const UPSTREAM: u8 = 1;
+/// The role of a [`Rig`] that allows C++ peers.
+const CXX_PEERS: u8 = 1;
 /// The rig refuses higher ranks.
 const LAST_RANK: u32 = 100;
 
@@ -90,7 +90,7 @@ fn read(mut stream: &[u8]) -> Heard {
 fn hear(bytes: &[u8], subject: Subject) -> (Rig, Vec<String>) {
     let mut s = Script::new(bytes);
     let piece = 1 + usize::from(s.u8());
-    let mut rig = Rig::new(UPSTREAM);
+    let mut rig = Rig::new(CXX_PEERS);
     for part in s.rest().chunks(piece) {
         rig.feed(part);
     }
@@ -110,14 +110,14 @@ fn hear(bytes: &[u8], subject: Subject) -> (Rig, Vec<String>) {
 }
 
 /// A byte for the size of the pieces, then what a C++ peer says.
-pub fn upstream(bytes: &[u8], subject: Subject) {
+pub fn cxx(bytes: &[u8], subject: Subject) {
     let (rig, events) = hear(bytes, subject);
     let want = read(bytes.get(1..).unwrap_or(&[]));
     if want.native {
         assert_eq!(events.get(..want.events.len()), Some(&want.events[..]));
     } else {
         assert_eq!(events, want.events);
-        assert!(rig.trace.sent.is_empty(), "upstream knows no answers");
+        assert!(rig.trace.sent.is_empty(), "the C++ HMC sends no answers");
     }
 }
 
