@@ -13,7 +13,7 @@ use crate::types::MemoryKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceErrorKind {
-    /// The queue has no room now: poll, then submit again. Nothing was accepted.
+    /// The queue is full: poll, then submit again. Nothing was accepted.
     Busy,
     /// The device has not that much memory left.
     NoSpace,

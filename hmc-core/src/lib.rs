@@ -1,16 +1,16 @@
-//! The deciding part of HMC: which byte may move where, and when it has arrived.
+//! The protocol logic of HMC: which bytes may be moved where, and when a transfer is complete.
 //!
-//! Nothing here touches memory, a clock, a socket or a thread. Callers hand in the time, the bytes
-//! and the storage, and are told what to do next. The crate is `no_std`, allocates nothing,
+//! No code here accesses payload memory, a clock, a socket or a thread. Callers pass the time, the bytes
+//! and the storage, and get back what to do next. The crate is `no_std`, allocates nothing,
 //! contains no `unsafe` and no reachable panic (`cargo xtask nopanic` proves the last by linking).
 //!
-//! Two wings meet only on the ground floor ([`span`], [`types`], [`time`], [`limits`]):
+//! The data plane and the control plane share only the base modules ([`span`], [`types`], [`time`], [`limits`]):
 //!
 //! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`queue`], [`chunks`], [`pipeline`], [`rndv`],
 //!   [`device`];
 //! - **control**: [`wire`], [`ctrl`].
 //!
-//! `wire::advert`, `wire::data` and `wire::rndv` are the bridges between them. Start reading at [`span`].
+//! `wire::advert`, `wire::data` and `wire::rndv` are the interfaces between them. Start reading at [`span`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -80,7 +80,7 @@ mutants! {
     DeathForgetsOps = 19, "operations of a dead peer hang";
     /// A peer's silence is not noticed.
     IgnoreSilence = 20, "half-open connection";
-    /// A stranger with a live peer's rank replaces it.
+    /// A pending connection with a live peer's rank replaces it.
     EvictOnDuplicate = 21, "duplicate rank evicts";
     /// An earlier life of a peer is accepted after a later one, and in its place.
     AcceptStaleLife = 22, "stale incarnation";

@@ -148,7 +148,7 @@ impl Pipeline {
         })
     }
 
-    /// Takes what is done and posts what there is room for. Never blocks; call again after progress
+    /// Takes what is done and posts as much as fits. Never blocks; call again after progress
     /// on the work queue while the answer is `Pending`, or `Failed` and not `fenced`. After a failure
     /// nothing more is posted and the chunks in flight are cancelled.
     pub fn advance<O: Operations>(&mut self, queue: &mut O, now: Instant) -> PipelineStatus {
@@ -239,7 +239,7 @@ impl Pipeline {
             };
             let transfer = Transfer { opcode, when, local: chunk.local(), remote: chunk.remote() };
             match queue.post(&transfer, self.deadline) {
-                // There is room: the window is no wider than the list.
+                // It fits: the window is no wider than the list.
                 Ok(op) => {
                     let _ = self.ops.push(op);
                 }

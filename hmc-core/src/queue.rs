@@ -61,7 +61,7 @@ pub enum QueueError<E> {
         /// How many there are.
         limit: usize,
     },
-    /// The transport has no room now: progress, then post again.
+    /// The transport is full: progress, then post again.
     Busy,
     /// The two ranges are not equally long.
     Length {
@@ -85,7 +85,7 @@ impl<E: core::fmt::Debug> core::fmt::Display for QueueError<E> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Full { limit } => Full { limit: *limit }.fmt(f),
-            Self::Busy => f.write_str("the transport has no room now; make progress first"),
+            Self::Busy => f.write_str("the transport is full; make progress first"),
             Self::Length { local, remote } => write!(
                 f,
                 "the local range has {local} bytes and the remote one {remote}; \

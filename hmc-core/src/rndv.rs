@@ -114,8 +114,8 @@ pub enum AbortReason {
     DeadlineExceeded,
     /// The message is longer than the memory for it, or shorter than the one length that its receiver takes.
     TooLong {
-        /// Bytes that the receiver has room for.
-        room: u64,
+        /// Bytes that the receiver has space for.
+        capacity: u64,
     },
     /// A put or a copy failed, or there was no memory for it.
     Failed,
@@ -135,8 +135,8 @@ impl core::fmt::Display for AbortReason {
         match self {
             Self::Cancelled => f.write_str("cancelled"),
             Self::DeadlineExceeded => f.write_str("the deadline passed"),
-            Self::TooLong { room } => {
-                write!(f, "the message is longer than the {room} bytes of room for it")
+            Self::TooLong { capacity } => {
+                write!(f, "the message is longer than the {capacity} bytes of space for it")
             }
             Self::Failed => f.write_str("a transfer of its bytes failed"),
             Self::Closing => f.write_str("it is leaving"),
@@ -299,7 +299,7 @@ impl core::fmt::Display for Violation {
                 write!(f, "piece {got} of a message came when it was the turn of {want}")
             }
             Self::Target { len, area } => {
-                write!(f, "{area} bytes of room for a message of {len} bytes")
+                write!(f, "{area} bytes of space for a message of {len} bytes")
             }
         }
     }

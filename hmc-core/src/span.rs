@@ -1,4 +1,4 @@
-//! The one room that adds offsets.
+//! Checked ranges: the only module that adds offsets.
 //!
 //! An offset from a caller or from a peer is a claim. [`Extent::span`] proves it against a limit and
 //! gives a [`Span`]; everything else in HMC takes `Span`s. `offset + len > limit` appears nowhere.

@@ -7,7 +7,7 @@ use crate::work::{Completion, SlotId, WorkRequest};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PostErrorKind {
-    /// No room now: progress, then post again. Nothing was accepted.
+    /// The queue is full: progress, then post again. Nothing was accepted.
     Busy,
     /// The peer is gone; nothing can be posted any more.
     Disconnected,

@@ -199,9 +199,9 @@ fn messages_that_do_not_fit_write_nothing() {
     assert_eq!(e.kind, WireErrorKind::TooLong { len: MAX_FRAME_BYTES + 1, limit: MAX_FRAME_BYTES });
     assert_eq!(w.written(), 0);
     assert_eq!(ControlMessage::Struct(&long[1..]).emit(&mut w), Ok(()));
-    for (room, missing) in [(0, 12), (11, 1)] {
+    for (space, missing) in [(0, 12), (11, 1)] {
         let mut storage = [0xEE; 11];
-        let mut w = Writer::new(&mut storage[..room]);
+        let mut w = Writer::new(&mut storage[..space]);
         let e = ControlMessage::Int32(5).emit(&mut w).unwrap_err();
         assert_eq!(e.kind, WireErrorKind::NoSpace { missing });
         assert_eq!((w.written(), storage), (0, [0xEE; 11]));

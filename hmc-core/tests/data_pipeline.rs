@@ -12,7 +12,7 @@ mod data_support;
 
 use core::num::NonZeroU64;
 
-use data_support::{Desk, transfer};
+use data_support::{ScriptedTransport, transfer};
 use hmc_core::pipeline::{MAX_CHUNKS, Pipeline, PipelineStatus};
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::slots::Slot;
@@ -23,10 +23,10 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::ZERO;
 
-type TestLane = WorkQueue<Desk, [Slot; 8]>;
+type TestQueue = WorkQueue<ScriptedTransport, [Slot; 8]>;
 
-fn queue() -> TestLane {
-    WorkQueue::new(Desk::new(), [Slot::FREE; 8])
+fn queue() -> TestQueue {
+    WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 8])
 }
 
 fn pipeline(t: &Transfer, chunk: u64, window: usize) -> Pipeline {
@@ -34,7 +34,7 @@ fn pipeline(t: &Transfer, chunk: u64, window: usize) -> Pipeline {
 }
 
 /// Every byte of the transfer was posted once, pairwise at the same place.
-fn assert_covered(queue: &TestLane, t: &Transfer) {
+fn assert_covered(queue: &TestQueue, t: &Transfer) {
     let mut seen: Vec<_> = queue.transport().seen.iter().collect();
     seen.sort_by_key(|w| w.local.span.offset());
     let mut at = 0;
@@ -61,12 +61,12 @@ proptest! {
         let mut queue = queue();
         let mut pipe = pipeline(&t, chunk, window);
         let mut step = pipe.advance(&mut queue, NOW);
-        for (pick, room) in order {
+        for (pick, space) in order {
             if step != PipelineStatus::Pending {
                 break;
             }
             prop_assert!(pipe.in_flight() <= window.min(8));
-            queue.transport_mut().room = room;
+            queue.transport_mut().space = space;
             let out = queue.transport().posted.len();
             if out != 0 {
                 queue.transport_mut().finish(pick.index(out));
@@ -97,7 +97,7 @@ fn the_window_is_filled_and_never_exceeded() {
     assert_eq!((queue.transport().posted.len(), queue.transport().seen.len()), (3, 4));
     assert_eq!((pipe.in_flight(), pipe.bytes()), (3, 10));
     let unbounded = pipeline(&transfer(Opcode::Put, 100), 1, usize::MAX);
-    let mut wide = WorkQueue::new(Desk::new(), [Slot::FREE; 100]);
+    let mut wide = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 100]);
     let mut unbounded = unbounded;
     unbounded.advance(&mut wide, NOW);
     assert_eq!(unbounded.in_flight(), MAX_CHUNKS);
@@ -177,7 +177,7 @@ fn a_transport_that_withdraws_fences_at_once() {
 #[test]
 fn the_deadline_holds_even_when_nothing_can_be_posted() {
     let mut queue = queue();
-    queue.transport_mut().room = 0;
+    queue.transport_mut().space = 0;
     let mut pipe = pipeline(&transfer(Opcode::Put, 100), 10, 4);
     assert_eq!(pipe.advance(&mut queue, Instant::from_nanos(99)), PipelineStatus::Pending);
     assert_eq!(

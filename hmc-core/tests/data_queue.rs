@@ -12,37 +12,37 @@ mod data_support;
 #[path = "data_support/model.rs"]
 mod model;
 
-use data_support::{Desk, transfer};
+use data_support::{ScriptedTransport, transfer};
 use hmc_core::limits::MAX_SLOTS;
 use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId};
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
-use model::{Do, run};
+use model::{Action, run};
 use proptest::prelude::*;
 
-fn any_step() -> impl Strategy<Value = Do> {
+fn any_step() -> impl Strategy<Value = Action> {
     let pick = 0..64usize;
     prop_oneof![
-        4 => (0..3u64, 1..50u64).prop_map(|(len, lasts)| Do::Post { len, lasts }),
+        4 => (0..3u64, 1..50u64).prop_map(|(len, lasts)| Action::Post { len, lasts }),
         1 => prop_oneof![Just(PostErrorKind::Busy), Just(PostErrorKind::Disconnected)]
-            .prop_map(Do::Refused),
-        2 => (0..5u32, 1..50u64).prop_map(|(parts, lasts)| Do::Begin { parts, lasts }),
+            .prop_map(Action::Refused),
+        2 => (0..5u32, 1..50u64).prop_map(|(parts, lasts)| Action::Begin { parts, lasts }),
         4 => (pick.clone(), 0..4u32, 0..5usize, prop::bool::weighted(0.1))
-            .prop_map(|(pick, count, room, refuse)| Do::Feed { pick, count, room, refuse }),
+            .prop_map(|(pick, count, space, refuse)| Action::Feed { pick, count, space, refuse }),
         4 => (pick.clone(), prop::bool::weighted(0.8))
-            .prop_map(|(pick, ok)| Do::Finish { pick, ok }),
-        1 => pick.clone().prop_map(|pick| Do::Ghost { pick }),
-        4 => Just(Do::Progress),
-        3 => pick.clone().prop_map(|pick| Do::Take { pick }),
+            .prop_map(|(pick, ok)| Action::Finish { pick, ok }),
+        1 => pick.clone().prop_map(|pick| Action::Ghost { pick }),
+        4 => Just(Action::Progress),
+        3 => pick.clone().prop_map(|pick| Action::Take { pick }),
         2 => (pick.clone(), any::<bool>())
-            .prop_map(|(pick, withdraws)| Do::Cancel { pick, withdraws }),
-        1 => pick.prop_map(|pick| Do::Abandon { pick }),
+            .prop_map(|(pick, withdraws)| Action::Cancel { pick, withdraws }),
+        1 => pick.prop_map(|pick| Action::Abandon { pick }),
         2 => (0..20u64, any::<bool>())
-            .prop_map(|(passes, withdraws)| Do::Expire { passes, withdraws }),
-        1 => prop::bool::weighted(0.5).prop_map(|fenced| Do::PeerGone { fenced }),
-        2 => Just(Do::Events),
+            .prop_map(|(passes, withdraws)| Action::Expire { passes, withdraws }),
+        1 => prop::bool::weighted(0.5).prop_map(|fenced| Action::PeerGone { fenced }),
+        2 => Just(Action::Events),
     ]
 }
 
@@ -58,23 +58,24 @@ proptest! {
 #[test]
 fn every_short_script_on_one_slot_agrees_with_the_model() {
     let steps = [
-        Do::Post { len: 1, lasts: 5 },
-        Do::Finish { pick: 0, ok: true },
-        Do::Ghost { pick: 0 },
-        Do::Progress,
-        Do::Take { pick: 0 },
-        Do::Cancel { pick: 0, withdraws: true },
-        Do::Cancel { pick: 0, withdraws: false },
-        Do::Abandon { pick: 0 },
-        Do::Expire { passes: 5, withdraws: false },
-        Do::PeerGone { fenced: false },
-        Do::PeerGone { fenced: true },
-        Do::Events,
+        Action::Post { len: 1, lasts: 5 },
+        Action::Finish { pick: 0, ok: true },
+        Action::Ghost { pick: 0 },
+        Action::Progress,
+        Action::Take { pick: 0 },
+        Action::Cancel { pick: 0, withdraws: true },
+        Action::Cancel { pick: 0, withdraws: false },
+        Action::Abandon { pick: 0 },
+        Action::Expire { passes: 5, withdraws: false },
+        Action::PeerGone { fenced: false },
+        Action::PeerGone { fenced: true },
+        Action::Events,
     ];
-    for first in [Do::Post { len: 1, lasts: 5 }, Do::Begin { parts: 1, lasts: 5 }] {
+    for first in [Action::Post { len: 1, lasts: 5 }, Action::Begin { parts: 1, lasts: 5 }] {
         for number in 0..steps.len().pow(4) {
             let mut rest = number;
-            let mut script = vec![first, Do::Feed { pick: 0, count: 1, room: 1, refuse: false }];
+            let mut script =
+                vec![first, Action::Feed { pick: 0, count: 1, space: 1, refuse: false }];
             for _ in 0..4 {
                 script.push(steps[rest % steps.len()]);
                 rest /= steps.len();
@@ -86,7 +87,7 @@ fn every_short_script_on_one_slot_agrees_with_the_model() {
 
 #[test]
 fn unequal_lengths_are_refused_before_anything_happens() {
-    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
+    let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 2]);
     let mut odd = transfer(Opcode::Put, 4);
     odd.local = data_support::local(9).slice(0, 5).unwrap();
     let refused = QueueError::Length { local: 5, remote: 4 };
@@ -105,7 +106,7 @@ fn unequal_lengths_are_refused_before_anything_happens() {
 
 #[test]
 fn no_bytes_are_done_without_the_transport_but_a_tag_is_delivered() {
-    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
+    let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 2]);
     let op = queue.post(&transfer(Opcode::Get, 0), Instant::NEVER).unwrap();
     assert_eq!(queue.try_wait(op), Ok(Some(Outcome { result: Ok(0), fenced: true })));
     assert!(queue.transport().seen.is_empty());
@@ -116,10 +117,10 @@ fn no_bytes_are_done_without_the_transport_but_a_tag_is_delivered() {
 
 #[test]
 fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
-    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 1]);
+    let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 1]);
     let op = queue.begin_batch(4, Instant::NEVER).unwrap();
     let t = transfer(Opcode::Put, 3);
-    queue.transport_mut().room = 1;
+    queue.transport_mut().space = 1;
     assert_eq!(queue.feed(op, &[t, t, t]), Ok(1), "busy is no failure");
     queue.transport_mut().refuse = Some(PostErrorKind::Disconnected);
     assert_eq!(queue.feed(op, &[t]), Err(QueueError::Transport(PostErrorKind::Disconnected)));
@@ -138,7 +139,7 @@ fn a_refused_part_fails_its_batch_with_the_reason() {
         (PostErrorKind::UnknownRegion, Failure::UnknownRegion),
         (PostErrorKind::Other, Failure::Transport(0)),
     ] {
-        let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 2]);
+        let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 2]);
         let op = queue.begin_batch(3, Instant::NEVER).unwrap();
         // A part without bytes is done by itself.
         assert_eq!(queue.feed(op, &[transfer(Opcode::Put, 0)]), Ok(1));
@@ -152,7 +153,7 @@ fn a_refused_part_fails_its_batch_with_the_reason() {
 
 #[test]
 fn progress_delivers_more_than_one_batch_of_completions() {
-    let mut queue = WorkQueue::new(Desk::new(), [Slot::FREE; 100]);
+    let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 100]);
     let t = transfer(Opcode::Put, 1);
     let ops: Vec<_> = (0..100).map(|_| queue.post(&t, Instant::NEVER).unwrap()).collect();
     queue.transport_mut().finish_all();
@@ -164,11 +165,13 @@ fn progress_delivers_more_than_one_batch_of_completions() {
 fn every_storage_serves() {
     let t = transfer(Opcode::Put, 1);
     let mut array = [Slot::FREE; 3];
-    assert!(WorkQueue::new(Desk::new(), &mut array[..]).post(&t, Instant::NEVER).is_ok());
+    assert!(
+        WorkQueue::new(ScriptedTransport::new(), &mut array[..]).post(&t, Instant::NEVER).is_ok()
+    );
     let boxed: Box<[Slot]> = vec![Slot::FREE; 3].into();
-    assert!(WorkQueue::new(Desk::new(), boxed).post(&t, Instant::NEVER).is_ok());
+    assert!(WorkQueue::new(ScriptedTransport::new(), boxed).post(&t, Instant::NEVER).is_ok());
     let none: [Slot; 0] = [];
-    let refused = WorkQueue::new(Desk::new(), none).post(&t, Instant::NEVER);
+    let refused = WorkQueue::new(ScriptedTransport::new(), none).post(&t, Instant::NEVER);
     assert_eq!(refused, Err(QueueError::Full { limit: 0 }));
 }
 
@@ -176,13 +179,13 @@ fn every_storage_serves() {
 fn a_call_of_progress_ends_whatever_the_transport_does() {
     // Completions of no operation, more than a call may take.
     let late = Completion { op: SlotId { index: 0, generation: 7 }, result: Ok(1) };
-    let mut desk = Desk::new();
-    desk.ready = std::iter::repeat_n(late, 3 * MAX_SLOTS).collect();
-    let mut queue = WorkQueue::new(desk, [Slot::FREE; 2]);
+    let mut transport = ScriptedTransport::new();
+    transport.ready = std::iter::repeat_n(late, 3 * MAX_SLOTS).collect();
+    let mut queue = WorkQueue::new(transport, [Slot::FREE; 2]);
     assert_eq!(queue.progress(), MAX_SLOTS);
     assert_eq!(queue.progress(), MAX_SLOTS);
     assert_eq!(queue.stale(), 2 * MAX_SLOTS as u64);
-    // Nothing more is to be had where less came than there was room for.
+    // Nothing more is to be had where less came than there was space for.
     queue.transport_mut().ready.truncate(1);
     queue.transport_mut().polls = 0;
     assert_eq!((queue.progress(), queue.transport().polls), (1, 1));

@@ -133,7 +133,7 @@ fn a_recorded_operation_is_over_at_once() {
     // Nothing can come for it.
     assert_eq!(slots.complete(first, Ok(1)), Err(Stale { op: first }));
     assert_eq!(slots.outcome(first), Ok(outcome(77)));
-    // The one that stands behind in the news is taken before it was told.
+    // The one that is later in the list of events is taken before its event was reported.
     assert_eq!(slots.take(second), Ok(outcome(0)));
     assert_eq!(slots.take(second), Err(Stale { op: second }));
     let third = slots.record(3).unwrap();
@@ -181,7 +181,7 @@ fn a_failure_is_known_at_once_and_the_memory_is_free_later() {
 }
 
 #[test]
-fn news_come_in_the_order_in_which_things_happened() {
+fn events_come_in_the_order_in_which_they_happened() {
     let mut slots = Slots::new([Slot::FREE; 4]);
     let ops: Vec<_> = (0..4).map(|_| slots.acquire(at(9), 1).unwrap()).collect();
     for i in [2, 0, 3, 1] {

@@ -118,7 +118,7 @@ fn random_inputs_break_nothing() {
 /// Each body finds its planted bug: in the corpus, or among as many random inputs as are tried above.
 #[test]
 fn every_body_finds_its_planted_bug() {
-    // The finding is expected; its words are not news.
+    // The finding is expected; its text is not printed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let mut report = String::new();

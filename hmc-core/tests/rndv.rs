@@ -100,7 +100,7 @@ fn senders() -> Vec<(&'static str, Sender)> {
         ("cancelled_closing", failed(&[direct])),
         ("withdrawn", withdrawn),
         ("taken", told(&[direct, taken])),
-        ("refused", told(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { room: 3 }))])),
+        ("refused", told(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { capacity: 3 }))])),
     ]
 }
 
@@ -272,7 +272,7 @@ fn run(
     s: &mut Sender,
     r: &mut Receiver,
     place: RecvTarget,
-    room: u64,
+    capacity: u64,
 ) -> (Vec<PutChunk>, u64, Outcome) {
     let (mut to_r, mut to_s) = (VecDeque::new(), VecDeque::new());
     let (mut puts, mut copied, mut outcome) = (Vec::new(), 0, Outcome::default());
@@ -304,7 +304,7 @@ fn run(
         }
         let (a, b) = (to_r.pop_front(), to_s.pop_front());
         match a {
-            Some(RndvMsg::Offer { .. }) => r.answer(room, place),
+            Some(RndvMsg::Offer { .. }) => r.answer(capacity, place),
             Some(note) => r.receive(&note).unwrap(),
             None if b.is_none() => break,
             None => {}
@@ -361,11 +361,11 @@ fn more_than_four_gibibytes_arrive_whole() {
 }
 
 #[test]
-fn a_message_longer_than_its_room_is_refused_on_both_ends_and_nothing_moves() {
+fn a_message_longer_than_the_capacity_is_refused_on_both_ends_and_nothing_moves() {
     let (mut s, mut r) = (Sender::new(ID, LEN), Receiver::new(ID, LEN));
     let (puts, copied, o) = run(&mut s, &mut r, staged(), LEN - 1);
     assert!(puts.is_empty() && copied == 0);
-    let why = AbortReason::TooLong { room: LEN - 1 };
+    let why = AbortReason::TooLong { capacity: LEN - 1 };
     assert_eq!(o.sender, Some(Err(RndvError::There(why))));
     assert_eq!(o.receiver, Some(Err(RndvError::Here(why))));
     assert_eq!(o.free, 2);

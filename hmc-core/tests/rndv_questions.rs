@@ -103,7 +103,7 @@ fn every_note_survives_the_wire() {
     let whys = [
         AbortReason::Cancelled,
         AbortReason::DeadlineExceeded,
-        AbortReason::TooLong { room: 4 },
+        AbortReason::TooLong { capacity: 4 },
         AbortReason::Failed,
         AbortReason::Closing,
         AbortReason::Unknown { code: 77, detail: 3 },
@@ -112,10 +112,10 @@ fn every_note_survives_the_wire() {
     for note in notes {
         let len = rndv_len(&note);
         let mut bytes = [0; 64];
-        for room in 0..len {
-            let mut out = Writer::new(bytes.get_mut(..room).unwrap());
+        for capacity in 0..len {
+            let mut out = Writer::new(bytes.get_mut(..capacity).unwrap());
             let e = emit_rndv(&note, &mut out).expect_err("it does not fit");
-            assert!(matches!(e.kind, WireErrorKind::NoSpace { .. }), "{note:?} in {room}: {e}");
+            assert!(matches!(e.kind, WireErrorKind::NoSpace { .. }), "{note:?} in {capacity}: {e}");
         }
         let mut out = Writer::new(&mut bytes);
         emit_rndv(&note, &mut out).unwrap();

@@ -163,7 +163,7 @@ fn failures_of_transfers() {
     say(&[(STALE, stale)]);
     say::<QueueError<PostErrorKind>>(&[
         (QueueError::Full { limit: 4 }, full),
-        (QueueError::Busy, "the transport has no room now; make progress first"),
+        (QueueError::Busy, "the transport is full; make progress first"),
         (
             QueueError::Length { local: 1, remote: 2 },
             "the local range has 1 bytes and the remote one 2; both must be equally long",
@@ -180,7 +180,10 @@ fn ends_of_messages() {
     say(&[
         (AbortReason::Cancelled, "cancelled"),
         (AbortReason::DeadlineExceeded, "the deadline passed"),
-        (AbortReason::TooLong { room: 9 }, "the message is longer than the 9 bytes of room for it"),
+        (
+            AbortReason::TooLong { capacity: 9 },
+            "the message is longer than the 9 bytes of space for it",
+        ),
         (AbortReason::Failed, "a transfer of its bytes failed"),
         (AbortReason::Closing, "it is leaving"),
         (AbortReason::Unknown { code: 9, detail: 1 }, "reason 9"),
@@ -203,7 +206,7 @@ fn ends_of_messages() {
             Violation::Sequence { want: 1, got: 3 },
             "piece 3 of a message came when it was the turn of 1",
         ),
-        (Violation::Target { len: 8, area: 7 }, "7 bytes of room for a message of 8 bytes"),
+        (Violation::Target { len: 8, area: 7 }, "7 bytes of space for a message of 8 bytes"),
     ]);
 }
 

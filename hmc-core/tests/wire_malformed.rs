@@ -58,7 +58,7 @@ fn every_malformed_data_frame_is_classified() {
 }
 
 #[test]
-fn a_stranger_may_send_512_bytes_and_no_more() {
+fn a_pending_connection_may_send_512_bytes_and_no_more() {
     let mut head = [2, 0, 0, 0xC0, 0, 2, 0, 0];
     assert!(Header::parse(&head, MAX_HELLO_BYTES).is_ok());
     head[4] = 1;

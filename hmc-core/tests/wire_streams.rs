@@ -242,7 +242,7 @@ proptest! {
         comes_back(&ControlMessage::Hello(hello))?;
         let welcome = ControlMessage::Welcome(Welcome { hello, token: LinkToken(token) });
         comes_back(&welcome)?;
-        prop_assert!(welcome.payload_len() <= 512, "a WELCOME always fits the stranger's limit");
+        prop_assert!(welcome.payload_len() <= 512, "a WELCOME always fits the limit of a pending connection");
     }
 
     #[test]

@@ -95,10 +95,10 @@ fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
         ("in the sender's name", "there is no message 0", |r, id| {
             r.tell(well(RndvRole::Sender, id))
         }),
-        ("a place for more bytes", "5001 bytes of room for a message of 5000", |r, id| {
+        ("a place for more bytes", "5001 bytes of space for a message of 5000", |r, id| {
             r.ready(id, LEN + 1);
         }),
-        ("a place for fewer bytes", "4999 bytes of room for a message of 5000", |r, id| {
+        ("a place for fewer bytes", "4999 bytes of space for a message of 5000", |r, id| {
             r.ready(id, LEN - 1);
         }),
         ("a second place", too_soon, |r, id| {

@@ -151,7 +151,7 @@ fn a_receiver_out_of_turn_ends_the_link() {
     let staged = place(2, false);
     let turn = "piece 1 of a message came when it was the turn of 0";
     let other = RndvMsg::Credit { id: RndvId(5), seq: 0 };
-    let length = "64 bytes of room for a message of 3145728 bytes";
+    let length = "64 bytes of space for a message of 3145728 bytes";
     let cases: [(&str, &[RndvMsg], &str); 6] = [
         ("an end before the sender's", &[well(RndvRole::Receiver)], NOT_NOW),
         ("credit before there is a place", &[credit(0)], NOT_NOW),

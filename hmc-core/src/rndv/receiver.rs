@@ -148,17 +148,17 @@ impl Receiver {
         self.failure.is_some()
     }
 
-    /// Somebody wants the message and has room for `room` bytes; the sender is to put it to `target`,
+    /// The caller wants the message and has space for `capacity` bytes; the sender is to put it to `target`,
     /// whose area, if direct, has the message's length. A longer message is refused on both ends
     /// ([`AbortReason::TooLong`]), and so is a place that does not fit; no byte is written then. Does nothing
     /// unless [`Receiver::is_open`].
-    pub fn answer(&mut self, room: u64, target: RecvTarget) {
+    pub fn answer(&mut self, capacity: u64, target: RecvTarget) {
         if !self.is_open() {
             return;
         }
         self.wanted = true;
-        if self.len > room {
-            self.failure = Some(RndvError::Here(AbortReason::TooLong { room }));
+        if self.len > capacity {
+            self.failure = Some(RndvError::Here(AbortReason::TooLong { capacity }));
         } else if target.mode() == RndvMode::Direct && target.area().span.len() != self.len {
             self.failure = Some(RndvError::Failed(Failure::Unsupported));
         } else {

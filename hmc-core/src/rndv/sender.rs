@@ -292,16 +292,16 @@ impl Sender {
             return None;
         }
         let seq = self.posted;
-        let (room, piece_len) = match target.mode() {
+        let (area, chunk_len) = match target.mode() {
             RndvMode::Direct => (target.area(), self.len),
             RndvMode::Staged => (of_half(&target.halves(), seq), target.half_len()),
         };
-        let (source, rest) = self.rest.split_at_most(piece_len);
-        let (span, _) = room.span.split_at_most(source.len());
+        let (source, rest) = self.rest.split_at_most(chunk_len);
+        let (span, _) = area.span.split_at_most(source.len());
         self.rest = rest;
         self.posted = self.posted.saturating_add(1);
         *half_mut(&mut self.flying, seq) = Some(seq);
-        let to = WindowSlice { span, ..room };
+        let to = WindowSlice { span, ..area };
         Some(SenderOutput::Put(PutChunk { seq, source, target: to }))
     }
 }

@@ -151,7 +151,7 @@ impl RegionAdvert {
     }
 }
 
-/// A door of a transport: a kind and bytes that only that transport understands.
+/// A transport's endpoint: a kind and bytes that only that transport understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointBlob<'a> {
     /// Which transport. Numbers of transports that this end does not have are passed over.
@@ -462,7 +462,7 @@ mod tests {
             kind: MemoryKind::Cpu,
         };
         let base = 0x1_0000_0000;
-        assert_eq!(UcxKey::compose(&region, base, b"12345", &mut storage), None, "no room");
+        assert_eq!(UcxKey::compose(&region, base, b"12345", &mut storage), None, "no space");
         assert_eq!(UcxKey::compose(&region, base, b"", &mut storage), None, "no key");
         let key = UcxKey::compose(&region, base, b"1234", &mut storage).unwrap();
         let endpoint = EndpointDesc::UcxKey(key);

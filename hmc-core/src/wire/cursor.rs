@@ -276,7 +276,7 @@ impl<'a> Writer<'a> {
     /// Bytes that still fit.
     #[must_use]
     #[inline]
-    pub const fn room(&self) -> usize {
+    pub const fn space(&self) -> usize {
         self.rest.len()
     }
 
@@ -366,7 +366,7 @@ mod tests {
         w.u32_le(0x0405_0607).unwrap();
         w.u64_le(0x0809_0A0B_0C0D_0E0F).unwrap();
         w.bytes(b"xyz").unwrap();
-        assert_eq!((w.written(), w.room()), (18, 0));
+        assert_eq!((w.written(), w.space()), (18, 0));
         assert_eq!(storage, *b"\x01\x03\x02\x07\x06\x05\x04\x0f\x0e\x0d\x0c\x0b\x0a\x09\x08xyz");
         let mut r = Reader::new(&storage, 0);
         assert_eq!(r.u8(), Ok(1));
@@ -391,6 +391,6 @@ mod tests {
         w.u16_le(7).unwrap();
         let e = w.u32_le(9).unwrap_err();
         assert_eq!((e.at, e.kind), (2, WireErrorKind::NoSpace { missing: 3 }));
-        assert_eq!(w.room(), 1);
+        assert_eq!(w.space(), 1);
     }
 }

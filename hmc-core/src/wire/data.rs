@@ -2,7 +2,7 @@
 //!
 //! A stream begins after ATTACH and its answer. The initiator of an operation numbers it (`seq`);
 //! the target checks every frame against its own window table and answers `Ack` or `Nack`. This
-//! room knows the shape of frames; which window allows what is decided in [`crate::window`].
+//! module parses and emits frames; which window allows what is decided in [`crate::window`].
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};

@@ -96,7 +96,7 @@ impl Header {
     }
 
     /// Reads a header. `limit` is the largest payload that this connection accepts now:
-    /// [`crate::limits::MAX_HELLO_BYTES`] from a stranger, then [`crate::limits::MAX_FRAME_BYTES`].
+    /// [`crate::limits::MAX_HELLO_BYTES`] until the handshake is finished, then [`crate::limits::MAX_FRAME_BYTES`].
     ///
     /// # Errors
     /// `UnknownType`, `UnknownFlags`, `TooLong`, or `Value` for a length that the kind cannot have.

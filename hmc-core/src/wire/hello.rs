@@ -115,7 +115,7 @@ impl core::fmt::Debug for Asked {
     }
 }
 
-/// What one end says about itself, in HELLO and in WELCOME. Every message is moved in the room that its longest kind needs: what
+/// The data of one end in HELLO and WELCOME. Every message is moved in the space that its longest kind needs: what
 /// is long and rarely looked at is borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
@@ -142,7 +142,7 @@ pub struct Hello<'a> {
     /// Whether the dialer proves that it is of the same user, and wants the same of the acceptor ([`crate::wire::proof`]).
     /// Means nothing in a WELCOME.
     pub proves: bool,
-    /// Its doors.
+    /// Its endpoints.
     pub endpoints: Endpoints<'a>,
 }
 
@@ -256,7 +256,7 @@ impl<'a> Hello<'a> {
         })
     }
 
-    /// The same words less what they borrow: nothing is asked for, and there are no doors.
+    /// Returns the same HELLO without what it borrows: nothing is asked for, and there are no endpoints.
     #[must_use]
     pub const fn detached(self) -> Hello<'static> {
         Hello {

@@ -87,7 +87,7 @@ pub enum ControlMessage<'a> {
     Challenge(Challenge),
     /// The dialer proves itself.
     Proof(Proof),
-    /// A door.
+    /// An endpoint.
     Endpoint(EndpointBlob<'a>),
     /// A window of the sender.
     Advert(RegionAdvert),
@@ -386,7 +386,7 @@ impl<'a> ControlMessage<'a> {
             let kind = WireErrorKind::TooLong { len, limit: MAX_FRAME_BYTES };
             return Err(WireError::new(out.written(), kind));
         }
-        let missing = self.emitted_len().saturating_sub(out.room());
+        let missing = self.emitted_len().saturating_sub(out.space());
         if missing != 0 {
             let kind = WireErrorKind::NoSpace { missing: to_u32(missing) };
             return Err(WireError::new(out.written(), kind));

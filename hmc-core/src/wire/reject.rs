@@ -37,7 +37,7 @@ pub enum RejectReason {
         /// Ranks are below this number.
         limit: u32,
     },
-    /// No room for another peer now.
+    /// The limit of peers is reached.
     Busy,
     /// No link has that token.
     BadToken,

@@ -37,7 +37,7 @@ const fn end_to_wire(how: Result<(), AbortReason>) -> (u16, u64) {
         Ok(()) => (code::OK, 0),
         Err(AbortReason::Cancelled) => (code::CANCELLED, 0),
         Err(AbortReason::DeadlineExceeded) => (code::DEADLINE, 0),
-        Err(AbortReason::TooLong { room }) => (code::TOO_LONG, room),
+        Err(AbortReason::TooLong { capacity }) => (code::TOO_LONG, capacity),
         Err(AbortReason::Failed) => (code::FAILED, 0),
         Err(AbortReason::Closing) => (code::CLOSING, 0),
         Err(AbortReason::Unknown { code, detail }) => (code, detail),
@@ -49,7 +49,7 @@ const fn end_from_wire(code: u16, detail: u64) -> Result<(), AbortReason> {
         (code::OK, 0) => return Ok(()),
         (code::CANCELLED, 0) => AbortReason::Cancelled,
         (code::DEADLINE, 0) => AbortReason::DeadlineExceeded,
-        (code::TOO_LONG, room) => AbortReason::TooLong { room },
+        (code::TOO_LONG, capacity) => AbortReason::TooLong { capacity },
         (code::FAILED, 0) => AbortReason::Failed,
         (code::CLOSING, 0) => AbortReason::Closing,
         // A detail that a code cannot have is a reason like any other, never a good end.

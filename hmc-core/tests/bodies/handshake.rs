@@ -175,9 +175,9 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     let heartbeat = beat(s.u8());
     let slots = u16::from_le_bytes(s.array());
     let features = Features::from_bits_truncate(u32::from(s.u8()));
-    let (doors, size) = (s.u8() % 10, usize::from(s.u8()));
+    let (endpoints, size) = (s.u8() % 10, usize::from(s.u8()));
     let mut list = EndpointList::new();
-    for kind in 0..doors {
+    for kind in 0..endpoints {
         let _ = list.push(EndpointBlob { kind, bytes: &[kind; 255][..size] });
     }
     let hello = Hello {

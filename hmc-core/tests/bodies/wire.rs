@@ -40,7 +40,7 @@ pub fn message(bytes: &[u8], subject: Subject) {
     };
     let strict = Header::parse(head, MAX_HELLO_BYTES);
     let Ok(header) = Header::parse(head, MAX_FRAME_BYTES) else {
-        assert!(strict.is_err(), "a stranger may send less, not more");
+        assert!(strict.is_err(), "a pending connection may send less, not more");
         return;
     };
     assert_eq!(strict.is_ok(), header.len() <= MAX_HELLO_BYTES);

@@ -26,7 +26,7 @@ pub fn acceptor_words() -> Hello<'static> {
     Hello { rank: Rank(1), expected: Some(Rank(2)), ..dialer_words() }
 }
 
-/// A connection that a stranger opened at `now`.
+/// A connection accepted at `now`.
 pub fn acceptor(cxx: CxxPolicy, now: u64) -> ControlConn {
     ControlConn::accepted(&AcceptConfig { rank: Rank(1), job: 5, cxx }, at(now))
 }

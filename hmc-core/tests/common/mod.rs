@@ -1,4 +1,4 @@
-//! What the tests of the control wing share: one of each message, hex, cutting.
+//! What the tests of the control plane share: one of each message, hex, cutting.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -124,7 +124,7 @@ pub fn notes() -> [(&'static str, RndvMsg); 12] {
         ("rndv_taken", end(End::Receiver, Ok(()))),
         ("rndv_cancelled", end(End::Sender, Err(AbortReason::Cancelled))),
         ("rndv_deadline", end(End::Receiver, Err(AbortReason::DeadlineExceeded))),
-        ("rndv_too_long", end(End::Receiver, Err(AbortReason::TooLong { room: 0x0102_0304 }))),
+        ("rndv_too_long", end(End::Receiver, Err(AbortReason::TooLong { capacity: 0x0102_0304 }))),
         ("rndv_closing", end(End::Receiver, Err(AbortReason::Closing))),
         ("rndv_unknown", end(End::Receiver, Err(unknown))),
     ]

@@ -14,13 +14,13 @@ use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 /// The transport.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ScriptedTransport {
     /// Accepted and not completed, in the order of posting.
     pub(crate) posted: Vec<WorkRequest>,
     /// Completions to be polled.
     pub(crate) ready: VecDeque<Completion>,
     /// Posts that are accepted before the answer is `Busy`.
-    pub(crate) room: usize,
+    pub(crate) space: usize,
     /// What a post is refused with, if it is.
     pub(crate) refuse: Option<PostErrorKind>,
     /// Whether `cancel` withdraws.
@@ -35,12 +35,12 @@ pub(crate) struct Desk {
     pub(crate) polls: usize,
 }
 
-impl Desk {
+impl ScriptedTransport {
     pub(crate) fn new() -> Self {
         Self {
             posted: Vec::new(),
             ready: VecDeque::new(),
-            room: usize::MAX,
+            space: usize::MAX,
             refuse: None,
             withdraws: false,
             lies: false,
@@ -73,7 +73,7 @@ impl Desk {
     }
 }
 
-impl Transport for Desk {
+impl Transport for ScriptedTransport {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -84,7 +84,7 @@ impl Transport for Desk {
         if let Some(kind) = self.refuse {
             return Err(kind);
         }
-        self.room = self.room.checked_sub(1).ok_or(PostErrorKind::Busy)?;
+        self.space = self.space.checked_sub(1).ok_or(PostErrorKind::Busy)?;
         self.posted.push(*work);
         self.seen.push(*work);
         Ok(())

@@ -8,15 +8,15 @@ use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
 
-use super::data_support::{Desk, transfer};
+use super::data_support::{ScriptedTransport, transfer};
 
 /// One step of a script. Numbers pick among what there is, modulo how many there are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Do {
+pub(crate) enum Action {
     Post { len: u64, lasts: u64 },
     Refused(PostErrorKind),
     Begin { parts: u32, lasts: u64 },
-    Feed { pick: usize, count: u32, room: usize, refuse: bool },
+    Feed { pick: usize, count: u32, space: usize, refuse: bool },
     Finish { pick: usize, ok: bool },
     Ghost { pick: usize },
     Progress,
@@ -84,15 +84,15 @@ impl Op {
 }
 
 struct World<const N: usize> {
-    queue: WorkQueue<Desk, [Slot; N]>,
+    queue: WorkQueue<ScriptedTransport, [Slot; N]>,
     ops: Vec<Op>,
     now: u64,
     stale: u64,
 }
 
 impl<const N: usize> World<N> {
-    fn new(desk: Desk) -> Self {
-        let queue = WorkQueue::new(desk, [Slot::FREE; N]);
+    fn new(transport: ScriptedTransport) -> Self {
+        let queue = WorkQueue::new(transport, [Slot::FREE; N]);
         Self { queue, ops: Vec::new(), now: 0, stale: 0 }
     }
 
@@ -131,15 +131,15 @@ impl<const N: usize> World<N> {
         (!self.ops.is_empty()).then(|| pick % self.ops.len())
     }
 
-    fn step(&mut self, step: Do) {
+    fn step(&mut self, step: Action) {
         match step {
-            Do::Post { len, lasts } => {
+            Action::Post { len, lasts } => {
                 let op = Op { owed: u32::from(len != 0), ..self.blank(lasts) };
                 let got =
                     self.queue.post(&transfer(Opcode::Put, len), Instant::from_nanos(op.deadline));
                 self.begun(got, op);
             }
-            Do::Refused(kind) => {
+            Action::Refused(kind) => {
                 self.queue.transport_mut().refuse = Some(kind);
                 let got = self.queue.post(&transfer(Opcode::Get, 1), Instant::from_nanos(self.now));
                 self.queue.transport_mut().refuse = None;
@@ -150,34 +150,34 @@ impl<const N: usize> World<N> {
                 };
                 assert_eq!(got, Err(expected));
             }
-            Do::Begin { parts, lasts } => {
+            Action::Begin { parts, lasts } => {
                 let op = Op { unposted: parts, ..self.blank(lasts) };
                 let got = self.queue.begin_batch(parts, Instant::from_nanos(op.deadline));
                 self.begun(got, op);
             }
-            Do::Feed { pick, count, room, refuse } => self.feed(pick, count, room, refuse),
-            Do::Finish { pick, ok } => {
-                let desk = self.queue.transport_mut();
-                if !desk.posted.is_empty() {
-                    let nth = pick % desk.posted.len();
+            Action::Feed { pick, count, space, refuse } => self.feed(pick, count, space, refuse),
+            Action::Finish { pick, ok } => {
+                let transport = self.queue.transport_mut();
+                if !transport.posted.is_empty() {
+                    let nth = pick % transport.posted.len();
                     if ok {
-                        desk.finish(nth);
+                        transport.finish(nth);
                     } else {
-                        desk.fail(nth, Failure::Transport(pick as i32));
+                        transport.fail(nth, Failure::Transport(pick as i32));
                     }
                 }
             }
-            Do::Ghost { pick } => {
+            Action::Ghost { pick } => {
                 // A completion that nobody is owed: late, or for the second time.
                 let Some(i) = self.pick(pick) else { return };
-                let (id, desk) = (self.ops[i].id, self.queue.transport_mut());
+                let (id, transport) = (self.ops[i].id, self.queue.transport_mut());
                 if self.ops[i].owed == 0 {
                     let result = Ok(999);
-                    desk.ready.push_back(Completion { op: id, result });
+                    transport.ready.push_back(Completion { op: id, result });
                 }
             }
-            Do::Progress => self.progress(),
-            Do::Take { pick } => {
+            Action::Progress => self.progress(),
+            Action::Take { pick } => {
                 let Some(i) = self.pick(pick) else { return };
                 let op = &mut self.ops[i];
                 assert_eq!(self.queue.test(op.id), op.outcome().map(|o| o.is_some()));
@@ -192,7 +192,7 @@ impl<const N: usize> World<N> {
                     }
                 }
             }
-            Do::Cancel { pick, withdraws } => {
+            Action::Cancel { pick, withdraws } => {
                 let Some(i) = self.pick(pick) else { return };
                 self.queue.transport_mut().withdraws = withdraws;
                 let op = &mut self.ops[i];
@@ -202,7 +202,7 @@ impl<const N: usize> World<N> {
                     op.end(Failure::Cancelled, withdraws);
                 }
             }
-            Do::Abandon { pick } => {
+            Action::Abandon { pick } => {
                 let Some(i) = self.pick(pick) else { return };
                 let op = &mut self.ops[i];
                 assert_eq!(self.queue.abandon(op.id).is_err(), op.left);
@@ -213,7 +213,7 @@ impl<const N: usize> World<N> {
                     op.settle();
                 }
             }
-            Do::Expire { passes, withdraws } => {
+            Action::Expire { passes, withdraws } => {
                 self.now += passes;
                 self.queue.transport_mut().withdraws = withdraws;
                 self.queue.expire(Instant::from_nanos(self.now));
@@ -224,26 +224,26 @@ impl<const N: usize> World<N> {
                 }
                 assert!(self.queue.next_deadline() > Instant::from_nanos(self.now));
             }
-            Do::PeerGone { fenced } => {
+            Action::PeerGone { fenced } => {
                 self.queue.fail_all(Failure::PeerDead, fenced);
                 for op in &mut self.ops {
                     op.end(Failure::PeerDead, fenced);
                 }
             }
-            Do::Events => self.events(),
+            Action::Events => self.events(),
         }
         self.compare();
     }
 
-    fn feed(&mut self, pick: usize, count: u32, room: usize, refuse: bool) {
+    fn feed(&mut self, pick: usize, count: u32, space: usize, refuse: bool) {
         let Some(i) = self.pick(pick) else { return };
         let op = &mut self.ops[i];
         let list = vec![transfer(Opcode::Put, 5); count as usize];
-        let desk = self.queue.transport_mut();
-        desk.room = room;
-        desk.refuse = refuse.then_some(PostErrorKind::Unsupported);
+        let transport = self.queue.transport_mut();
+        transport.space = space;
+        transport.refuse = refuse.then_some(PostErrorKind::Unsupported);
         let got = self.queue.feed(op.id, &list);
-        desk_reset(&mut self.queue);
+        reset_transport(&mut self.queue);
         if op.left {
             assert_eq!(got, Err(QueueError::Stale(Stale { op: op.id })));
         } else if count > op.unposted {
@@ -254,7 +254,7 @@ impl<const N: usize> World<N> {
             op.failure = op.failure.or(Some(Failure::Unsupported));
             op.settle();
         } else {
-            let taken = room.min(count as usize);
+            let taken = space.min(count as usize);
             assert_eq!(got, Ok(taken));
             op.unposted -= taken as u32;
             op.owed += taken as u32;
@@ -318,12 +318,12 @@ impl<const N: usize> World<N> {
         self.queue.transport_mut().finish_all();
         self.progress();
         // What is pending now has parts that were never posted.
-        self.step(Do::Expire { passes: 1 << 20, withdraws: false });
+        self.step(Action::Expire { passes: 1 << 20, withdraws: false });
         self.events();
         assert_eq!(self.queue.in_flight(), 0);
         for i in 0..self.ops.len() {
             if !self.ops[i].left {
-                self.step(Do::Take { pick: i });
+                self.step(Action::Take { pick: i });
                 assert!(self.ops[i].left, "every operation ends");
             }
         }
@@ -334,18 +334,18 @@ impl<const N: usize> World<N> {
     }
 }
 
-fn desk_reset<const N: usize>(queue: &mut WorkQueue<Desk, [Slot; N]>) {
-    queue.transport_mut().room = usize::MAX;
+fn reset_transport<const N: usize>(queue: &mut WorkQueue<ScriptedTransport, [Slot; N]>) {
+    queue.transport_mut().space = usize::MAX;
     queue.transport_mut().refuse = None;
 }
 
-pub(crate) fn run<const N: usize>(script: &[Do]) {
-    run_on::<N>(Desk::new(), script);
+pub(crate) fn run<const N: usize>(script: &[Action]) {
+    run_on::<N>(ScriptedTransport::new(), script);
 }
 
 /// The same over a transport that was prepared.
-pub(crate) fn run_on<const N: usize>(desk: Desk, script: &[Do]) {
-    let mut world = World::<N>::new(desk);
+pub(crate) fn run_on<const N: usize>(transport: ScriptedTransport, script: &[Action]) {
+    let mut world = World::<N>::new(transport);
     for step in script {
         world.step(*step);
     }

@@ -20,9 +20,9 @@ const RANKS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     None,
-    /// A stranger with the rank of a live peer is let in.
+    /// A pending connection with the rank of a live peer is accepted.
     EvictOnDuplicate,
-    /// A stranger of a life that is over is let in.
+    /// A pending connection of an ended incarnation is accepted.
     TakeTheStale,
     /// The end of a dial that was refused is not reported to the table.
     ForgetTheRefusal,
@@ -256,7 +256,7 @@ impl Meeting {
         }
     }
 
-    /// The owner's part: a stranger is judged, an answer taken, a goodbye answered.
+    /// The owner's part: it decides about a pending connection, takes an answer, answers BYE.
     fn hear(&mut self, w: &mut World, at: usize, side: usize) -> Result<(), String> {
         let (p, q) = (w.conns[at].procs[side], w.conns[at].procs[1 - side]);
         let frame = w.conns[at].ends[side].inbox.remove(0);
@@ -302,7 +302,7 @@ impl Meeting {
         if self.plan.bug == Bug::AnswerWithTheFirstLife { proc.born } else { proc.life + 1 }
     }
 
-    /// A stranger was let in: it must be of a later life than all before, and the same as before.
+    /// A pending connection was accepted: it must be of a later incarnation than all before, and the same as before.
     fn admitted(&mut self, w: &mut World, p: u8, q: u8, life: u8) -> Result<(), String> {
         let rank = self.rank(q).0 as usize;
         let (top, whose) = w.procs[usize::from(p)].top[rank];

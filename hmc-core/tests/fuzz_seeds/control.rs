@@ -149,7 +149,7 @@ fn handshake(head: [u8; HEAD], bytes: &[u8]) -> Vec<u8> {
     [&head[..], bytes].concat()
 }
 
-/// Rank 258 dials rank 7 in job 5; both beat every 500 ms; two doors of 9 bytes.
+/// Rank 258 dials rank 7 in job 5; both beat every 500 ms; two endpoints of 9 bytes.
 const CALL: [u8; HEAD] = [2, 1, 5, 1, 9, 50, 128, 0, 3, 2, 9, 5, 50, 0, 0, 0, 0, 0];
 
 /// Handshakes: what the ends want, and every field of HELLO and WELCOME changed on the way.
@@ -172,9 +172,9 @@ pub(crate) fn handshakes() -> Vec<Seed> {
         Seed::plain(T, "silent_dialer", with(5, 0)),
         Seed::plain(T, "silent_acceptor", with(12, 0)),
         Seed::plain(T, "fast", with(5, 1)),
-        Seed::plain(T, "no_doors", with(9, 0)),
-        Seed::plain(T, "many_doors", with(9, 8)),
-        Seed::plain(T, "wide_doors", with(10, 255)),
+        Seed::plain(T, "no_endpoints", with(9, 0)),
+        Seed::plain(T, "many_endpoints", with(9, 8)),
+        Seed::plain(T, "wide_endpoints", with(10, 255)),
         Seed::bad(T, "duplicate", with(13, 3), "Refused(Duplicate)"),
         Seed::bad(T, "wrong_job", with(11, 6), "Refused(WrongJob)"),
         Seed::bad(T, "wrong_rank", with(3, 2), "Refused(WrongRank { ours: Rank(7) })"),
@@ -196,9 +196,9 @@ pub(crate) fn handshakes() -> Vec<Seed> {
         ("expected_other", 48, &[9, 0, 0, 0], "Refused(WrongRank", ""),
         ("expected_4096", 48, &[0, 16, 0, 0], "\"expected rank\"", "\"expected rank\""),
         ("slots_1025", 52, &[1, 4], "\"slots\"", "\"slots\""),
-        ("doors_9", 54, &[9], "\"endpoints\"", "\"endpoints\""),
-        ("doors_1", 54, &[1], "Trailing", "Trailing"),
-        ("doors_3", 54, &[3], "Truncated", "Truncated"),
+        ("endpoints_9", 54, &[9], "\"endpoints\"", "\"endpoints\""),
+        ("endpoints_1", 54, &[1], "Trailing", "Trailing"),
+        ("endpoints_3", 54, &[3], "Truncated", "Truncated"),
         ("reserved", 55, &[1], "\"reserved\"", "\"reserved\""),
         ("proof_2", 106, &[2], "\"proof\"", "\"proof\""),
         ("spare", 111, &[1], "\"reserved\"", "\"reserved\""),

@@ -259,7 +259,7 @@ impl Desk {
             // Of a message that does not fit, the machine only needs some place to refuse.
             match want.place(len.min(want.room)) {
                 Some(_) if !want.takes(len) => {
-                    m.machine.refuse(RndvError::Here(AbortReason::TooLong { room: want.room }));
+                    m.machine.refuse(RndvError::Here(AbortReason::TooLong { capacity: want.room }));
                     // The peer was never told of them.
                     want.untold = want.staging.is_none();
                     self.spare.extend(want.staging.take());

@@ -455,8 +455,8 @@ fn error(link: &Link, ending: RndvError, len: u64, role: RndvRole) -> Error {
         RndvError::PeerDead => return Error::peer_dead(link.peer, link.reason()),
         RndvError::Failed(failure) => failure.into(),
         RndvError::Here(AbortReason::DeadlineExceeded) => Error::deadline(what),
-        RndvError::Here(AbortReason::TooLong { room })
-        | RndvError::There(AbortReason::TooLong { room }) => Error::new(
+        RndvError::Here(AbortReason::TooLong { capacity: room })
+        | RndvError::There(AbortReason::TooLong { capacity: room }) => Error::new(
             ErrorKind::Length,
             format!(
                 "the message has {len} bytes and the receiver {} {room}; nothing was written",

@@ -29,5 +29,5 @@ pub(crate) fn call() {
     done(Writer::u32_le(&mut w, small()));
     done(Writer::u64_le(&mut w, number()));
     done(Writer::written(&w));
-    done(Writer::room(&w));
+    done(Writer::space(&w));
 }

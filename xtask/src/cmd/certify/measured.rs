@@ -59,7 +59,7 @@ const PARTS: [Part; 5] = [
     Part {
         name: "ctrl",
         files: &["ctrl/*.rs"],
-        tests: &["ctrl_machine", "ctrl_strangers", "wire_streams", "explore_handshake"],
+        tests: &["ctrl_machine", "ctrl_handshake", "wire_streams", "explore_handshake"],
     },
 ];
 

@@ -28,7 +28,7 @@ const FILES: [&str; 7] = [
     "wire_golden",
     "wire_malformed",
     "ctrl_machine",
-    "ctrl_strangers",
+    "ctrl_handshake",
     "data_slots",
     "texts",
     "corners",

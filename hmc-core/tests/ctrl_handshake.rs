@@ -25,7 +25,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
 
 #[test]
-fn strangers_have_two_seconds() {
+fn pending_connections_have_two_seconds() {
     let mut l = acceptor(CxxPolicy::Refused, 100);
     assert_eq!(outputs(&mut l).wake, Some(at(100 + HELLO_DEADLINE_NS)));
     // Trickling bytes does not help.
@@ -76,7 +76,7 @@ fn answer(first: &[u8]) -> (Violation, Option<RejectReason>) {
 }
 
 #[test]
-fn wrong_strangers_are_told_why() {
+fn rejected_dialers_get_the_reason() {
     let say = |h| encode(&ControlMessage::Hello(h));
     let (v, why) = answer(&say(Hello { job: 6, ..dialer_words() }));
     assert_eq!(v, Violation::WrongJob { theirs: 6, ours: 5 });
@@ -183,7 +183,7 @@ fn secondary_connections_are_bound_by_their_token() {
 }
 
 #[test]
-fn a_stranger_is_answered_as_what_it_is() {
+fn each_kind_of_hello_has_its_own_command() {
     let mut l = acceptor(CxxPolicy::Refused, 0);
     assert!(matches!(l.accept(&acceptor_words(), TOKEN, at(0)), Err(CommandError::Misuse(_))));
     hand(&mut l, &encode(&ControlMessage::Attach { rank: Rank(2), token: TOKEN, channel: 1 }), 0)
