@@ -6,7 +6,7 @@
 )]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use hmc_core::span::{Extent, Side};
+use hmc_core::range::{Extent, Side};
 use std::hint::black_box;
 
 fn span(c: &mut Criterion) {

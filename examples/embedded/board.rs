@@ -3,9 +3,9 @@
 //! [`Bus`] stands for a DMA engine: `post` takes a descriptor, the copy happens later, `poll` tells
 //! which are finished. The target's [`WindowTable`] checks each access before a byte moves.
 
+use hmc_core::range::{ByteRange, Extent};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::slots::{Slot, SlotId};
-use hmc_core::span::{Extent, Span};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowTable};
@@ -140,7 +140,7 @@ impl<'s> Bus<'s> {
 }
 
 /// The bytes of a span.
-fn part(memory: &mut [u8], span: Span) -> Option<&mut [u8]> {
+fn part(memory: &mut [u8], span: ByteRange) -> Option<&mut [u8]> {
     let start = usize::try_from(span.offset()).ok()?;
     let end = usize::try_from(span.end()).ok()?;
     memory.get_mut(start..end)

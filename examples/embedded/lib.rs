@@ -26,9 +26,9 @@ pub mod node;
 
 use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
 use hmc_core::queue::{Transfer, WorkQueue};
+use hmc_core::range::{Extent, RangeError};
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::{Outcome, SlotId};
-use hmc_core::span::{Extent, RangeError};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, MemoryKind, Rank};

@@ -1,6 +1,6 @@
 //! The interface of a device: where bytes live and how they are copied.
 //!
-//! The trait is safe: memory is named by [`RegionKey`] and [`crate::span::Span`], never by address.
+//! The trait is safe: memory is named by [`RegionKey`] and [`crate::range::ByteRange`], never by address.
 //! A backend resolves keys in its own table and checks each range against the region's extent before
 //! it calls the vendor. How host memory gets a key there (pinned, mapped, adopted) is the backend's
 //! own, unsafe, business. Nothing here blocks: a copy is submitted to a stream, and its [`StreamEvent`] says

@@ -4,13 +4,13 @@
 //! and the storage, and get back what to do next. The crate is `no_std`, allocates nothing,
 //! contains no `unsafe` and no reachable panic (`cargo xtask nopanic` proves the last by linking).
 //!
-//! The data plane and the control plane share only the base modules ([`span`], [`types`], [`time`], [`limits`]):
+//! The data plane and the control plane share only the base modules ([`range`], [`types`], [`time`], [`limits`]):
 //!
 //! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`queue`], [`chunks`], [`pipeline`], [`rndv`],
 //!   [`device`];
 //! - **control**: [`wire`], [`ctrl`].
 //!
-//! `wire::advert`, `wire::data` and `wire::rndv` are the interfaces between them. Start reading at [`span`].
+//! `wire::advert`, `wire::data` and `wire::rndv` are the interfaces between them. Start reading at [`range`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -36,10 +36,10 @@ pub mod limits;
 pub mod mutant;
 pub mod pipeline;
 pub mod queue;
+pub mod range;
 pub mod region;
 pub mod rndv;
 pub mod slots;
-pub mod span;
 pub mod time;
 pub mod transport;
 pub mod types;

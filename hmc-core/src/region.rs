@@ -4,7 +4,7 @@
 //! describes a window as its owner advertised it: a parsed claim that the owner (or its NIC) checks
 //! again on every access. Windows themselves live in [`crate::window`].
 
-use crate::span::{Extent, RangeError, Side, Span};
+use crate::range::{ByteRange, Extent, RangeError, Side};
 use crate::types::{Access, MemoryKind};
 
 /// The key of a registered region in its owner's table. A key is never reused: the generation moves
@@ -34,7 +34,7 @@ pub struct LocalSlice {
     /// The region.
     pub key: RegionKey,
     /// The range within it.
-    pub span: Span,
+    pub span: ByteRange,
 }
 
 /// The name of a window, given by its owner. The low 16 bits are its place in the owner's table for
@@ -86,7 +86,7 @@ pub struct WindowSlice {
     /// The epoch of the claim.
     pub epoch: Epoch,
     /// The range within the window.
-    pub span: Span,
+    pub span: ByteRange,
 }
 
 impl LocalRegion {

@@ -8,8 +8,8 @@
 use crate::limits::MAX_WINDOWS_PER_PEER;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
+use crate::range::{ByteRange, Extent, RangeError, Side};
 use crate::region::{Epoch, LocalSlice, RegionKey, WindowDesc, WindowId};
-use crate::span::{Extent, RangeError, Side, Span};
 use crate::types::{Access, MemoryKind};
 
 /// Why an access to a window was refused. Nothing was read or written.
@@ -126,7 +126,7 @@ pub struct WindowEntry {
     access: Access,
     kind: MemoryKind,
     key: RegionKey,
-    span: Span,
+    span: ByteRange,
 }
 
 impl WindowEntry {
@@ -323,8 +323,8 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
 #[cfg(test)]
 mod tests {
     use super::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
+    use crate::range::Extent;
     use crate::region::{Epoch, LocalRegion, RegionKey, WindowId};
-    use crate::span::Extent;
     use crate::types::{Access, MemoryKind};
     use std::fmt::Write as _;
     use std::string::String;

@@ -1,6 +1,6 @@
 //! Plain values that cross the border to a transport: what to do, and what became of it.
 //!
-//! Memory is named by key and [`crate::span::Span`], never by address: the backend resolves keys in
+//! Memory is named by key and [`crate::range::ByteRange`], never by address: the backend resolves keys in
 //! its own table, so these types and the trait that carries them need no `unsafe`.
 
 use crate::region::{LocalSlice, WindowSlice};

@@ -17,8 +17,8 @@
 mod explore;
 
 use explore::{Broken, Edge, Model, Pool, Report, explore};
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowId};
-use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use hmc_core::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::rndv::receiver::{Receiver, ReceiverOutput};
 use hmc_core::rndv::sender::{PutChunk, Sender, SenderOutput};
@@ -18,7 +19,6 @@ use hmc_core::rndv::{
     AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole,
     Violation,
 };
-use hmc_core::span::{Extent, Side};
 use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 

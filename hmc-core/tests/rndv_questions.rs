@@ -1,11 +1,11 @@
 //! What the two ends of a message answer when they are asked, and messages of special lengths.
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "tests may panic")]
 
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::rndv::receiver::{Receiver, ReceiverOutput};
 use hmc_core::rndv::sender::{Sender, SenderOutput};
 use hmc_core::rndv::{AbortReason, RecvTarget, RndvError, RndvId, RndvMsg, RndvRole, Violation};
-use hmc_core::span::{Extent, Side};
 use hmc_core::wire::cursor::{Reader, WireErrorKind, Writer};
 use hmc_core::wire::rndv::{emit_rndv, parse_rndv, rndv_len};
 use hmc_core::work::Failure;

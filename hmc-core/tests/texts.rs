@@ -4,8 +4,8 @@
 use hmc_core::ctrl::io::{CloseReason, CommandError, Frame, Violation};
 use hmc_core::ctrl::state::{Command, ControlState, InvalidCommand, UnexpectedMessage};
 use hmc_core::queue::QueueError;
+use hmc_core::range::{Extent, RangeError, Side};
 use hmc_core::slots::{Full, SlotId, Stale};
-use hmc_core::span::{Extent, RangeError, Side};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::window::{ExposeError, WindowFault};

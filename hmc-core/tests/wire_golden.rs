@@ -11,8 +11,8 @@ mod common;
 
 use common::{encode, endpoints, hex, samples, unhex};
 use hmc_core::limits::MAX_FRAME_BYTES;
+use hmc_core::range::{RangeError, Side};
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::span::{RangeError, Side};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::header::Header;

@@ -1,7 +1,7 @@
 //! The memory floor of HMC: the only crate that reads and writes shared host bytes.
 //!
 //! Bytes that another thread, process or device may write at any moment are never behind a Rust
-//! reference here. They are copied in and out by [`hmc_core::span::Span`], with instructions that the
+//! reference here. They are copied in and out by [`hmc_core::range::ByteRange`], with instructions that the
 //! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`], [`baton`] and
 //! [`word`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
 //!

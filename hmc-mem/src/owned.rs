@@ -6,7 +6,7 @@
 
 use core::ptr::NonNull;
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 
 use crate::shared::{SharedBytes, SharedError};
 
@@ -120,7 +120,7 @@ impl<B: Backing> Shared<B> {
 /// operation on them has ended.
 pub unsafe fn borrow_private<'a>(
     bytes: SharedBytes<'a>,
-    span: Span,
+    span: ByteRange,
 ) -> Result<&'a [u8], SharedError> {
     let (at, len) = bytes.locate(span)?;
     // SAFETY: within a view, whose maker vouched for mapped bytes for `'a`; pages of a mapping are
@@ -137,7 +137,7 @@ pub unsafe fn borrow_private<'a>(
 /// As for [`borrow_private`], and nobody reads the bytes either.
 pub unsafe fn borrow_private_mut<'a>(
     bytes: SharedBytes<'a>,
-    span: Span,
+    span: ByteRange,
 ) -> Result<&'a mut [u8], SharedError> {
     if !bytes.is_writable() {
         return Err(SharedError::ReadOnly);

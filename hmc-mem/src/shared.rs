@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use hmc_core::span::{Extent, RangeError, Side, Span};
+use hmc_core::range::{ByteRange, Extent, RangeError, Side};
 
 use crate::flag::Flag;
 use crate::length::widen;
@@ -151,7 +151,7 @@ impl<'a> SharedBytes<'a> {
     /// # Errors
     /// [`SharedError::Range`] when the range does not lie within the view.
     #[inline]
-    pub fn span(&self, offset: u64, len: u64) -> Result<Span, SharedError> {
+    pub fn span(&self, offset: u64, len: u64) -> Result<ByteRange, SharedError> {
         Ok(self.extent.span(Side::Local, offset, len)?)
     }
 
@@ -159,7 +159,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// [`SharedError::Range`] when the span does not lie within the view.
-    pub fn part(&self, span: Span) -> Result<Self, SharedError> {
+    pub fn part(&self, span: ByteRange) -> Result<Self, SharedError> {
         let (at, _) = self.locate(span)?;
         // Never null: it lies within a view, or one past its end.
         let at = NonNull::new(at).unwrap_or(self.at);
@@ -168,7 +168,7 @@ impl<'a> SharedBytes<'a> {
 
     /// The address and length of a span that was proven against this view or against another.
     #[inline]
-    pub(crate) fn locate(&self, span: Span) -> Result<(*mut u8, usize), SharedError> {
+    pub(crate) fn locate(&self, span: ByteRange) -> Result<(*mut u8, usize), SharedError> {
         // The span may have been proven against a larger extent.
         self.extent.span(Side::Local, span.offset(), span.len())?;
         // Cannot fail: it is at most the view's length, which came as a usize.
@@ -177,7 +177,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     #[inline]
-    fn locate_mut(&self, span: Span) -> Result<(*mut u8, usize), SharedError> {
+    fn locate_mut(&self, span: ByteRange) -> Result<(*mut u8, usize), SharedError> {
         if self.writable { self.locate(span) } else { Err(SharedError::ReadOnly) }
     }
 
@@ -186,7 +186,7 @@ impl<'a> SharedBytes<'a> {
     /// # Errors
     /// [`SharedError::Range`] and [`SharedError::Length`]; nothing was copied.
     #[inline]
-    pub fn read_at(&self, span: Span, into: &mut [u8]) -> Result<(), SharedError> {
+    pub fn read_at(&self, span: ByteRange, into: &mut [u8]) -> Result<(), SharedError> {
         let (src, len) = self.locate(span)?;
         if into.len() != len {
             return Err(length(span, into.len()));
@@ -202,7 +202,7 @@ impl<'a> SharedBytes<'a> {
     /// # Errors
     /// [`SharedError::Range`], [`SharedError::Length`], [`SharedError::ReadOnly`]; nothing was written.
     #[inline]
-    pub fn write_at(&self, span: Span, from: &[u8]) -> Result<(), SharedError> {
+    pub fn write_at(&self, span: ByteRange, from: &[u8]) -> Result<(), SharedError> {
         let (dst, len) = self.locate_mut(span)?;
         if from.len() != len {
             return Err(length(span, from.len()));
@@ -221,9 +221,9 @@ impl<'a> SharedBytes<'a> {
     #[inline]
     pub fn copy_to(
         &self,
-        span: Span,
+        span: ByteRange,
         to: &SharedBytes<'_>,
-        to_span: Span,
+        to_span: ByteRange,
     ) -> Result<(), SharedError> {
         let (src, len) = self.locate(span)?;
         let (dst, to_len) = to.locate_mut(to_span)?;
@@ -244,9 +244,9 @@ impl<'a> SharedBytes<'a> {
     #[inline]
     pub fn copy_piece_to(
         &self,
-        span: Span,
+        span: ByteRange,
         to: &SharedBytes<'_>,
-        to_span: Span,
+        to_span: ByteRange,
         whole: u64,
     ) -> Result<(), SharedError> {
         let (src, len) = self.locate(span)?;
@@ -265,7 +265,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// As for [`Self::copy_to`].
-    pub fn copy_within(&self, from: Span, to: Span) -> Result<(), SharedError> {
+    pub fn copy_within(&self, from: ByteRange, to: ByteRange) -> Result<(), SharedError> {
         self.copy_to(from, self, to)
     }
 
@@ -273,7 +273,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// [`SharedError::Range`], [`SharedError::ReadOnly`]; nothing was written.
-    pub fn fill(&self, span: Span, byte: u8) -> Result<(), SharedError> {
+    pub fn fill(&self, span: ByteRange, byte: u8) -> Result<(), SharedError> {
         let (dst, len) = self.locate_mut(span)?;
         // SAFETY: `dst` has `len` writable bytes by `new`'s contract and `locate_mut`.
         unsafe { copy::fill(dst, byte, len) };
@@ -284,7 +284,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// [`SharedError::Range`].
-    pub fn crc32c(&self, span: Span) -> Result<u32, SharedError> {
+    pub fn crc32c(&self, span: ByteRange) -> Result<u32, SharedError> {
         self.crc32c_more(0, span)
     }
 
@@ -292,7 +292,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// [`SharedError::Range`].
-    pub fn crc32c_more(&self, crc: u32, span: Span) -> Result<u32, SharedError> {
+    pub fn crc32c_more(&self, crc: u32, span: ByteRange) -> Result<u32, SharedError> {
         let (src, len) = self.locate(span)?;
         // SAFETY: `src` has `len` readable bytes by `new`'s contract and `locate`.
         Ok(unsafe { crc::append(crc, src, len) })
@@ -337,7 +337,7 @@ impl<'a> SharedBytes<'a> {
 
 #[cold]
 #[inline(never)]
-fn length(span: Span, other: usize) -> SharedError {
+fn length(span: ByteRange, other: usize) -> SharedError {
     SharedError::Length { span: span.len(), other: widen(other) }
 }
 

@@ -4,8 +4,8 @@
 //! written beside a region or into a region that was deregistered. No key ever names two regions.
 
 use hmc_core::limits::MAX_REGIONS;
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::span::{Extent, Side, Span};
 use hmc_core::types::MemoryKind;
 
 /// Guard bytes on each side of a region.
@@ -35,19 +35,19 @@ impl Block {
 
     /// The places of a range, if it lies in the body.
     #[inline]
-    fn at(&self, span: Span) -> Option<core::ops::Range<usize>> {
+    fn at(&self, span: ByteRange) -> Option<core::ops::Range<usize>> {
         let (from, to) = (usize::try_from(span.offset()).ok()?, usize::try_from(span.end()).ok()?);
         // Cannot wrap: both lie within `bytes`, whose length counts the guards.
         self.extent.contains(span).then(|| from.wrapping_add(GUARD_LEN)..to.wrapping_add(GUARD_LEN))
     }
 
     #[inline]
-    fn get(&self, span: Span) -> Option<&[u8]> {
+    fn get(&self, span: ByteRange) -> Option<&[u8]> {
         self.bytes.get(self.at(span)?)
     }
 
     #[inline]
-    fn get_mut(&mut self, span: Span) -> Option<&mut [u8]> {
+    fn get_mut(&mut self, span: ByteRange) -> Option<&mut [u8]> {
         let at = self.at(span)?;
         self.bytes.get_mut(at)
     }
@@ -258,8 +258,8 @@ pub fn copy(src: &Memory, from: LocalSlice, dst: &mut Memory, to: LocalSlice) ->
 #[cfg(test)]
 mod tests {
     use super::{Damage, FRESH, Memory};
+    use hmc_core::range::Extent;
     use hmc_core::region::LocalSlice;
-    use hmc_core::span::Extent;
 
     #[test]
     fn bytes_go_in_and_out_within_the_region_only() {

@@ -8,9 +8,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use hmc_core::range::Side;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
 use hmc_core::slots::SlotId;
-use hmc_core::span::Side;
 use hmc_core::time::Instant;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};

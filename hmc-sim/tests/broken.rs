@@ -3,9 +3,9 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::WindowDesc;
 use hmc_core::slots::SlotId;
-use hmc_core::span::{Extent, Side};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};

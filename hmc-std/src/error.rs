@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hmc_core::span::RangeError;
+use hmc_core::range::RangeError;
 use hmc_core::types::{Rank, Status};
 use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
@@ -334,7 +334,7 @@ impl From<MemError> for Error {
 mod tests {
     use std::error::Error as _;
 
-    use hmc_core::span::{Extent, RangeError, Side};
+    use hmc_core::range::{Extent, RangeError, Side};
     use hmc_core::types::{Rank, Status};
     use hmc_core::window::WindowFault;
     use hmc_core::work::Failure;

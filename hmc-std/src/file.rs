@@ -7,7 +7,7 @@
 
 use std::os::fd::AsFd;
 
-use hmc_core::span::{Side, Span as Range};
+use hmc_core::range::{ByteRange, Side};
 use hmc_mem::error::MemError;
 use hmc_mem::os::file;
 use hmc_mem::os::io::IoError;
@@ -51,7 +51,7 @@ impl ConnBuffer {
 }
 
 impl Window {
-    fn part(&self, offset: u64, len: u64) -> Result<(&Span, Range)> {
+    fn part(&self, offset: u64, len: u64) -> Result<(&Span, ByteRange)> {
         let Some(span) = self.span() else {
             return Err(Error::new(ErrorKind::Revoked, "the window was revoked"));
         };

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 use hmc_mem::error::MemError;
 use hmc_mem::os::io::{
     IoError, Moved, Part, Place, recv_into, recv_into_then, recv_parts, send_parts, send_with,
@@ -161,7 +161,7 @@ impl Socket {
         &self,
         head: &[u8],
         bytes: &SharedBytes<'_>,
-        span: Span,
+        span: ByteRange,
     ) -> Result<usize> {
         match self {
             Self::System { fd, .. } if head.is_empty() => {
@@ -177,7 +177,7 @@ impl Socket {
     pub(crate) fn recv_vectored(
         &self,
         bytes: &SharedBytes<'_>,
-        span: Span,
+        span: ByteRange,
         tail: &mut [u8],
     ) -> Result<usize> {
         match self {

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
-use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Incarnation, MemoryKind};
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMsg, RndvRole};
-use hmc_core::span::Extent;
 use hmc_core::types::Rank;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
@@ -73,7 +73,7 @@ impl Sender {
 /// A window that the sender never heard of; only its owner could tell.
 #[must_use]
 pub fn area(offset: u64, len: u64) -> WindowSlice {
-    let span = Extent::new(u64::MAX).span(hmc_core::span::Side::Remote, offset, len);
+    let span = Extent::new(u64::MAX).span(hmc_core::range::Side::Remote, offset, len);
     let span = span.expect("it does not wrap");
     WindowSlice { window: WindowId::new(1, 0xAEA << 16), epoch: Epoch(1), span }
 }

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
-use hmc_core::span::Extent;
 use hmc_core::time::Duration;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{

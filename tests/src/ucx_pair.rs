@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::span::{Extent, Side, Span};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
@@ -125,7 +125,7 @@ fn bytes(memory: &Memory) -> SharedBytes<'_> {
     unsafe { SharedBytes::new(memory.start(), memory.len()) }
 }
 
-fn span(memory: &Memory, at: usize, len: usize) -> Span {
+fn span(memory: &Memory, at: usize, len: usize) -> ByteRange {
     let extent = Extent::new(number(memory.len()));
     extent.span(Side::Local, number(at), number(len)).expect("in range")
 }

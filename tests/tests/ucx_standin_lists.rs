@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use hmc_core::queue::Transfer;
+use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, WindowDesc};
-use hmc_core::span::Extent;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Opcode};
 use hmc_tests::standin::StandIn;

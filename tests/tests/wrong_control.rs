@@ -12,8 +12,8 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_WINDOWS_PER_PEER};
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
-use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{EndpointBlob, RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::cursor::WireError;

@@ -3,8 +3,8 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_core::range::{RangeError, Side};
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::span::{RangeError, Side};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind, Nack};

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use hmc_core::queue::{Transfer, WorkQueue};
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::{Slot, SlotId};
-use hmc_core::span::Extent;
 use hmc_core::time::Instant;
 use hmc_core::transport::Transport as _;
 use hmc_core::types::{Access, MemoryKind};

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_std::Peer;
 
 use crate::crc::Sum;
@@ -146,7 +146,7 @@ fn empty(
     target: &Target<'_>,
     seq: u64,
     at: u64,
-) -> std::result::Result<(Note, Span), Early> {
+) -> std::result::Result<(Note, ByteRange), Early> {
     let layout = ring.layout();
     let window = ring.window();
     let mut bytes = [0; 20];

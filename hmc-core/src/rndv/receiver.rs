@@ -5,7 +5,7 @@
 //! released only after the owner reported its fence: the sender's END is not a fence.
 
 use super::{AbortReason, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole, Violation};
-use crate::span::{Extent, Span};
+use crate::range::{ByteRange, Extent};
 use crate::work::Failure;
 
 /// A chunk to copy out of a half.
@@ -14,7 +14,7 @@ pub struct CopyOut {
     /// Which piece; even ones lie in the first half, odd ones in the second, from its start.
     pub seq: u64,
     /// The range of the message that it is.
-    pub to: Span,
+    pub to: ByteRange,
 }
 
 /// What the owner of a receiver has to do.
@@ -53,7 +53,7 @@ pub struct Receiver {
     id: RndvId,
     len: u64,
     /// What no copy was asked for yet.
-    rest: Span,
+    rest: ByteRange,
     target: Option<RecvTarget>,
     /// Somebody wants it.
     wanted: bool,

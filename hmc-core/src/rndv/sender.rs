@@ -7,8 +7,8 @@
 use super::{
     RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole, Violation, half_mut, of_half,
 };
+use crate::range::{ByteRange, Extent};
 use crate::region::WindowSlice;
-use crate::span::{Extent, Span};
 use crate::window::WindowFault;
 use crate::work::Failure;
 
@@ -18,7 +18,7 @@ pub struct PutChunk {
     /// Which piece; to be named in [`Sender::put_done`].
     pub seq: u64,
     /// The range of the message.
-    pub source: Span,
+    pub source: ByteRange,
     /// The range of the receiver's window, equally long.
     pub target: WindowSlice,
 }
@@ -59,7 +59,7 @@ pub struct Sender {
     id: RndvId,
     len: u64,
     /// What no put was asked for yet.
-    rest: Span,
+    rest: ByteRange,
     target: Option<RecvTarget>,
     pieces: u64,
     /// Puts asked for, pieces told as filled, credits received: each runs ahead of the next.

@@ -7,8 +7,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::{MAX_ENDPOINT_BYTES, MAX_UDS_PATH_BYTES};
+use crate::range::{Extent, Side};
 use crate::region::{Epoch, WindowDesc, WindowId};
-use crate::span::{Extent, Side};
 use crate::types::{Access, MemoryKind};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
 
@@ -379,8 +379,8 @@ mod tests {
     use super::{
         ADVERT_BYTES, EndpointBlob, EndpointDesc, RegionAdvert, UcxKey, WindowBacking, WindowRole,
     };
+    use crate::range::Extent;
     use crate::region::{Epoch, WindowDesc, WindowId};
-    use crate::span::Extent;
     use crate::types::{Access, MemoryKind};
     use crate::wire::cursor::WireErrorKind;
 

@@ -3,7 +3,7 @@
 //! A [`Reader`] never panics and never copies: what it gives borrows from what it was given. The
 //! byte order is spelled in the name of each call.
 
-use crate::span::RangeError;
+use crate::range::RangeError;
 use crate::types::VERSION;
 
 /// What was wrong with a frame, and where.

@@ -9,8 +9,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::{MAX_SLOTS, MAX_STREAM_FRAME_BYTES};
+use crate::range::{Extent, RangeError, Side};
 use crate::region::{Epoch, WindowId};
-use crate::span::{Extent, RangeError, Side};
 use crate::window::WindowFault;
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::work::Failure;

@@ -3,9 +3,9 @@
 //! They travel as the body of [`crate::wire::message::ControlMessage::Rndv`]. A parsed message is well-formed
 //! by itself; [`crate::rndv`] checks whether it is allowed in the current state.
 
+use crate::range::{Extent, Side};
 use crate::region::{Epoch, WindowId, WindowSlice};
 use crate::rndv::{AbortReason, RecvTarget, RndvId, RndvMode, RndvMsg, RndvRole};
-use crate::span::{Extent, Side};
 use crate::wire::cursor::{Reader, WireError, Writer};
 
 /// The second payload byte of each message.

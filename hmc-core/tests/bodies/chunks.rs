@@ -4,8 +4,8 @@ use super::script::Script;
 use super::subject::Subject;
 use core::num::{NonZeroU32, NonZeroU64};
 use hmc_core::chunks::{Chunks, RangePair};
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
-use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
 
 /// Pieces that are looked at one by one; a pair may have 2^64 of them.

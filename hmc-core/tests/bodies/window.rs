@@ -4,8 +4,8 @@
 use super::script::Script;
 use super::subject::Subject;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
-use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
 

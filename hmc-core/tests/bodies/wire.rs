@@ -2,7 +2,7 @@
 
 use super::subject::Subject;
 use hmc_core::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES, MAX_PEERS};
-use hmc_core::span::Extent;
+use hmc_core::range::Extent;
 use hmc_core::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert, WindowBacking};
 use hmc_core::wire::cursor::{Reader, WireError, WireErrorKind, Writer};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};

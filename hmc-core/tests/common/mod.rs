@@ -11,9 +11,9 @@
 
 pub mod link;
 
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMsg, RndvRole as End};
-use hmc_core::span::{Extent, Side};
 use hmc_core::time::Duration;
 use hmc_core::types::{Access, Incarnation, MemoryKind, Rank};
 use hmc_core::wire::advert::{EndpointBlob, EndpointDesc, RegionAdvert, WindowBacking, WindowRole};

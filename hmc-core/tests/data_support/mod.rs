@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 
 use hmc_core::queue::Transfer;
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::span::Extent;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};

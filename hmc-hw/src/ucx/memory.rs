@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use hmc_core::span::{Extent, Span};
+use hmc_core::range::{ByteRange, Extent};
 use hmc_core::types::MemoryKind;
 use hmc_mem::shared::SharedBytes;
 
@@ -186,7 +186,7 @@ impl Memory {
     }
 
     /// A view of a part, if processors can reach it.
-    pub(super) fn view(&self, part: Span) -> Option<SharedBytes<'_>> {
+    pub(super) fn view(&self, part: ByteRange) -> Option<SharedBytes<'_>> {
         let whole = Extent::new(u64::try_from(self.len).ok()?);
         if self.kind != MemoryKind::Cpu || !whole.contains(part) {
             return None;

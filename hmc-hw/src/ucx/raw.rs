@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 
 use super::conn_info::ConnInfo;
 use super::context::{Context, UcxError, check};
@@ -174,7 +174,7 @@ impl RawCalls<'_> {
 
     /// A range of memory as long as ours.
     #[inline]
-    fn part(&self, at: usize, len: usize) -> Option<Span> {
+    fn part(&self, at: usize, len: usize) -> Option<ByteRange> {
         let number = |n: usize| u64::try_from(n).ok();
         let whole = Extent::new(number(self.memory.len())?);
         whole.span(Side::Local, number(at)?, number(len)?).ok()

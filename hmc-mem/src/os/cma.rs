@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 use rustix::process::Pid;
 
 use crate::length::widen;
@@ -95,7 +95,7 @@ pub unsafe fn read(
     pid: Pid,
     address: u64,
     into: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
     go_on: impl FnMut() -> bool,
 ) -> Result<(), CmaError> {
     if !into.is_writable() {
@@ -117,7 +117,7 @@ pub unsafe fn write(
     pid: Pid,
     address: u64,
     from: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
     go_on: impl FnMut() -> bool,
 ) -> Result<(), CmaError> {
     // SAFETY: the caller's contract.
@@ -131,7 +131,7 @@ unsafe fn run(
     pid: Pid,
     address: u64,
     bytes: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<(), CmaError> {
     bytes.locate(span)?;

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 
 use super::io::IoError;
 use crate::length::widen;
@@ -26,7 +26,7 @@ pub fn read_from(
     file: impl AsFd,
     at: u64,
     into: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
 ) -> Result<u64, IoError> {
     if !into.is_writable() {
         return Err(SharedError::ReadOnly.into());
@@ -42,12 +42,18 @@ pub fn write_to(
     file: impl AsFd,
     at: u64,
     from: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
 ) -> Result<u64, IoError> {
     run(Way::Out, file.as_fd().as_raw_fd(), at, from, span)
 }
 
-fn run(way: Way, fd: i32, at: u64, bytes: &SharedBytes<'_>, span: Span) -> Result<u64, IoError> {
+fn run(
+    way: Way,
+    fd: i32,
+    at: u64,
+    bytes: &SharedBytes<'_>,
+    span: ByteRange,
+) -> Result<u64, IoError> {
     bytes.locate(span)?;
     let too_big = || IoError::Os { errno: libc::EFBIG };
     // What a file can have: offsets are signed numbers.
@@ -113,8 +119,8 @@ mod tests {
     fn wrong_ranges_rights_and_files_are_errors() {
         let map = Mapping::create(4096).unwrap();
         let bytes = map.bytes();
-        let wide = hmc_core::span::Extent::new(1 << 20)
-            .span(hmc_core::span::Side::Local, 4090, 10)
+        let wide = hmc_core::range::Extent::new(1 << 20)
+            .span(hmc_core::range::Side::Local, 4090, 10)
             .unwrap();
         let file = file();
         assert!(matches!(

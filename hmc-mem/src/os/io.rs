@@ -7,7 +7,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 
 use super::descriptor;
 use crate::shared::{SharedBytes, SharedError};
@@ -78,7 +78,7 @@ pub enum Part<'a> {
     /// Private bytes, such as a header.
     Private(&'a [u8]),
     /// A span of shared bytes.
-    Shared(SharedBytes<'a>, Span),
+    Shared(SharedBytes<'a>, ByteRange),
 }
 
 /// One part of where received bytes go.
@@ -87,7 +87,7 @@ pub enum Place<'a> {
     /// Private bytes, such as the next header.
     Private(&'a mut [u8]),
     /// A span of shared bytes.
-    Shared(SharedBytes<'a>, Span),
+    Shared(SharedBytes<'a>, ByteRange),
 }
 
 /// A table of ranges on the stack.
@@ -213,7 +213,11 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, 
 ///
 /// # Errors
 /// As for [`recv_parts`].
-pub fn recv_into(socket: impl AsFd, bytes: &SharedBytes<'_>, span: Span) -> Result<Moved, IoError> {
+pub fn recv_into(
+    socket: impl AsFd,
+    bytes: &SharedBytes<'_>,
+    span: ByteRange,
+) -> Result<Moved, IoError> {
     recv_parts(socket, &mut [Place::Shared(*bytes, span)])
 }
 
@@ -225,7 +229,7 @@ pub fn recv_into(socket: impl AsFd, bytes: &SharedBytes<'_>, span: Span) -> Resu
 pub fn recv_into_then(
     socket: impl AsFd,
     bytes: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
     tail: &mut [u8],
 ) -> Result<Moved, IoError> {
     recv_parts(socket, &mut [Place::Shared(*bytes, span), Place::Private(tail)])
@@ -235,7 +239,11 @@ pub fn recv_into_then(
 ///
 /// # Errors
 /// As for [`send_parts`].
-pub fn send_from(socket: impl AsFd, bytes: &SharedBytes<'_>, span: Span) -> Result<Moved, IoError> {
+pub fn send_from(
+    socket: impl AsFd,
+    bytes: &SharedBytes<'_>,
+    span: ByteRange,
+) -> Result<Moved, IoError> {
     send_parts(socket, &[Part::Shared(*bytes, span)])
 }
 
@@ -247,7 +255,7 @@ pub fn send_with(
     socket: impl AsFd,
     header: &[u8],
     bytes: &SharedBytes<'_>,
-    span: Span,
+    span: ByteRange,
 ) -> Result<Moved, IoError> {
     send_parts(socket, &[Part::Private(header), Part::Shared(*bytes, span)])
 }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 use hmc_core::types::Access;
 
 use super::fork::ForkGuard;
@@ -46,7 +46,7 @@ struct RobustList {
 pub struct LifePage {
     page: Mapping,
     /// Where the word is, once it was held.
-    word: OnceLock<Span>,
+    word: OnceLock<ByteRange>,
     /// Somebody holds it, or ended holding it. Who tries a robust mutex whose holder has ended gets it, and takes the mark off
     /// it by that: so nobody tries.
     taken: AtomicBool,
@@ -124,14 +124,14 @@ impl LifePage {
 
     /// Where a peer finds the word in the page, and the page's descriptor. `None` until it is held.
     #[must_use]
-    pub fn offer(&self) -> Option<(Span, BorrowedFd<'_>)> {
+    pub fn offer(&self) -> Option<(ByteRange, BorrowedFd<'_>)> {
         Some((*self.word.get()?, self.page.fd().ok()?))
     }
 }
 
 impl Held {
     /// The word that the kernel will mark: it is the newest on this thread's list.
-    fn find_word(&self) -> Result<Span, MemError> {
+    fn find_word(&self) -> Result<ByteRange, MemError> {
         let mut head: *mut RobustList = std::ptr::null_mut();
         let mut len: libc::size_t = 0;
         // SAFETY: get_robust_list(2) of the calling thread writes a pointer and a length through valid pointers.
@@ -182,7 +182,7 @@ impl Drop for Held {
 }
 
 /// The word of a page at `span`.
-fn word_at(page: &Mapping, span: Span) -> Result<NonNull<AtomicU32>, MemError> {
+fn word_at(page: &Mapping, span: ByteRange) -> Result<NonNull<AtomicU32>, MemError> {
     let (at, _) = page.bytes().locate(span).map_err(MemError::from)?;
     let word = NonNull::new(at.cast::<AtomicU32>()).filter(|w| w.is_aligned());
     word.ok_or(MemError::Unaligned { value: span.offset(), align: WORD_BYTES })

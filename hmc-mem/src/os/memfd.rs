@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::types::Access;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -397,7 +397,7 @@ impl Mapping {
     /// # Errors
     /// [`MemError::Unaligned`] unless the span starts and ends at pages (the end of the mapping also ends a
     /// page); [`MemError::NoSpace`], checked before a page is taken; [`MemError::Shared`]; the mapping is as before.
-    pub fn fresh_over(&self, span: Span) -> Result<(), MemError> {
+    pub fn fresh_over(&self, span: ByteRange) -> Result<(), MemError> {
         self.renew(span, None)
     }
 
@@ -405,11 +405,11 @@ impl Mapping {
     ///
     /// # Errors
     /// As for [`Self::fresh_over`].
-    pub fn fresh_over_within(&self, span: Span, budget: Budget) -> Result<(), MemError> {
+    pub fn fresh_over_within(&self, span: ByteRange, budget: Budget) -> Result<(), MemError> {
         self.renew(span, Some(budget))
     }
 
-    fn renew(&self, span: Span, budget: Option<Budget>) -> Result<(), MemError> {
+    fn renew(&self, span: ByteRange, budget: Option<Budget>) -> Result<(), MemError> {
         let (at, _) = self.bytes().locate(span)?;
         if !self.access.contains(Access::WRITE) {
             return Err(SharedError::ReadOnly.into());

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use std::vec;
 use std::vec::Vec;
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::{SharedBytes, SharedError};
@@ -69,7 +69,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 131 + seed * 17 + (i >> 8)).to_le_bytes()[0]).collect()
 }
 
-fn whole(offset: usize, len: usize) -> Span {
+fn whole(offset: usize, len: usize) -> ByteRange {
     Extent::new(u64::MAX)
         .span(Side::Local, offset.try_into().unwrap(), len.try_into().unwrap())
         .unwrap()

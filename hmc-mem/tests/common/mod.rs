@@ -3,13 +3,13 @@
 
 use std::os::fd::OwnedFd;
 
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 
 pub(crate) const RW: Access = Access::READ.union(Access::WRITE);
 
-pub(crate) fn span(offset: u64, len: u64) -> Span {
+pub(crate) fn span(offset: u64, len: u64) -> ByteRange {
     Extent::new(u64::MAX).span(Side::Local, offset, len).unwrap()
 }
 

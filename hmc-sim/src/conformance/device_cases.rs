@@ -1,8 +1,8 @@
 //! The cases of the suite for devices.
 
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
+use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::span::Extent;
 
 use super::device_bench::{B, Bench, STREAM, fail, part, refusal, same, whole};
 use super::device_memory::{
@@ -298,7 +298,7 @@ fn outside_of_regions<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     let (host, region) = (b.host(&[9; 100])?, b.filled(&bytes)?);
     let everything = Extent::new(u64::MAX);
     for (offset, len) in [(99, 2), (100, 1), (0, 101), (1 << 32, 8), (u64::MAX - 8, 8)] {
-        let span = everything.span(hmc_core::span::Side::Local, offset, len).expect("it is");
+        let span = everything.span(hmc_core::range::Side::Local, offset, len).expect("it is");
         let local = host.extent.contains(Extent::new(len).whole());
         let near = if local { part(host, 0, len) } else { LocalSlice { key: host.key, span } };
         let far = LocalSlice { key: region.key, span };

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
+use hmc_core::range::ByteRange;
 use hmc_core::region::LocalSlice;
-use hmc_core::span::Span;
 use hmc_core::types::Access;
 
 use super::finding::Breach;
@@ -52,7 +52,7 @@ impl Hold {
 struct Opening {
     peer: u16,
     name: (u64, u32),
-    span: Span,
+    span: ByteRange,
     access: Access,
     fenced: bool,
 }
@@ -79,7 +79,7 @@ impl Track {
     }
 
     /// Writes an event down; without a span it concerns the whole region.
-    pub(super) fn note(&mut self, at_ns: u64, span: Option<Span>, what: What, who: Who) {
+    pub(super) fn note(&mut self, at_ns: u64, span: Option<ByteRange>, what: What, who: Who) {
         if self.log.len() >= REMEMBERED {
             self.log.pop_front();
             self.forgotten = self.forgotten.saturating_add(1);
@@ -93,7 +93,7 @@ impl Track {
         self.log.iter().filter(|e| e.from <= at && at < e.to).copied().collect()
     }
 
-    pub(super) fn shade(&mut self, span: Span, bytes: &[u8]) {
+    pub(super) fn shade(&mut self, span: ByteRange, bytes: &[u8]) {
         let range = usize::try_from(span.offset()).ok().zip(usize::try_from(span.end()).ok());
         let place = range.and_then(|(from, to)| self.shadow.get_mut(from..to));
         if let Some(place) = place.filter(|p| p.len() == bytes.len()) {
@@ -110,7 +110,7 @@ impl Track {
         &mut self,
         now_ns: u64,
         peer: u16,
-        span: Span,
+        span: ByteRange,
         name: (u64, u32),
         access: Access,
     ) {
@@ -124,7 +124,7 @@ impl Track {
         self.note(now_ns, Some(span), what, Who::Owner);
     }
 
-    pub(super) fn fence(&mut self, now_ns: u64, span: Span, name: (u64, u32)) {
+    pub(super) fn fence(&mut self, now_ns: u64, span: ByteRange, name: (u64, u32)) {
         for window in self.windows.iter_mut().filter(|w| w.name == name) {
             window.fenced = true;
         }
@@ -137,7 +137,7 @@ impl Track {
         &self,
         peer: u16,
         name: (u64, u32),
-        span: Span,
+        span: ByteRange,
         access: Access,
     ) -> Option<(Breach, u64)> {
         let named = self.windows.iter().find(|w| w.peer == peer && w.name == name);

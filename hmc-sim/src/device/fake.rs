@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::span::{Extent, Side};
 use hmc_core::types::MemoryKind;
 
 use crate::fault::Rate;

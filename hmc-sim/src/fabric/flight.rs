@@ -110,9 +110,9 @@ impl Flight {
 mod tests {
     use super::{Fate, Flight, Stage};
     use crate::detector::history::Who;
+    use hmc_core::range::Extent;
     use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
-    use hmc_core::span::Extent;
     use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
     fn flight(len: u64, scatter: Option<(u64, u64)>) -> Flight {

@@ -1,8 +1,8 @@
 //! What a broken NIC does. Every function here touches memory without a right, after telling the
 //! detector of it as it tells of everything else.
 
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::LocalSlice;
-use hmc_core::span::{Extent, Side};
 use hmc_core::types::Access;
 
 use super::end_number;

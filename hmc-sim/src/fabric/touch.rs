@@ -1,7 +1,7 @@
 //! A piece of a request, in the words of the detector: what it reads and what it writes.
 
+use hmc_core::range::Side;
 use hmc_core::region::LocalSlice;
-use hmc_core::span::Side;
 use hmc_core::types::Access;
 use hmc_core::work::Failure;
 

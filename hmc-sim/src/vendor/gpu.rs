@@ -7,8 +7,8 @@ use core::ptr::NonNull;
 use std::collections::BTreeMap;
 
 use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::span::{Extent, Side};
 use hmc_core::types::MemoryKind;
 use hmc_mem::shared::SharedBytes;
 

@@ -2,7 +2,7 @@
 
 use super::region::Region;
 use crate::error::Result;
-use hmc_core::span::{Side, Span as Range};
+use hmc_core::range::{ByteRange, Side};
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 use std::ptr::NonNull;
@@ -57,7 +57,7 @@ impl ConnBuffer {
         &self.region
     }
 
-    fn part(&self, offset: u64, len: usize) -> Result<Range> {
+    fn part(&self, offset: u64, len: usize) -> Result<ByteRange> {
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         Ok(self.region.local().extent.span(Side::Local, offset, len)?)
     }

@@ -1,8 +1,8 @@
 //! Regions: registered memory, and the table of their keys.
 
 use hmc_core::limits::MAX_REGIONS;
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::types::MemoryKind;
 use hmc_mem::error::MemError;
 use hmc_mem::os::memfd::Mapping;
@@ -37,7 +37,7 @@ enum Backing {
 /// What is taken from a region, in order of offsets.
 #[derive(Debug, Default)]
 struct Taken {
-    ranges: Vec<Range>,
+    ranges: Vec<ByteRange>,
     /// The whole region is a buffer, for good: nothing of it is ever private again.
     shared: bool,
     /// Some window of the region ever allowed writes (its memfd can no longer be sealed).
@@ -267,7 +267,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::take`].
-    pub(super) fn claim(&self, offset: u64, len: u64) -> Result<Range> {
+    pub(super) fn claim(&self, offset: u64, len: u64) -> Result<ByteRange> {
         self.check_process()?;
         let range = self.0.local.extent.span(Side::Local, offset, len)?;
         let mut taken = lock(&self.0.taken);
@@ -321,7 +321,7 @@ impl Region {
     }
 
     /// Replaces a taken range by its two parts.
-    pub(super) fn split_claim(&self, whole: Range, parts: (Range, Range)) {
+    pub(super) fn split_claim(&self, whole: ByteRange, parts: (ByteRange, ByteRange)) {
         let mut taken = lock(&self.0.taken);
         if let Some(i) = taken.ranges.iter().position(|r| *r == whole) {
             taken.ranges.splice(i..=i, [parts.0, parts.1]);
@@ -329,7 +329,7 @@ impl Region {
     }
 
     /// Replaces two taken ranges by what they are together.
-    pub(super) fn join_claims(&self, parts: (Range, Range), whole: Range) {
+    pub(super) fn join_claims(&self, parts: (ByteRange, ByteRange), whole: ByteRange) {
         let mut taken = lock(&self.0.taken);
         taken.ranges.retain(|r| *r != parts.1);
         if let Some(r) = taken.ranges.iter_mut().find(|r| **r == parts.0) {
@@ -338,7 +338,7 @@ impl Region {
     }
 
     /// Gives a taken range back.
-    pub(super) fn release(&self, range: Range) {
+    pub(super) fn release(&self, range: ByteRange) {
         let mut taken = lock(&self.0.taken);
         if let Some(at) = taken.ranges.iter().position(|r| *r == range) {
             taken.ranges.remove(at);

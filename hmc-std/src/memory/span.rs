@@ -4,8 +4,8 @@ use super::region::Region;
 use crate::error::Result;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::LocalSlice;
-use hmc_core::span::{Side, Span as Range};
 use hmc_mem::error::MemError;
 use std::ptr::NonNull;
 
@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub struct Span {
     pub(super) region: Region,
-    pub(super) range: Range,
+    pub(super) range: ByteRange,
 }
 
 impl Region {
@@ -90,7 +90,7 @@ impl Span {
         matches!(renewed, Some(Ok(())))
     }
 
-    fn part(&self, offset: u64, len: usize) -> Result<Range> {
+    fn part(&self, offset: u64, len: usize) -> Result<ByteRange> {
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         Ok(self.range.sub(Side::Local, offset, len)?)
     }
@@ -190,7 +190,7 @@ impl Span {
     }
 
     /// The parts, without giving the range back: it lives on under another token.
-    fn into_parts(self) -> (Region, Range) {
+    fn into_parts(self) -> (Region, ByteRange) {
         let me = std::mem::ManuallyDrop::new(self);
         // SAFETY: `me` is never dropped or used again, so the region is moved out exactly once; the
         // reference it is read through is valid and aligned.

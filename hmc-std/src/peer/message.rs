@@ -6,7 +6,7 @@ use crate::link::{Life, Link, Watch};
 use crate::node::inbox::{Message, Want};
 use crate::until::Stop;
 use hmc_core::limits::MAX_FRAME_BYTES;
-use hmc_core::span::{Extent, Side};
+use hmc_core::range::{Extent, Side};
 use hmc_core::types::ConnType;
 use hmc_core::wire::message::ControlMessage;
 use hmc_mem::error::MemError;

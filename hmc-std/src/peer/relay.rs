@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::limits::RNDV_HALF_BYTES;
+use hmc_core::range::ByteRange;
 use hmc_core::region::WindowDesc;
 use hmc_core::rndv::AbortReason;
-use hmc_core::span::Span as Range;
 use hmc_core::types::{Access, ConnType};
 use hmc_core::wire::advert::WindowRole;
 use hmc_mem::shared::SharedBytes;
@@ -174,7 +174,7 @@ impl Peer {
     fn begin_send(
         &self,
         region: Region,
-        range: Range,
+        range: ByteRange,
         span: Option<Span>,
     ) -> std::result::Result<Delivery, OpError> {
         if let Err(error) = self.check_relay().and_then(|()| self.shared.check_own(&region)) {
@@ -195,7 +195,7 @@ impl Peer {
     fn begin_receive(
         &self,
         region: Region,
-        range: Range,
+        range: ByteRange,
         span: Option<Span>,
     ) -> std::result::Result<Delivery, OpError> {
         let room = range.len();

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hmc_core::span::{Side, Span};
+use hmc_core::range::{ByteRange, Side};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
 
@@ -149,7 +149,7 @@ impl Pipe {
         &self,
         head: &[u8],
         bytes: &SharedBytes<'_>,
-        span: Span,
+        span: ByteRange,
     ) -> Result<usize, Errno> {
         let mut s = self.state();
         let room = s.room()?;
@@ -170,7 +170,7 @@ impl Pipe {
     pub(super) fn recv_vectored(
         &self,
         bytes: &SharedBytes<'_>,
-        span: Span,
+        span: ByteRange,
         tail: &mut [u8],
     ) -> Result<usize, Errno> {
         let mut s = self.state();

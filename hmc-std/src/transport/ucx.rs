@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::span::Extent;
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::Caps;

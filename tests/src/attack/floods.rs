@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::rndv::{RndvId, RndvMsg};
-use hmc_core::span::Extent;
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
     ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, WindowBacking, WindowRole,

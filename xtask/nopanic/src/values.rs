@@ -10,7 +10,7 @@ use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowSlice, WindowId};
 use hmc_core::rndv::{RndvMsg, RecvTarget, RndvId};
 use hmc_core::slots::SlotId;
-use hmc_core::span::{Extent, Side, Span};
+use hmc_core::range::{Extent, Side, ByteRange};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
@@ -57,7 +57,7 @@ pub(crate) fn bytes(storage: &[u8]) -> &[u8] {
     any(storage)
 }
 
-pub(crate) fn span() -> Span {
+pub(crate) fn span() -> ByteRange {
     any(Extent::new(0).whole())
 }
 

@@ -1,6 +1,6 @@
 //! An active message to a peer, with a copy of its bytes.
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 use hmc_core::wire::data::DataFrame;
 use hmc_mem::shared::SharedBytes;
 
@@ -42,7 +42,7 @@ impl AmMessage {
     }
 
     /// Replaces the payload by the bytes of `span`. Not while the message is busy.
-    pub(in crate::ucx) fn load(&mut self, from: &SharedBytes<'_>, span: Span) -> Option<()> {
+    pub(in crate::ucx) fn load(&mut self, from: &SharedBytes<'_>, span: ByteRange) -> Option<()> {
         let len = usize::try_from(span.len()).ok()?;
         self.bytes.resize(len, 0);
         from.read_at(span, &mut self.bytes).ok()

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::span::Span;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
@@ -28,7 +28,7 @@ pub(super) struct GetReply {
     pub(super) epoch: Epoch,
     pub(super) memory: Arc<Memory>,
     /// The range of that memory that was not sent yet.
-    pub(super) rest: Span,
+    pub(super) rest: ByteRange,
     pub(super) total: u64,
 }
 

@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
-use hmc_core::span::{Extent, Side, Span};
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
@@ -36,7 +36,7 @@ struct OpenWindow {
     region: WindowDesc,
     memory: Arc<Memory>,
     /// Its range within that memory.
-    place: Span,
+    place: ByteRange,
 }
 
 /// Bytes of a put that have been received.
@@ -52,7 +52,7 @@ struct PutProgress {
 pub(in crate::ucx) struct GetDest {
     pub(in crate::ucx) seq: u32,
     pub(in crate::ucx) memory: Arc<Memory>,
-    pub(in crate::ucx) span: Span,
+    pub(in crate::ucx) span: ByteRange,
     pub(in crate::ucx) come: u64,
 }
 
@@ -101,7 +101,7 @@ impl Inner {
         frame: &DataFrame,
         len: u64,
         wanted: Access,
-    ) -> Result<(&OpenWindow, Span), Failure> {
+    ) -> Result<(&OpenWindow, ByteRange), Failure> {
         let window = self.window(frame.window, frame.epoch).map_err(Failure::Window)?;
         if !window.region.access.contains(wanted) {
             return Err(Failure::Window(WindowFault::Access));
@@ -285,7 +285,7 @@ impl AmTarget {
     }
 
     /// Opens a window for messages of the peer. It is the range `place` of `memory`.
-    pub fn open(&self, region: WindowDesc, memory: Arc<Memory>, place: Span) {
+    pub fn open(&self, region: WindowDesc, memory: Arc<Memory>, place: ByteRange) {
         let mut inner = lock(&self.inner);
         let at = usize::from(region.window.index());
         if at >= inner.windows.len() {

@@ -4,8 +4,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::queue::Transfer;
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
-use hmc_core::span::Extent;
 use hmc_core::work::Opcode;
 use hmc_mem::copy;
 

@@ -1,6 +1,6 @@
 //! Wireup and close of the endpoint to a peer.
 
-use hmc_core::span::Extent;
+use hmc_core::range::Extent;
 use hmc_core::work::Failure;
 
 use super::state::PeerState;

@@ -5,7 +5,7 @@
 
 use std::ptr::NonNull;
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 
 use crate::ucx::endpoint::Key;
 use crate::ucx::sys;
@@ -34,7 +34,7 @@ pub(in crate::ucx) fn mapped(
 impl MappedWindow {
     /// Returns the address of a range of the window.
     #[inline]
-    pub(in crate::ucx) fn at(self, span: Span) -> *mut u8 {
+    pub(in crate::ucx) fn at(self, span: ByteRange) -> *mut u8 {
         span.pointer(self.0.as_ptr())
     }
 }

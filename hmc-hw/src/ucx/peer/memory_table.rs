@@ -4,8 +4,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::{RegionKey, WindowDesc, WindowId, WindowSlice};
-use hmc_core::span::{Side, Span};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
@@ -43,7 +43,7 @@ impl LocalEntry {
 
     /// Returns the address of a range.
     #[inline]
-    pub(in crate::ucx) fn at(&self, span: Span) -> Option<*mut u8> {
+    pub(in crate::ucx) fn at(&self, span: ByteRange) -> Option<*mut u8> {
         (span.end() <= self.bytes).then(|| span.pointer(self.start.as_ptr()))
     }
 
@@ -73,7 +73,7 @@ impl RemoteEntry {
         &self,
         opcode: Opcode,
         r: WindowSlice,
-    ) -> Result<Span, Failure> {
+    ) -> Result<ByteRange, Failure> {
         let fault = |f| Err(Failure::Window(f));
         if self.region.epoch != r.epoch {
             return fault(WindowFault::StaleEpoch);
@@ -129,7 +129,7 @@ impl MemoryTable {
         &self,
         opcode: Opcode,
         r: WindowSlice,
-    ) -> Result<(&RemoteEntry, Span), Failure> {
+    ) -> Result<(&RemoteEntry, ByteRange), Failure> {
         let unknown = Failure::Window(WindowFault::Unknown);
         let remote = self.remote(r.window).ok_or(unknown)?;
         Ok((remote, remote.check_access(opcode, r)?))

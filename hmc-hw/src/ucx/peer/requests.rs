@@ -4,9 +4,9 @@
 //! lock, puts that no flush covers yet, the puts of each flush, and finished requests are linked lists of records: nothing is
 //! copied from one list to the next, and a flush of any number of puts begins in a few instructions.
 
+use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::span::Extent;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 use crate::ucx::records::{FLUSHES, MAX_REQUESTS};

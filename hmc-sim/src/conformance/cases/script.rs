@@ -1,6 +1,6 @@
 //! Seeded scripts of everything, against plain vectors.
 
-use hmc_core::span::Span;
+use hmc_core::range::ByteRange;
 use hmc_core::transport::Transport;
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{Opcode, WorkRequest};
@@ -22,13 +22,13 @@ fn clash(a: &WorkRequest, b: &WorkRequest) -> bool {
     let writes = |w: &WorkRequest| {
         if w.opcode == Opcode::Get { here(w) } else { there(w) }
     };
-    fn here(w: &WorkRequest) -> (bool, Span) {
+    fn here(w: &WorkRequest) -> (bool, ByteRange) {
         (true, w.local.span)
     }
-    fn there(w: &WorkRequest) -> (bool, Span) {
+    fn there(w: &WorkRequest) -> (bool, ByteRange) {
         (false, w.remote.span)
     }
-    let meet = |x: (bool, Span), y: (bool, Span)| x.0 == y.0 && x.1.overlaps(y.1);
+    let meet = |x: (bool, ByteRange), y: (bool, ByteRange)| x.0 == y.0 && x.1.overlaps(y.1);
     meet(writes(a), writes(b)) || meet(writes(a), reads(b)) || meet(reads(a), writes(b))
 }
 

@@ -1,7 +1,7 @@
 //! Whatever is not allowed fails for the right reason and changes no byte.
 
+use hmc_core::range::{Extent, RangeError, Side};
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::span::{Extent, RangeError, Side};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;

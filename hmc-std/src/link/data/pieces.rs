@@ -56,8 +56,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use hmc_core::pipeline::{Pipeline, PipelineStatus};
+    use hmc_core::range::{Extent, Side};
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
-    use hmc_core::span::{Extent, Side};
     use hmc_core::types::Rank;
     use hmc_core::work::{CompleteWhen, Opcode};
 

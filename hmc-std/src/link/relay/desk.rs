@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
+use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::rndv::receiver::{CopyOut, Receiver};
 use hmc_core::rndv::sender::{PutChunk, Sender, SenderPhase};
 use hmc_core::rndv::{AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMsg};
 use hmc_core::slots::SlotId;
-use hmc_core::span::{Side, Span as Range};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
@@ -37,7 +37,7 @@ pub(crate) enum Bytes {
         /// The region.
         region: Region,
         /// The message's range in it.
-        range: Range,
+        range: ByteRange,
         /// The token of that range, if there is one.
         span: Option<Span>,
     },
@@ -55,7 +55,7 @@ impl Bytes {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) seq: u64,
-    pub(super) source: Range,
+    pub(super) source: ByteRange,
     pub(super) target: WindowSlice,
     /// Operations, and which bounce buffer each reads.
     pub(super) flying: Vec<(SlotId, usize)>,
@@ -74,7 +74,7 @@ impl Run {
     }
 
     /// Cuts off what is posted next.
-    pub(super) fn cut(&mut self, at_most: u64) -> (Range, WindowSlice) {
+    pub(super) fn cut(&mut self, at_most: u64) -> (ByteRange, WindowSlice) {
         let (source, rest) = self.source.split_at_most(at_most);
         let (target, target_rest) = self.target.span.split_at_most(source.len());
         self.source = rest;
@@ -164,7 +164,7 @@ impl Want {
     }
 
     /// The half in which a piece lies.
-    pub(super) fn half(&self, copy: &CopyOut) -> Option<(&Region, Range)> {
+    pub(super) fn half(&self, copy: &CopyOut) -> Option<(&Region, ByteRange)> {
         let region = &self.staging.as_ref()?.region;
         let at = if copy.seq & 1 == 0 { 0 } else { region.len() >> 1 };
         Some((region, region.slice(at, copy.to.len()).ok()?.span))
@@ -373,7 +373,7 @@ impl Desk {
 pub(crate) type SendResult = std::result::Result<Arc<Ticket>, (Error, Bytes)>;
 
 /// The local side of a part of a message.
-pub(super) fn local(region: &Region, range: Range, part: Range) -> Option<LocalSlice> {
+pub(super) fn local(region: &Region, range: ByteRange, part: ByteRange) -> Option<LocalSlice> {
     let span = range.sub(Side::Local, part.offset(), part.len()).ok()?;
     Some(LocalSlice { key: region.key(), span })
 }

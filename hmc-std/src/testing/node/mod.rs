@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hmc_core::span::Side;
+use hmc_core::range::Side;
 use hmc_core::time::{Duration as NanoDuration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::hello::HostId;

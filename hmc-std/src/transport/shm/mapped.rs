@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
-use hmc_core::span::{Side, Span as Range};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
@@ -32,7 +32,7 @@ pub(super) struct Mapped {
     /// Windows over one memfd share a mapping: its pages are looked up once.
     pub(super) map: Arc<Mapping>,
     pub(super) file: File,
-    pub(super) range: Range,
+    pub(super) range: ByteRange,
     pub(super) access: Access,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn copy_mapped(
     pages: PeerPages<'_>,
     region: &Region,
     opcode: Opcode,
-    local: Range,
+    local: ByteRange,
     remote: WindowSlice,
     whole: u64,
 ) -> std::result::Result<(), Failure> {
@@ -145,7 +145,7 @@ fn inside(
     pages: PeerPages<'_>,
     needed: Access,
     remote: WindowSlice,
-    copy: impl FnOnce(Range) -> std::result::Result<(), SharedError>,
+    copy: impl FnOnce(ByteRange) -> std::result::Result<(), SharedError>,
 ) -> std::result::Result<(), Failure> {
     if m.epoch != remote.epoch {
         return Err(Failure::Window(WindowFault::StaleEpoch));
@@ -182,8 +182,8 @@ mod tests {
     use super::{File, Mapped, PeerPages, ShmFence, inside};
     use crate::clock;
     use crate::until::{Stop, Until};
+    use hmc_core::range::Extent;
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
-    use hmc_core::span::Extent;
     use hmc_core::time::{Duration, Instant};
     use hmc_core::types::Access;
     use hmc_core::window::WindowFault;

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
@@ -55,8 +55,8 @@ const LIFE_ID: WindowId = WindowId(u64::MAX - 1);
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     work: WorkRequest,
-    local: Range,
-    remote: Range,
+    local: ByteRange,
+    remote: ByteRange,
 }
 
 #[cold]
@@ -331,7 +331,7 @@ impl ShmPort {
         &mut self,
         region: &Region,
         opcode: Opcode,
-        local: Range,
+        local: ByteRange,
         remote: WindowSlice,
     ) -> bool {
         let len = local.len();

@@ -252,7 +252,7 @@ impl StreamPort {
         };
         let len = u64::from(frame.len);
         let whole = r.work.local;
-        let part = whole.span.sub(hmc_core::span::Side::Local, frame.offset, len);
+        let part = whole.span.sub(hmc_core::range::Side::Local, frame.offset, len);
         let (Opcode::Get, Phase::Sent, Ok(part)) = (r.work.opcode, r.phase, part) else {
             return Err(Down::Protocol("an answer that does not fit its request"));
         };

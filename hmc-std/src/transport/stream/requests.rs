@@ -118,9 +118,9 @@ pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
 #[cfg(test)]
 mod tests {
     use super::{Phase, Request, Requests};
+    use hmc_core::range::Extent;
     use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
-    use hmc_core::span::Extent;
     use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
     fn request() -> Request {

@@ -2,8 +2,8 @@
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::span::Span as Range;
 use hmc_core::types::Access;
 use hmc_core::wire::data::DataFrame;
 use hmc_mem::error::MemError;
@@ -36,9 +36,9 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(super) enum Dest {
     /// Into one of our windows, for the peer's put.
-    Window { region: Region, range: Range, window: WindowId, epoch: Epoch },
+    Window { region: Region, range: ByteRange, window: WindowId, epoch: Epoch },
     /// Into our local memory, for our get of that number.
-    Answer { region: Region, range: Range, seq: u32 },
+    Answer { region: Region, range: ByteRange, seq: u32 },
     /// Nowhere.
     Discard { left: u64 },
 }

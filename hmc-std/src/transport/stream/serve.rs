@@ -3,8 +3,8 @@
 use hmc_core::limits::MAX_CHUNK_BYTES;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
-use hmc_core::span::{Extent, Side, Span as Range};
 use hmc_core::types::Access;
 use hmc_core::window::{WindowFault, WindowState, WindowTransition};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
@@ -16,8 +16,7 @@ use super::{Down, MAX_REQUESTS, StreamPort};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 
-/// Bytes copied under one hold of the link's lock: enough that the looks at the socket in between do not show,
-/// few enough that a revocation waits some milliseconds at most.
+/// Bytes copied under one hold of the link's lock: looks at the socket in between do not show, a revocation waits some ms.
 const BYTES_A_TURN: u64 = 8 << 20;
 /// Bytes that are copied between two looks at the peer's life.
 const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
@@ -54,7 +53,10 @@ impl StreamPort {
     }
 
     /// A frame of a put. Gives the place of its payload, or `None` when it is to be discarded.
-    pub(super) fn accept_write(&mut self, f: &DataFrame) -> Result<Option<(Region, Range)>, Down> {
+    pub(super) fn accept_write(
+        &mut self,
+        f: &DataFrame,
+    ) -> Result<Option<(Region, ByteRange)>, Down> {
         if !self.target.has_room() {
             return Err(Down::Protocol("more puts than were agreed"));
         }
@@ -95,9 +97,7 @@ impl StreamPort {
                 offset
             };
             match self.check(f, offset, len, Access::WRITE) {
-                Ok(slice) => {
-                    place = self.regions.resolve(slice).map(|r| (r.clone(), slice.span));
-                }
+                Ok(slice) => place = self.regions.resolve(slice).map(|r| (r.clone(), slice.span)),
                 Err(fault) => writing.fault = Some(fault),
             }
         }

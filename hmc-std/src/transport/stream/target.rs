@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
-use hmc_core::span::Span as Range;
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::Failure;
@@ -44,7 +44,7 @@ pub(super) struct GetReply {
 pub(super) struct CmaJob {
     pub(super) frame: DataFrame,
     pub(super) ours: LocalSlice,
-    pub(super) theirs: Range,
+    pub(super) theirs: ByteRange,
 }
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl StreamTarget {
         self.replies.front().copied()
     }
 
-    pub(super) fn advance_reply(&mut self, rest: Range, complete: bool) {
+    pub(super) fn advance_reply(&mut self, rest: ByteRange, complete: bool) {
         if complete {
             self.replies.pop_front();
         } else if let Some(r) = self.replies.front_mut() {

@@ -1,7 +1,7 @@
 //! Where frames go out: small ones gathered in a staging buffer, large payload sent from where it lies.
 
+use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::span::Span as Range;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ pub(super) enum Owner {
 pub(super) struct Body {
     /// `None` when the memory was taken back: zeros fill the frame.
     pub(super) region: Option<Region>,
-    pub(super) range: Range,
+    pub(super) range: ByteRange,
     pub(super) owner: Owner,
 }
 
@@ -80,7 +80,7 @@ impl Tx {
     }
 
     /// Appends payload: copied when small, else left in place to be sent after the stage.
-    pub(super) fn payload(&mut self, region: &Region, range: Range, owner: Owner) -> bool {
+    pub(super) fn payload(&mut self, region: &Region, range: ByteRange, owner: Owner) -> bool {
         if range.len() > SMALL_BYTES {
             self.body = Some(Body { region: Some(region.clone()), range, owner });
             return false;

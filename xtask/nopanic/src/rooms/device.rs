@@ -4,7 +4,7 @@ use crate::values::{any, done, key, kind, local, number};
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, CopyKind, StreamEvent, StreamId};
 use hmc_core::types::MemoryKind;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::span::Extent;
+use hmc_core::range::Extent;
 
 pub(crate) fn call() {
     done(CopyKind::between(kind(), kind()));

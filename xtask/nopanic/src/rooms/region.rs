@@ -2,7 +2,7 @@
 
 use crate::values::{access, any, done, epoch, key, kind, number, window};
 use hmc_core::region::{LocalRegion, WindowDesc, WindowId};
-use hmc_core::span::Extent;
+use hmc_core::range::Extent;
 
 pub(crate) fn call() {
     done(WindowId::new(any(0), number()));

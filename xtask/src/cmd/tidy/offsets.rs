@@ -1,4 +1,4 @@
-//! Invariant 2 of ARCHITECTURE.md: only `hmc-core/src/span.rs` adds offsets, to each other, to lengths or to addresses.
+//! Invariant 2 of ARCHITECTURE.md: only `hmc-core/src/range.rs` adds offsets, to each other, to lengths or to addresses.
 //!
 //! What is looked for are sums of something whose name says that it is an offset, or a pointer. A name can lie; the rule is for
 //! those who forget, not for those who hide.
@@ -13,7 +13,7 @@ const CRATES: [&str; 6] =
 
 /// Where sums may be, and of what.
 const KNOWN: [(&str, &str); 14] = [
-    ("hmc-core/src/span.rs", "the one that adds offsets"),
+    ("hmc-core/src/range.rs", "the one that adds offsets"),
     ("hmc-core/src/wire/hello.rs", "places in a text that is wrong"),
     ("hmc-core/src/wire/advert.rs", "the same"),
     ("hmc-mem/src/copy", "kernels that walk over a range that was proven"),
@@ -47,7 +47,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
             if let Some(sum) = added(&line.code) {
                 let what = format!(
-                    "`{sum}` adds to an offset or an address: `Span` and `Extent` do that, checked (`span`, `sub`, `split_at_most`, `address`, \
+                    "`{sum}` adds to an offset or an address: `ByteRange` and `Extent` do that, checked (`span`, `sub`, `split_at_most`, `address`, \
                      `pointer`)"
                 );
                 out.push(Finding::new(&file.path, number, what));
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(findings("hmc-hw/src/a.rs", line), 0, "{line}");
         }
         let line = "base.wrapping_add(self.offset)";
-        assert_eq!(findings("hmc-core/src/span.rs", line), 0);
+        assert_eq!(findings("hmc-core/src/range.rs", line), 0);
         assert_eq!(findings("hmc-sim/src/a.rs", line), 0);
     }
 }

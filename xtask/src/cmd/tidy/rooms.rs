@@ -26,7 +26,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("mutant", Ground, &[]),
     ("time", Ground, &[]),
     ("types", Ground, &[]),
-    ("span", Ground, &[]),
+    ("range", Ground, &[]),
     ("region", Data, &[]),
     ("window", Data, &["region"]),
     ("work", Data, &["region", "window"]),
@@ -181,10 +181,10 @@ mod tests {
         );
         assert_eq!(findings("wire/data", "use crate::window::WindowFault;"), 0);
         assert_eq!(
-            findings("span", "#[cfg(test)]\nmod tests {\n use crate::queue::WorkQueue;\n}"),
+            findings("range", "#[cfg(test)]\nmod tests {\n use crate::queue::WorkQueue;\n}"),
             0
         );
-        assert_eq!(findings("lib", "pub mod span;"), 0);
+        assert_eq!(findings("lib", "pub mod range;"), 0);
         assert_eq!(findings("slots/fail", "use crate::slots::Slots;\nuse super::list::List;"), 0);
     }
 
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(findings("queue", "use crate::wire::cursor::Reader;"), 1);
         assert_eq!(findings("ctrl/state", "use crate::work::Failure;"), 1);
         assert_eq!(findings("wire/header", "fn f(x: crate::window::WindowState) {}"), 1);
-        assert_eq!(findings("span", "use crate::region::Epoch;"), 1);
-        assert_eq!(findings("region", "use crate::{window::WindowState, span::Span};"), 1);
+        assert_eq!(findings("range", "use crate::region::Epoch;"), 1);
+        assert_eq!(findings("region", "use crate::{window::WindowState, range::ByteRange};"), 1);
         assert_eq!(findings("wire/cursor", "use super::message::Message;"), 1);
         assert_eq!(findings("slots/fail", "use crate::queue::WorkQueue;"), 1);
         assert_eq!(findings("brand_new", ""), 1);

@@ -1,7 +1,7 @@
 //! Checked ranges: the only module that adds offsets.
 //!
 //! An offset from a caller or from a peer is a claim. [`Extent::span`] proves it against a limit and
-//! gives a [`Span`]; everything else in HMC takes `Span`s. `offset + len > limit` appears nowhere.
+//! gives a [`ByteRange`]; everything else in HMC takes `ByteRange`s. `offset + len > limit` appears nowhere.
 
 /// Whose memory an offset speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,9 +66,9 @@ pub struct Extent(u64);
 
 /// A range proven to lie within some [`Extent`]: `offset + len` neither wraps nor exceeds it.
 ///
-/// There is no public constructor. A `Span` says nothing about who may touch the bytes.
+/// There is no public constructor. A `ByteRange` says nothing about who may touch the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Span {
+pub struct ByteRange {
     offset: u64,
     len: u64,
 }
@@ -94,8 +94,8 @@ impl Extent {
 
     /// All of it.
     #[must_use]
-    pub const fn whole(self) -> Span {
-        Span { offset: 0, len: self.0 }
+    pub const fn whole(self) -> ByteRange {
+        ByteRange { offset: 0, len: self.0 }
     }
 
     /// Proves that `len` bytes at `offset` lie within this extent. An empty range at the very end
@@ -104,9 +104,9 @@ impl Extent {
     /// # Errors
     /// [`RangeError`] with the four numbers when the range wraps or ends beyond the extent.
     #[inline]
-    pub const fn span(self, side: Side, offset: u64, len: u64) -> Result<Span, RangeError> {
+    pub const fn span(self, side: Side, offset: u64, len: u64) -> Result<ByteRange, RangeError> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.0 => Ok(Span { offset, len }),
+            Some(end) if end <= self.0 => Ok(ByteRange { offset, len }),
             _ => Err(out_of_range(side, offset, len, self.0)),
         }
     }
@@ -114,12 +114,12 @@ impl Extent {
     /// Whether `span` lies within this extent too (it may have been proven against another).
     #[must_use]
     #[inline]
-    pub const fn contains(self, span: Span) -> bool {
+    pub const fn contains(self, span: ByteRange) -> bool {
         span.end() <= self.0
     }
 }
 
-impl Span {
+impl ByteRange {
     /// First byte, counted from the start of the extent.
     #[must_use]
     #[inline]
@@ -228,7 +228,7 @@ impl Span {
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, RangeError, Side, Span};
+    use super::{ByteRange, Extent, RangeError, Side};
     use std::vec::Vec;
 
     /// Numbers at which 16-, 31-, 32-, 63- and 64-bit arithmetic breaks.
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    fn span(offset: u64, len: u64) -> Span {
+    fn span(offset: u64, len: u64) -> ByteRange {
         Extent::new(u64::MAX).span(Side::Local, offset, len).unwrap()
     }
 
