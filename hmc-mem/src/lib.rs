@@ -2,10 +2,10 @@
 //!
 //! Bytes that another thread, process or device may write at any moment are never behind a Rust
 //! reference here. They are copied in and out by [`hmc_core::range::ByteRange`], with instructions that the
-//! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`], [`baton`] and
+//! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`], [`leader`] and
 //! [`word`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
 //!
-//! Reading order: [`shared`], [`copy`], [`slot`], [`baton`], [`word`], then `os`.
+//! Reading order: [`shared`], [`copy`], [`slot`], [`leader`], [`word`], then `os`.
 //!
 //! Without the feature `std` the crate is `no_std`: there are no mappings, and a wait is a spin.
 //! Under `cfg(loom)` only [`sync`] changes.
@@ -26,11 +26,11 @@ compile_error!(
      Build with `--no-default-features` for the portable part."
 );
 
-pub mod baton;
 pub mod copy;
 pub mod crc;
 pub mod error;
 pub mod flag;
+pub mod leader;
 mod length;
 #[cfg(all(
     feature = "std",

@@ -5,8 +5,8 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use hmc_mem::baton::Baton;
 use hmc_mem::flag::Flag;
+use hmc_mem::leader::LeaderLock;
 use hmc_mem::slot::{Orphaned, Poll, SlotWord, Wake};
 use hmc_mem::sync::{AtomicU32, AtomicU64, Ordering, Word64};
 use hmc_mem::word::{Drain, WindowWord};
@@ -267,9 +267,9 @@ fn control_slot_relaxed() {
     });
 }
 
-/// The driver of the baton models: the state that only a leader touches, and one slot for each waiter.
+/// The driver of the leader models: the state that only a leader touches, and one slot for each waiter.
 struct Driver<const N: usize> {
-    baton: Baton,
+    leader_lock: LeaderLock,
     state: Cell,
     slots: [SlotWord; N],
 }
@@ -278,7 +278,7 @@ impl<const N: usize> Driver<N> {
     fn new() -> Self {
         let slots = std::array::from_fn(|_| SlotWord::new());
         slots.iter().for_each(|s| assert!(s.arm(1)));
-        Self { baton: Baton::new(), state: Cell::new(), slots }
+        Self { leader_lock: LeaderLock::new(), state: Cell::new(), slots }
     }
 
     /// One turn of progress: ends the operations in `which` and wakes who waits for them.
@@ -289,31 +289,31 @@ impl<const N: usize> Driver<N> {
             wake |= self.slots[i].finish(1, true) == Wake::Waiter;
         }
         if wake {
-            self.baton.notify();
+            self.leader_lock.notify();
         }
     }
 
-    /// The loop of a waiter, as `baton`'s documentation has it; as a leader it ends `which`.
+    /// The loop of a waiter, as the documentation of `leader` has it; as a leader it ends `which`.
     fn wait(&self, me: usize, which: impl Fn() -> Box<dyn Iterator<Item = usize>>) {
         while self.slots[me].poll(1) == Poll::Pending {
-            if let Some(lead) = self.baton.try_lead() {
+            if let Some(lead) = self.leader_lock.try_lead() {
                 self.turn(which());
                 drop(lead);
                 continue;
             }
-            let follow = self.baton.follow();
-            let ticket = follow.ticket();
+            let follow = self.leader_lock.follow();
+            let key = follow.wait_key();
             if self.slots[me].set_waiter(1) {
-                follow.wait_for(ticket, None);
+                follow.wait_for(key, None);
             }
         }
     }
 }
 
-/// Baton: two waiters, each of whom as a leader ends only its own operation. Both end: the leader that leaves
+/// Leader: two waiters, each of whom as a leader ends only its own operation. Both end: the leader that leaves
 /// hands on. The driver's state is never touched by two at once and passes from one to the next.
 #[test]
-fn baton_hands_the_lead_on() {
+fn leader_hands_the_lead_on() {
     check(|| {
         let driver = Arc::new(Driver::<2>::new());
         let other = Arc::clone(&driver);
@@ -324,9 +324,9 @@ fn baton_hands_the_lead_on() {
     });
 }
 
-/// Baton: a leader that ends the other's operation wakes the other.
+/// Leader: a leader that ends the other's operation wakes the other.
 #[test]
-fn baton_completion_wakes_the_follower() {
+fn leader_completion_wakes_the_follower() {
     check(|| {
         let driver = Arc::new(Driver::<2>::new());
         let other = Arc::clone(&driver);
@@ -336,13 +336,13 @@ fn baton_completion_wakes_the_follower() {
     });
 }
 
-/// Baton: a leader ends one follower's operation and leaves; the follower that is woken and done hands the
+/// Leader: a leader ends one follower's operation and leaves; the follower that is woken and done hands the
 /// lead on to the third, whose operation only a leader can end.
 #[test]
-fn baton_a_done_follower_hands_on() {
+fn leader_a_done_follower_hands_on() {
     check(|| {
         let driver = Arc::new(Driver::<2>::new());
-        let lead = driver.baton.try_lead().unwrap();
+        let lead = driver.leader_lock.try_lead().unwrap();
         let threads: Vec<_> = [0, 1]
             .map(|me| {
                 let driver = Arc::clone(&driver);
@@ -370,20 +370,20 @@ fn deadlocks(model: &str) -> bool {
 
 /// Control: a follower that goes away without its hand-over loses the wake-up it swallowed.
 #[test]
-fn control_baton_without_the_hand_over() {
-    assert!(deadlocks("broken_baton_without_the_hand_over"));
+fn control_leader_without_the_handoff() {
+    assert!(deadlocks("broken_leader_without_the_handoff"));
 }
 
 #[test]
 #[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
-fn broken_baton_without_the_hand_over() {
+fn broken_leader_without_the_handoff() {
     check(|| {
         let driver = Arc::new(Driver::<2>::new());
-        let lead = driver.baton.try_lead().unwrap();
+        let lead = driver.leader_lock.try_lead().unwrap();
         let quitter = Arc::clone(&driver);
         let a = thread::spawn(move || {
-            let follow = quitter.baton.follow();
-            follow.wait_for(follow.ticket(), None);
+            let follow = quitter.leader_lock.follow();
+            follow.wait_for(follow.wait_key(), None);
             std::mem::forget(follow);
         });
         let other = Arc::clone(&driver);
@@ -396,16 +396,16 @@ fn broken_baton_without_the_hand_over() {
 
 /// Control: a completion that does not notify leaves its follower asleep.
 #[test]
-fn control_baton_without_notify() {
-    assert!(deadlocks("broken_baton_without_notify"));
+fn control_leader_without_notify() {
+    assert!(deadlocks("broken_leader_without_notify"));
 }
 
 #[test]
 #[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
-fn broken_baton_without_notify() {
+fn broken_leader_without_notify() {
     check(|| {
         let driver = Arc::new(Driver::<1>::new());
-        let lead = driver.baton.try_lead().unwrap();
+        let lead = driver.leader_lock.try_lead().unwrap();
         let other = Arc::clone(&driver);
         let t = thread::spawn(move || other.wait(0, || Box::new([0].into_iter())));
         let _ = driver.slots[0].finish(1, true);

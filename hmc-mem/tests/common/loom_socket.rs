@@ -1,7 +1,7 @@
 //! Model of the hand-over of a socket between a waiter that leads and the background thread (hmc-std's
 //! `link/wait.rs` and `engine.rs`): both watch it, one at a time takes from it.
 
-use super::{Baton, check, deadlocks};
+use super::{LeaderLock, check, deadlocks};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -12,7 +12,7 @@ struct Socket {
     ready: loom::sync::Condvar,
     /// Whether a leader attends the socket, and the messages taken from it.
     link: loom::sync::Mutex<(bool, u32)>,
-    baton: Baton,
+    leader_lock: LeaderLock,
 }
 
 struct Kernel {
@@ -27,7 +27,7 @@ impl Socket {
             kernel: loom::sync::Mutex::new(Kernel { arrived: 0, watched: true, closing: false }),
             ready: loom::sync::Condvar::new(),
             link: loom::sync::Mutex::new((false, 0)),
-            baton: Baton::new(),
+            leader_lock: LeaderLock::new(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Socket {
         let mut link = self.link.lock().unwrap();
         if as_leader || !link.0 {
             self.tell(|k| link.1 += std::mem::take(&mut k.arrived));
-            self.baton.notify();
+            self.leader_lock.notify();
         }
         let attended = link.0;
         self.tell(|k| k.watched = !attended);
@@ -76,13 +76,13 @@ impl Socket {
 
     /// A waiter that wants the first message.
     fn wait(&self, settle: bool) {
-        let Some(lead) = self.baton.try_lead() else { return };
+        let Some(lead) = self.leader_lock.try_lead() else { return };
         self.attend(true, true);
         while self.turn(true) == 0 {
             self.sleep_until(|k| k.arrived > 0);
         }
         self.attend(false, settle);
-        let _ = lead.leave();
+        let _ = lead.release();
     }
 }
 

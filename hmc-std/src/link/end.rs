@@ -121,7 +121,7 @@ impl Link {
         self.ctrl().close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
         self.run_relay();
         self.turn_ctrl(false);
-        self.baton.notify();
+        self.leader_lock.notify();
         self.bells.ring();
     }
 
@@ -208,7 +208,7 @@ impl Link {
         fence(Ordering::SeqCst);
         self.run_relay();
         self.driver.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
-        self.baton.notify();
+        self.leader_lock.notify();
         self.bells.ring();
         self.keep_unfenced();
         if let Some(owner) = self.owner.upgrade() {

@@ -36,7 +36,7 @@ use std::task::Waker;
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
-use hmc_mem::baton::Baton;
+use hmc_mem::leader::LeaderLock;
 use hmc_mem::slot::{Poll, SlotWord};
 
 use crate::clock;
@@ -122,7 +122,7 @@ pub(crate) struct Link {
     ctrl_socket: Arc<Socket>,
     data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
-    baton: Baton,
+    leader_lock: LeaderLock,
     /// Of callers that wait for several links.
     pub(crate) bells: park_waker::Bells,
     relay: relay::Relay,
@@ -183,7 +183,7 @@ impl Link {
             turns: turns::Turns::default(),
             data_socket,
             inbox: parts.inbox,
-            baton: Baton::new(),
+            leader_lock: LeaderLock::new(),
             bells: park_waker::Bells::default(),
             relay: relay::Relay::default(),
             room: room::Room::default(),

@@ -143,7 +143,7 @@ impl Link {
 
     pub(super) fn act_on(&self, heard: Heard) {
         if heard.messages || heard.adverts || heard.left || heard.room {
-            self.baton.notify();
+            self.leader_lock.notify();
         }
         if let Some(e) = &heard.failed {
             self.die(false, &format!("its transport cannot be used: {e}"));
@@ -177,7 +177,7 @@ impl Link {
     pub(crate) fn check_ready(&self) {
         let ready = self.data().is_complete();
         if ready && self.advance(Life::Ready) {
-            self.baton.notify();
+            self.leader_lock.notify();
             if let Some(owner) = self.owner.upgrade() {
                 owner.news(self);
             }
@@ -198,13 +198,13 @@ impl Link {
     pub(super) fn follow_up_but_relay(&self, after: &mut Aftermath) {
         loop {
             if std::mem::take(&mut after.delivered) {
-                self.baton.notify();
+                self.leader_lock.notify();
                 if let Some(owner) = self.owner.upgrade() {
                     owner.news(self);
                 }
             }
             if after.finished {
-                self.baton.notify();
+                self.leader_lock.notify();
                 self.room.wake(&self.wakers);
             }
             let more = after.is_full();

@@ -29,7 +29,7 @@ impl Link {
 
     /// Whether some waiter drives this link.
     pub(crate) fn is_led(&self) -> bool {
-        self.baton.is_led()
+        self.leader_lock.has_leader()
     }
 
     pub(crate) fn dequeue(&self) {

@@ -120,7 +120,7 @@ impl Link {
         }
         self.deliver(message);
         self.count_sent(m);
-        self.baton.notify();
+        self.leader_lock.notify();
         if let Some(owner) = self.owner.upgrade() {
             owner.news(self);
         }

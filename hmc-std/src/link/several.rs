@@ -6,7 +6,7 @@
 
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::ConnType;
-use hmc_mem::baton::{Handed, Lead};
+use hmc_mem::leader::{Handoff, LeaderGuard};
 use rustix::event::{PollFd, PollFlags};
 
 use super::park_waker::Bell;
@@ -17,7 +17,7 @@ use crate::clock;
 /// A link that is waited for.
 struct Held<'a> {
     link: &'a Link,
-    lead: Option<Lead<'a>>,
+    lead: Option<LeaderGuard<'a>>,
     /// The data plane has been still up to now.
     is_still: bool,
     /// Of the next turns, those that pass over the data plane.
@@ -28,7 +28,7 @@ impl Held<'_> {
     /// Takes the lead, if it is free and worth having.
     fn try_lead(&mut self) {
         if self.lead.is_none() && self.link.conn() != Some(ConnType::Ucx) {
-            self.lead = self.link.baton.try_lead();
+            self.lead = self.link.leader_lock.try_lead();
             if self.lead.is_some() {
                 self.is_still = self.link.is_still();
                 self.link.attend(Watch::Both, true);
@@ -51,7 +51,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         if let Some(lead) = self.lead.take() {
             self.link.attend(Watch::Both, false);
-            if lead.leave() == Handed::Nobody {
+            if lead.release() == Handoff::None {
                 self.link.hand_over();
             }
         }
@@ -175,12 +175,12 @@ mod tests {
         first.add(&peer.link);
         second.add(&peer.link);
         first.turn();
-        assert!(peer.link.baton.is_led());
+        assert!(peer.link.leader_lock.has_leader());
         // Another one does not wait for the lead.
         second.turn();
         drop(second);
-        assert!(peer.link.baton.is_led(), "the first has it still");
+        assert!(peer.link.leader_lock.has_leader(), "the first has it still");
         drop(first);
-        assert!(!peer.link.baton.is_led());
+        assert!(!peer.link.leader_lock.has_leader());
     }
 }

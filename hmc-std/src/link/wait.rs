@@ -2,14 +2,14 @@
 //!
 //! One waiter leads: it takes the link's sockets away from the background thread, serves them,
 //! spins a little and then parks on the sockets themselves, so that no thread hop lies between the
-//! wire and the one who waits. The others follow: they sleep on the baton until something ended or
+//! wire and the one who waits. The others follow: they park on the leader lock until something ended or
 //! the lead is free.
 
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use hmc_core::time::{Duration, Instant};
-use hmc_mem::baton::Handed;
+use hmc_mem::leader::Handoff;
 use rustix::event::{PollFd, PollFlags};
 
 use super::spin_policy::WaitOutcome;
@@ -49,7 +49,7 @@ impl Link {
                 // The thread of a driven session never waits: it drives the others, too.
                 return Err(Stop::Deadline);
             }
-            if let Some(lead) = self.baton.try_lead() {
+            if let Some(lead) = self.leader_lock.try_lead() {
                 let ucx = self.ucx();
                 self.attend(watch, true);
                 // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
@@ -64,15 +64,15 @@ impl Link {
                 if let Some((seat, _)) = drives {
                     seat.attend(false);
                 }
-                if lead.leave() == Handed::Nobody {
+                if lead.release() == Handoff::None {
                     self.hand_over();
                 }
                 if let Some(r) = found {
                     return Ok(r);
                 }
             } else {
-                let follow = self.baton.follow();
-                let ticket = follow.ticket();
+                let follow = self.leader_lock.follow();
+                let ticket = follow.wait_key();
                 if let Some(r) = look(self) {
                     return Ok(r);
                 }

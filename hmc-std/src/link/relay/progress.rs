@@ -107,7 +107,7 @@ impl Link {
         // On a link to oneself the lender of more than its bounce buffers hold waits for news, and for no socket.
         let lends = after.lends && self.conn() == Some(ConnType::Loopback);
         if after.news || lends {
-            self.baton.notify();
+            self.leader_lock.notify();
             if let Some(owner) = self.owner.upgrade() {
                 owner.news(self);
             }
