@@ -3,9 +3,9 @@
 //! Bytes that another thread, process or device may write at any moment are never behind a Rust
 //! reference here. They are copied in and out by [`hmc_core::range::ByteRange`], with instructions that the
 //! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`], [`leader`] and
-//! [`word`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
+//! [`gate`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
 //!
-//! Reading order: [`shared`], [`copy`], [`slot`], [`leader`], [`word`], then `os`.
+//! Reading order: [`shared`], [`copy`], [`slot`], [`leader`], [`gate`], then `os`.
 //!
 //! Without the feature `std` the crate is `no_std`: there are no mappings, and a wait is a spin.
 //! Under `cfg(loom)` only [`sync`] changes.
@@ -30,6 +30,7 @@ pub mod copy;
 pub mod crc;
 pub mod error;
 pub mod flag;
+pub mod gate;
 pub mod leader;
 mod length;
 #[cfg(all(
@@ -43,4 +44,3 @@ pub mod owned;
 pub mod shared;
 pub mod slot;
 pub mod sync;
-pub mod word;

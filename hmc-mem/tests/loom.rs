@@ -6,10 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
 use hmc_mem::flag::Flag;
+use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::leader::LeaderLock;
 use hmc_mem::slot::{Orphaned, Poll, SlotWord, Wake};
 use hmc_mem::sync::{AtomicU32, AtomicU64, Ordering, Word64};
-use hmc_mem::word::{Drain, WindowWord};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -422,17 +422,17 @@ fn window_drain_is_a_fence() {
         let shared = Arc::new((Word64::new(0), Cell::new()));
         let initiator = Arc::clone(&shared);
         let t = thread::spawn(move || {
-            let w = WindowWord::new(&initiator.0);
+            let w = WindowGate::new(&initiator.0);
             for _ in 0..2 {
                 if w.enter(0).is_ok() {
                     initiator.1.set(1);
-                    w.leave();
+                    w.exit();
                 }
             }
         });
-        let w = WindowWord::new(&shared.0);
+        let w = WindowGate::new(&shared.0);
         w.close();
-        cases.seen(if w.inside() == 0 { "nobody inside" } else { "one inside" });
+        cases.seen(if w.active() == 0 { "nobody inside" } else { "one inside" });
         assert_eq!(w.wait_drained(Duration::from_secs(1)), Drain::Drained);
         shared.1.set(2);
         t.join().unwrap();
@@ -446,23 +446,23 @@ fn window_drain_is_a_fence() {
 fn window_reopens_under_a_new_epoch() {
     check(|| {
         let shared = Arc::new((Word64::new(0), Cell::new()));
-        WindowWord::new(&shared.0).close();
+        WindowGate::new(&shared.0).close();
         let fresh = Arc::clone(&shared);
         let a = thread::spawn(move || {
-            let w = WindowWord::new(&fresh.0);
+            let w = WindowGate::new(&fresh.0);
             if w.enter(1).is_ok() {
                 assert_eq!(fresh.1.get(), 8);
-                w.leave();
+                w.exit();
             }
         });
         let stale = Arc::clone(&shared);
-        let b = thread::spawn(move || assert!(WindowWord::new(&stale.0).enter(0).is_err()));
-        let w = WindowWord::new(&shared.0);
+        let b = thread::spawn(move || assert!(WindowGate::new(&stale.0).enter(0).is_err()));
+        let w = WindowGate::new(&shared.0);
         shared.1.set(8);
         w.open(1).unwrap();
         a.join().unwrap();
         b.join().unwrap();
-        assert_eq!(w.inside(), 0);
+        assert_eq!(w.active(), 0);
     });
 }
 
@@ -474,13 +474,13 @@ fn control_window_without_the_drain() {
         let shared = Arc::new((Word64::new(0), Cell::new()));
         let initiator = Arc::clone(&shared);
         let t = thread::spawn(move || {
-            let w = WindowWord::new(&initiator.0);
+            let w = WindowGate::new(&initiator.0);
             if w.enter(0).is_ok() {
                 initiator.1.set(1);
-                w.leave();
+                w.exit();
             }
         });
-        WindowWord::new(&shared.0).close();
+        WindowGate::new(&shared.0).close();
         shared.1.set(2);
         t.join().unwrap();
     });

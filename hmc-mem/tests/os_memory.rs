@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use common::{RW, dup, forked, read, span};
 use hmc_core::types::Access;
 use hmc_mem::error::{MemError, MemLimit};
+use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::os::limits::{self, Budget, HostLimits};
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};
 use hmc_mem::owned::{Owned, Shared};
 use hmc_mem::shared::SharedError;
-use hmc_mem::word::{Drain, WindowWord};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
@@ -313,7 +313,7 @@ fn owned_memory_is_borrowed_until_it_is_shared() {
 fn a_killed_peer_inside_a_window_does_not_hold_the_owner() {
     let ours = Mapping::create(4096).unwrap();
     ours.seal_seals().unwrap();
-    let w = WindowWord::new(ours.bytes().word(0).unwrap());
+    let w = WindowGate::new(ours.bytes().word(0).unwrap());
     w.open(7).unwrap();
     // The pages are not inherited: the child maps them by descriptor and dies inside the window.
     let fd = ours.fd().unwrap().as_raw_fd();
@@ -334,12 +334,12 @@ fn a_killed_peer_inside_a_window_does_not_hold_the_owner() {
         };
         // SAFETY: the page was just mapped and is only used through this word.
         let word = unsafe { hmc_mem::sync::Word64::from_raw(at) };
-        i32::from(WindowWord::new(word).enter(7).is_err())
+        i32::from(WindowGate::new(word).enter(7).is_err())
     });
     assert_eq!(code, 0);
     w.close();
     let begun = Instant::now();
-    assert_eq!(w.wait_drained(Duration::from_millis(80)), Drain::TimedOut { inside: 1 });
+    assert_eq!(w.wait_drained(Duration::from_millis(80)), Drain::TimedOut { active: 1 });
     assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
@@ -350,8 +350,8 @@ fn a_killed_peer_inside_a_window_does_not_hold_the_owner() {
 fn another_process_leaves_and_wakes_the_owner() {
     let ours = Mapping::create(4096).unwrap();
     let theirs = Mapping::map_peer(dup(&ours), 4096, 0, RW).unwrap();
-    let w = WindowWord::new(ours.bytes().word(8).unwrap());
-    let other = WindowWord::new(theirs.bytes().word(8).unwrap());
+    let w = WindowGate::new(ours.bytes().word(8).unwrap());
+    let other = WindowGate::new(theirs.bytes().word(8).unwrap());
     let quickest = (0..5)
         .map(|epoch| {
             w.open(epoch).unwrap();
@@ -367,7 +367,7 @@ fn another_process_leaves_and_wakes_the_owner() {
                     std::thread::yield_now();
                 }
                 let left = Instant::now();
-                other.leave();
+                other.exit();
                 assert_eq!(owner.join().unwrap(), Drain::Drained);
                 left.elapsed()
             })

@@ -8,11 +8,11 @@ use hmc_core::types::Access;
 use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
+use hmc_mem::gate::{GateError, MAX_EPOCH, WindowGate};
 use hmc_mem::os::io::Moved;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::pass::{recv_with_fd, send_fd};
 use hmc_mem::os::words::PeerWords;
-use hmc_mem::word::{MAX_EPOCH, Refused, WindowWord};
 use hmc_std::Address;
 
 use crate::raw::{PATIENCE, read_frame};
@@ -93,17 +93,17 @@ impl Inside {
     ///
     /// # Errors
     /// It is closed, or open under another epoch.
-    pub fn enter(&self, window: &WindowDesc) -> Result<(), Refused> {
+    pub fn enter(&self, window: &WindowDesc) -> Result<(), GateError> {
         self.word(window).enter(window.epoch.0 & MAX_EPOCH)
     }
 
     /// Goes out of it again.
     pub fn leave(&self, window: &WindowDesc) {
-        self.word(window).leave();
+        self.word(window).exit();
     }
 
-    fn word(&self, window: &WindowDesc) -> WindowWord<'_> {
-        WindowWord::new(self.words.get(window.window.index()).expect("a place of the table"))
+    fn word(&self, window: &WindowDesc) -> WindowGate<'_> {
+        WindowGate::new(self.words.get(window.window.index()).expect("a place of the table"))
     }
 }
 

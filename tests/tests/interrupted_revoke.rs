@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::types::Access;
+use hmc_mem::gate::GateError;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::word::Refused;
 use hmc_std::{Error, ErrorKind, Peer, Rank, Region, Session, Status, Window};
 use hmc_tests::inside::Inside;
 use hmc_tests::scene::{TempDir, until};
@@ -92,7 +92,7 @@ fn an_interrupted_revoke_of_a_private_window_holds_its_bytes_until_the_peer_is_o
         let error = window.revoke(LONG).expect_err("the peer is inside");
         assert_interrupted(&error, len);
         // Nobody gets in any more, and the place of the window is not used again.
-        assert_eq!(e.inside.enter(&remote), Err(Refused::Closed));
+        assert_eq!(e.inside.enter(&remote), Err(GateError::Closed));
         let (other, other_remote) = e.expose(&region, LEN, LEN, 8);
         assert_ne!(other_remote.window.index(), remote.window.index());
         // One that comes back although it was taken later: what was held has been looked at since.
@@ -127,7 +127,7 @@ fn an_interrupted_revoke_of_a_shared_window_counts_its_bytes_until_the_peer_is_o
     let remote = e.inside.find(7);
     e.inside.enter(&remote).unwrap();
     assert_interrupted(&window.revoke(LONG).expect_err("the peer is inside"), LEN);
-    assert_eq!(e.inside.enter(&remote), Err(Refused::Closed));
+    assert_eq!(e.inside.enter(&remote), Err(GateError::Closed));
     assert_eq!(e.quarantined(), LEN);
     e.inside.leave(&remote);
     until("they are counted no more", LONG, || (e.quarantined() == 0).then_some(()));

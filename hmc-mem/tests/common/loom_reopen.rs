@@ -1,8 +1,8 @@
 //! Models: a window's place is used again while initiators of the window before are still refused at its word.
 
 use super::{Cases, Cell, check, check_cases};
+use hmc_mem::gate::{Drain, GateError, WindowGate};
 use hmc_mem::sync::{Ordering, Word64};
-use hmc_mem::word::{Drain, Refused, WindowWord};
 use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(1);
 
 /// Takes a window back and opens its place for the next one, as the owner of the page does.
-fn reuse(w: WindowWord<'_>, epoch: u32, bytes: &Cell) {
+fn reuse(w: WindowGate<'_>, epoch: u32, bytes: &Cell) {
     w.close();
     assert_eq!(w.wait_drained(LONG), Drain::Drained);
     bytes.set(epoch);
@@ -18,16 +18,16 @@ fn reuse(w: WindowWord<'_>, epoch: u32, bytes: &Cell) {
 }
 
 /// A put into the window of `epoch`.
-fn put(w: WindowWord<'_>, epoch: u32, bytes: &Cell, cases: &Cases) {
+fn put(w: WindowGate<'_>, epoch: u32, bytes: &Cell, cases: &Cases) {
     match w.enter(epoch) {
         Ok(()) => {
             bytes.set(epoch + 8);
-            w.leave();
+            w.exit();
             cases.seen("let in");
         }
-        Err(Refused::Closed) => cases.seen("refused: closed"),
-        Err(Refused::Epoch { .. }) => cases.seen("refused: another epoch"),
-        Err(Refused::Broken) => panic!("the count is honest"),
+        Err(GateError::Closed) => cases.seen("refused: closed"),
+        Err(GateError::Epoch { .. }) => cases.seen("refused: another epoch"),
+        Err(GateError::Broken) => panic!("the count is honest"),
     }
 }
 
@@ -41,17 +41,17 @@ fn window_place_is_used_again_under_one_that_retries() {
         let (stale, seen) = (Arc::clone(&shared), std::sync::Arc::clone(cases));
         let t = thread::spawn(move || {
             for _ in 0..2 {
-                put(WindowWord::new(&stale.0), 0, &stale.1, &seen);
+                put(WindowGate::new(&stale.0), 0, &stale.1, &seen);
             }
         });
-        let w = WindowWord::new(&shared.0);
+        let w = WindowGate::new(&shared.0);
         reuse(w, 1, &shared.1);
         // The initiator of the new window, while the old one's may be at the word.
         w.enter(1).expect("the window is open");
-        w.leave();
+        w.exit();
         reuse(w, 2, &shared.1);
         t.join().unwrap();
-        assert_eq!(w.inside(), 0, "nobody's coming or going was lost");
+        assert_eq!(w.active(), 0, "nobody's coming or going was lost");
         assert!(w.is_open(2));
     });
 }
@@ -62,12 +62,12 @@ fn window_place_is_used_again_under_one_that_retries() {
 fn control_window_place_with_its_count_set() {
     check(|| {
         let word = Arc::new(Word64::new(0));
-        WindowWord::new(&word).close();
+        WindowGate::new(&word).close();
         let stale = Arc::clone(&word);
-        let t = thread::spawn(move || assert!(WindowWord::new(&stale).enter(0).is_err()));
-        assert_eq!(WindowWord::new(&word).wait_drained(LONG), Drain::Drained);
+        let t = thread::spawn(move || assert!(WindowGate::new(&stale).enter(0).is_err()));
+        assert_eq!(WindowGate::new(&word).wait_drained(LONG), Drain::Drained);
         word.atomic().store(1, Ordering::Release);
         t.join().unwrap();
-        assert_eq!(WindowWord::new(&word).inside(), 0);
+        assert_eq!(WindowGate::new(&word).active(), 0);
     });
 }

@@ -115,7 +115,7 @@ const PAGE_BYTES: u64 = 4096;
 const BEAT_AT: u64 = 2048;
 /// The name under which the page travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
-/// One initiator inside, in a word (`hmc_mem::word`).
+/// One initiator inside, in a word (`hmc_mem::gate`).
 const INSIDE: u64 = 1 << 32;
 
 /// The next frame of a session's data stream, with the descriptor that it carries.

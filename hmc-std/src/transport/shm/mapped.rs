@@ -10,11 +10,11 @@ use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
+use hmc_mem::gate::{Drain, MAX_EPOCH, WindowGate};
 use hmc_mem::os::life::PeerLife;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::{SharedBytes, SharedError};
-use hmc_mem::word::{Drain, MAX_EPOCH, WindowWord};
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -76,7 +76,7 @@ impl ShmFence {
     /// Whether nobody is inside any more, waiting up to `timeout`.
     pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
         match self.page.bytes().word(word_at(self.index)) {
-            Ok(word) => WindowWord::new(word).wait_drained(timeout) == Drain::Drained,
+            Ok(word) => WindowGate::new(word).wait_drained(timeout) == Drain::Drained,
             Err(_) => true,
         }
     }
@@ -158,11 +158,11 @@ fn inside(
         .sub(Side::Remote, remote.span.offset(), remote.span.len())
         .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
     let word = pages.words.get(remote.window.index());
-    let word = WindowWord::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
+    let word = WindowGate::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
     let revoked = Failure::Window(WindowFault::Revoked);
     word.enter(word_epoch(remote.epoch)).map_err(|_| revoked)?;
     let copied = copy(there);
-    let stayed_open = word.leave_open(word_epoch(remote.epoch));
+    let stayed_open = word.exit_open(word_epoch(remote.epoch));
     // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
     let ended = pages.life.is_some_and(PeerLife::has_ended);
     #[cfg(hmc_mutants)]
@@ -188,15 +188,15 @@ mod tests {
     use hmc_core::types::Access;
     use hmc_core::window::WindowFault;
     use hmc_core::work::Failure;
+    use hmc_mem::gate::WindowGate;
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::os::words::PeerWords;
-    use hmc_mem::word::WindowWord;
     use std::sync::Arc;
 
     #[test]
     fn the_wait_for_a_peer_that_stays_inside_can_be_interrupted() {
         let page = Arc::new(Mapping::create(4096).expect("memory"));
-        let word = WindowWord::new(page.bytes().word(0).expect("aligned"));
+        let word = WindowGate::new(page.bytes().word(0).expect("aligned"));
         word.open(1).expect("closed before");
         word.enter(1).expect("open");
         let fence = ShmFence { page: Arc::clone(&page), index: 0 };
@@ -208,7 +208,7 @@ mod tests {
             Err(Stop::Deadline)
         );
         assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
-        word.leave();
+        word.exit();
         assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
     }
 
@@ -219,7 +219,7 @@ mod tests {
         let pages = Mapping::create(4096).expect("memory");
         let fd = pages.fd().expect("a memfd").try_clone_to_owned().expect("a descriptor");
         let words = PeerWords::new(Mapping::create(4096).expect("memory")).expect("room for all");
-        let word = WindowWord::new(words.get(0).expect("the first"));
+        let word = WindowGate::new(words.get(0).expect("the first"));
         let mapped = Mapped {
             id: WindowId(0),
             epoch: Epoch(1),
@@ -250,7 +250,7 @@ mod tests {
         open();
         let reopen = || word.open(2).expect("an epoch");
         assert_eq!(copy(Access::WRITE, &reopen), revoked, "it is another window");
-        assert_eq!(word.inside(), 0);
+        assert_eq!(word.active(), 0);
     }
 
     /// Pages that were mapped for a window that may only be read serve no other one that may be written, although the

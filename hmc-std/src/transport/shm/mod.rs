@@ -1,7 +1,7 @@
 //! Shared memory: a put is one bulk copy into the peer's pages, mapped here.
 //!
 //! A mapped window has a word in a page that its owner shares with the peer: who copies enters it,
-//! who revokes closes it and waits until nobody is inside ([`hmc_mem::word`]). Windows that cannot
+//! who revokes closes it and waits until nobody is inside ([`hmc_mem::gate`]). Windows that cannot
 //! be mapped (adopted memory) are reached through the stream below: the target then copies by
 //! process_vm_readv(2), or takes the bytes inline where that is refused.
 
@@ -18,11 +18,11 @@ use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::error::MemError;
+use hmc_mem::gate::WindowGate;
 use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::SharedBytes;
-use hmc_mem::word::WindowWord;
 
 use crate::error::{Error, Result};
 use crate::memory::Region;
@@ -98,7 +98,7 @@ impl ShmPort {
         let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
             // A word of zeros would be an open window.
-            WindowWord::new(page.bytes().word(word_at(index)).map_err(MemError::from)?).close();
+            WindowGate::new(page.bytes().word(word_at(index)).map_err(MemError::from)?).close();
         }
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = PAGE_ID;
@@ -139,7 +139,7 @@ impl ShmPort {
         self.stream.bring_down(why);
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
             if let Ok(word) = self.page.bytes().word(word_at(index)) {
-                WindowWord::new(word).close();
+                WindowGate::new(word).close();
             }
         }
         for p in self.queue.drain(..) {
@@ -246,7 +246,7 @@ impl ShmPort {
         let word = self.page.bytes().word(word_at(exposed.window.index()));
         if let Ok(word) = word {
             // Who was refused at the place's last window may still be at the word: its count stays as it is.
-            let _ = WindowWord::new(word).open(word_epoch(exposed.epoch));
+            let _ = WindowGate::new(word).open(word_epoch(exposed.epoch));
         }
         // An empty region has no pages to hand out; transfers of no bytes go through the stream.
         let Some(mapping) = region.mapping().filter(|m| !m.extent().is_empty()) else {
@@ -280,7 +280,7 @@ impl ShmPort {
     /// Closes the word of a window. `None` when nobody can be inside.
     pub(crate) fn close_window(&mut self, id: WindowId) -> Option<ShmFence> {
         let word = self.page.bytes().word(word_at(id.index())).ok()?;
-        let word = WindowWord::new(word);
+        let word = WindowGate::new(word);
         word.close();
         if word.is_drained() || self.stream.peer_has_ended() {
             return None;

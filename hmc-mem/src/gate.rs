@@ -1,13 +1,13 @@
-//! [`WindowWord`]: the word in a shared page that says whether a window is open and who is inside.
+//! [`WindowGate`]: an atomic word in a shared page: whether a window is open, and how many copies are active in it.
 //!
-//! The owner of the memory opens and closes; an initiator in another process enters before each copy
-//! chunk and leaves after it. Low half: CLOSED (bit 31) and the epoch (31 bits). High half: how many are
-//! inside; its overflow leaves the word and never reaches the epoch. Only read-modify-writes change it.
+//! The owner of the memory opens and closes it; an initiator in another process enters before each copy
+//! chunk and exits after it. Low half: CLOSED (bit 31) and the epoch (31 bits). High half: the number of
+//! active copies; its overflow leaves the word and never reaches the epoch. Only read-modify-writes change it.
 //!
-//! The other process may write anything here. Then the counts lie, but nothing here panics, and no wait
+//! The other process may write any value. The counts are then wrong, but no function panics, and no wait
 //! lasts beyond its deadline. Closing is the fence only for peers that follow the protocol (same user).
 //!
-//! Orders: `leave` releases the chunk's copy and `is_drained`/`wait_drained` acquire it, so after a drain
+//! Orders: `exit` releases the chunk's copy and `is_drained`/`wait_drained` acquire it, so after a drain
 //! the owner sees every byte that was written and no more will be. `open` releases what the owner put into
 //! the window and `enter` acquires it.
 
@@ -20,96 +20,96 @@ use crate::sync::{Deadline, Ordering, Scope, Wakes, Word64, high, low};
 
 const CLOSED: u64 = 1 << 31;
 const EPOCH: u64 = CLOSED - 1;
-/// One who is inside.
-const INSIDE: u64 = 1 << 32;
-/// A sleeper looks again after this long even if nobody wakes it: a killed peer wakes no one.
-const LONGEST_NAP: Duration = Duration::from_millis(50);
+/// One active copy.
+const ACTIVE: u64 = 1 << 32;
+/// A waiting thread checks again after this long even without a wake-up: a killed peer wakes nobody.
+const MAX_PARK: Duration = Duration::from_millis(50);
 
-/// The largest epoch that a word can hold.
+/// The largest epoch that a gate can store.
 pub const MAX_EPOCH: u32 = 0x7fff_ffff;
 
 /// Why an initiator may not copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum GateError {
     /// The owner closed the window.
     Closed,
     /// The window is open under another epoch.
     Epoch {
-        /// The word's epoch.
+        /// The gate's epoch.
         now: u32,
     },
-    /// The count is full, which no honest word is.
+    /// The count is full, which no correct peer causes.
     Broken,
 }
 
-/// How a wait for the last one out ended.
+/// The result of a wait for the last active copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Drain {
-    /// The window is closed and nobody is inside.
+    /// The window is closed and no copy is active.
     Drained,
-    /// The deadline passed with this many inside (a stopped, dead or hostile peer).
+    /// The deadline passed with so many active copies (a stopped, dead or hostile peer).
     TimedOut {
-        /// As the word says.
-        inside: u32,
+        /// Their number, as the gate has it.
+        active: u32,
     },
 }
 
-/// A view of one window word.
+/// A view of the gate of one window.
 #[derive(Clone, Copy, Debug)]
-pub struct WindowWord<'a> {
+pub struct WindowGate<'a> {
     word: &'a Word64,
 }
 
-impl<'a> WindowWord<'a> {
-    /// The window word in `word`. A page of zeros is an open window of epoch 0 with nobody inside, so the
-    /// owner calls [`Self::close`] before it hands the page out.
+impl<'a> WindowGate<'a> {
+    /// Returns the gate in `word`. A page of zeros is an open window of epoch 0 without active copies, so the
+    /// owner calls [`Self::close`] before it shares the page.
     #[must_use]
     pub const fn new(word: &'a Word64) -> Self {
         Self { word }
     }
 
-    /// Initiator: goes in, if the window is open under `epoch`. Pair it with [`Self::leave`].
+    /// Initiator: enters, if the window is open under `epoch`. Pair it with [`Self::exit`].
     ///
     /// # Errors
-    /// [`Refused`]; the caller is not inside.
+    /// [`GateError`]; the caller has not entered.
     #[inline]
-    pub fn enter(&self, epoch: u32) -> Result<(), Refused> {
-        // Acquire pairs with the Release of `open`. Wait-free: a hostile word cannot hold the caller.
-        let before = self.word.atomic().fetch_add(INSIDE, Ordering::AcqRel);
+    pub fn enter(&self, epoch: u32) -> Result<(), GateError> {
+        // Acquire pairs with the Release of `open`. Wait-free: a hostile peer cannot block the caller.
+        let before = self.word.atomic().fetch_add(ACTIVE, Ordering::AcqRel);
         let why = if before & CLOSED != 0 {
-            Refused::Closed
+            GateError::Closed
         } else if before & EPOCH != u64::from(epoch) {
-            Refused::Epoch { now: low(before & EPOCH) }
+            GateError::Epoch { now: low(before & EPOCH) }
         } else if high(before) == u32::MAX {
-            Refused::Broken
+            GateError::Broken
         } else {
             return Ok(());
         };
-        self.leave();
+        self.exit();
         Err(why)
     }
 
-    /// Initiator: goes out after a chunk. The last one out of a closed window wakes the owner.
+    /// Initiator: exits after a chunk. The last exit from a closed window wakes the owner.
     #[inline]
-    pub fn leave(&self) {
-        self.go_out();
+    pub fn exit(&self) {
+        self.count_out();
     }
 
-    /// As [`Self::leave`]. Returns whether the window was open under `epoch` until then. If not, its owner may have put
+    /// As [`Self::exit`]. Returns whether the window was open under `epoch` until then. If not, its owner may have put
     /// other pages under it while the caller was inside: what was written into the old ones is nobody's.
     #[inline]
     #[must_use]
-    pub fn leave_open(&self, epoch: u32) -> bool {
+    pub fn exit_open(&self, epoch: u32) -> bool {
         // The low half of an open window is its epoch.
-        low(self.go_out()) == epoch
+        low(self.count_out()) == epoch
     }
 
-    /// Takes one off the count and gives the word as it was.
+    /// Decrements the count and returns the word as it was.
     #[inline]
-    fn go_out(&self) -> u64 {
+    fn count_out(&self) -> u64 {
         // Release: the chunk's bytes are visible to an owner that sees the count without this one.
-        let before = self.word.atomic().fetch_sub(INSIDE, Ordering::AcqRel);
+        let before = self.word.atomic().fetch_sub(ACTIVE, Ordering::AcqRel);
         if before & CLOSED != 0 && high(before) == 1 {
             self.word.wake_high(Wakes::All, Scope::Host);
         }
@@ -124,7 +124,7 @@ impl<'a> WindowWord<'a> {
         now & CLOSED == 0 && now & EPOCH == u64::from(epoch)
     }
 
-    /// Owner: lets nobody in from here on. Who is inside stays until it leaves. Wait-free.
+    /// Owner: rejects all later entries. Active copies stay until they exit. Wait-free.
     pub fn close(&self) {
         self.word.atomic().fetch_or(CLOSED, Ordering::AcqRel);
     }
@@ -133,10 +133,10 @@ impl<'a> WindowWord<'a> {
     /// what it added. Wait-free: an initiator that retries cannot hold the owner.
     ///
     /// # Errors
-    /// [`Refused::Broken`] when `epoch` is larger than [`MAX_EPOCH`]; nothing changed.
-    pub fn open(&self, epoch: u32) -> Result<(), Refused> {
+    /// [`GateError::Broken`] when `epoch` is larger than [`MAX_EPOCH`]; nothing changed.
+    pub fn open(&self, epoch: u32) -> Result<(), GateError> {
         if epoch > MAX_EPOCH {
-            return Err(Refused::Broken);
+            return Err(GateError::Broken);
         }
         #[cfg(hmc_mutants)]
         if mutant::is(Mutant::OpenSetsCount) {
@@ -150,21 +150,21 @@ impl<'a> WindowWord<'a> {
         Ok(())
     }
 
-    /// How many are inside, as the word says.
+    /// Returns the number of active copies, as the gate has it.
     #[must_use]
-    pub fn inside(&self) -> u32 {
+    pub fn active(&self) -> u32 {
         high(self.word.atomic().load(Ordering::Relaxed))
     }
 
-    /// Owner: whether the window is closed and empty. Acquire pairs with the Release of `leave`.
+    /// Owner: returns `true` if the window is closed and no copy is active. Acquire pairs with the Release of `exit`.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let now = self.word.atomic().load(Ordering::Acquire);
         now & CLOSED != 0 && high(now) == 0
     }
 
-    /// Owner: closes (again, should a hostile peer have opened) and sleeps until nobody is inside, at
-    /// most for `timeout`. Looks at least once.
+    /// Owner: closes (again, if a hostile peer has opened it) and parks until no copy is active, at
+    /// most for `timeout`. Checks at least once.
     pub fn wait_drained(&self, timeout: Duration) -> Drain {
         let mut deadline = Deadline::after(timeout);
         loop {
@@ -173,9 +173,9 @@ impl<'a> WindowWord<'a> {
                 return Drain::Drained;
             }
             let Some(left) = deadline.left() else {
-                return Drain::TimedOut { inside: high(now) };
+                return Drain::TimedOut { active: high(now) };
             };
-            self.word.wait_high(high(now), Some(left.min(LONGEST_NAP)), Scope::Host);
+            self.word.wait_high(high(now), Some(left.min(MAX_PARK)), Scope::Host);
         }
     }
 }
@@ -183,7 +183,7 @@ impl<'a> WindowWord<'a> {
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
-    use super::{Drain, MAX_EPOCH, Refused, WindowWord};
+    use super::{Drain, GateError, MAX_EPOCH, WindowGate};
     #[cfg(feature = "std")]
     use crate::sync::AtomicU32;
     use crate::sync::{Ordering, Word64};
@@ -192,57 +192,57 @@ mod tests {
     #[test]
     fn only_the_right_epoch_of_an_open_window_lets_in() {
         let word = Word64::new(0);
-        let w = WindowWord::new(&word);
+        let w = WindowGate::new(&word);
         w.close();
-        assert_eq!(w.enter(0), Err(Refused::Closed));
+        assert_eq!(w.enter(0), Err(GateError::Closed));
         w.open(4).unwrap();
         assert!(!w.is_drained(), "it is empty, but open");
-        assert_eq!(w.enter(3), Err(Refused::Epoch { now: 4 }));
-        assert_eq!(w.inside(), 0);
+        assert_eq!(w.enter(3), Err(GateError::Epoch { now: 4 }));
+        assert_eq!(w.active(), 0);
         w.enter(4).unwrap();
         assert!(w.is_open(4) && !w.is_open(3));
         w.close();
         assert!(!w.is_open(4) && !w.is_drained());
-        assert_eq!(w.wait_drained(Duration::ZERO), Drain::TimedOut { inside: 1 });
-        w.leave();
+        assert_eq!(w.wait_drained(Duration::ZERO), Drain::TimedOut { active: 1 });
+        w.exit();
         assert!(w.is_drained());
         assert_eq!(w.wait_drained(Duration::ZERO), Drain::Drained);
         w.open(MAX_EPOCH).unwrap();
         w.enter(MAX_EPOCH).unwrap();
-        assert_eq!(w.open(MAX_EPOCH + 1), Err(Refused::Broken));
+        assert_eq!(w.open(MAX_EPOCH + 1), Err(GateError::Broken));
         w.close();
-        w.leave();
+        w.exit();
         assert!(w.is_drained());
     }
 
     #[test]
     fn who_leaves_knows_whether_the_window_was_open_until_then() {
         let word = Word64::new(0);
-        let w = WindowWord::new(&word);
+        let w = WindowGate::new(&word);
         w.close();
         w.open(5).unwrap();
         w.enter(5).unwrap();
         w.enter(5).unwrap();
-        assert!(w.leave_open(5), "with another one inside");
+        assert!(w.exit_open(5), "with another one inside");
         w.close();
-        assert!(!w.leave_open(5), "it was closed meanwhile");
+        assert!(!w.exit_open(5), "it was closed meanwhile");
         w.open(6).unwrap();
         w.enter(6).unwrap();
         w.close();
         w.open(7).unwrap();
-        assert!(!w.leave_open(6), "it was opened again, over other pages");
-        assert_eq!((w.inside(), w.is_open(7)), (0, true));
+        assert!(!w.exit_open(6), "it was opened again, over other pages");
+        assert_eq!((w.active(), w.is_open(7)), (0, true));
     }
 
     #[test]
     fn opening_keeps_those_who_are_about_to_leave() {
         let word = Word64::new(0);
-        let w = WindowWord::new(&word);
+        let w = WindowGate::new(&word);
         w.enter(0).unwrap();
         w.close();
         w.open(1).unwrap();
-        assert_eq!(w.inside(), 1);
-        w.leave();
+        assert_eq!(w.active(), 1);
+        w.exit();
         assert_eq!(word.atomic().load(Ordering::Relaxed), 1);
     }
 
@@ -251,8 +251,8 @@ mod tests {
     fn a_hostile_word_is_harmless() {
         for hostile in [u64::MAX, u64::from(u32::MAX) << 32, 0, 1 << 31, 7] {
             let word = Word64::new(hostile);
-            let w = WindowWord::new(&word);
-            w.leave();
+            let w = WindowGate::new(&word);
+            w.exit();
             let _ = w.enter(0);
             let _ = w.enter(7);
             w.close();
@@ -277,7 +277,7 @@ mod tests {
                 }
             });
             let begun = std::time::Instant::now();
-            let w = WindowWord::new(&word);
+            let w = WindowGate::new(&word);
             let got = w.wait_drained(Duration::from_millis(60));
             let _ = w.open(1);
             let _ = w.enter(1);
@@ -290,16 +290,16 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn the_last_one_out_wakes_the_owner() {
+    fn last_exit_wakes_owner() {
         let word = Word64::new(0);
-        let w = WindowWord::new(&word);
+        let w = WindowGate::new(&word);
         w.enter(0).unwrap();
         std::thread::scope(|s| {
             let owner = s.spawn(|| w.wait_drained(Duration::from_secs(20)));
             while w.is_open(0) {
                 std::thread::yield_now();
             }
-            w.leave();
+            w.exit();
             assert_eq!(owner.join().unwrap(), Drain::Drained);
         });
     }
