@@ -20,7 +20,7 @@
 //!     follow.wait_for(key, timeout);         // 4 park unless the sequence moved since step 2
 //! }
 //! ```
-//! The thread that finishes an operation and gets `Wake::Waiter` calls [`LeaderLock::notify`] after it.
+//! The thread that finishes an operation and gets `WakeAction::Waiter` calls [`LeaderLock::notify`] after it.
 
 use core::time::Duration;
 
@@ -197,7 +197,7 @@ impl Drop for Follower<'_> {
 #[allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
     use super::{FOLLOWER, Handoff, LED, LeaderLock, SEQUENCE};
-    use crate::slot::{Poll, SlotWord, Wake};
+    use crate::slot::{SlotStatus, SlotWord, WakeAction};
     use crate::sync::{AtomicU32, Ordering, Word64};
     use core::time::Duration;
     use std::vec::Vec;
@@ -275,13 +275,13 @@ mod tests {
                     for generation in 1..=rounds {
                         assert!(mine.arm(generation));
                         armed.get(me).unwrap().store(generation, Ordering::Release);
-                        while mine.poll(generation) == Poll::Pending {
+                        while mine.poll(generation) == SlotStatus::Pending {
                             if let Some(lead) = lock.try_lead() {
                                 assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
                                 let mut wake = false;
                                 for (slot, g) in slots.iter().zip(armed) {
                                     wake |= slot.finish(g.load(Ordering::Acquire), true)
-                                        == Wake::Waiter;
+                                        == WakeAction::Waiter;
                                 }
                                 if wake {
                                     lock.notify();

@@ -6,45 +6,45 @@
 //!
 //! ```text
 //! free --arm--> PENDING --finish--> DONE or FAILED --retire--> free
-//!                  | orphan                              (the owner retires)
+//!                  | abandon                             (the owner retires)
 //!                  v
-//!               PENDING|ORPHAN --finish--> DONE or FAILED|ORPHAN --retire--> free  (the finisher retires)
+//!               PENDING|ABANDONED --finish--> DONE or FAILED|ABANDONED --retire--> free  (the finisher retires)
 //! ```
 //! Orders: `finish` releases what the finisher wrote (the payload, the result); `poll`, `set_waiter` and
-//! `orphan` acquire it. `retire` releases the last use of the slot; the next `arm` acquires it.
+//! `abandon` acquire it. `retire` releases the last use of the slot; the next `arm` acquires it.
 
 use crate::sync::{AtomicU64, Ordering};
 
 const PENDING: u64 = 1;
 const DONE: u64 = 1 << 1;
 const FAILED: u64 = 1 << 2;
-const ORPHAN: u64 = 1 << 3;
+const ABANDONED: u64 = 1 << 3;
 const WAITER: u64 = 1 << 4;
 /// The code of a failure lies in bits 16 to 31.
 const CODE_SHIFT: u32 = 16;
 const GENERATION_SHIFT: u32 = 32;
 
 /// The code of a failure that has no code of its own: `finish(generation, false)`.
-pub const PLAIN_FAILURE: u16 = 1;
+pub const GENERIC_FAILURE: u16 = 1;
 
-/// What whoever finished an operation must do next.
+/// What the thread that finished an operation must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Wake {
-    /// Nothing: the owner will look by itself.
+pub enum WakeAction {
+    /// Nothing: the owner polls the slot.
     Nobody,
     /// A thread or a task waits for this operation: wake it.
     Waiter,
-    /// The owner went away: give back what the operation held, then retire the slot.
-    Orphan,
+    /// The operation was abandoned: release what it owns, then retire the slot.
+    Abandoned,
     /// Not this caller's to finish: the generation is another one or has ended already. Nothing changed.
     Stale,
 }
 
-/// How an operation stands.
+/// The status of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Poll {
+pub enum SlotStatus {
     /// Not finished.
     Pending,
     /// Finished well.
@@ -55,15 +55,15 @@ pub enum Poll {
     Stale,
 }
 
-/// What an owner that goes away must do next.
+/// What an owner that abandons an operation must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Orphaned {
-    /// Nothing: whoever finishes the operation retires the slot.
+pub enum AbandonAction {
+    /// Nothing: the thread that finishes the operation retires the slot.
     Later,
     /// The operation has finished: the owner retires the slot itself.
     Now,
-    /// The slot holds another generation, or none, or was orphaned before.
+    /// The slot holds another generation, or none, or was abandoned before.
     Stale,
 }
 
@@ -115,63 +115,64 @@ impl SlotWord {
             .is_ok()
     }
 
-    /// Ends an operation, well or with [`PLAIN_FAILURE`]. See [`Self::finish_with`].
-    pub fn finish(&self, generation: u32, ok: bool) -> Wake {
-        self.finish_with(generation, if ok { 0 } else { PLAIN_FAILURE })
+    /// Ends an operation, well or with [`GENERIC_FAILURE`]. See [`Self::finish_with`].
+    pub fn finish(&self, generation: u32, ok: bool) -> WakeAction {
+        self.finish_with(generation, if ok { 0 } else { GENERIC_FAILURE })
     }
 
     /// Ends an operation: well when `code` is 0, else as a failure with that code. Of several parties that
-    /// try (a completion, a deadline, a close) the first ends it; the others get [`Wake::Stale`].
-    pub fn finish_with(&self, generation: u32, code: u16) -> Wake {
+    /// try (a completion, a deadline, a close) the first ends it; the others get [`WakeAction::Stale`].
+    pub fn finish_with(&self, generation: u32, code: u16) -> WakeAction {
         let end = if code == 0 { DONE } else { FAILED | (u64::from(code) << CODE_SHIFT) };
         let before = self.change(|w| {
-            (is_of(w, generation) && w & PENDING != 0).then(|| tag(generation) | (w & ORPHAN) | end)
+            (is_of(w, generation) && w & PENDING != 0)
+                .then(|| tag(generation) | (w & ABANDONED) | end)
         });
         match before {
-            Err(_) => Wake::Stale,
-            Ok(w) if w & ORPHAN != 0 => Wake::Orphan,
-            Ok(w) if w & WAITER != 0 => Wake::Waiter,
-            Ok(_) => Wake::Nobody,
+            Err(_) => WakeAction::Stale,
+            Ok(w) if w & ABANDONED != 0 => WakeAction::Abandoned,
+            Ok(w) if w & WAITER != 0 => WakeAction::Waiter,
+            Ok(_) => WakeAction::Nobody,
         }
     }
 
     /// How the operation stands. `Acquire`: what the finisher wrote is visible once this is not `Pending`.
-    pub fn poll(&self, generation: u32) -> Poll {
+    pub fn poll(&self, generation: u32) -> SlotStatus {
         let w = self.word.load(Ordering::Acquire);
         if !is_of(w, generation) {
-            return Poll::Stale;
+            return SlotStatus::Stale;
         }
         if w & PENDING != 0 {
-            Poll::Pending
+            SlotStatus::Pending
         } else if w & DONE != 0 {
-            Poll::Done
+            SlotStatus::Done
         } else if w & FAILED != 0 {
             let [.., a, b, _, _] = w.to_be_bytes();
-            Poll::Failed(u16::from_be_bytes([a, b]))
+            SlotStatus::Failed(u16::from_be_bytes([a, b]))
         } else {
-            Poll::Stale
+            SlotStatus::Stale
         }
     }
 
     /// Says that someone will sleep until this operation ends. `true`: whoever ends it will be told
-    /// [`Wake::Waiter`]. `false`: it has ended (poll it) or is stale; do not sleep.
+    /// [`WakeAction::Waiter`]. `false`: it has ended (poll it) or is stale; do not sleep.
     #[must_use]
     pub fn set_waiter(&self, generation: u32) -> bool {
         self.change(|w| (is_of(w, generation) && w & PENDING != 0).then_some(w | WAITER)).is_ok()
     }
 
-    /// The owner goes away (a dropped future). Whatever the operation holds stays held until it ends.
-    pub fn orphan(&self, generation: u32) -> Orphaned {
+    /// The owner abandons the operation (a dropped future), which owns its resources until it ends.
+    pub fn abandon(&self, generation: u32) -> AbandonAction {
         let before = self.change(|w| {
-            (is_of(w, generation) && w & PENDING != 0 && w & ORPHAN == 0)
-                .then_some((w | ORPHAN) & !WAITER)
+            (is_of(w, generation) && w & PENDING != 0 && w & ABANDONED == 0)
+                .then_some((w | ABANDONED) & !WAITER)
         });
         match before {
-            Ok(_) => Orphaned::Later,
-            Err(w) if is_of(w, generation) && w & ORPHAN == 0 && w & (DONE | FAILED) != 0 => {
-                Orphaned::Now
+            Ok(_) => AbandonAction::Later,
+            Err(w) if is_of(w, generation) && w & ABANDONED == 0 && w & (DONE | FAILED) != 0 => {
+                AbandonAction::Now
             }
-            Err(_) => Orphaned::Stale,
+            Err(_) => AbandonAction::Stale,
         }
     }
 
@@ -187,7 +188,7 @@ impl SlotWord {
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
-    use super::{Orphaned, PLAIN_FAILURE, Poll, SlotWord, Wake};
+    use super::{AbandonAction, GENERIC_FAILURE, SlotStatus, SlotWord, WakeAction};
     use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
     #[derive(Clone, Copy, Debug)]
@@ -196,15 +197,15 @@ mod tests {
         Finish(u32, u16),
         Poll(u32),
         Wait(u32),
-        Orphan(u32),
+        Abandon(u32),
         Retire(u32),
     }
 
     #[derive(Clone, Copy, PartialEq, Debug)]
     enum Model {
         Free,
-        Pending { waiter: bool, orphan: bool },
-        Ended { code: u16, orphan: bool },
+        Pending { waiter: bool, abandoned: bool },
+        Ended { code: u16, abandoned: bool },
     }
 
     fn steps() -> impl Strategy<Value = Step> {
@@ -215,7 +216,7 @@ mod tests {
                 1 => Step::Finish(g, code),
                 2 => Step::Poll(g),
                 3 => Step::Wait(g),
-                4 => Step::Orphan(g),
+                4 => Step::Abandon(g),
                 _ => Step::Retire(g),
             }
         })
@@ -235,48 +236,48 @@ mod tests {
                         let free = state == Model::Free;
                         assert_eq!(slot.arm(g), free);
                         if free {
-                            (generation, state) = (g, Model::Pending { waiter: false, orphan: false });
+                            (generation, state) = (g, Model::Pending { waiter: false, abandoned: false });
                         }
                     }
                     Step::Finish(g, code) => {
                         let want = match state {
-                            Model::Pending { orphan: true, .. } if g == generation => Wake::Orphan,
-                            Model::Pending { waiter: true, .. } if g == generation => Wake::Waiter,
-                            Model::Pending { .. } if g == generation => Wake::Nobody,
-                            _ => Wake::Stale,
+                            Model::Pending { abandoned: true, .. } if g == generation => WakeAction::Abandoned,
+                            Model::Pending { waiter: true, .. } if g == generation => WakeAction::Waiter,
+                            Model::Pending { .. } if g == generation => WakeAction::Nobody,
+                            _ => WakeAction::Stale,
                         };
                         assert_eq!(slot.finish_with(g, code), want);
-                        if let (Model::Pending { orphan, .. }, true) = (state, want != Wake::Stale) {
-                            state = Model::Ended { code, orphan };
+                        if let (Model::Pending { abandoned, .. }, true) = (state, want != WakeAction::Stale) {
+                            state = Model::Ended { code, abandoned };
                         }
                     }
                     Step::Poll(g) => {
                         let want = match state {
-                            _ if g != generation => Poll::Stale,
-                            Model::Free => Poll::Stale,
-                            Model::Pending { .. } => Poll::Pending,
-                            Model::Ended { code: 0, .. } => Poll::Done,
-                            Model::Ended { code, .. } => Poll::Failed(code),
+                            _ if g != generation => SlotStatus::Stale,
+                            Model::Free => SlotStatus::Stale,
+                            Model::Pending { .. } => SlotStatus::Pending,
+                            Model::Ended { code: 0, .. } => SlotStatus::Done,
+                            Model::Ended { code, .. } => SlotStatus::Failed(code),
                         };
                         assert_eq!(slot.poll(g), want);
                     }
                     Step::Wait(g) => {
                         let pending = matches!(state, Model::Pending { .. }) && g == generation;
                         assert_eq!(slot.set_waiter(g), pending);
-                        if let (Model::Pending { orphan, .. }, true) = (state, pending) {
-                            state = Model::Pending { waiter: true, orphan };
+                        if let (Model::Pending { abandoned, .. }, true) = (state, pending) {
+                            state = Model::Pending { waiter: true, abandoned };
                         }
                     }
-                    Step::Orphan(g) => {
+                    Step::Abandon(g) => {
                         let want = match state {
-                            _ if g != generation => Orphaned::Stale,
-                            Model::Pending { orphan: false, .. } => Orphaned::Later,
-                            Model::Ended { orphan: false, .. } => Orphaned::Now,
-                            _ => Orphaned::Stale,
+                            _ if g != generation => AbandonAction::Stale,
+                            Model::Pending { abandoned: false, .. } => AbandonAction::Later,
+                            Model::Ended { abandoned: false, .. } => AbandonAction::Now,
+                            _ => AbandonAction::Stale,
                         };
-                        assert_eq!(slot.orphan(g), want);
-                        if want == Orphaned::Later {
-                            state = Model::Pending { waiter: false, orphan: true };
+                        assert_eq!(slot.abandon(g), want);
+                        if want == AbandonAction::Later {
+                            state = Model::Pending { waiter: false, abandoned: true };
                         }
                     }
                     Step::Retire(g) => {
@@ -292,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_failure_has_the_plain_code() {
+    fn a_generic_failure_has_the_generic_code() {
         let slot = SlotWord::new();
         assert!(slot.arm(9));
-        assert_eq!(slot.finish(9, false), Wake::Nobody);
-        assert_eq!(slot.poll(9), Poll::Failed(PLAIN_FAILURE));
+        assert_eq!(slot.finish(9, false), WakeAction::Nobody);
+        assert_eq!(slot.poll(9), SlotStatus::Failed(GENERIC_FAILURE));
     }
 }

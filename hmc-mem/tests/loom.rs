@@ -8,7 +8,7 @@
 use hmc_mem::flag::Flag;
 use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::leader::LeaderLock;
-use hmc_mem::slot::{Orphaned, Poll, SlotWord, Wake};
+use hmc_mem::slot::{AbandonAction, SlotStatus, SlotWord, WakeAction};
 use hmc_mem::sync::{AtomicU32, AtomicU64, Ordering, Word64};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -151,7 +151,7 @@ fn slot_ends_once() {
         let race = |code: u16| {
             let (slot, ended) = (Arc::clone(&slot), Arc::clone(&ended));
             thread::spawn(move || match slot.finish_with(5, code) {
-                Wake::Stale => {}
+                WakeAction::Stale => {}
                 _ => {
                     ended.fetch_add(1, Ordering::Relaxed);
                 }
@@ -162,11 +162,11 @@ fn slot_ends_once() {
         a.join().unwrap();
         b.join().unwrap();
         let last = slot.poll(5);
-        assert!(matches!(last, Poll::Done | Poll::Failed(9)));
-        assert!(seen == Poll::Pending || seen == last);
+        assert!(matches!(last, SlotStatus::Done | SlotStatus::Failed(9)));
+        assert!(seen == SlotStatus::Pending || seen == last);
         assert_eq!(ended.load(Ordering::Relaxed), 1);
         assert!(slot.retire(5) && !slot.retire(5));
-        assert_eq!(slot.poll(5), Poll::Stale);
+        assert_eq!(slot.poll(5), SlotStatus::Stale);
     });
 }
 
@@ -179,14 +179,14 @@ fn slot_payload_and_waiter() {
         let finisher = Arc::clone(&shared);
         let t = thread::spawn(move || {
             finisher.0.set(3);
-            if finisher.1.finish(1, true) == Wake::Waiter {
+            if finisher.1.finish(1, true) == WakeAction::Waiter {
                 finisher.2.store(1, Ordering::Relaxed);
             }
         });
         let sleeps = shared.1.set_waiter(1);
         cases.seen(if sleeps { "sleeps" } else { "done" });
         if !sleeps {
-            assert_eq!(shared.1.poll(1), Poll::Done);
+            assert_eq!(shared.1.poll(1), SlotStatus::Done);
             assert_eq!(shared.0.get(), 3);
         }
         t.join().unwrap();
@@ -196,31 +196,33 @@ fn slot_payload_and_waiter() {
 
 /// Slot: an owner that goes away and a completion race. Exactly one of them gives back what was held.
 #[test]
-fn slot_orphan_is_freed_once() {
+fn slot_abandoned_is_freed_once() {
     check_cases(&["now", "later"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new()));
         assert!(shared.1.arm(1));
         let finisher = Arc::clone(&shared);
         let t = thread::spawn(move || {
-            let frees = finisher.1.finish(1, true) == Wake::Orphan;
+            let frees = finisher.1.finish(1, true) == WakeAction::Abandoned;
             if frees {
                 finisher.0.set(1);
                 assert!(finisher.1.retire(1));
             }
             frees
         });
-        let frees = match shared.1.orphan(1) {
-            Orphaned::Now => {
+        let frees = match shared.1.abandon(1) {
+            AbandonAction::Now => {
                 cases.seen("now");
                 shared.0.set(2);
                 assert!(shared.1.retire(1));
                 true
             }
-            Orphaned::Later => {
+            AbandonAction::Later => {
                 cases.seen("later");
                 false
             }
-            Orphaned::Stale => unreachable!("only the owner retires a slot that it did not orphan"),
+            AbandonAction::Stale => {
+                unreachable!("only the owner retires a slot that it did not abandon")
+            }
         };
         assert!(frees ^ t.join().unwrap());
         assert!(shared.1.arm(2));
@@ -233,7 +235,7 @@ fn slot_reuse_is_ordered() {
     check_cases(&["reused", "not yet"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new()));
         assert!(shared.1.arm(1));
-        assert_eq!(shared.1.finish(1, true), Wake::Nobody);
+        assert_eq!(shared.1.finish(1, true), WakeAction::Nobody);
         let first = Arc::clone(&shared);
         let t = thread::spawn(move || {
             first.0.set(1);
@@ -286,7 +288,7 @@ impl<const N: usize> Driver<N> {
         self.state.set(self.state.get() + 1);
         let mut wake = false;
         for i in which {
-            wake |= self.slots[i].finish(1, true) == Wake::Waiter;
+            wake |= self.slots[i].finish(1, true) == WakeAction::Waiter;
         }
         if wake {
             self.leader_lock.notify();
@@ -295,7 +297,7 @@ impl<const N: usize> Driver<N> {
 
     /// The loop of a waiter, as the documentation of `leader` has it; as a leader it ends `which`.
     fn wait(&self, me: usize, which: impl Fn() -> Box<dyn Iterator<Item = usize>>) {
-        while self.slots[me].poll(1) == Poll::Pending {
+        while self.slots[me].poll(1) == SlotStatus::Pending {
             if let Some(lead) = self.leader_lock.try_lead() {
                 self.turn(which());
                 drop(lead);

@@ -37,7 +37,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::leader::LeaderLock;
-use hmc_mem::slot::{Poll, SlotWord};
+use hmc_mem::slot::{SlotStatus, SlotWord};
 
 use crate::clock;
 use crate::driver::Driver;
@@ -314,7 +314,7 @@ impl Link {
     /// Whether an operation is certainly still running; looked up without a lock.
     pub(crate) fn is_running(&self, op: SlotId) -> bool {
         let word = self.words.get(usize::from(op.index));
-        word.is_some_and(|w| w.poll(op.generation) == Poll::Pending)
+        word.is_some_and(|w| w.poll(op.generation) == SlotStatus::Pending)
     }
 
     /// What to add to the error of a wait in vain when nothing of the peer is read, because its inbox is full.
