@@ -1,8 +1,8 @@
-//! [`Owned`] and [`Shared`]: a one-way door.
+//! [`PrivateMemory`] and [`SharedMemory`]: a one-way conversion.
 //!
-//! Memory that nobody else can reach may be borrowed as a slice. To show it to a peer consumes the `Owned`
-//! and gives a `Shared`, which only copies in and out. There is no safe way back: whether a peer is done
-//! with the bytes is decided by a fence that this room cannot see.
+//! Memory that nobody else can reach may be borrowed as a slice. Sharing it with a peer consumes the `PrivateMemory`
+//! and returns a `SharedMemory`, which only copies in and out. There is no safe way back: whether a peer is done
+//! with the bytes is decided by a fence that this module does not know.
 
 use core::ptr::NonNull;
 
@@ -16,7 +16,7 @@ use crate::shared::{SharedBytes, SharedError};
 /// From the first call on, `at` gives the same pointer and `len` the same number, at most `isize::MAX`, for
 /// the life of the value, wherever the value is moved. Those bytes are initialised, stay mapped and readable
 /// (and writable, if `is_writable` says so) until the value is dropped, and no safe function of the type gives a reference to them.
-pub unsafe trait Backing {
+pub unsafe trait MemoryBacking {
     /// The first byte. Dangling when `len` is 0.
     fn at(&self) -> NonNull<u8>;
     /// Bytes there are.
@@ -33,11 +33,11 @@ pub unsafe trait Backing {
 
 /// Memory that this value alone reaches.
 #[derive(Debug)]
-pub struct Owned<B> {
+pub struct PrivateMemory<B> {
     backing: B,
 }
 
-impl<B: Backing> Owned<B> {
+impl<B: MemoryBacking> PrivateMemory<B> {
     /// Takes a backing that nobody else can reach.
     ///
     /// # Safety
@@ -52,7 +52,7 @@ impl<B: Backing> Owned<B> {
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         let (at, len) = (self.backing.at(), self.backing.len());
-        // SAFETY: `Backing` promises `len` initialised bytes, at most isize::MAX, until `backing` is
+        // SAFETY: `MemoryBacking` promises `len` initialised bytes, at most isize::MAX, until `backing` is
         // dropped, which `&self` outlives; `new`'s caller vouched that nobody else writes them, and this
         // type's own writes need `&mut self`. `u8` has no alignment; an empty backing's pointer is not null.
         unsafe { core::slice::from_raw_parts(at.as_ptr(), len) }
@@ -66,20 +66,20 @@ impl<B: Backing> Owned<B> {
         unsafe { core::slice::from_raw_parts_mut(at.as_ptr(), len) }
     }
 
-    /// Goes through the door: from here on others may write, so there are no slices any more.
+    /// Converts it to shared memory: others may write from here on, so there are no slices any more.
     #[must_use]
-    pub fn into_shared(self) -> Shared<B> {
-        Shared { backing: self.backing }
+    pub fn into_shared(self) -> SharedMemory<B> {
+        SharedMemory { backing: self.backing }
     }
 }
 
-/// Memory that others may reach.
+/// Memory that others may access.
 #[derive(Debug)]
-pub struct Shared<B> {
+pub struct SharedMemory<B> {
     backing: B,
 }
 
-impl<B: Backing> Shared<B> {
+impl<B: MemoryBacking> SharedMemory<B> {
     /// A backing that others may reach.
     #[must_use]
     pub const fn new(backing: B) -> Self {
@@ -89,9 +89,9 @@ impl<B: Backing> Shared<B> {
     /// The view to copy in and out by.
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: `Backing` promises mapped, readable bytes, at most isize::MAX, until `backing` is dropped,
+        // SAFETY: `MemoryBacking` promises mapped, readable bytes, at most isize::MAX, until `backing` is dropped,
         // which the view's lifetime precludes; a view of bytes that are not writable is made read-only
-        // below. Slices need `Owned`, which is gone, or `borrow_private`, whose caller vouches.
+        // below. Slices need `PrivateMemory`, which is gone, or `borrow_private`, whose caller vouches.
         let view = unsafe { SharedBytes::new(self.backing.at(), self.backing.len()) };
         if self.backing.is_writable() { view } else { view.read_only() }
     }

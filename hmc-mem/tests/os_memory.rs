@@ -19,7 +19,7 @@ use hmc_mem::error::{MemError, MemLimit};
 use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::os::limits::{self, Budget, HostLimits};
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};
-use hmc_mem::owned::{Owned, Shared};
+use hmc_mem::owned::{PrivateMemory, SharedMemory};
 use hmc_mem::shared::SharedError;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -61,7 +61,7 @@ fn an_empty_region_is_legal() {
     empty.fresh_over(span(0, 0)).unwrap();
     let ours = Mapping::create(10).unwrap();
     assert!(Mapping::map_peer(dup(&ours), 0, 0, RW).unwrap().extent().is_empty());
-    assert!(Owned::<Mapping>::create(0).unwrap().as_slice().is_empty());
+    assert!(PrivateMemory::<Mapping>::create(0).unwrap().as_slice().is_empty());
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_region_exported_for_reading_cannot_be_written_by_a_peer() {
     ));
     let reader = Mapping::map_peer(fd, 4096, 0, Access::READ).unwrap();
     assert_eq!(reader.bytes().write_at(span(0, 1), &[1]), Err(SharedError::ReadOnly));
-    let reader = Shared::new(reader);
+    let reader = SharedMemory::new(reader);
     assert!(!reader.bytes().is_writable());
     ours.bytes().fill(span(0, 4096), 5).unwrap();
     let mut got = [0; 1];
@@ -298,7 +298,7 @@ fn a_forked_child_faults_where_the_pages_were_and_reads_no_other_memory() {
 
 #[test]
 fn owned_memory_is_borrowed_until_it_is_shared() {
-    let mut owned = Owned::<Mapping>::create(100).unwrap();
+    let mut owned = PrivateMemory::<Mapping>::create(100).unwrap();
     owned.as_mut_slice()[42] = 6;
     assert_eq!(owned.as_slice().iter().map(|b| u32::from(*b)).sum::<u32>(), 6);
     let shared = owned.into_shared();

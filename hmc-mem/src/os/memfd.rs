@@ -19,7 +19,7 @@ pub use super::pages::HUGE_PAGE;
 use super::pages::{self, MAX_LEN, Patches, advise, commit, no_space, os};
 use crate::error::MemError;
 use crate::length::widen;
-use crate::owned::{Backing, Owned};
+use crate::owned::{MemoryBacking, PrivateMemory};
 use crate::shared::{SharedBytes, SharedError};
 
 /// The seals that a mapped memfd must have.
@@ -182,7 +182,7 @@ pub struct Mapping {
 }
 
 // SAFETY: mmap(2) pages belong to the process, not to a thread; any thread may access and unmap them. All
-// access goes through `SharedBytes`, or through `Owned`, which follows the borrow rules.
+// access goes through `SharedBytes`, or through `PrivateMemory`, which follows the borrow rules.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`; `&Mapping` gives only views that never make references to the bytes, the one
 // mutable field is atomic, and the system calls made through `&self` are thread-safe.
@@ -298,7 +298,7 @@ impl Mapping {
         let len = usize::try_from(self.extent.len()).unwrap_or(0);
         // SAFETY: `len` bytes at `at` are mapped until `self` is dropped, which the view's lifetime precludes;
         // committed and sealed, so that no access traps; outside of any Rust object. They are writable, or
-        // the view is made read-only below. Slices exist only through `Owned` (which hides the `Mapping`) and
+        // the view is made read-only below. Slices exist only through `PrivateMemory` (which hides the `Mapping`) and
         // `borrow_private`, whose caller vouches. An empty mapping has no byte to access.
         let view = unsafe { SharedBytes::new(self.at, len) };
         if self.access.contains(Access::WRITE) { view } else { view.read_only() }
@@ -455,9 +455,9 @@ fn is_hugetlb(fd: &OwnedFd) -> bool {
 }
 
 // SAFETY: `at` and the length never change after creation, wherever the value is moved; the pages are zeros
-// or a peer's bytes, so initialised, and mapped readable (and writable, if it says so) until drop. `Owned::create` is the only
-// safe way to an `Owned` of one, and it keeps the descriptor inside. No safe function gives a reference.
-unsafe impl Backing for Mapping {
+// or a peer's bytes, so initialised, and mapped readable (and writable, if it says so) until drop. `PrivateMemory::create` is the only
+// safe way to an `PrivateMemory` of one, and it keeps the descriptor inside. No safe function gives a reference.
+unsafe impl MemoryBacking for Mapping {
     fn at(&self) -> NonNull<u8> {
         self.at
     }
@@ -471,15 +471,15 @@ unsafe impl Backing for Mapping {
     }
 }
 
-impl Owned<Mapping> {
-    /// Creates `len` bytes that nobody else can reach until [`Owned::into_shared`].
+impl PrivateMemory<Mapping> {
+    /// Creates `len` bytes that nobody else can reach until [`PrivateMemory::into_shared`].
     ///
     /// # Errors
     /// As for [`Mapping::create`].
     pub fn create(len: u64) -> Result<Self, MemError> {
         let mapping = Mapping::create(len)?;
         // SAFETY: the mapping was made here, writable: no view of it exists, its descriptor was given to nobody and
-        // `Owned` gives no way to it.
+        // `PrivateMemory` gives no way to it.
         Ok(unsafe { Self::new(mapping) })
     }
 }
