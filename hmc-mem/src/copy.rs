@@ -8,7 +8,7 @@
 //! between aligned addresses is one load and one store. Nothing else about the order or the width of the
 //! accesses is promised, and a copy orders nothing: publish with [`crate::flag`] or a word.
 
-mod words;
+mod portable;
 
 #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
 mod aarch64;
@@ -18,7 +18,7 @@ mod x86_64;
 #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
 use aarch64 as kernel;
 #[cfg(any(miri, loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-use words as kernel;
+use portable as kernel;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 use x86_64 as kernel;
 
@@ -108,5 +108,5 @@ pub unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
 /// Whether this CPU has the CRC-32C instruction.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 pub(crate) fn has_crc() -> bool {
-    x86_64::Cpu::get().has_sse42()
+    x86_64::CpuFeatures::get().has_sse42()
 }

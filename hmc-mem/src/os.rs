@@ -5,6 +5,7 @@
 pub mod cma;
 mod descriptor;
 pub mod exit;
+pub mod fd_passing;
 pub mod file;
 pub mod fork;
 pub mod io;
@@ -13,6 +14,5 @@ pub mod limits;
 mod mapped;
 pub mod memfd;
 mod pages;
-pub mod pass;
 pub mod process;
 pub mod words;

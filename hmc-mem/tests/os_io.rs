@@ -14,9 +14,9 @@ use std::os::unix::net::UnixStream;
 
 use common::{RW, forked, read, skipped, span, wait};
 use hmc_mem::os::cma::{self, CmaError};
-use hmc_mem::os::io::{self, IoError, Moved, Part, Place};
+use hmc_mem::os::fd_passing;
+use hmc_mem::os::io::{self, IoError, IoOutcome, RecvPart, SendPart};
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::pass;
 use hmc_mem::shared::SharedError;
 use rustix::process::Pid;
 
@@ -26,7 +26,7 @@ fn cma_copies_between_processes() {
     if !status.works {
         return skipped(status.verdict());
     }
-    let len = 2 * cma::PIECE + 4097;
+    let len = 2 * cma::CHUNK + 4097;
     let theirs = vec![7u8; len.try_into().unwrap()];
     let address = u64::try_from(theirs.as_ptr().addr()).unwrap();
     let (ours, theirs_end) = UnixStream::pair().unwrap();
@@ -68,7 +68,7 @@ fn cma_copies_between_processes() {
             asked < 3
         })
     };
-    assert_eq!(got, Err(CmaError::Stopped { done: 2 * cma::PIECE }));
+    assert_eq!(got, Err(CmaError::Stopped { done: 2 * cma::CHUNK }));
     // SAFETY: as above.
     let fixed = unsafe { cma::read(pid, address, &view.read_only(), span(0, 1), || true) };
     assert_eq!(fixed, Err(CmaError::Shared(SharedError::ReadOnly)));
@@ -86,18 +86,18 @@ fn sockets_move_spans_in_pieces() {
     let (from, to) = (Mapping::create(len).unwrap(), Mapping::create(len + 2).unwrap());
     let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + (i >> 9)).to_le_bytes()[0]).collect();
     from.bytes().write_at(span(0, len), &bytes).unwrap();
-    assert_eq!(io::recv_into(&b, &to.bytes(), span(1, len)).unwrap(), Moved::WouldBlock);
+    assert_eq!(io::recv_into(&b, &to.bytes(), span(1, len)).unwrap(), IoOutcome::WouldBlock);
     let (mut sent, mut got, mut calls) = (0u64, 0u64, 0);
     while got < len {
         calls += 1;
         match io::send_from(&a, &from.bytes(), span(sent, len - sent)).unwrap() {
-            Moved::Bytes(n) => sent += u64::try_from(n).unwrap(),
-            Moved::WouldBlock => {}
-            Moved::Closed => unreachable!("a sender is never told so"),
+            IoOutcome::Bytes(n) => sent += u64::try_from(n).unwrap(),
+            IoOutcome::WouldBlock => {}
+            IoOutcome::Closed => unreachable!("a sender is never told so"),
         }
         match io::recv_into(&b, &to.bytes(), span(1 + got, len - got)).unwrap() {
-            Moved::Bytes(n) => got += u64::try_from(n).unwrap(),
-            other => assert_eq!(other, Moved::WouldBlock),
+            IoOutcome::Bytes(n) => got += u64::try_from(n).unwrap(),
+            other => assert_eq!(other, IoOutcome::WouldBlock),
         }
     }
     assert!(calls > 1, "three MiB do not fit a socket buffer: a part is normal");
@@ -111,16 +111,19 @@ fn a_header_and_a_span_go_in_one_call_and_a_tail_comes_in_one() {
     let m = Mapping::create(100).unwrap();
     let view = m.bytes();
     view.write_at(span(10, 4), b"body").unwrap();
-    assert_eq!(io::send_with(&a, b"head", &view, span(10, 4)).unwrap(), Moved::Bytes(8));
+    assert_eq!(io::send_with(&a, b"head", &view, span(10, 4)).unwrap(), IoOutcome::Bytes(8));
     let parts = [
-        Part::Private(b"x"),
-        Part::Private(&[]),
-        Part::Shared(view, span(12, 2)),
-        Part::Private(b"yz"),
+        SendPart::Private(b"x"),
+        SendPart::Private(&[]),
+        SendPart::Shared(view, span(12, 2)),
+        SendPart::Private(b"yz"),
     ];
-    assert_eq!(io::send_parts(&a, &parts).unwrap(), Moved::Bytes(5));
+    assert_eq!(io::send_parts(&a, &parts).unwrap(), IoOutcome::Bytes(5));
     let mut tail = [0; 5];
-    assert_eq!(io::recv_into_then(&b, &view, span(50, 8), &mut tail).unwrap(), Moved::Bytes(13));
+    assert_eq!(
+        io::recv_into_with_tail(&b, &view, span(50, 8), &mut tail).unwrap(),
+        IoOutcome::Bytes(13)
+    );
     assert_eq!(read(&m, 50, 8), b"headbody");
     assert_eq!(&tail, b"xdyyz");
 }
@@ -130,18 +133,18 @@ fn wrong_ranges_and_broken_sockets_are_errors_and_no_signals() {
     let (a, b) = UnixStream::pair().unwrap();
     let m = Mapping::create(16).unwrap();
     let view = m.bytes();
-    let wrong = |r: Result<Moved, IoError>| matches!(r, Err(IoError::Shared(_)));
+    let wrong = |r: Result<IoOutcome, IoError>| matches!(r, Err(IoError::Shared(_)));
     assert!(wrong(io::send_from(&a, &view, span(10, 7))));
     assert!(wrong(io::recv_into(&a, &view, span(17, 0))));
     assert!(wrong(io::recv_into(&a, &view.read_only(), span(0, 1))));
-    assert_eq!(io::send_from(&a, &view, span(16, 0)).unwrap(), Moved::Bytes(0));
+    assert_eq!(io::send_from(&a, &view, span(16, 0)).unwrap(), IoOutcome::Bytes(0));
     // A table that is full leaves the rest for the next call.
-    let many = vec![Part::Private(b"ab"); io::MAX_PARTS + 5];
-    assert_eq!(io::send_parts(&a, &many).unwrap(), Moved::Bytes(2 * io::MAX_PARTS));
+    let many = vec![SendPart::Private(b"ab"); io::MAX_PARTS + 5];
+    assert_eq!(io::send_parts(&a, &many).unwrap(), IoOutcome::Bytes(2 * io::MAX_PARTS));
     let mut sink = [0; 2 * io::MAX_PARTS];
     assert_eq!(
-        io::recv_parts(&b, &mut [Place::Private(&mut sink)]).unwrap(),
-        Moved::Bytes(sink.len())
+        io::recv_parts(&b, &mut [RecvPart::Private(&mut sink)]).unwrap(),
+        IoOutcome::Bytes(sink.len())
     );
     drop(b);
     // MSG_NOSIGNAL: this test would die of SIGPIPE if Rust's runtime did not ignore it, so ask in a child
@@ -149,10 +152,10 @@ fn wrong_ranges_and_broken_sockets_are_errors_and_no_signals() {
     let code = forked(|| {
         // SAFETY: restores the default action in the child.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-        i32::from(io::send_parts(&a, &[Part::Private(b"x")]) != Err(IoError::Broken))
+        i32::from(io::send_parts(&a, &[SendPart::Private(b"x")]) != Err(IoError::Broken))
     });
     assert_eq!(code, 0);
-    assert_eq!(io::recv_into(&a, &view, span(0, 1)).unwrap(), Moved::Closed);
+    assert_eq!(io::recv_into(&a, &view, span(0, 1)).unwrap(), IoOutcome::Closed);
 }
 
 #[test]
@@ -160,22 +163,22 @@ fn a_descriptor_is_passed_and_closes_on_exec() {
     let (a, b) = UnixStream::pair().unwrap();
     let m = Mapping::create(4096).unwrap();
     m.bytes().fill(span(0, 4096), 4).unwrap();
-    assert_eq!(pass::send_fd(&a, m.fd().unwrap(), b"region").unwrap(), Moved::Bytes(6));
+    assert_eq!(fd_passing::send_fd(&a, m.fd().unwrap(), b"region").unwrap(), IoOutcome::Bytes(6));
     let mut text = [0; 16];
-    let (moved, fd) = pass::recv_with_fd(&b, &mut text).unwrap();
-    assert_eq!((moved, &text[..6]), (Moved::Bytes(6), b"region".as_slice()));
+    let (moved, fd) = fd_passing::recv_with_fd(&b, &mut text).unwrap();
+    assert_eq!((moved, &text[..6]), (IoOutcome::Bytes(6), b"region".as_slice()));
     let fd = fd.unwrap().unwrap();
     assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     assert_eq!(read(&Mapping::map_peer(fd, 4096, 0, RW).unwrap(), 4095, 1), [4]);
-    assert!(matches!(pass::send_fd(&a, m.fd().unwrap(), b""), Err(IoError::Os { .. })));
+    assert!(matches!(fd_passing::send_fd(&a, m.fd().unwrap(), b""), Err(IoError::Os { .. })));
     // Without a descriptor, and after the end.
-    assert_eq!(io::send_parts(&a, &[Part::Private(b"q")]).unwrap(), Moved::Bytes(1));
-    let (moved, fd) = pass::recv_with_fd(&b, &mut text).unwrap();
-    assert!(moved == Moved::Bytes(1) && fd.is_none());
+    assert_eq!(io::send_parts(&a, &[SendPart::Private(b"q")]).unwrap(), IoOutcome::Bytes(1));
+    let (moved, fd) = fd_passing::recv_with_fd(&b, &mut text).unwrap();
+    assert!(moved == IoOutcome::Bytes(1) && fd.is_none());
     b.set_nonblocking(true).unwrap();
-    assert_eq!(pass::recv_with_fd(&b, &mut text).unwrap().0, Moved::WouldBlock);
+    assert_eq!(fd_passing::recv_with_fd(&b, &mut text).unwrap().0, IoOutcome::WouldBlock);
     drop(a);
-    assert_eq!(pass::recv_with_fd(&b, &mut text).unwrap().0, Moved::Closed);
+    assert_eq!(fd_passing::recv_with_fd(&b, &mut text).unwrap().0, IoOutcome::Closed);
 }
 
 #[test]
@@ -188,8 +191,8 @@ fn of_many_descriptors_only_the_first_is_kept() {
     assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds)));
     let flags = rustix::net::SendFlags::empty();
     rustix::net::sendmsg(&a, &[std::io::IoSlice::new(b"x")], &mut control, flags).unwrap();
-    let (moved, fd) = pass::recv_with_fd(&b, &mut [0; 1]).unwrap();
-    assert_eq!(moved, Moved::Bytes(1));
+    let (moved, fd) = fd_passing::recv_with_fd(&b, &mut [0; 1]).unwrap();
+    assert_eq!(moved, IoOutcome::Bytes(1));
     let kept = fd.unwrap().unwrap();
     let same = rustix::fs::fstat(kept.as_fd()).unwrap().st_ino
         == rustix::fs::fstat(m.fd().unwrap()).unwrap().st_ino;

@@ -18,7 +18,7 @@ use hmc_core::types::Access;
 use hmc_mem::error::{MemError, MemLimit};
 use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::os::limits::{self, Budget, HostLimits};
-use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};
+use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, PageKind};
 use hmc_mem::owned::{PrivateMemory, SharedMemory};
 use hmc_mem::shared::SharedError;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -58,7 +58,7 @@ fn an_empty_region_is_legal() {
     empty.bytes().write_at(span(0, 0), &[]).unwrap();
     assert!(matches!(empty.bytes().write_at(span(0, 1), &[1]), Err(SharedError::Range(_))));
     empty.prefault().unwrap();
-    empty.fresh_over(span(0, 0)).unwrap();
+    empty.replace_pages(span(0, 0)).unwrap();
     let ours = Mapping::create(10).unwrap();
     assert!(Mapping::map_peer(dup(&ours), 0, 0, RW).unwrap().extent().is_empty());
     assert!(PrivateMemory::<Mapping>::create(0).unwrap().as_slice().is_empty());
@@ -180,13 +180,16 @@ fn budgets_come_from_the_tightest_of_memory_and_control_groups() {
 fn huge_pages_are_used_where_the_system_grants_them() {
     let m = Mapping::create(4 * HUGE_PAGE).unwrap();
     let host = HostLimits::read();
-    if m.pages() == Pages::Transparent && host.shmem_huge.as_deref() == Some("advise") {
+    if m.pages() == PageKind::Transparent && host.shmem_huge.as_deref() == Some("advise") {
         println!("huge {} of {}", m.huge_bytes(), m.extent().len());
         let theirs = Mapping::map_peer(dup(&m), m.extent().len(), 0, RW).unwrap();
         theirs.prefault().unwrap();
         assert!(theirs.huge_bytes() <= m.extent().len());
     }
-    assert_eq!(Mapping::builder().huge(false).create(4 * HUGE_PAGE).unwrap().pages(), Pages::Small);
+    assert_eq!(
+        Mapping::builder().huge(false).create(4 * HUGE_PAGE).unwrap().pages(),
+        PageKind::Small
+    );
 }
 
 #[test]
@@ -216,16 +219,16 @@ fn fresh_pages_cut_a_peer_off_and_keep_the_bytes() {
         let theirs = Mapping::map_peer(dup(&ours), len, 0, RW).unwrap();
         ours.bytes().fill(span(0, len), 1).unwrap();
         for wrong in [span(1, page), span(0, page + 1)] {
-            assert!(matches!(ours.fresh_over(wrong), Err(MemError::Unaligned { .. })));
+            assert!(matches!(ours.replace_pages(wrong), Err(MemError::Unaligned { .. })));
         }
         assert!(ours.fd().is_ok());
-        ours.fresh_over(span(page, page)).unwrap();
+        ours.replace_pages(span(page, page)).unwrap();
         theirs.bytes().fill(span(0, len), 2).unwrap();
         assert_eq!(read(&ours, 0, 1), [2]);
         assert!(read(&ours, page, page).iter().all(|b| *b == 1), "cut off, bytes kept");
         assert!(read(&ours, 2 * page, len - 2 * page).iter().all(|b| *b == 2));
         assert_eq!(ours.fd().unwrap_err(), MemError::NotExportable);
-        ours.fresh_over(span(2 * page, len - 2 * page)).unwrap();
+        ours.replace_pages(span(2 * page, len - 2 * page)).unwrap();
         theirs.bytes().fill(span(0, len), 3).unwrap();
         assert_eq!(read(&ours, len - 1, 1), [2]);
     }
@@ -242,16 +245,16 @@ fn fresh_pages_that_are_too_many_are_refused_before_anything_is_taken() {
     let before = inode();
     let few = Budget::of(len - 1);
     let expected = MemError::NoSpace { need: len, have: len - 1, limit: MemLimit::Caller };
-    assert_eq!(ours.fresh_over_within(span(0, len), few), Err(expected));
+    assert_eq!(ours.replace_pages_within(span(0, len), few), Err(expected));
     assert_eq!(inode(), before, "the descriptor can still be handed out");
     theirs.bytes().fill(span(0, len), 2).unwrap();
     assert!(read(&ours, 0, len).iter().all(|b| *b == 2), "the pages are those of before");
-    ours.fresh_over_within(span(page, len - page), few).unwrap();
+    ours.replace_pages_within(span(page, len - page), few).unwrap();
     assert_eq!(ours.fd().unwrap_err(), MemError::NotExportable);
     // Without a budget of the caller's, the system's is asked, not the kernel when it is too late.
     let vast = 1 << 44;
     let lazy = Mapping::builder().huge(false).commit(false).create(vast).unwrap();
-    match lazy.fresh_over(span(0, vast)) {
+    match lazy.replace_pages(span(0, vast)) {
         Err(MemError::NoSpace {
             need, limit: MemLimit::MemAvailable | MemLimit::Cgroup, ..
         }) => {
@@ -283,7 +286,7 @@ fn a_forked_child_faults_where_the_pages_were_and_reads_no_other_memory() {
         assert_eq!(forked(|| probe(ours.bytes().as_ptr().wrapping_add(at))), SEGV);
         assert_eq!(forked(|| probe(theirs.bytes().as_ptr().wrapping_add(at))), SEGV);
     }
-    ours.fresh_over(span(0, 4096)).unwrap();
+    ours.replace_pages(span(0, 4096)).unwrap();
     assert_eq!(forked(|| probe(ours.bytes().as_ptr())), SEGV, "fresh pages");
     // A child gives nothing back: what it drops may be in use under that address by a view.
     let at = ours.bytes().as_ptr();

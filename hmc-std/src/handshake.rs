@@ -271,7 +271,7 @@ const LONGEST_SLEEP_NS: u64 = 1_000_000_000;
 
 pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd> {
     let fd = new_socket(AddressFamily::UNIX)?;
-    hmc_mem::os::pass::allow(&fd, false);
+    hmc_mem::os::fd_passing::allow(&fd, false);
     let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;
     let mut vigil = until.vigil();
     let mut sleeps = false;

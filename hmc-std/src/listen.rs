@@ -91,7 +91,7 @@ impl Listener {
         let _ = rustix::fs::unlink(&temp);
         let fd = new_socket(AddressFamily::UNIX)?;
         // Who is let in by an ATTACH may pass some.
-        hmc_mem::os::pass::allow(&fd, false);
+        hmc_mem::os::fd_passing::allow(&fd, false);
         let what = |e| Error::io(format_args!("cannot listen at {}", path.display()), e);
         let there = SocketAddrUnix::new(&temp).map_err(what)?;
         rustix::net::bind(&fd, &there).map_err(what)?;

@@ -7,7 +7,7 @@ use hmc_core::limits;
 use hmc_core::types::Rank;
 use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
-use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, Pages};
+use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, PageKind};
 
 use crate::config::{Config, Environment};
 use crate::error::{Error, ErrorKind, Result};
@@ -97,7 +97,7 @@ pub fn memfd() -> Result<MemfdFacts> {
     let bytes = mapping.bytes();
     let whole = mapping.extent().whole();
     bytes.fill(whole, 0x5a).map_err(hmc_mem::error::MemError::from)?;
-    let reserved = mapping.pages() == Pages::Reserved;
+    let reserved = mapping.pages() == PageKind::Reserved;
     let huge_bytes = mapping.huge_bytes();
     let future_write_seal = mapping.seal_future_write().is_ok();
     Ok(MemfdFacts { bytes: HUGE_PAGE, huge_bytes, reserved, future_write_seal })

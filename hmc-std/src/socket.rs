@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::range::ByteRange;
 use hmc_mem::error::MemError;
+use hmc_mem::os::fd_passing;
 use hmc_mem::os::io::{
-    IoError, Moved, Part, Place, recv_into, recv_into_then, recv_parts, send_parts, send_with,
+    IoError, IoOutcome, RecvPart, SendPart, recv_into, recv_into_with_tail, recv_parts, send_parts,
+    send_with,
 };
-use hmc_mem::os::pass;
 use hmc_mem::shared::SharedBytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -36,16 +37,16 @@ pub(crate) enum Socket {
 impl From<OwnedFd> for Socket {
     fn from(fd: OwnedFd) -> Self {
         let local = rustix::net::sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
-        let plain = AtomicBool::new(!local || !pass::is_allowed(&fd));
+        let plain = AtomicBool::new(!local || !fd_passing::is_allowed(&fd));
         Self::System { fd, local, plain }
     }
 }
 
-fn moved(r: std::result::Result<Moved, IoError>) -> Result<usize> {
+fn moved(r: std::result::Result<IoOutcome, IoError>) -> Result<usize> {
     match r {
-        Ok(Moved::Bytes(n)) => Ok(n),
-        Ok(Moved::Closed) => Ok(0),
-        Ok(Moved::WouldBlock) => Err(Errno::AGAIN),
+        Ok(IoOutcome::Bytes(n)) => Ok(n),
+        Ok(IoOutcome::Closed) => Ok(0),
+        Ok(IoOutcome::WouldBlock) => Err(Errno::AGAIN),
         Err(IoError::Broken) => Err(Errno::PIPE),
         Err(IoError::Os { errno }) => Err(Errno::from_raw_os_error(errno)),
         Err(_) => Err(Errno::INVAL),
@@ -112,7 +113,7 @@ impl Socket {
         match self {
             // The kernel would close descriptors at once, which may take as long as the peer wants.
             Self::System { fd, plain, .. } if !plain.load(Ordering::Relaxed) => {
-                moved(recv_parts(fd, &mut [Place::Private(into)]))
+                moved(recv_parts(fd, &mut [RecvPart::Private(into)]))
             }
             Self::System { fd, .. } => loop {
                 match rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
@@ -165,7 +166,7 @@ impl Socket {
     ) -> Result<usize> {
         match self {
             Self::System { fd, .. } if head.is_empty() => {
-                moved(send_parts(fd, &[Part::Shared(*bytes, span)]))
+                moved(send_parts(fd, &[SendPart::Shared(*bytes, span)]))
             }
             Self::System { fd, .. } => moved(send_with(fd, head, bytes, span)),
             #[cfg(feature = "testing")]
@@ -182,7 +183,7 @@ impl Socket {
     ) -> Result<usize> {
         match self {
             Self::System { fd, .. } if tail.is_empty() => moved(recv_into(fd, bytes, span)),
-            Self::System { fd, .. } => moved(recv_into_then(fd, bytes, span, tail)),
+            Self::System { fd, .. } => moved(recv_into_with_tail(fd, bytes, span, tail)),
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.recv_vectored(bytes, span, tail),
         }
@@ -194,14 +195,14 @@ impl Socket {
         if let Self::System { fd, local: true, plain } = self {
             // In this order: none comes before it is looked for.
             plain.store(false, Ordering::SeqCst);
-            pass::allow(fd, true);
+            fd_passing::allow(fd, true);
         }
     }
 
     /// Sends bytes together with a descriptor.
     pub(crate) fn send_fd(&self, bytes: &[u8], passed: &OwnedFd) -> Result<usize> {
         match self {
-            Self::System { fd, .. } => moved(pass::send_fd(fd, passed, bytes)),
+            Self::System { fd, .. } => moved(fd_passing::send_fd(fd, passed, bytes)),
             // Only local sockets carry descriptors, and those are not simulated.
             #[cfg(feature = "testing")]
             Self::Simulated(_) => Err(Errno::OPNOTSUPP),
@@ -214,7 +215,7 @@ impl Socket {
         into: &mut [u8],
     ) -> Result<(usize, Option<std::result::Result<OwnedFd, MemError>>)> {
         match self {
-            Self::System { fd, .. } => match pass::recv_with_fd(fd, into) {
+            Self::System { fd, .. } => match fd_passing::recv_with_fd(fd, into) {
                 Ok((m, passed)) => Ok((moved(Ok(m))?, passed)),
                 Err(e) => Err(moved(Err(e)).err().unwrap_or(Errno::INVAL)),
             },
@@ -237,14 +238,14 @@ impl Socket {
     /// As [`Self::shutdown`], where what was not received may hold descriptors. Bytes on their way stay so over TCP.
     pub(crate) fn end_if_local(&self) {
         if let Self::System { fd, local: true, .. } = self {
-            pass::end(fd);
+            fd_passing::end(fd);
         }
     }
 
     /// Ends both directions; whoever waits on the socket wakes.
     pub(crate) fn shutdown(&self) {
         match self {
-            Self::System { fd, local: true, .. } => pass::end(fd),
+            Self::System { fd, local: true, .. } => fd_passing::end(fd),
             Self::System { fd, .. } => {
                 let _ = rustix::net::shutdown(fd, Shutdown::Both);
             }
@@ -257,7 +258,7 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use super::Socket;
-    use hmc_mem::os::pass;
+    use hmc_mem::os::fd_passing;
     use rustix::io::Errno;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -269,16 +270,16 @@ mod tests {
         let (held, gone) = UnixStream::pair().expect("a pair");
         let refuses = {
             let (probe, _) = UnixStream::pair().expect("a pair");
-            pass::allow(&probe, false);
-            !pass::is_allowed(&probe)
+            fd_passing::allow(&probe, false);
+            !fd_passing::is_allowed(&probe)
         };
-        pass::allow(&near, false);
+        fd_passing::allow(&near, false);
         near.set_nonblocking(true).expect("a socket");
         let socket = Socket::from(OwnedFd::from(near));
-        let sent = pass::send_fd(&far, &gone, b"one");
+        let sent = fd_passing::send_fd(&far, &gone, b"one");
         assert_eq!(sent.is_err(), refuses, "{sent:?}");
         socket.let_descriptors_in();
-        let sent = pass::send_fd(&far, &gone, b"two");
+        let sent = fd_passing::send_fd(&far, &gone, b"two");
         assert!(sent.is_ok(), "{sent:?}");
         drop(gone);
         let mut bytes = [0; 16];

@@ -9,9 +9,9 @@ use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_mem::gate::{GateError, MAX_EPOCH, WindowGate};
-use hmc_mem::os::io::Moved;
+use hmc_mem::os::fd_passing::{recv_with_fd, send_fd};
+use hmc_mem::os::io::IoOutcome;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::pass::{recv_with_fd, send_fd};
 use hmc_mem::os::words::PeerWords;
 use hmc_std::Address;
 
@@ -54,7 +54,7 @@ impl Inside {
         let mut frame = DataFrame::new(DataKind::Region, 0);
         (frame.window, frame.total) = (PAGE_ID, PAGE_BYTES);
         let sent = send_fd(&rogue.data, page.fd().expect("a memfd"), &frame.emit());
-        assert_eq!(sent, Ok(Moved::Bytes(DATA_FRAME_BYTES)), "a page of words");
+        assert_eq!(sent, Ok(IoOutcome::Bytes(DATA_FRAME_BYTES)), "a page of words");
         let mut passed = Vec::new();
         let page = until("its page of words comes", PATIENCE, || {
             receive(&rogue, &mut passed);
@@ -113,12 +113,12 @@ fn receive(rogue: &Rogue, passed: &mut Vec<Passed>) {
     loop {
         match recv_with_fd(&rogue.data, &mut bytes) {
             // unix(7) passes a frame with a descriptor whole.
-            Ok((Moved::Bytes(DATA_FRAME_BYTES), Some(Ok(fd)))) => {
+            Ok((IoOutcome::Bytes(DATA_FRAME_BYTES), Some(Ok(fd)))) => {
                 let frame = DataFrame::parse(&bytes).expect("a frame");
                 assert_eq!(frame.kind, DataKind::Region, "{frame:?}");
                 passed.push(Passed { frame, fd });
             }
-            Ok((Moved::WouldBlock | Moved::Closed, _)) => return,
+            Ok((IoOutcome::WouldBlock | IoOutcome::Closed, _)) => return,
             other => panic!("not a descriptor: {other:?}"),
         }
     }

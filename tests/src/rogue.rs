@@ -21,9 +21,9 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_hw::ucx::library::Library;
 use hmc_hw::ucx::raw::RawEndpoint;
 use hmc_hw::ucx::settings::Settings;
-use hmc_mem::os::io::Moved;
+use hmc_mem::os::fd_passing::send_fd;
+use hmc_mem::os::io::IoOutcome;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::pass::send_fd;
 use hmc_std::Address;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{self, Timeout};
@@ -234,7 +234,7 @@ impl Rogue {
     pub fn pass(&self, frame: &DataFrame, fd: impl AsFd) {
         let frame = frame.emit();
         let sent = send_fd(&self.data, fd, &frame).expect("a local socket");
-        assert!(matches!(sent, Moved::Bytes(n) if n == frame.len()), "{sent:?}");
+        assert!(matches!(sent, IoOutcome::Bytes(n) if n == frame.len()), "{sent:?}");
     }
 
     /// Sends a data frame with what follows it. `false`: the other end takes no more.

@@ -18,8 +18,8 @@ use hmc_core::rndv::{self, AbortReason, RndvId, RndvMsg};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataKind};
 use hmc_core::wire::held::{Held, of_data, of_message};
 use hmc_core::wire::message::{ControlKind, ControlMessage};
-use hmc_mem::os::io::Moved;
-use hmc_mem::os::pass::send_fd;
+use hmc_mem::os::fd_passing::send_fd;
+use hmc_mem::os::io::IoOutcome;
 use hmc_tests::attack::floods::{
     BATCH, BESIDE, Flooded, INBOX, Scene, Via, data_frame, library, of_kind,
 };
@@ -130,8 +130,8 @@ fn data_floods(via: Via, kinds: &[DataKind]) {
                 return (n..n + BATCH).try_for_each(|n| {
                     let frame = data_frame(kind, n, &rogue.window, address);
                     match send_fd(&rogue.data, &null, &frame) {
-                        Ok(Moved::Bytes(sent)) if sent == frame.len() => Some(()),
-                        Ok(Moved::WouldBlock) => Some(()),
+                        Ok(IoOutcome::Bytes(sent)) if sent == frame.len() => Some(()),
+                        Ok(IoOutcome::WouldBlock) => Some(()),
                         _ => None,
                     }
                 });

@@ -13,7 +13,7 @@ use core::arch::asm;
 pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     if len < 8 {
         // SAFETY: the caller's contract.
-        unsafe { super::words::copy(dst, src, len) };
+        unsafe { super::portable::copy(dst, src, len) };
     } else if len <= 16 {
         let (s, d) = (src.wrapping_add(len).wrapping_sub(8), dst.wrapping_add(len).wrapping_sub(8));
         // SAFETY: the first and the last 8 bytes lie in the ranges, as `len >= 8`; both are read first.
@@ -124,7 +124,7 @@ pub(super) unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, _whole
 pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
     if len < 16 {
         // SAFETY: the caller's contract.
-        unsafe { super::words::fill(dst, byte, len) };
+        unsafe { super::portable::fill(dst, byte, len) };
         return;
     }
     let last = dst.wrapping_add(len).wrapping_sub(16);

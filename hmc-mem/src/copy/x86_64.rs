@@ -1,14 +1,14 @@
 //! The x86-64 kernel: plain moves up to 128 bytes, AVX blocks, `rep movsb`, non-temporal stores.
 //!
 //! Each step is one assembly block: opaque to the optimiser, and it says what it touches. The bounds below
-//! and [`Cpu::non_temporal_from`] are from `cargo run --release -p hmc-mem --example copy_speed` (see the
+//! and [`CpuFeatures::non_temporal_from`] are from `cargo run --release -p hmc-mem --example copy_speed` (see the
 //! comments); a CPU without AVX or ERMS uses what it has.
 
 use core::arch::asm;
 
 mod cpu;
 
-pub(crate) use cpu::Cpu;
+pub(crate) use cpu::CpuFeatures;
 
 /// From here `rep movsb` wins over AVX blocks on a CPU with ERMS: it takes some 30 ns to start. Warm, it is
 /// ahead from 4 KiB on (46 ns against 60), but on 1,024 scattered cold pages of 4 KiB it falls to 0.60 of
@@ -71,7 +71,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// # Safety
 /// That of [`super::copy`].
 pub(super) unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
-    let cpu = Cpu::get();
+    let cpu = CpuFeatures::get();
     let long = usize::try_from(whole).map_or(true, |n| n >= cpu.non_temporal_from());
     if len > 256 && long && cpu.has_avx() {
         // SAFETY: the caller's contract; the CPU has AVX; `len > 128`.
@@ -178,7 +178,7 @@ unsafe fn upto128(dst: *mut u8, src: *const u8, len: usize) {
 /// # Safety
 /// That of [`super::copy`], and `len > 128`.
 unsafe fn large(dst: *mut u8, src: *const u8, len: usize) {
-    let cpu = Cpu::get();
+    let cpu = CpuFeatures::get();
     if len <= 256 && cpu.has_avx() {
         // SAFETY: the caller's contract; the CPU has AVX; `128 < len <= 256`.
         unsafe { avx_upto256(dst, src, len) };
@@ -437,7 +437,7 @@ unsafe fn sse(dst: *mut u8, src: *const u8, len: usize) {
 pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
     if len < REP_FILL_FROM {
         // SAFETY: the caller's contract.
-        unsafe { super::words::fill(dst, byte, len) };
+        unsafe { super::portable::fill(dst, byte, len) };
         return;
     }
     // SAFETY: the caller's contract; the ABI keeps the direction flag clear.
@@ -453,7 +453,7 @@ pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
-    use super::{Cpu, avx, rep, sse, stream};
+    use super::{CpuFeatures, avx, rep, sse, stream};
     use std::vec;
     use std::vec::Vec;
 
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn every_kernel_copies_what_it_is_told_and_no_more() {
         let mut kernels: Vec<(&str, Kernel)> = vec![("rep", rep), ("sse", sse)];
-        if Cpu::get().has_avx() {
+        if CpuFeatures::get().has_avx() {
             kernels.push(("avx", avx));
             kernels.push(("stream", stream));
         }

@@ -14,7 +14,7 @@ use crate::shared::{SharedBytes, SharedError};
 
 /// The most that one call moves, in bytes: the interval at which `go_on` is asked. The kernel pins as many pages
 /// at a time (mm/process_vm_access.c: two pages of pointers); with shorter calls it does more for each byte.
-pub const PIECE: u64 = 4 << 20;
+pub const CHUNK: u64 = 4 << 20;
 
 /// Why a copy stopped. Bytes before `done` have been copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl From<SharedError> for CmaError {
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     In,
     Out,
 }
@@ -102,7 +102,7 @@ pub unsafe fn read(
         return Err(SharedError::ReadOnly.into());
     }
     // SAFETY: the caller's contract.
-    unsafe { run(Way::In, pid, address, into, span, go_on) }
+    unsafe { run(Direction::In, pid, address, into, span, go_on) }
 }
 
 /// Copies `span` to `address` in process `pid`, asking `go_on` before each piece of 4 MiB.
@@ -121,13 +121,13 @@ pub unsafe fn write(
     go_on: impl FnMut() -> bool,
 ) -> Result<(), CmaError> {
     // SAFETY: the caller's contract.
-    unsafe { run(Way::Out, pid, address, from, span, go_on) }
+    unsafe { run(Direction::Out, pid, address, from, span, go_on) }
 }
 
 /// # Safety
 /// That of [`read`] or [`write`].
 unsafe fn run(
-    way: Way,
+    direction: Direction,
     pid: Pid,
     address: u64,
     bytes: &SharedBytes<'_>,
@@ -142,12 +142,12 @@ unsafe fn run(
         if !go_on() {
             return Err(CmaError::Stopped { done });
         }
-        let (piece, _) = span.split_at_most(done).1.split_at_most(PIECE);
+        let (chunk, _) = span.split_at_most(done).1.split_at_most(CHUNK);
         let address = there.split_at_most(done).1.offset();
-        let (at, len) = bytes.locate(piece)?;
+        let (at, len) = bytes.locate(chunk)?;
         // SAFETY: `at` and `len` are a span of a view, writable for `In` as `read` checked; the caller vouches for
         // the other side.
-        let moved = unsafe { call(way, pid, address, at, len) };
+        let moved = unsafe { call(direction, pid, address, at, len) };
         match usize::try_from(moved) {
             // process_vm_readv(2): a short count when a later page of the other side is missing.
             Ok(0) => return Err(CmaError::BadAddress { done }),
@@ -166,21 +166,21 @@ unsafe fn run(
 }
 
 /// # Safety
-/// `len` bytes at `at` are mapped, and writable for `Way::In`; `address` as in [`read`] or [`write`].
-unsafe fn call(way: Way, pid: Pid, address: u64, at: *mut u8, len: usize) -> isize {
+/// `len` bytes at `at` are mapped, and writable for `Direction::In`; `address` as in [`read`] or [`write`].
+unsafe fn call(direction: Direction, pid: Pid, address: u64, at: *mut u8, len: usize) -> isize {
     let here = libc::iovec { iov_base: at.cast(), iov_len: len };
     // An address of the other process, as a number; on these machines a u64 fits.
     let there = usize::try_from(address).unwrap_or(usize::MAX);
     let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(there), iov_len: len };
     let pid = pid.as_raw_nonzero().get();
-    match way {
+    match direction {
         // SAFETY: one iovec each, alive during the call. `here` is writable as the caller vouches;
         // `there` is used by the kernel in the process `pid`, as the caller vouches.
-        Way::In => unsafe {
+        Direction::In => unsafe {
             libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0)
         },
         // SAFETY: as above; `here` is only read.
-        Way::Out => unsafe {
+        Direction::Out => unsafe {
             libc::process_vm_writev(pid, &raw const here, 1, &raw const there, 1, 0)
         },
     }
@@ -192,7 +192,7 @@ pub struct CmaStatus {
     /// Whether the call exists and no sandbox forbids it (tried on this process itself).
     pub works: bool,
     /// `kernel.yama.ptrace_scope`; `None` without Yama. 0 and `None`: any process of the same user. 1: the
-    /// peer must allow this process by [`allow`]. 2 and 3: only with CAP_SYS_PTRACE, never.
+    /// peer must allow this process by [`allow_ptrace_by`]. 2 and 3: only with CAP_SYS_PTRACE, never.
     pub yama_scope: Option<u32>,
 }
 
@@ -217,7 +217,7 @@ pub fn probe() -> CmaStatus {
     let address = widen((&raw const from).addr());
     let me = rustix::process::getpid();
     // SAFETY: one byte of this frame to another; nothing else refers to either during the call.
-    let moved = unsafe { call(Way::In, me, address, &raw mut to, 1) };
+    let moved = unsafe { call(Direction::In, me, address, &raw mut to, 1) };
     let works = moved == 1 && to == from;
     let scope = std::fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
     CmaStatus { works, yama_scope: scope.ok().and_then(|s| s.trim().parse().ok()) }
@@ -228,7 +228,7 @@ pub fn probe() -> CmaStatus {
 ///
 /// # Errors
 /// [`CmaError::Os`].
-pub fn allow(pid: Pid) -> Result<(), CmaError> {
+pub fn allow_ptrace_by(pid: Pid) -> Result<(), CmaError> {
     match rustix::process::set_ptracer(rustix::process::PTracer::ProcessID(pid)) {
         // EINVAL: a kernel without Yama.
         Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),

@@ -12,7 +12,7 @@ use crate::length::widen;
 use crate::shared::{SharedBytes, SharedError};
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     In,
     Out,
 }
@@ -31,7 +31,7 @@ pub fn read_from(
     if !into.is_writable() {
         return Err(SharedError::ReadOnly.into());
     }
-    run(Way::In, file.as_fd().as_raw_fd(), at, into, span)
+    run(Direction::In, file.as_fd().as_raw_fd(), at, into, span)
 }
 
 /// Writes all of `span` to `file` from `at` on (pwrite(2)). Gives the number of bytes, that of the span.
@@ -44,11 +44,11 @@ pub fn write_to(
     from: &SharedBytes<'_>,
     span: ByteRange,
 ) -> Result<u64, IoError> {
-    run(Way::Out, file.as_fd().as_raw_fd(), at, from, span)
+    run(Direction::Out, file.as_fd().as_raw_fd(), at, from, span)
 }
 
 fn run(
-    way: Way,
+    direction: Direction,
     fd: i32,
     at: u64,
     bytes: &SharedBytes<'_>,
@@ -63,16 +63,16 @@ fn run(
         let (start, left) = bytes.locate(span.split_at_most(done).1)?;
         let offset = i64::try_from(there.split_at_most(done).1.offset()).map_err(|_| too_big())?;
         let here = start.cast::<libc::c_void>();
-        let moved = match way {
+        let moved = match direction {
             // SAFETY: `left` bytes at `here` are the rest of a span within a view that was checked to be writable;
             // they stay mapped during the call, which keeps no pointer (pread(2)).
-            Way::In => unsafe { libc::pread64(fd, here, left, offset) },
+            Direction::In => unsafe { libc::pread64(fd, here, left, offset) },
             // SAFETY: as above; pwrite(2) only reads them.
-            Way::Out => unsafe { libc::pwrite64(fd, here, left, offset) },
+            Direction::Out => unsafe { libc::pwrite64(fd, here, left, offset) },
         };
         match usize::try_from(moved) {
             // The end of the file; a write of some bytes that moves none would loop for ever.
-            Ok(0) if matches!(way, Way::In) => break,
+            Ok(0) if matches!(direction, Direction::In) => break,
             Ok(0) => {
                 return Err(IoError::Os { errno: libc::EIO });
             }

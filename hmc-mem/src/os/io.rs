@@ -21,7 +21,7 @@ const BESIDE_WORDS: usize = 130;
 /// What a call moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Moved {
+pub enum IoOutcome {
     /// This many bytes, of all parts in order. 0 only when the parts are empty.
     Bytes(usize),
     /// Nothing: the socket is not ready.
@@ -74,7 +74,7 @@ impl IoError {
 
 /// One part of what is sent.
 #[derive(Clone, Copy, Debug)]
-pub enum Part<'a> {
+pub enum SendPart<'a> {
     /// Private bytes, such as a header.
     Private(&'a [u8]),
     /// A span of shared bytes.
@@ -83,7 +83,7 @@ pub enum Part<'a> {
 
 /// One part of where received bytes go.
 #[derive(Debug)]
-pub enum Place<'a> {
+pub enum RecvPart<'a> {
     /// Private bytes, such as the next header.
     Private(&'a mut [u8]),
     /// A span of shared bytes.
@@ -143,19 +143,19 @@ fn sort(mut call: impl FnMut() -> isize) -> Result<Option<usize>, IoError> {
 ///
 /// # Errors
 /// [`IoError`]. On a wrong range nothing was sent.
-pub fn send_parts(socket: impl AsFd, parts: &[Part<'_>]) -> Result<Moved, IoError> {
+pub fn send_parts(socket: impl AsFd, parts: &[SendPart<'_>]) -> Result<IoOutcome, IoError> {
     let mut table = Table::new();
     for part in parts {
         let (at, len) = match part {
-            Part::Private(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
-            Part::Shared(bytes, span) => bytes.locate(*span)?,
+            SendPart::Private(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
+            SendPart::Shared(bytes, span) => bytes.locate(*span)?,
         };
         if !table.push(at, len) {
             break;
         }
     }
     if table.used == 0 {
-        return Ok(Moved::Bytes(0));
+        return Ok(IoOutcome::Bytes(0));
     }
     let message = table.message();
     let fd = socket.as_fd().as_raw_fd();
@@ -164,29 +164,29 @@ pub fn send_parts(socket: impl AsFd, parts: &[Part<'_>]) -> Result<Moved, IoErro
         // readable: a borrowed slice or a span within a view. sendmsg(2) writes to none of them.
         unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) }
     })?;
-    Ok(moved.map_or(Moved::WouldBlock, Moved::Bytes))
+    Ok(moved.map_or(IoOutcome::WouldBlock, IoOutcome::Bytes))
 }
 
 /// Receives into places in order, as many bytes as there are; at most [`MAX_PARTS`] places.
 ///
 /// # Errors
 /// [`IoError`]. On a wrong range nothing was received.
-pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, IoError> {
+pub fn recv_parts(socket: impl AsFd, places: &mut [RecvPart<'_>]) -> Result<IoOutcome, IoError> {
     let mut table = Table::new();
     for place in places {
         let (at, len) = match place {
-            Place::Private(bytes) => (bytes.as_mut_ptr(), bytes.len()),
-            Place::Shared(bytes, _) if !bytes.is_writable() => {
+            RecvPart::Private(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            RecvPart::Shared(bytes, _) if !bytes.is_writable() => {
                 return Err(SharedError::ReadOnly.into());
             }
-            Place::Shared(bytes, span) => bytes.locate(*span)?,
+            RecvPart::Shared(bytes, span) => bytes.locate(*span)?,
         };
         if !table.push(at, len) {
             break;
         }
     }
     if table.used == 0 {
-        return Ok(Moved::Bytes(0));
+        return Ok(IoOutcome::Bytes(0));
     }
     let mut message = table.message();
     let mut beside = MaybeUninit::<[u64; BESIDE_WORDS]>::uninit();
@@ -202,10 +202,10 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [Place<'_>]) -> Result<Moved, 
         descriptor::close_all(&message);
     }
     Ok(match moved {
-        None => Moved::WouldBlock,
+        None => IoOutcome::WouldBlock,
         // recvmsg(2): 0 for a stream means that the peer shut down; no part is empty here.
-        Some(0) => Moved::Closed,
-        Some(n) => Moved::Bytes(n),
+        Some(0) => IoOutcome::Closed,
+        Some(n) => IoOutcome::Bytes(n),
     })
 }
 
@@ -217,8 +217,8 @@ pub fn recv_into(
     socket: impl AsFd,
     bytes: &SharedBytes<'_>,
     span: ByteRange,
-) -> Result<Moved, IoError> {
-    recv_parts(socket, &mut [Place::Shared(*bytes, span)])
+) -> Result<IoOutcome, IoError> {
+    recv_parts(socket, &mut [RecvPart::Shared(*bytes, span)])
 }
 
 /// Receives into `span` first and what comes after into `tail`: the end of a payload and the next header
@@ -226,13 +226,13 @@ pub fn recv_into(
 ///
 /// # Errors
 /// As for [`recv_parts`].
-pub fn recv_into_then(
+pub fn recv_into_with_tail(
     socket: impl AsFd,
     bytes: &SharedBytes<'_>,
     span: ByteRange,
     tail: &mut [u8],
-) -> Result<Moved, IoError> {
-    recv_parts(socket, &mut [Place::Shared(*bytes, span), Place::Private(tail)])
+) -> Result<IoOutcome, IoError> {
+    recv_parts(socket, &mut [RecvPart::Shared(*bytes, span), RecvPart::Private(tail)])
 }
 
 /// Sends `span`.
@@ -243,8 +243,8 @@ pub fn send_from(
     socket: impl AsFd,
     bytes: &SharedBytes<'_>,
     span: ByteRange,
-) -> Result<Moved, IoError> {
-    send_parts(socket, &[Part::Shared(*bytes, span)])
+) -> Result<IoOutcome, IoError> {
+    send_parts(socket, &[SendPart::Shared(*bytes, span)])
 }
 
 /// Sends `header`, then `span`, in one call.
@@ -256,8 +256,8 @@ pub fn send_with(
     header: &[u8],
     bytes: &SharedBytes<'_>,
     span: ByteRange,
-) -> Result<Moved, IoError> {
-    send_parts(socket, &[Part::Private(header), Part::Shared(*bytes, span)])
+) -> Result<IoOutcome, IoError> {
+    send_parts(socket, &[SendPart::Private(header), SendPart::Shared(*bytes, span)])
 }
 
 /// Has a TCP connection take bytes, and say that it would, only when all that it took before was sent at least once

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::fork::Reserved;
-use super::pages::{HUGE_PAGE, MAX_LEN, Pins, no_space, os};
+use super::pages::{HUGE_PAGE, MAX_LEN, MappedPages, no_space, os};
 use crate::error::MemError;
 use crate::length::widen;
 
@@ -22,19 +22,19 @@ const PLACES: u32 = 8;
 pub(super) struct Mapped {
     // Dropped in this order: the reservation ends before the pages are unmapped.
     reserved: Reserved,
-    pins: Pins,
+    pins: MappedPages,
 }
 
 impl Mapped {
     /// Keeps pages from children, and their addresses reserved there.
-    fn keep_from_children(pins: Pins) -> Result<Self, MemError> {
+    fn keep_from_children(pins: MappedPages) -> Result<Self, MemError> {
         // SAFETY: the range is mapped and owned by `pins`, which unmaps it after the reservation has ended.
         let reserved = unsafe { Reserved::new(pins.at.as_ptr(), pins.len) }?;
         Ok(Self { reserved, pins })
     }
 
     /// The pages.
-    pub(super) const fn pins(&self) -> &Pins {
+    pub(super) const fn pins(&self) -> &MappedPages {
         &self.pins
     }
 
@@ -89,7 +89,7 @@ pub(super) fn map(
     // Never null: mmap(2) succeeded above the lowest page.
     let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
     // Row "fork" of the fault table: a child that touched these pages would break the parent's windows.
-    Mapped::keep_from_children(Pins::new(at, len))
+    Mapped::keep_from_children(MappedPages::new(at, len))
 }
 
 /// An address where `len` bytes fit at the moment, at a multiple of `align`, a power of two. Another thread may take it.
@@ -104,6 +104,6 @@ fn gap(len: usize, align: u64) -> Result<*mut u8, MemError> {
             .map_err(|e| no_space(widen(len), "mmap", e))?;
     let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
     let place = base.as_ptr().wrapping_add(base.as_ptr().align_offset(align).min(align));
-    drop(Pins::new(base, whole));
+    drop(MappedPages::new(base, whole));
     Ok(place)
 }

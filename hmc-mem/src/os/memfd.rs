@@ -30,7 +30,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// What pages hold a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Pages {
+pub enum PageKind {
     /// Pages of the base size.
     Small,
     /// The kernel was asked for transparent huge pages; it may have given fewer (see [`Mapping::huge_bytes`]).
@@ -41,20 +41,20 @@ pub enum Pages {
 
 /// How to create a mapping.
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct MappingOptions {
     huge: bool,
     populate: bool,
     commit: bool,
     budget: Option<Budget>,
 }
 
-impl Default for Builder {
+impl Default for MappingOptions {
     fn default() -> Self {
         Self { huge: true, populate: false, commit: true, budget: None }
     }
 }
 
-impl Builder {
+impl MappingOptions {
     /// Whether to ask for huge pages from 2 MiB on. Default: yes.
     #[must_use]
     pub const fn huge(mut self, yes: bool) -> Self {
@@ -103,20 +103,20 @@ impl Builder {
         let huge = self.huge && len >= HUGE_PAGE;
         if huge && limits::free_huge_pages() >= len.div_ceil(HUGE_PAGE) {
             // A race for the reserved pages may be lost: then transparent ones do.
-            if let Ok(mapping) = self.create_on(len, Pages::Reserved) {
+            if let Ok(mapping) = self.create_on(len, PageKind::Reserved) {
                 return Ok(mapping);
             }
         }
         let granted = huge && limits::shmem_huge_granted();
-        self.create_on(len, if granted { Pages::Transparent } else { Pages::Small })
+        self.create_on(len, if granted { PageKind::Transparent } else { PageKind::Small })
     }
 
-    fn create_on(&self, len: u64, pages: Pages) -> Result<Mapping, MemError> {
+    fn create_on(&self, len: u64, pages: PageKind) -> Result<Mapping, MemError> {
         let page = page_of(pages);
         // Cannot overflow: `len` is at most MAX_LEN.
         let size = len.next_multiple_of(page);
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        if pages == Pages::Reserved {
+        if pages == PageKind::Reserved {
             flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         }
         let fd = rustix::fs::memfd_create("hmc", flags).map_err(|e| os("memfd_create", e))?;
@@ -132,14 +132,14 @@ impl Builder {
             pages,
             patched: Patches::new(u32::from(!self.commit)),
         };
-        if pages == Pages::Transparent {
+        if pages == PageKind::Transparent {
             // A hint: where the kernel has no huge pages for shared memory, small ones serve.
             let _ = mapping.advise(Advice::LinuxHugepage);
         }
         // fallocate(2) would commit small pages, so where huge ones are granted they are faulted in first;
         // elsewhere that would cost twice the time for nothing.
         // madvise(2): MADV_POPULATE_WRITE fails instead of raising SIGBUS; kernels before 5.14 lack it.
-        if self.commit && (pages == Pages::Transparent || self.populate) {
+        if self.commit && (pages == PageKind::Transparent || self.populate) {
             match mapping.advise(Advice::LinuxPopulateWrite) {
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(e) => return Err(no_space(len, "madvise", e)),
@@ -165,8 +165,8 @@ fn afford(budget: Option<Budget>, len: u64) -> Result<(), MemError> {
     }
 }
 
-fn page_of(pages: Pages) -> u64 {
-    if pages == Pages::Reserved { HUGE_PAGE } else { limits::page_size() }
+fn page_of(pages: PageKind) -> u64 {
+    if pages == PageKind::Reserved { HUGE_PAGE } else { limits::page_size() }
 }
 
 /// Pages of a sealed memfd in this process, unmapped on drop.
@@ -177,7 +177,7 @@ pub struct Mapping {
     mapped: Option<Mapped>,
     fd: Option<OwnedFd>,
     access: Access,
-    pages: Pages,
+    pages: PageKind,
     patched: Patches,
 }
 
@@ -205,13 +205,13 @@ impl Mapping {
     /// [`MemError::NoSpace`] when memory.max or MemAvailable leaves less than `len` (checked first) or the
     /// kernel cannot commit; [`MemError::TooLong`]; [`MemError::NoFds`]; [`MemError::Os`]. Nothing is left.
     pub fn create(len: u64) -> Result<Self, MemError> {
-        Builder::default().create(len)
+        MappingOptions::default().create(len)
     }
 
     /// [`Self::create`] with choices.
     #[must_use]
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> MappingOptions {
+        MappingOptions::default()
     }
 
     fn empty(fd: Option<OwnedFd>, access: Access) -> Self {
@@ -221,7 +221,7 @@ impl Mapping {
             mapped: None,
             fd,
             access,
-            pages: Pages::Small,
+            pages: PageKind::Small,
             patched: Patches::new(0),
         }
     }
@@ -271,13 +271,13 @@ impl Mapping {
         let mapped =
             map(fd.as_fd(), len.next_multiple_of(align), offset, access, huge || reserved)?;
         let pages = if reserved {
-            Pages::Reserved
+            PageKind::Reserved
         } else if huge && limits::shmem_huge_granted() {
             // Lets this process map the peer's huge pages as such. A hint.
             let _ = advise(mapped.pins(), Advice::LinuxHugepage);
-            Pages::Transparent
+            PageKind::Transparent
         } else {
-            Pages::Small
+            PageKind::Small
         };
         Ok(Self {
             at: mapped.pins().at,
@@ -312,7 +312,7 @@ impl Mapping {
 
     /// What pages hold it.
     #[must_use]
-    pub const fn pages(&self) -> Pages {
+    pub const fn pages(&self) -> PageKind {
         self.pages
     }
 
@@ -332,7 +332,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`MemError::NotExportable`] for an empty region, for a peer's pages (only their owner hands them out), and
-    /// after [`Self::fresh_over`], when the descriptor no longer has all of the bytes, and without [`Builder::commit`].
+    /// after [`Self::replace_pages`], when the descriptor no longer has all of the bytes, and without [`MappingOptions::commit`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
         match &self.fd {
             Some(fd) if self.patched.are_none() => Ok(fd.as_fd()),
@@ -381,7 +381,7 @@ impl Mapping {
     /// and for tests: it reads a large file.
     #[must_use]
     pub fn huge_bytes(&self) -> u64 {
-        if self.pages == Pages::Reserved {
+        if self.pages == PageKind::Reserved {
             return self.extent.len();
         }
         self.mapped.as_ref().map_or(0, |m| limits::huge_mapped(widen(m.pins().at.as_ptr().addr())))
@@ -397,15 +397,15 @@ impl Mapping {
     /// # Errors
     /// [`MemError::Unaligned`] unless the span starts and ends at pages (the end of the mapping also ends a
     /// page); [`MemError::NoSpace`], checked before a page is taken; [`MemError::Shared`]; the mapping is as before.
-    pub fn fresh_over(&self, span: ByteRange) -> Result<(), MemError> {
+    pub fn replace_pages(&self, span: ByteRange) -> Result<(), MemError> {
         self.renew(span, None)
     }
 
-    /// [`Self::fresh_over`] with a budget to use instead of the one read from the system.
+    /// [`Self::replace_pages`] with a budget to use instead of the one read from the system.
     ///
     /// # Errors
-    /// As for [`Self::fresh_over`].
-    pub fn fresh_over_within(&self, span: ByteRange, budget: Budget) -> Result<(), MemError> {
+    /// As for [`Self::replace_pages`].
+    pub fn replace_pages_within(&self, span: ByteRange, budget: Budget) -> Result<(), MemError> {
         self.renew(span, Some(budget))
     }
 

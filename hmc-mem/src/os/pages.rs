@@ -50,13 +50,13 @@ pub(super) fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
 
 /// Mapped address space, unmapped on drop.
 #[derive(Debug)]
-pub(super) struct Pins {
+pub(super) struct MappedPages {
     pub(super) at: NonNull<u8>,
     /// 0 for pages that are not to be unmapped.
     pub(super) len: usize,
 }
 
-impl Pins {
+impl MappedPages {
     /// Takes a whole mapping.
     pub(super) const fn new(at: NonNull<u8>, len: usize) -> Self {
         Self { at, len }
@@ -68,7 +68,7 @@ impl Pins {
     }
 }
 
-impl Drop for Pins {
+impl Drop for MappedPages {
     fn drop(&mut self) {
         if self.len == 0 {
             return;
@@ -110,7 +110,7 @@ impl Patches {
 ///
 /// # Safety
 /// The range is whole pages, mapped, and the caller's own; accesses to it are those of views, which hold no reference.
-pub(super) unsafe fn put_over(fresh: Pins, at: *mut u8) -> Result<(), Errno> {
+pub(super) unsafe fn put_over(fresh: MappedPages, at: *mut u8) -> Result<(), Errno> {
     let (from, len) = (fresh.at.as_ptr().cast(), fresh.len);
     let flags = MremapFlags::MAYMOVE;
     // SAFETY: `fresh` is a whole mapping that this function owns, and the caller vouches for the range at `at`.
@@ -125,9 +125,9 @@ pub(super) unsafe fn put_over(fresh: Pins, at: *mut u8) -> Result<(), Errno> {
 ///
 /// # Safety
 /// As for [`put_over`].
-unsafe fn settle(fresh: Pins, at: *mut u8, moved: Result<(), Errno>) -> Result<(), Errno> {
+unsafe fn settle(fresh: MappedPages, at: *mut u8, moved: Result<(), Errno>) -> Result<(), Errno> {
     let Err(e) = moved else {
-        // The pages have moved; the old address is free, and `Pins` must not unmap what may be there.
+        // The pages have moved; the old address is free, and `MappedPages` must not unmap what may be there.
         std::mem::forget(fresh);
         return Ok(());
     };
@@ -164,7 +164,7 @@ fn is_mapped(at: *mut u8) -> bool {
     unsafe { libc::mincore(at.cast(), 1, &raw mut resident) == 0 }
 }
 
-pub(super) fn advise(pins: &Pins, advice: Advice) -> Result<(), Errno> {
+pub(super) fn advise(pins: &MappedPages, advice: Advice) -> Result<(), Errno> {
     loop {
         // SAFETY: the range is mapped and owned by `pins`. The advices used here (huge page, dontfork,
         // populate) leave the contents as they are.
@@ -177,18 +177,18 @@ pub(super) fn advise(pins: &Pins, advice: Advice) -> Result<(), Errno> {
 }
 
 /// Maps `len` bytes of fresh private zeros, rounded up to whole pages.
-pub(super) fn zeros(len: usize) -> Result<Pins, MemError> {
+pub(super) fn zeros(len: usize) -> Result<MappedPages, MemError> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let need = u64::try_from(len).unwrap_or(u64::MAX);
     // SAFETY: no address is asked for, so no mapping is replaced.
     let at = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }
         .map_err(|e| no_space(need, "mmap", e))?;
     let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("mmap", Errno::NOMEM))?;
-    Ok(Pins::new(at, len))
+    Ok(MappedPages::new(at, len))
 }
 
 /// As [`zeros`], every page committed, not inherited by a fork.
-pub(super) fn anonymous(size: u64) -> Result<Pins, MemError> {
+pub(super) fn anonymous(size: u64) -> Result<MappedPages, MemError> {
     let len = usize::try_from(size).map_err(|_| MemError::TooLong { len: size, limit: MAX_LEN })?;
     let pins = zeros(len)?;
     match advise(&pins, Advice::LinuxPopulateWrite) {

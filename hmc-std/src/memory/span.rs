@@ -83,7 +83,7 @@ impl Span {
     /// sees or changes it. Whether that was possible.
     pub(crate) fn renew_pages(&self) -> bool {
         let mapping = self.region.mapping().filter(|_| !self.region.is_pinned());
-        let renewed = mapping.map(|m| m.fresh_over(self.range));
+        let renewed = mapping.map(|m| m.replace_pages(self.range));
         if let Some(Err(e)) = &renewed {
             tracing::debug!(error = %e, "no fresh pages under a revoked window");
         }

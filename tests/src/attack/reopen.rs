@@ -9,9 +9,9 @@ use hmc_core::region::WindowId;
 use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
-use hmc_mem::os::io::Moved;
+use hmc_mem::os::fd_passing::{recv_with_fd, send_fd};
+use hmc_mem::os::io::IoOutcome;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::pass::{recv_with_fd, send_fd};
 use hmc_std::{Access, ConnType, Peer, Route, Session, Window};
 
 use super::{Context, Outcome};
@@ -123,10 +123,10 @@ fn frame_with_fd(from: &File) -> (DataFrame, OwnedFd) {
     let mut bytes = [0; DATA_FRAME_BYTES];
     loop {
         match recv_with_fd(from, &mut bytes) {
-            Ok((Moved::Bytes(n), Some(Ok(fd)))) if n == DATA_FRAME_BYTES => {
+            Ok((IoOutcome::Bytes(n), Some(Ok(fd)))) if n == DATA_FRAME_BYTES => {
                 return (DataFrame::parse(&bytes).expect("a frame of a session"), fd);
             }
-            Ok((Moved::WouldBlock, _)) => std::thread::yield_now(),
+            Ok((IoOutcome::WouldBlock, _)) => std::thread::yield_now(),
             other => panic!("no frame with a descriptor: {other:?}"),
         }
     }
@@ -138,7 +138,7 @@ fn exchange(rogue: &Rogue) -> (Mapping, Mapping) {
     let mut f = DataFrame::new(DataKind::Region, 0);
     (f.window, f.total) = (PAGE_ID, PAGE_BYTES);
     let sent = send_fd(&rogue.data, ours.fd().expect("a memfd"), &f.emit());
-    assert_eq!(sent, Ok(Moved::Bytes(DATA_FRAME_BYTES)));
+    assert_eq!(sent, Ok(IoOutcome::Bytes(DATA_FRAME_BYTES)));
     loop {
         let (f, fd) = frame_with_fd(&rogue.data);
         if f.window == PAGE_ID {

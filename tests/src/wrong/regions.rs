@@ -6,9 +6,9 @@ use std::os::fd::AsFd as _;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
-use hmc_mem::os::io::Moved;
+use hmc_mem::os::fd_passing::send_fd;
+use hmc_mem::os::io::IoOutcome;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::pass::send_fd;
 use hmc_std::Want;
 use rustix::net::sockopt;
 
@@ -57,7 +57,7 @@ fn announce_many(rig: &mut Rig<'_>) {
         let head = [region(WindowId(n)).emit(), put.emit()].concat();
         let message = [&head[..], &vec![LIE; len]].concat();
         let sent = send_fd(&rig.rogue.data, &null, &message).expect("a local socket");
-        assert!(matches!(sent, Moved::Bytes(RECEIVED)), "a local socket takes {n} messages");
+        assert!(matches!(sent, IoOutcome::Bytes(RECEIVED)), "a local socket takes {n} messages");
     }
     rustix::io::ioctl_fionbio(rig.rogue.data.as_fd(), false).expect("a socket");
     // The first message makes room for the tag of the put. The link is over when all are received.

@@ -15,9 +15,9 @@ static CACHE: AtomicU64 = AtomicU64::new(0);
 
 /// The features that the kernels ask for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cpu(u64);
+pub(crate) struct CpuFeatures(u64);
 
-impl Cpu {
+impl CpuFeatures {
     /// The features of this CPU.
     #[inline]
     pub(crate) fn get() -> Self {
@@ -147,19 +147,19 @@ fn last_level_cache(cpuid: Cpuid<'_>, max: u32) -> u64 {
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
-    use super::{Cpu, CpuidResult, features};
+    use super::{CpuFeatures, CpuidResult, features};
     use std::vec::Vec;
 
     const ZERO: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
     const MIB: usize = 1 << 20;
 
     /// A processor that says so much under these leaves, and nothing under others.
-    fn processor(says: &[((u32, u32), CpuidResult)], saves_avx: fn() -> bool) -> Cpu {
+    fn processor(says: &[((u32, u32), CpuidResult)], saves_avx: fn() -> bool) -> CpuFeatures {
         let says: Vec<_> = says.to_vec();
         let cpuid = move |leaf, sub| {
             says.iter().find(|(at, _)| *at == (leaf, sub)).map_or(ZERO, |(_, words)| *words)
         };
-        Cpu(features(&cpuid, saves_avx))
+        CpuFeatures(features(&cpuid, saves_avx))
     }
 
     fn max(eax: u32) -> ((u32, u32), CpuidResult) {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     /// What the processor can do: AVX, fast `rep movsb`, SSE4.2.
-    fn can(cpu: Cpu) -> [bool; 3] {
+    fn can(cpu: CpuFeatures) -> [bool; 3] {
         [cpu.has_avx(), cpu.has_erms(), cpu.has_sse42()]
     }
 

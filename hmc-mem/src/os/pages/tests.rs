@@ -1,7 +1,7 @@
 //! What failed calls leave: no hole where views are, no page of others unmapped.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use super::{Patches, Pins, anonymous, put_over, settle, zeros};
+use super::{MappedPages, Patches, anonymous, put_over, settle, zeros};
 use crate::length::widen;
 use crate::os::fork::tests::in_child;
 use crate::os::limits::page_size;
@@ -26,7 +26,7 @@ fn is_mapped(at: *mut u8, len: usize) -> bool {
     unsafe { libc::mincore(at.cast(), len, vec.as_mut_ptr()) == 0 }
 }
 
-fn pages_of(byte: u8, n: usize) -> Pins {
+fn pages_of(byte: u8, n: usize) -> MappedPages {
     let pins = anonymous(widen(n * page())).expect("memory");
     // SAFETY: the pages are this test's own.
     unsafe { pins.at.as_ptr().write_bytes(byte, pins.len) };

@@ -78,9 +78,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
-    use hmc_mem::os::io::Moved;
+    use hmc_mem::os::fd_passing::send_fd;
+    use hmc_mem::os::io::IoOutcome;
     use hmc_mem::os::memfd::Mapping;
-    use hmc_mem::os::pass::send_fd;
 
     use super::super::{LIFE_ID, Offer, PAGE_ID, ShmPort};
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
         let offers = [good_window(3, 1), bad_window(4, 1), good_window(3, 2), good_window(4, 2)];
         for Offer { frame, fd } in offers {
             let message = [&frame.emit()[..], &put.emit(), &[0; 4096 - 112]].concat();
-            assert!(matches!(send_fd(&b, fd, &message), Ok(Moved::Bytes(4096))));
+            assert!(matches!(send_fd(&b, fd, &message), Ok(IoOutcome::Bytes(4096))));
         }
         assert!(near.service());
         assert_eq!(near.stream().down(), None);

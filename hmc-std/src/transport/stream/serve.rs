@@ -20,7 +20,7 @@ use crate::node::inbox::Message;
 const BYTES_A_TURN: u64 = 8 << 20;
 /// Bytes that are copied between two looks at the peer's life.
 const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
-const _: () = assert!(BYTES_A_LOOK <= cma::PIECE);
+const _: () = assert!(BYTES_A_LOOK <= cma::CHUNK);
 impl StreamPort {
     /// Whether the inbox takes one more tag, and those that follow the queued copies.
     pub(super) fn inbox_has_room(&self) -> bool {

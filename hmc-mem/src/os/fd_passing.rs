@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use super::descriptor::{close, is_socket};
-use super::io::{IoError, Moved};
+use super::io::{IoError, IoOutcome};
 use super::limits;
 use crate::error::MemError;
 
@@ -53,7 +53,7 @@ pub fn is_allowed(socket: impl AsFd) -> bool {
 ///
 /// # Errors
 /// [`IoError`]; EINVAL for no bytes at all, since a stream carries descriptors only beside bytes.
-pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<Moved, IoError> {
+pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<IoOutcome, IoError> {
     if bytes.is_empty() {
         return Err(IoError::Os { errno: Errno::INVAL.raw_os_error() });
     }
@@ -65,9 +65,9 @@ pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<Moved, 
             return Err(IoError::Os { errno: Errno::NOMEM.raw_os_error() });
         }
         match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
-            Ok(n) => return Ok(Moved::Bytes(n)),
+            Ok(n) => return Ok(IoOutcome::Bytes(n)),
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Moved::WouldBlock),
+            Err(Errno::AGAIN) => return Ok(IoOutcome::WouldBlock),
             Err(e) => return Err(IoError::from_errno(e.raw_os_error())),
         }
     }
@@ -84,7 +84,7 @@ pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<Moved, 
 pub fn recv_with_fd(
     socket: impl AsFd,
     bytes: &mut [u8],
-) -> Result<(Moved, Option<Result<OwnedFd, MemError>>), IoError> {
+) -> Result<(IoOutcome, Option<Result<OwnedFd, MemError>>), IoError> {
     let (mut first, mut came) = (None, false);
     let (moved, dropped) = recv(socket, bytes, |fd| {
         came = true;
@@ -105,7 +105,7 @@ pub fn recv_with_fd(
 pub fn end(socket: impl AsFd) {
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
     // Nothing is added any more, so that this comes to an end.
-    while let Ok((Moved::Bytes(_), _)) = recv(&socket, &mut [0; 4096], close) {}
+    while let Ok((IoOutcome::Bytes(_), _)) = recv(&socket, &mut [0; 4096], close) {}
 }
 
 /// Receives once; each descriptor goes to `take`. Says whether the kernel dropped some.
@@ -113,7 +113,7 @@ fn recv(
     socket: impl AsFd,
     bytes: &mut [u8],
     mut take: impl FnMut(OwnedFd),
-) -> Result<(Moved, bool), IoError> {
+) -> Result<(IoOutcome, bool), IoError> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -126,13 +126,13 @@ fn recv(
                     }
                 }
                 let moved = match got.bytes {
-                    0 if !bytes.is_empty() => Moved::Closed,
-                    n => Moved::Bytes(n),
+                    0 if !bytes.is_empty() => IoOutcome::Closed,
+                    n => IoOutcome::Bytes(n),
                 };
                 return Ok((moved, got.flags.contains(ReturnFlags::CTRUNC)));
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok((Moved::WouldBlock, false)),
+            Err(Errno::AGAIN) => return Ok((IoOutcome::WouldBlock, false)),
             Err(e) => return Err(IoError::from_errno(e.raw_os_error())),
         }
     }
