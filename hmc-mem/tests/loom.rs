@@ -15,16 +15,16 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
-#[path = "common/loom_bell.rs"]
-mod bell;
-#[path = "common/loom_relay.rs"]
-mod relay;
 #[path = "common/loom_reopen.rs"]
 mod reopen;
-#[path = "common/loom_shell.rs"]
-mod shell;
+#[path = "common/loom_rndv.rs"]
+mod rndv;
+#[path = "common/loom_session.rs"]
+mod session;
 #[path = "common/loom_socket.rs"]
 mod socket;
+#[path = "common/loom_waker.rs"]
+mod waker;
 
 /// Runs a model to its end: every execution with at most as many preemptions as `LOOM_MAX_PREEMPTIONS` says, or
 /// 3. Nothing else may cut it short. Prints how many there were.

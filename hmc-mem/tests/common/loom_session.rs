@@ -1,6 +1,6 @@
-//! Models of what threads share in hmc-std besides its mutexes: the news of a session (`news.rs`), the queue of
-//! links to be run (`link/schedule.rs`, `driver.rs`, `node/service.rs`), the life of a link (`link/mod.rs`), the
-//! lives of a session (`shared.rs`).
+//! Models of what threads share in hmc-std besides its mutexes: the event count of a session, the queue of
+//! links to be run (`link/schedule.rs`, `driver.rs`, `node/service.rs`), the state of a link (`link/mod.rs`), the
+//! incarnations of a session (`shared.rs`).
 //!
 //! hmc-std does not build under loom. Each model writes out the few lines it is about, with the same orders.
 
@@ -9,29 +9,29 @@ use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, f
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// What those who wait and tell do wrong.
+/// A planted bug of the event count.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hush {
+enum CountBug {
     Nothing,
     /// They leave the fences out.
     NoFences,
-    /// The teller gives the lock back before it counts.
+    /// `notify` releases the lock before it counts.
     CountsOutside,
 }
 
-/// `News::wait` and `News::tell`, and one fact that is looked for.
-struct News {
+/// hmc-std's event count, and one fact that is waited for.
+struct EventCount {
     life: AtomicU8,
     number: AtomicU64,
     asleep: Mutex<()>,
     changed: Condvar,
     waiting: AtomicU32,
-    hush: Hush,
+    bug: CountBug,
 }
 
-impl News {
+impl EventCount {
     fn fence(&self) {
-        if self.hush != Hush::NoFences {
+        if self.bug != CountBug::NoFences {
             fence(Ordering::SeqCst);
         }
     }
@@ -52,13 +52,13 @@ impl News {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.fence();
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut asleep = Some(self.asleep.lock().unwrap());
-        if self.hush == Hush::CountsOutside {
+        if self.bug == CountBug::CountsOutside {
             asleep = None;
         }
         self.number.fetch_add(1, Ordering::SeqCst);
@@ -67,62 +67,62 @@ impl News {
     }
 }
 
-fn news(hush: Hush) {
-    let shared = Arc::new(News {
+fn event_count(bug: CountBug) {
+    let shared = Arc::new(EventCount {
         life: AtomicU8::new(0),
         number: AtomicU64::new(0),
         asleep: Mutex::new(()),
         changed: Condvar::new(),
         waiting: AtomicU32::new(0),
-        hush,
+        bug,
     });
-    let teller = Arc::clone(&shared);
+    let notifier = Arc::clone(&shared);
     let t = thread::spawn(move || {
-        teller.life.fetch_max(1, Ordering::AcqRel);
-        teller.tell();
+        notifier.life.fetch_max(1, Ordering::AcqRel);
+        notifier.notify();
     });
     shared.wait();
     t.join().unwrap();
 }
 
-/// News: who waits for a fact learns of it, although a teller that sees nobody waiting tells nobody.
+/// Event count: a thread that waits for a fact sees it, although `notify` does nothing if it sees no waiter.
 #[test]
-fn news_reach_who_waits() {
-    check(|| news(Hush::Nothing));
+fn event_count_wakes_the_waiter() {
+    check(|| event_count(CountBug::Nothing));
 }
 
-/// Control: without the fences the teller may miss the waiter, and the waiter the fact.
+/// Control: without the fences `notify` may miss the waiter, and the waiter the fact.
 #[test]
-fn control_news_without_the_fences() {
-    assert!(deadlocks("shell::broken_news_without_the_fences"));
-}
-
-#[test]
-#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
-fn broken_news_without_the_fences() {
-    check(|| news(Hush::NoFences));
-}
-
-/// Control: news that are counted outside the lock come between the last look at the number and the sleep.
-#[test]
-fn control_news_counted_outside() {
-    assert!(deadlocks("shell::broken_news_counted_outside"));
+fn control_event_count_without_the_fences() {
+    assert!(deadlocks("session::broken_event_count_without_the_fences"));
 }
 
 #[test]
 #[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
-fn broken_news_counted_outside() {
-    check(|| news(Hush::CountsOutside));
+fn broken_event_count_without_the_fences() {
+    check(|| event_count(CountBug::NoFences));
+}
+
+/// Control: an event that is counted outside the lock comes between the last check of the number and the park.
+#[test]
+fn control_event_count_counted_outside() {
+    assert!(deadlocks("session::broken_event_count_counted_outside"));
+}
+
+#[test]
+#[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
+fn broken_event_count_counted_outside() {
+    check(|| event_count(CountBug::CountsOutside));
 }
 
 /// `Link::enqueue`, `Driver` and the background thread's round: each link's work and whether it is queued, the
-/// queue and the flag that spares a look at it, and the bell (an eventfd) that is rung only for a thread that sleeps.
+/// queue and the flag that spares a look at it, and the eventfd that is written only for a thread that is parked.
 struct Queue {
     links: [Posted; 2],
     queue: Mutex<Links>,
     wanted: AtomicBool,
-    bell: Mutex<bool>,
-    rung: Condvar,
+    eventfd: Mutex<bool>,
+    written: Condvar,
 }
 
 struct Posted {
@@ -136,9 +136,9 @@ struct Links {
     parked: bool,
 }
 
-/// What the background thread does wrong.
+/// A planted bug of the background thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slip {
+enum QueueBug {
     Nothing,
     /// It takes the link off the queue after its work was done.
     DequeuesLate,
@@ -159,60 +159,60 @@ impl Queue {
             let parked = std::mem::take(&mut queue.parked);
             drop(queue);
             if parked {
-                *self.bell.lock().unwrap() = true;
-                self.rung.notify_all();
+                *self.eventfd.lock().unwrap() = true;
+                self.written.notify_all();
             }
         }
     }
 
-    /// `Driver::wait`, and the silence after a bell. Whether it slept.
-    fn wait(&self, slip: Slip) -> bool {
+    /// `Driver::wait`, and the read of the eventfd after it. Returns whether it slept.
+    fn wait(&self, bug: QueueBug) -> bool {
         let mut queue = self.queue.lock().unwrap();
         let sleeps = queue.links.is_empty();
-        if slip == Slip::ParksLate {
+        if bug == QueueBug::ParksLate {
             drop(queue);
             queue = self.queue.lock().unwrap();
         }
         queue.parked = sleeps;
         drop(queue);
-        let mut bell = self.bell.lock().unwrap();
-        while sleeps && !*bell {
-            bell = self.rung.wait(bell).unwrap();
+        let mut eventfd = self.eventfd.lock().unwrap();
+        while sleeps && !*eventfd {
+            eventfd = self.written.wait(eventfd).unwrap();
         }
-        let rung = *bell;
-        drop(bell);
+        let is_written = *eventfd;
+        drop(eventfd);
         if sleeps {
             self.queue.lock().unwrap().parked = false;
         }
-        if rung {
-            *self.bell.lock().unwrap() = false;
+        if is_written {
+            *self.eventfd.lock().unwrap() = false;
         }
         sleeps
     }
 
     /// `Driver::take_queued`.
-    fn take_queued(&self, slip: Slip) -> Vec<usize> {
+    fn take_queued(&self, bug: QueueBug) -> Vec<usize> {
         let mut out = Vec::new();
         if self.wanted.load(Ordering::Relaxed) {
             let mut queue = self.queue.lock().unwrap();
-            if slip != Slip::ClearsLate {
+            if bug != QueueBug::ClearsLate {
                 self.wanted.store(false, Ordering::Relaxed);
             }
             std::mem::swap(&mut queue.links, &mut out);
             drop(queue);
-            if slip == Slip::ClearsLate {
+            if bug == QueueBug::ClearsLate {
                 self.wanted.store(false, Ordering::Relaxed);
             }
         }
         out
     }
 
-    fn serve(&self, until: u32, slip: Slip, cases: &Cases) {
+    fn serve(&self, until: u32, bug: QueueBug, cases: &Cases) {
         let mut done = 0;
         // The first round is for the sake of a socket, the others are for the links.
         let mut slept = true;
         while done < until {
-            let taken = self.take_queued(slip);
+            let taken = self.take_queued(bug);
             // Else the thread would go round and round beside a link that waits.
             assert!(slept || !taken.is_empty(), "a link waits and is not wanted");
             if taken.is_empty() {
@@ -220,16 +220,16 @@ impl Queue {
             }
             for link in taken {
                 let posted = &self.links[link];
-                if slip != Slip::DequeuesLate {
+                if bug != QueueBug::DequeuesLate {
                     posted.queued.store(false, Ordering::Release);
                 }
                 done += std::mem::take(&mut *posted.work.lock().unwrap());
-                if slip == Slip::DequeuesLate {
+                if bug == QueueBug::DequeuesLate {
                     posted.queued.store(false, Ordering::Release);
                 }
             }
             if done < until {
-                slept = self.wait(slip);
+                slept = self.wait(bug);
                 cases.seen(if slept { "slept" } else { "awake" });
             }
         }
@@ -239,19 +239,19 @@ impl Queue {
 const QUEUE_CASES: &[&str] = &["nothing wanted", "slept", "awake"];
 
 /// Two threads post work, each to the link of that number.
-fn queue(to: [usize; 2], slip: Slip, cases: &Cases) {
+fn queue(to: [usize; 2], bug: QueueBug, cases: &Cases) {
     let shared = Arc::new(Queue {
         links: [0, 1].map(|_| Posted { work: Mutex::new(0), queued: AtomicBool::new(false) }),
         queue: Mutex::new(Links::default()),
         wanted: AtomicBool::new(false),
-        bell: Mutex::new(false),
-        rung: Condvar::new(),
+        eventfd: Mutex::new(false),
+        written: Condvar::new(),
     });
     let posts = to.map(|link| {
         let shared = Arc::clone(&shared);
         thread::spawn(move || shared.enqueue(link))
     });
-    shared.serve(2, slip, cases);
+    shared.serve(2, bug, cases);
     posts.into_iter().for_each(|t| t.join().unwrap());
 }
 
@@ -259,38 +259,38 @@ fn queue(to: [usize; 2], slip: Slip, cases: &Cases) {
 /// done, now or in the next round.
 #[test]
 fn queued_work_is_done() {
-    check_cases(QUEUE_CASES, |cases| queue([0, 0], Slip::Nothing, cases));
+    check_cases(QUEUE_CASES, |cases| queue([0, 0], QueueBug::Nothing, cases));
 }
 
 /// Queue: a link that asks to be run while the thread takes others, or goes to sleep, is run, and the thread never
 /// goes round for it in vain.
 #[test]
 fn queued_links_are_run() {
-    check_cases(QUEUE_CASES, |cases| queue([0, 1], Slip::Nothing, cases));
+    check_cases(QUEUE_CASES, |cases| queue([0, 1], QueueBug::Nothing, cases));
 }
 
 /// Control: a link that is taken off the queue after its work was done loses what came in between.
 #[test]
 fn control_queue_dequeued_late() {
-    assert!(deadlocks("shell::broken_queue_dequeued_late"));
+    assert!(deadlocks("session::broken_queue_dequeued_late"));
 }
 
 #[test]
 #[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_queue_dequeued_late() {
-    check_cases(QUEUE_CASES, |cases| queue([0, 0], Slip::DequeuesLate, cases));
+    check_cases(QUEUE_CASES, |cases| queue([0, 0], QueueBug::DequeuesLate, cases));
 }
 
-/// Control: a thread that looks at the queue before it says that it sleeps is not rung for what comes in between.
+/// Control: a thread that looks at the queue before it says that it sleeps is not woken for what comes in between.
 #[test]
 fn control_queue_parked_late() {
-    assert!(deadlocks("shell::broken_queue_parked_late"));
+    assert!(deadlocks("session::broken_queue_parked_late"));
 }
 
 #[test]
 #[ignore = "deadlocks: its control runs it; see docs/TESTING.md, By hand"]
 fn broken_queue_parked_late() {
-    check_cases(QUEUE_CASES, |cases| queue([0, 0], Slip::ParksLate, cases));
+    check_cases(QUEUE_CASES, |cases| queue([0, 0], QueueBug::ParksLate, cases));
 }
 
 /// Control: a thread that clears the flag when it has the links and gave the lock back clears it for a link that came
@@ -298,7 +298,7 @@ fn broken_queue_parked_late() {
 #[test]
 #[should_panic(expected = "a link waits and is not wanted")]
 fn control_queue_cleared_late() {
-    check_cases(QUEUE_CASES, |cases| queue([0, 1], Slip::ClearsLate, cases));
+    check_cases(QUEUE_CASES, |cases| queue([0, 1], QueueBug::ClearsLate, cases));
 }
 
 /// `Link::advance`: of those who end a link one does, nobody revives it, and whoever sees it ready sees what
@@ -343,10 +343,10 @@ fn control_life_relaxed() {
 fn lives_are_never_shared() {
     check(|| {
         let last = Arc::new(AtomicU64::new(5));
-        let next = |last: &AtomicU64, wall: u64| {
+        let next = |last: &AtomicU64, clock: u64| {
             let mut seen = last.load(Ordering::Acquire);
             loop {
-                let next = wall.max(seen + 1);
+                let next = clock.max(seen + 1);
                 match last.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => return next,
                     Err(newer) => seen = newer,

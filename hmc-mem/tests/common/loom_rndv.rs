@@ -1,5 +1,5 @@
-//! Models of the flags beside the desk of a link's messages (hmc-std's `link/relay/progress.rs`): who brings work and finds
-//! the desk taken goes away, since whoever holds it looks again.
+//! Models of the flags beside the rendezvous state of a link (hmc-std's `link/relay/progress.rs`): a thread that brings work and finds
+//! the state locked returns, since the holder of the lock checks again.
 //!
 //! hmc-std does not build under loom. The models write out its lines, with the same orders. loom takes a load or a store
 //! that is `SeqCst` for an acquire or a release: what needs more than that is not believed here.
@@ -9,19 +9,19 @@ use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What those at the desk do wrong.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slip {
+enum Bug {
     Nothing,
-    /// They say that there is something to be done after they found the desk taken.
+    /// They say that there is something to be done after they found the state locked.
     MarksLate,
-    /// They do not look again when they gave the desk back.
+    /// They do not check again after they unlocked the state.
     LooksOnce,
     /// They set the flag by a store.
     Stores,
     /// They look at the flag by a load.
     Loads,
-    /// Who only asks something at the desk does not look again.
+    /// A thread that only reads the state does not check again.
     GlancesOnly,
     /// Who finds a note after it said that nothing is under way leaves it there.
     LeavesNote,
@@ -29,20 +29,20 @@ enum Slip {
     NoFences,
 }
 
-/// `Relay`, with as much of a desk as the flags are about.
-struct Relay {
+/// The flags, with as much of the state as they are about.
+struct Rndv {
     heard: Mutex<u32>,
-    /// The lock of the desk as std makes it of a word. loom's own is stronger: who finds this one taken has loaded the
+    /// The lock of the state as std makes it of a word. loom's own is stronger: who finds this one taken has loaded the
     /// word, relaxed, and may have got an old value.
     taken: AtomicBool,
     /// The operations under way, a bit each, and the notes that were read.
-    desk: (Cell, Cell),
+    state: (Cell, Cell),
     dirty: AtomicBool,
     live: AtomicBool,
     /// What a turn looks for outside: the operations that ended, and whether the link is dead.
     ended: [AtomicBool; 2],
     dead: AtomicBool,
-    slip: Slip,
+    bug: Bug,
     cases: std::sync::Arc<Cases>,
 }
 
@@ -57,20 +57,20 @@ enum Work {
     Begin,
     /// The link dies.
     Die,
-    /// Nothing: it asks whether the desk is empty.
+    /// Nothing: it asks whether the state is empty.
     Glance,
 }
 
-impl Relay {
+impl Rndv {
     fn fence(&self) {
-        if self.slip != Slip::NoFences {
+        if self.bug != Bug::NoFences {
             fence(Ordering::SeqCst);
         }
     }
 
     fn mark(&self) {
-        match self.slip {
-            Slip::Stores => self.dirty.store(true, Ordering::SeqCst),
+        match self.bug {
+            Bug::Stores => self.dirty.store(true, Ordering::SeqCst),
             _ => _ = self.dirty.swap(true, Ordering::AcqRel),
         }
     }
@@ -80,9 +80,9 @@ impl Relay {
     }
 
     fn is_marked(&self) -> bool {
-        match self.slip {
-            Slip::LooksOnce => false,
-            Slip::Loads => self.dirty.load(Ordering::SeqCst),
+        match self.bug {
+            Bug::LooksOnce => false,
+            Bug::Loads => self.dirty.load(Ordering::SeqCst),
             _ => self.dirty.fetch_or(false, Ordering::AcqRel),
         }
     }
@@ -110,12 +110,12 @@ impl Relay {
             self.cases.seen("not live");
             return;
         }
-        if self.slip != Slip::MarksLate {
+        if self.bug != Bug::MarksLate {
             self.mark();
         }
         loop {
             let mine = self.try_lock();
-            if self.slip == Slip::MarksLate {
+            if self.bug == Bug::MarksLate {
                 self.mark();
             }
             if !mine {
@@ -126,18 +126,18 @@ impl Relay {
             while self.unmark() {
                 more |= self.turn();
             }
-            if self.desk.0.get() == 0 && *self.heard.lock().unwrap() == 0 {
+            if self.state.0.get() == 0 && *self.heard.lock().unwrap() == 0 {
                 self.live.store(false, Ordering::SeqCst);
                 if *self.heard.lock().unwrap() != 0 {
                     self.cases.seen("heard late");
                     self.live.store(true, Ordering::SeqCst);
-                    if self.slip != Slip::LeavesNote {
+                    if self.bug != Bug::LeavesNote {
                         self.mark();
                     }
                 }
             }
             self.unlock();
-            // As `finish_relay`: what ended makes room, and the next one ends.
+            // As `finish_relay`: what ended makes space, and the next one ends.
             if more {
                 self.ended[1].store(true, Ordering::Release);
                 self.mark();
@@ -152,17 +152,17 @@ impl Relay {
     /// Whether the first operation ended in it.
     fn turn(&self) -> bool {
         let heard = std::mem::take(&mut *self.heard.lock().unwrap());
-        let (under_way, read) = (self.desk.0.get(), self.desk.1.get());
+        let (under_way, read) = (self.state.0.get(), self.state.1.get());
         let dead = self.dead.load(Ordering::Acquire);
         let over = |i: usize| dead || self.ended[i].load(Ordering::Acquire);
         let left = (0..2).filter(|i| under_way & 1 << i != 0 && !over(*i));
         let left = left.fold(0, |all, i| all | 1 << i);
-        self.desk.0.set(left);
-        self.desk.1.set(read + heard);
+        self.state.0.set(left);
+        self.state.1.set(read + heard);
         under_way & !left & 1 != 0
     }
 
-    fn at_relay(&self, change: impl FnOnce()) {
+    fn with_state(&self, change: impl FnOnce()) {
         while self
             .taken
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -179,9 +179,9 @@ impl Relay {
 
     fn glance(&self) {
         if self.try_lock() {
-            let _ = self.desk.0.get();
+            let _ = self.state.0.get();
             self.unlock();
-            if self.slip != Slip::GlancesOnly && self.is_marked() {
+            if self.bug != Bug::GlancesOnly && self.is_marked() {
                 self.cases.seen("marked at a glance");
                 self.run();
             }
@@ -198,7 +198,7 @@ impl Relay {
                 self.ended[i].store(true, Ordering::Release);
                 self.run();
             }
-            Work::Begin => self.at_relay(|| self.desk.0.set(1)),
+            Work::Begin => self.with_state(|| self.state.0.set(1)),
             Work::Die => {
                 self.dead.swap(true, Ordering::AcqRel);
                 self.fence();
@@ -210,115 +210,115 @@ impl Relay {
 }
 
 /// Each thread brings its work while the operations `under_way` are; in the end all of it is done.
-fn relay<const N: usize>(
+fn rndv<const N: usize>(
     under_way: u32,
     works: [Work; N],
-    slip: Slip,
+    bug: Bug,
     cases: &'static [&'static str],
 ) {
     check_cases(cases, move |cases| {
-        let relay = Arc::new(Relay {
+        let rndv = Arc::new(Rndv {
             heard: Mutex::new(0),
             taken: AtomicBool::new(false),
-            desk: (Cell::new(), Cell::new()),
+            state: (Cell::new(), Cell::new()),
             dirty: AtomicBool::new(false),
             live: AtomicBool::new(under_way != 0),
             ended: [AtomicBool::new(false), AtomicBool::new(false)],
             dead: AtomicBool::new(false),
-            slip,
+            bug,
             cases: std::sync::Arc::clone(cases),
         });
-        relay.desk.0.set(under_way);
+        rndv.state.0.set(under_way);
         let [mine, others @ ..] = &works[..] else { unreachable!() };
         let threads: Vec<_> = others
             .iter()
             .map(|work| {
-                let (relay, work) = (Arc::clone(&relay), *work);
-                thread::spawn(move || relay.bring(work))
+                let (rndv, work) = (Arc::clone(&rndv), *work);
+                thread::spawn(move || rndv.bring(work))
             })
             .collect();
-        relay.bring(*mine);
+        rndv.bring(*mine);
         threads.into_iter().for_each(|t| t.join().unwrap());
         let notes = works.iter().filter(|w| matches!(w, Work::Note)).count();
-        let read = relay.desk.1.get() as usize;
-        assert!(relay.desk.0.get() == 0 && read == notes, "work is left");
+        let read = rndv.state.1.get() as usize;
+        assert!(rndv.state.0.get() == 0 && read == notes, "work is left");
     });
 }
 
-/// Relay: notes that are heard while another turn finds that nothing is under way are read.
+/// Rendezvous: notes that are heard while another turn finds that nothing is under way are read.
 #[test]
-fn relay_notes_are_read() {
+fn rndv_notes_are_read() {
     let cases = &["not live", "taken", "heard late", "again"];
-    relay(0, [Work::Note, Work::Note], Slip::Nothing, cases);
+    rndv(0, [Work::Note, Work::Note], Bug::Nothing, cases);
 }
 
-/// Relay: an operation that ends while another thread is at the desk is seen, and so is the one that only ends when
+/// Rendezvous: an operation that ends while another thread has the state locked is seen, and so is the one that only ends when
 /// the first was followed up.
 #[test]
-fn relay_ends_are_seen() {
-    relay(0b11, [Work::End(0), Work::Note], Slip::Nothing, &["taken", "again"]);
+fn rndv_ends_are_seen() {
+    rndv(0b11, [Work::End(0), Work::Note], Bug::Nothing, &["taken", "again"]);
 }
 
-/// Relay: of three, one only asks something at the desk; what the others bring is done.
+/// Rendezvous: of three, one only reads the state; what the others bring is done.
 #[test]
-fn relay_work_beside_a_glance_is_done() {
+fn rndv_work_beside_a_glance_is_done() {
     let cases = &["taken", "again", "marked at a glance"];
-    relay(1, [Work::End(0), Work::Note, Work::Glance], Slip::Nothing, cases);
+    rndv(1, [Work::End(0), Work::Note, Work::Glance], Bug::Nothing, cases);
 }
 
-/// Relay: a message that begins while the link dies ends, although whoever ends a link goes by the desk of one that
+/// Rendezvous: a message that begins while the link dies ends, although closing a link does not lock the state of one that
 /// never sent messages.
 #[test]
-fn relay_messages_die_with_the_link() {
-    relay(0, [Work::Begin, Work::Die], Slip::Nothing, &["not live", "taken", "again"]);
+fn rndv_messages_die_with_the_link() {
+    rndv(0, [Work::Begin, Work::Die], Bug::Nothing, &["not live", "taken", "again"]);
 }
 
-/// Control: who sets the flag after it found the desk taken sets it for nobody.
+/// Control: who sets the flag after it found the state locked sets it for nobody.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_marked_late() {
-    relay(1, [Work::End(0), Work::Note], Slip::MarksLate, &[]);
+fn control_rndv_marked_late() {
+    rndv(1, [Work::End(0), Work::Note], Bug::MarksLate, &[]);
 }
 
-/// Control: who does not look again leaves the work of who found the desk taken.
+/// Control: who does not look again leaves the work of who found the state locked.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_looks_once() {
-    relay(1, [Work::End(0), Work::Note], Slip::LooksOnce, &[]);
+fn control_rndv_looks_once() {
+    rndv(1, [Work::End(0), Work::Note], Bug::LooksOnce, &[]);
 }
 
 /// Control: a flag that is set by a store covers the one that another set, with what that one brought.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_marked_by_stores() {
-    relay(1, [Work::End(0), Work::Note], Slip::Stores, &[]);
+fn control_rndv_marked_by_stores() {
+    rndv(1, [Work::End(0), Work::Note], Bug::Stores, &[]);
 }
 
-/// Control: a look by a load may miss the flag of one that found the desk taken although it was given back.
+/// Control: a look by a load may miss the flag of one that found the state locked although it was unlocked.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_looks_by_loads() {
-    relay(1, [Work::End(0), Work::Note], Slip::Loads, &[]);
+fn control_rndv_looks_by_loads() {
+    rndv(1, [Work::End(0), Work::Note], Bug::Loads, &[]);
 }
 
-/// Control: a desk that is taken to ask something loses the work of who comes meanwhile.
+/// Control: a state that is locked to be read loses the work of who comes meanwhile.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_glances_only() {
-    relay(0, [Work::Note, Work::Glance], Slip::GlancesOnly, &[]);
+fn control_rndv_glances_only() {
+    rndv(0, [Work::Note, Work::Glance], Bug::GlancesOnly, &[]);
 }
 
 /// Control: a note that is found after it was said that nothing is under way, by one who does not set the flag: who
 /// brought it went away before.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_leaves_a_note() {
-    relay(0, [Work::Note, Work::Note], Slip::LeavesNote, &[]);
+fn control_rndv_leaves_a_note() {
+    rndv(0, [Work::Note, Work::Note], Bug::LeavesNote, &[]);
 }
 
 /// Control: without the fences whoever ends the link may miss the message, and the message's turn the death.
 #[test]
 #[should_panic(expected = "work is left")]
-fn control_relay_without_the_fences() {
-    relay(0, [Work::Begin, Work::Die], Slip::NoFences, &[]);
+fn control_rndv_without_the_fences() {
+    rndv(0, [Work::Begin, Work::Die], Bug::NoFences, &[]);
 }
