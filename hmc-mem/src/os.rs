@@ -1,4 +1,4 @@
-//! The rooms that speak to Linux: mappings, copies between processes, sockets, limits.
+//! The modules that call Linux: mappings, copies between processes, sockets, limits.
 //!
 //! Everything here is `std` on Linux, x86-64 or aarch64. Failures are typed; nothing is printed or logged.
 

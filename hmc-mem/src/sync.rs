@@ -1,4 +1,4 @@
-//! The one room that names atomics, cells, spin hints and parking: `core`'s and the kernel's, or loom's.
+//! The only module that names atomics, cells, spin hints and parking: `core`'s and the kernel's, or loom's.
 //!
 //! Nothing else in the crate may import `core::sync::atomic` for a word that threads share, so that the
 //! loom models run the code that ships. [`Word64`] is an atomic with a place to sleep on its high half.
@@ -204,14 +204,14 @@ mod model {
     pub struct Word64 {
         word: AtomicU64,
         bucket: Mutex<()>,
-        bell: Condvar,
+        changed: Condvar,
     }
 
     impl Word64 {
         /// A word that holds `value`.
         #[must_use]
         pub fn new(value: u64) -> Self {
-            Self { word: AtomicU64::new(value), bucket: Mutex::new(()), bell: Condvar::new() }
+            Self { word: AtomicU64::new(value), bucket: Mutex::new(()), changed: Condvar::new() }
         }
 
         /// The atomic itself.
@@ -235,7 +235,7 @@ mod model {
             if let Ok(held) = self.bucket.lock()
                 && high(self.word.load(Ordering::SeqCst)) == expected
             {
-                drop(self.bell.wait(held));
+                drop(self.changed.wait(held));
             }
         }
 
@@ -243,8 +243,8 @@ mod model {
         pub fn wake_high(&self, wakes: Wakes, _scope: Scope) {
             if let Ok(held) = self.bucket.lock() {
                 match wakes {
-                    Wakes::One => self.bell.notify_one(),
-                    Wakes::All => self.bell.notify_all(),
+                    Wakes::One => self.changed.notify_one(),
+                    Wakes::All => self.changed.notify_all(),
                 }
                 drop(held);
             }

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A full table is told from bytes without a descriptor, and the next message has its own again.
 #[test]
-fn a_descriptor_that_finds_no_room_is_told() {
+fn a_descriptor_that_finds_no_space_is_reported() {
     let (a, b) = UnixStream::pair().unwrap();
     let m = Mapping::create(4096).unwrap();
     let send = || send_fd(&a, m.fd().unwrap(), b"x").unwrap();

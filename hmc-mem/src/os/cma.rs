@@ -2,7 +2,7 @@
 //! `process_vm_writev(2)` ("cross memory attach").
 //!
 //! Used by the target of a put into, or a get from, memory that it adopted and cannot export. The other
-//! process names an address of its own; the kernel checks it. This room checks only our side.
+//! process names an address of its own; the kernel checks it. This module checks only our side.
 
 use std::path::Path;
 

@@ -20,8 +20,8 @@ use super::io::{IoError, IoOutcome};
 use super::limits;
 use crate::error::MemError;
 
-/// unix(7): the most descriptors that one message may carry (SCM_MAX_FD). Room for all of them, so that no peer can have
-/// the kernel truncate them for lack of room here; nothing else is asked for that would take some of it.
+/// unix(7): the most descriptors that one message may carry (SCM_MAX_FD). Space for all of them, so that no peer can have
+/// the kernel truncate them for lack of space here; nothing else is asked for that would take some of it.
 const MAX_FDS: usize = 253;
 
 /// SO_PASSRIGHTS (include/uapi/asm-generic/socket.h, Linux 6.16): whether the other end of a local socket may pass

@@ -320,7 +320,7 @@ pub(super) mod tests {
             let pins = pages::zeros(len).expect("memory");
             // SAFETY: the range stays mapped until `all` goes, whose fields go in order: the reservation first.
             let reserved = unsafe { Reserved::new(pins.at.as_ptr(), len) };
-            all.push((reserved.expect("room"), pins));
+            all.push((reserved.expect("space"), pins));
         }
         let reserved = |at: *mut u8| {
             // mincore(2): ENOMEM for a hole. A child's own mapping at that address fails.

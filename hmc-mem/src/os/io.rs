@@ -15,7 +15,7 @@ use crate::shared::{SharedBytes, SharedError};
 /// The most parts of one call. More are left for the next call.
 pub const MAX_PARTS: usize = 64;
 
-/// Room for all descriptors that may come with a message (unix(7): 253), though none should.
+/// Space for all descriptors that may come with a message (unix(7): 253), though none should.
 const BESIDE_WORDS: usize = 130;
 
 /// What a call moved.

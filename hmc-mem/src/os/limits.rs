@@ -91,8 +91,8 @@ fn read<R>(path: &Path, f: impl FnOnce(&str) -> Option<R>) -> Option<R> {
     let mut bytes = [0; SHORT_BYTES];
     let mut len: usize = 0;
     // Some of /proc give one line at a time.
-    while let Some(room) = bytes.get_mut(len..).filter(|room| !room.is_empty()) {
-        match rustix::io::read(&file, room).ok()? {
+    while let Some(space) = bytes.get_mut(len..).filter(|space| !space.is_empty()) {
+        match rustix::io::read(&file, space).ok()? {
             0 => return f(std::str::from_utf8(bytes.get(..len)?).ok()?),
             n => len = len.saturating_add(n),
         }

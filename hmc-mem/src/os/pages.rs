@@ -147,7 +147,7 @@ unsafe fn settle(fresh: MappedPages, at: *mut u8, moved: Result<(), Errno>) -> R
             let _ = unsafe { rustix::mm::madvise(at.cast(), fresh.len, Advice::LinuxDontFork) };
             Ok(())
         }
-        // Another thread was faster, or there is no room for one more mapping: views show what is not theirs.
+        // Another thread was faster, or there is no space for one more mapping: views show what is not theirs.
         _ => {
             let what = b"hmc: pages that views refer to were unmapped and cannot be mapped again\n";
             // SAFETY: write(2) of a constant. If it fails, the process ends without the words.

@@ -1,4 +1,4 @@
-//! Shared by the tests of the Linux rooms: spans, whole reads, forked children.
+//! Shared by the tests of the modules under `os`: spans, whole reads, forked children.
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 use std::os::fd::OwnedFd;
