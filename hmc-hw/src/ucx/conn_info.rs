@@ -26,7 +26,7 @@ impl<'a> ConnInfo<'a> {
             &self.target.to_le_bytes(),
             &self.wireup_page.to_le_bytes(),
             &self.owner.namespace.to_le_bytes(),
-            &self.owner.number.to_le_bytes(),
+            &self.owner.pid.to_le_bytes(),
             self.address,
             self.key,
         ] {
@@ -42,15 +42,13 @@ impl<'a> ConnInfo<'a> {
         let (target, rest) = rest.split_first_chunk::<8>()?;
         let (wireup_page, rest) = rest.split_first_chunk::<8>()?;
         let (namespace, rest) = rest.split_first_chunk::<8>()?;
-        let (number, rest) = rest.split_first_chunk::<4>()?;
+        let (pid, rest) = rest.split_first_chunk::<4>()?;
         let (address, key) =
             rest.split_at_checked(usize::from(u16::from_le_bytes(*address_len)))?;
         let fits = key.len() == usize::from(u16::from_le_bytes(*key_len));
         let filled = !address.is_empty() && !key.is_empty();
-        let owner = Process {
-            namespace: u64::from_le_bytes(*namespace),
-            number: u32::from_le_bytes(*number),
-        };
+        let owner =
+            Process { namespace: u64::from_le_bytes(*namespace), pid: u32::from_le_bytes(*pid) };
         let (target, wireup_page) = (u64::from_le_bytes(*target), u64::from_le_bytes(*wireup_page));
         (fits && filled).then_some(Self { target, wireup_page, owner, address, key })
     }
@@ -62,7 +60,7 @@ mod tests {
 
     #[test]
     fn conn_info_is_read_whole_or_not_at_all() {
-        let owner = Process { namespace: 0x66, number: 0x77 };
+        let owner = Process { namespace: 0x66, pid: 0x77 };
         let info = ConnInfo {
             target: 0x55,
             wireup_page: 0x1122_3344,

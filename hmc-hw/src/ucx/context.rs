@@ -102,7 +102,7 @@ impl Context {
     /// # Errors
     /// [`UcxError`]: a setting that UCX does not know, or no device for what `TLS` asks.
     pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, UcxError> {
-        let _leave = library.ending().enter();
+        let _permit = library.ending().enter();
         let mut config = Config::read(library)?;
         for (key, value) in settings.own(library.version(), has_rdma()) {
             // A release without a key has nothing that it is for. The key of the cache is set where it is known.
@@ -193,7 +193,7 @@ impl Context {
     /// The transports and devices that it may use: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
     #[must_use]
     pub fn transports(&self) -> Vec<String> {
-        let _leave = self.library.ending().enter();
+        let _permit = self.library.ending().enter();
         resources(&capture(|stream| {
             // SAFETY: the context lives; the stream is open.
             unsafe { (self.library.api.ucp_context_print_info)(self.handle(), stream) };
@@ -203,7 +203,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let _leave = self.library.ending().enter();
+        let _permit = self.library.ending().enter();
         // SAFETY: workers and memory hold the context, so none of them is left.
         unsafe { (self.library.api.ucp_cleanup)(self.handle.as_ptr()) };
         self.library.ending().count_context(false);

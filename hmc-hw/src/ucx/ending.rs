@@ -10,7 +10,7 @@ use hmc_mem::os::fork::ForkGuard;
 use super::lock::{WorkerLock, lock};
 
 /// How long the end of the process waits for calls that are under way. UCX may take that long only where a device hangs.
-pub(super) const REST_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Who may be in UCX.
 pub(super) struct Ending {
@@ -27,14 +27,16 @@ pub(super) struct Ending {
 }
 
 /// That there is time for a call without a progress lock. The thread that ends the process needs no leave.
-pub(super) struct Leave<'a>(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'a, ()>>);
+pub(super) struct CallPermit<'a>(
+    #[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'a, ()>>,
+);
 
 /// What a parent did with UCX when it forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inherited {
     /// It had a context, or was in a call: the child has their state and none of UCX's threads.
     InUse,
-    AtRest,
+    Idle,
 }
 
 fn this_thread() -> i32 {
@@ -60,7 +62,7 @@ impl Ending {
 
     /// Whether the thread that calls ends the process, and so holds all progress locks.
     #[cold]
-    pub(super) fn is_mine(&self) -> bool {
+    pub(super) fn is_ending_thread(&self) -> bool {
         self.has_begun() && self.thread.load(Ordering::Acquire) == this_thread()
     }
 
@@ -81,11 +83,11 @@ impl Ending {
     }
 
     /// Before calls without a progress lock. Once the process ends, this returns in the thread that ends it alone.
-    pub(super) fn enter(&self) -> Leave<'_> {
-        Leave(match self.others.try_read() {
+    pub(super) fn enter(&self) -> CallPermit<'_> {
+        CallPermit(match self.others.try_read() {
             Ok(guard) => Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if self.is_mine() => None,
+            Err(TryLockError::WouldBlock) if self.is_ending_thread() => None,
             Err(TryLockError::WouldBlock) => {
                 Some(self.others.read().unwrap_or_else(PoisonError::into_inner))
             }
@@ -96,10 +98,10 @@ impl Ending {
     pub(super) fn inherited(&self) -> Option<Inherited> {
         self.is_of_a_parent().then(|| {
             // A lock that is taken is so for ever.
-            let at_rest = self.contexts.load(Ordering::Acquire) == 0
+            let idle = self.contexts.load(Ordering::Acquire) == 0
                 && self.others.try_write().is_ok()
                 && self.locks.try_lock().is_ok();
-            if at_rest { Inherited::AtRest } else { Inherited::InUse }
+            if idle { Inherited::Idle } else { Inherited::InUse }
         })
     }
 
@@ -109,7 +111,7 @@ impl Ending {
 
     /// Waits for the calls that are under way, and lets nobody in any more. In a forked child that began nothing of its own
     /// nobody is.
-    pub(super) fn rest(&self) {
+    pub(super) fn stop_calls(&self) {
         if self.is_of_a_parent() || self.thread.swap(this_thread(), Ordering::AcqRel) != 0 {
             return;
         }
@@ -147,7 +149,7 @@ impl Ending {
 
 /// Tries again and again, until it could or the time since `start` is over.
 fn try_until(start: Instant, mut could: impl FnMut() -> bool) {
-    while !could() && start.elapsed() < REST_WITHIN {
+    while !could() && start.elapsed() < STOP_TIMEOUT {
         std::thread::yield_now();
     }
 }

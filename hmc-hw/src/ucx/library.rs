@@ -13,7 +13,7 @@ use std::time::Instant;
 use hmc_mem::os::exit::at_exit;
 use libloading::os::unix;
 
-use super::ending::{Ending, Inherited, REST_WITHIN};
+use super::ending::{Ending, Inherited, STOP_TIMEOUT};
 use super::functions::Ucp;
 use super::result::Status;
 use super::ucs_log::PushHandlerFn;
@@ -144,7 +144,7 @@ impl Library {
             return match library.ending.inherited() {
                 None => Ok(library),
                 Some(Inherited::InUse) => Err(LoadError::Forked),
-                Some(Inherited::AtRest) => Ok(loaded.insert(library.of_this_process())),
+                Some(Inherited::Idle) => Ok(loaded.insert(library.of_this_process())),
             };
         }
         let mut tried = Vec::new();
@@ -159,7 +159,7 @@ impl Library {
                     *loaded = Some(library);
                     // After the library's own, so that it is called before them. Where the system has no room for it,
                     // the end of the process is as UCX leaves it.
-                    let _noted = at_exit(rest);
+                    let _noted = at_exit(stop_calls);
                     return Ok(library);
                 }
                 Err(e) => tried.push((candidate, reason(&e))),
@@ -242,14 +242,14 @@ impl Library {
 }
 
 /// The process ends.
-extern "C" fn rest() {
+extern "C" fn stop_calls() {
     let start = Instant::now();
-    while start.elapsed() < REST_WITHIN {
+    while start.elapsed() < STOP_TIMEOUT {
         // Another thread may be looking there.
         if let Ok(loaded) = LOADED.try_lock() {
             let library = *loaded;
             drop(loaded);
-            return library.map_or((), |library| library.ending.rest());
+            return library.map_or((), |library| library.ending.stop_calls());
         }
         std::thread::yield_now();
     }

@@ -77,7 +77,7 @@ impl Memory {
         kind: MemoryKind,
         keep: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Self, UcxError> {
-        let _leave = context.library().ending().enter();
+        let _permit = context.library().ending().enter();
         let api = &context.library().api;
         let mut handle = ptr::null_mut();
         // SAFETY: the context lives; the parameters name memory that is valid (see the callers), or none.
@@ -135,7 +135,7 @@ impl Memory {
             length: 0,
             mem_type: sys::UCS_MEMORY_TYPE_HOST,
         };
-        let _leave = context.library().ending().enter();
+        let _permit = context.library().ending().enter();
         let api = &context.library().api;
         // SAFETY: the registration is ours; the mask says what is written.
         let status = unsafe { (api.ucp_mem_query)(memory.handle.as_ptr(), &mut attr) };
@@ -204,7 +204,7 @@ impl Memory {
     /// # Errors
     /// [`UcxError`].
     pub fn pack(&self) -> Result<Vec<u8>, UcxError> {
-        let _leave = self.context.library().ending().enter();
+        let _permit = self.context.library().ending().enter();
         let api = &self.context.library().api;
         let (mut bytes, mut len) = (ptr::null_mut(), 0);
         // SAFETY: the registration is ours, and of this context.
@@ -222,7 +222,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let _leave = self.context.library().ending().enter();
+        let _permit = self.context.library().ending().enter();
         let api = &self.context.library().api;
         // SAFETY: registered by `map`, given back once; whoever used it held it until its operation was over.
         let status = unsafe { (api.ucp_mem_unmap)(self.context.handle(), self.handle.as_ptr()) };

@@ -7,7 +7,7 @@ use std::fs;
 pub(super) struct Process {
     /// The namespace of numbers, by its inode; 0 when it is not known.
     pub(super) namespace: u64,
-    pub(super) number: u32,
+    pub(super) pid: u32,
 }
 
 impl Process {
@@ -16,7 +16,7 @@ impl Process {
         use std::os::unix::fs::MetadataExt as _;
         // Asked anew: a child may be in another one.
         let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
-        Self { namespace, number: std::process::id() }
+        Self { namespace, pid: std::process::id() }
     }
 
     /// Whether its number means something here.
@@ -30,7 +30,7 @@ impl Process {
         if !self.is_known() {
             return false;
         }
-        match fs::read_to_string(format!("/proc/{}/statm", self.number)) {
+        match fs::read_to_string(format!("/proc/{}/statm", self.pid)) {
             // proc(5): the first number is its size in pages, 0 without an address space.
             Ok(pages) => pages.starts_with("0 "),
             Err(e) => e.kind() == std::io::ErrorKind::NotFound,
@@ -43,21 +43,21 @@ mod tests {
     use super::Process;
 
     #[test]
-    fn who_lives_has_not_ended_and_who_was_killed_has() {
+    fn a_running_process_has_not_ended_and_a_killed_one_has() {
         let own = Process::own();
         assert!(own.namespace != 0 && !own.has_ended());
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
-        let it = Process { number: child.id(), ..own };
-        assert!(!it.has_ended());
+        let killed = Process { pid: child.id(), ..own };
+        assert!(!killed.has_ended());
         child.kill().expect("it lives");
         // A zombie has no memory, before and after it is waited for.
-        while !it.has_ended() {
+        while !killed.has_ended() {
             std::thread::yield_now();
         }
         child.wait().expect("it was killed");
-        assert!(it.has_ended());
-        for stranger in [Process { namespace: 0, ..it }, Process { namespace: 7, ..it }] {
-            assert!(!stranger.has_ended(), "its number means nothing here");
+        assert!(killed.has_ended());
+        for foreign in [Process { namespace: 0, ..killed }, Process { namespace: 7, ..killed }] {
+            assert!(!foreign.has_ended(), "its number means nothing here");
         }
     }
 }

@@ -151,7 +151,7 @@ impl UcxTransport {
     /// Returns the pid that the peer has sent, or `None` if the peer is in another pid namespace.
     #[must_use]
     pub fn peer_pid(&self) -> Option<u32> {
-        self.peer.is_known().then_some(self.peer.number)
+        self.peer.is_known().then_some(self.peer.pid)
     }
 
     /// Returns its worker.
@@ -389,7 +389,7 @@ impl Transport for UcxTransport {
             return Err(PostErrorKind::Unsupported);
         }
         if !state.requests.has_queued()
-            && state.requests.has_room()
+            && state.requests.has_free_record()
             && state.copy_mapped(work.opcode, work.local, work.remote)
         {
             state.requests.insert_done(work, Ok(work.local.span.len()));

@@ -72,7 +72,7 @@ pub enum Armed {
 impl UcpWorker {
     /// A worker with all devices of the context.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, UcxError> {
-        let _leave = context.library().ending().enter();
+        let _permit = context.library().ending().enter();
         let api = &context.library().api;
         let mut params = zeroed();
         params.field_mask = sys::UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -129,7 +129,8 @@ impl UcpWorker {
     /// Takes the lock. Returns `None` if another thread holds it.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<LockedWorker<'_>> {
-        let at_the_end = || self.context.library().ending().is_mine().then(Held::at_the_end);
+        let at_the_end =
+            || self.context.library().ending().is_ending_thread().then(Held::at_the_end);
         let held = self.lock.try_take().or_else(at_the_end)?;
         Some(LockedWorker { held, of: NotifyOnDrop(self) })
     }
@@ -202,7 +203,7 @@ impl Drop for UcpWorker {
         if self.leaked {
             return;
         }
-        let _leave = self.context.library().ending().enter();
+        let _permit = self.context.library().ending().enter();
         let api = &self.context.library().api;
         // SAFETY: transports hold the worker, so none is left; no request is under way and no endpoint is open.
         unsafe { (api.ucp_worker_destroy)(self.handle.as_ptr()) };

@@ -67,7 +67,7 @@ impl Worker {
     /// # Errors
     /// [`UcxError`].
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, UcxError> {
-        let _leave = context.library().ending().enter();
+        let _permit = context.library().ending().enter();
         let ucp = UcpWorker::new(context)?;
         let mut worker =
             Self { ucp, wireup_page: None, am: AmDispatcher::new(), orphans: Mutex::default() };
@@ -189,7 +189,7 @@ impl Drop for Worker {
         // the peer gone (`ucp_request.c`, "got REP message").
         while !lock(&self.orphans).is_empty() {
             let free = {
-                let _leave = self.context().library().ending().enter();
+                let _permit = self.context().library().ending().enter();
                 let guard = self.lock();
                 guard.progress();
                 guard.reap_orphans()

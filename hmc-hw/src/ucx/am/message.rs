@@ -55,7 +55,7 @@ impl AmMessage {
 
     /// Returns `true` if one more frame with that many bytes is to be appended: together they are one segment of TCP,
     /// even one of UCX's own default length (`UCX_TCP_TX_SEG_SIZE`, 8 KiB).
-    pub(in crate::ucx) fn has_room(&self, more: u64) -> bool {
+    pub(in crate::ucx) fn can_append(&self, more: u64) -> bool {
         let used = self.bytes.len().saturating_add(2 * HEADER_BYTES);
         usize::try_from(more).is_ok_and(|more| used.saturating_add(more) <= COALESCE_BYTES)
     }

@@ -57,20 +57,20 @@ impl AmReplies {
 
     /// Queues an acknowledgement or a refusal. Returns `false` if the peer has more requests in flight than it may.
     pub(super) fn queue_ack(&mut self, frame: DataFrame) -> bool {
-        let room = self.acks.len() < self.limit;
-        if room {
+        let accepted = self.acks.len() < self.limit;
+        if accepted {
             self.acks.push_back(frame);
         }
-        room
+        accepted
     }
 
     /// Queues a get. Returns `false` if the peer has more requests in flight than it may.
     pub(super) fn queue_get(&mut self, get: GetReply) -> bool {
-        let room = self.gets.len() < self.limit;
-        if room {
+        let accepted = self.gets.len() < self.limit;
+        if accepted {
             self.gets.push_back(get);
         }
-        room
+        accepted
     }
 
     /// Returns `true` if there is something to send.
@@ -103,8 +103,8 @@ impl AmReplies {
 
     /// Called when UCX has completed a message.
     pub(super) fn completed(&mut self, number: u32) {
-        let place = usize::try_from(number).ok().and_then(|at| self.messages.get_mut(at));
-        if let Some(message) = place {
+        let slot = usize::try_from(number).ok().and_then(|at| self.messages.get_mut(at));
+        if let Some(message) = slot {
             message.completed();
         }
     }

@@ -36,7 +36,7 @@ struct OpenWindow {
     region: WindowDesc,
     memory: Arc<Memory>,
     /// Its range within that memory.
-    place: ByteRange,
+    range: ByteRange,
 }
 
 /// Bytes of a put that have been received.
@@ -53,7 +53,7 @@ pub(in crate::ucx) struct GetDest {
     pub(in crate::ucx) seq: u32,
     pub(in crate::ucx) memory: Arc<Memory>,
     pub(in crate::ucx) span: ByteRange,
-    pub(in crate::ucx) come: u64,
+    pub(in crate::ucx) received: u64,
 }
 
 #[derive(Debug)]
@@ -88,8 +88,8 @@ impl fmt::Debug for AmTarget {
 
 impl Inner {
     fn window(&self, id: WindowId, epoch: Epoch) -> Result<&OpenWindow, WindowFault> {
-        let place = self.windows.get(usize::from(id.index())).and_then(Option::as_ref);
-        match place.filter(|o| o.region.window == id) {
+        let slot = self.windows.get(usize::from(id.index())).and_then(Option::as_ref);
+        match slot.filter(|o| o.region.window == id) {
             None => Err(WindowFault::Unknown),
             Some(o) if o.region.epoch != epoch => Err(WindowFault::StaleEpoch),
             Some(o) => Ok(o),
@@ -114,7 +114,7 @@ impl Inner {
 
     fn write(&self, frame: &DataFrame, data: &[u8]) -> Result<(), Failure> {
         let (window, span) = self.validate(frame, u64::from(frame.len), Access::WRITE)?;
-        let bytes = window.memory.view(window.place).ok_or(Failure::Unsupported)?;
+        let bytes = window.memory.view(window.range).ok_or(Failure::Unsupported)?;
         bytes.write_at(span, data).map_err(|_| Failure::UnknownRegion)
     }
 
@@ -148,8 +148,8 @@ impl Inner {
 
     /// Queues an acknowledgement or a refusal.
     fn queue_ack(&mut self, answer: DataFrame) -> Result<(), Violation> {
-        let room = self.replies.queue_ack(answer);
-        room.then_some(()).ok_or(Violation("more requests than can be answered"))
+        let accepted = self.replies.queue_ack(answer);
+        accepted.then_some(()).ok_or(Violation("more requests than can be answered"))
     }
 
     /// Receives a message with fragments of puts.
@@ -177,7 +177,7 @@ impl Inner {
                 self.queue_ack(DataFrame::nack(frame.seq, Failure::Unsupported))
             }
             Ok((window, span)) => {
-                let rest = window.place.split_at_most(span.offset()).1.split_at_most(span.len()).0;
+                let rest = window.range.split_at_most(span.offset()).1.split_at_most(span.len()).0;
                 let reply = GetReply {
                     seq: frame.seq,
                     window: frame.window,
@@ -186,8 +186,8 @@ impl Inner {
                     rest,
                     total: frame.total,
                 };
-                let room = self.replies.queue_get(reply);
-                room.then_some(()).ok_or(Violation("more gets than were agreed"))
+                let accepted = self.replies.queue_get(reply);
+                accepted.then_some(()).ok_or(Violation("more gets than were agreed"))
             }
         }
     }
@@ -195,20 +195,20 @@ impl Inner {
     /// Receives a fragment of a get of this end.
     fn on_read_data(&mut self, frame: &DataFrame, data: &[u8]) -> Result<(), Violation> {
         // Fragments of a get that was cancelled are dropped.
-        let place = self.gets.get_mut(record_index(frame.seq));
-        let Some(place) = place.filter(|p| p.as_ref().is_some_and(|l| l.seq == frame.seq)) else {
+        let slot = self.gets.get_mut(record_index(frame.seq));
+        let Some(slot) = slot.filter(|p| p.as_ref().is_some_and(|l| l.seq == frame.seq)) else {
             return Ok(());
         };
-        let Some(get) = place else { return Ok(()) };
+        let Some(get) = slot else { return Ok(()) };
         let (whole, len) = (get.span, u64::from(frame.len));
         let of_it = (frame.total == whole.len()).then(|| Extent::new(whole.len()));
         let span = of_it.and_then(|all| all.span(Side::Local, frame.offset, len).ok());
         let bytes = get.memory.view(whole);
         let written = span.zip(bytes).and_then(|(span, bytes)| bytes.write_at(span, data).ok());
         written.ok_or(Violation("an answer that does not fit its request"))?;
-        get.come = get.come.saturating_add(len);
-        if get.come >= whole.len() {
-            *place = None;
+        get.received = get.received.saturating_add(len);
+        if get.received >= whole.len() {
+            *slot = None;
             self.op_results.push_back((frame.seq, Ok(())));
         }
         Ok(())
@@ -223,14 +223,14 @@ impl Inner {
                 DataKind::Nack => Err(answer.why().map_or(Failure::Unsupported, |w| w.failure())),
                 _ => return Err(Violation("no answer behind an answer")),
             };
-            if let Some(place) = self.gets.get_mut(record_index(answer.seq))
-                && place.as_ref().is_some_and(|l| l.seq == answer.seq)
+            if let Some(slot) = self.gets.get_mut(record_index(answer.seq))
+                && slot.as_ref().is_some_and(|l| l.seq == answer.seq)
             {
                 if result.is_ok() {
                     // The reply to a get is its bytes, or a refusal.
                     return Err(Violation("an acknowledgement of a get"));
                 }
-                *place = None;
+                *slot = None;
             }
             if self.op_results.len() >= MAX_QUEUED {
                 return Err(Violation("more answers than there can be requests"));
@@ -284,25 +284,25 @@ impl AmTarget {
         self.number
     }
 
-    /// Opens a window for messages of the peer. It is the range `place` of `memory`.
-    pub fn open(&self, region: WindowDesc, memory: Arc<Memory>, place: ByteRange) {
+    /// Opens a window for messages of the peer. It is the range `range` of `memory`.
+    pub fn open(&self, region: WindowDesc, memory: Arc<Memory>, range: ByteRange) {
         let mut inner = lock(&self.inner);
         let at = usize::from(region.window.index());
         if at >= inner.windows.len() {
             inner.windows.resize_with(at.saturating_add(1), || None);
         }
         if let Some(window) = inner.windows.get_mut(at) {
-            *window = Some(OpenWindow { region, memory, place });
+            *window = Some(OpenWindow { region, memory, range });
         }
     }
 
     /// Closes a window: after this call no message writes or reads it, whatever the peer does.
     pub fn close(&self, id: WindowId) {
         let mut inner = lock(&self.inner);
-        if let Some(place) = inner.windows.get_mut(usize::from(id.index()))
-            && place.as_ref().is_some_and(|o| o.region.window == id)
+        if let Some(slot) = inner.windows.get_mut(usize::from(id.index()))
+            && slot.as_ref().is_some_and(|o| o.region.window == id)
         {
-            *place = None;
+            *slot = None;
         }
         inner.replies.reject_gets(id);
         drop(inner);
@@ -332,7 +332,7 @@ impl AmTarget {
         let mut inner = lock(&self.inner);
         inner.replies.clear();
         inner.windows.clear();
-        inner.gets.iter_mut().for_each(|place| *place = None);
+        inner.gets.iter_mut().for_each(|slot| *slot = None);
     }
 
     /// Returns `true` if no reply is in flight.
@@ -343,15 +343,15 @@ impl AmTarget {
     /// Registers the destination of a get of this end.
     pub(in crate::ucx) fn expect_get(&self, get: GetDest) {
         let mut inner = lock(&self.inner);
-        if let Some(place) = inner.gets.get_mut(record_index(get.seq)) {
-            *place = Some(get);
+        if let Some(slot) = inner.gets.get_mut(record_index(get.seq)) {
+            *slot = Some(get);
         }
     }
 
     /// Removes the destination of a get.
     pub(in crate::ucx) fn forget_get(&self, seq: u32) {
-        if let Some(place) = lock(&self.inner).gets.get_mut(record_index(seq)) {
-            *place = None;
+        if let Some(slot) = lock(&self.inner).gets.get_mut(record_index(seq)) {
+            *slot = None;
         }
     }
 

@@ -65,7 +65,7 @@ impl PeerState {
         let (seq, total) = (op.seq, work.local.span.len());
         am.queue.push_back(record);
         if work.opcode == Opcode::Get {
-            self.target.expect_get(GetDest { seq, memory, span: work.local.span, come: 0 });
+            self.target.expect_get(GetDest { seq, memory, span: work.local.span, received: 0 });
         }
         // Small operations that are posted while others are in flight wait, so that several share a message: until the next
         // poll or the next reply.
@@ -150,7 +150,7 @@ impl PeerState {
             let (Some(am), Some(memory)) = (&mut self.am, memory) else { return };
             let Some(message) = am.messages.get_mut(at) else { return };
             let Some(op) = am.ops.get_mut(usize::from(record)) else { return };
-            if work.opcode == Opcode::Get || len > MAX_COALESCED || !message.has_room(len) {
+            if work.opcode == Opcode::Get || len > MAX_COALESCED || !message.can_append(len) {
                 return;
             }
             let mut frame = DataFrame::new(DataKind::Write, op.seq);

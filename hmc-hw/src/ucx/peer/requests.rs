@@ -207,7 +207,7 @@ impl RequestTable {
 
     /// Returns `true` if a record is free.
     #[inline]
-    pub(in crate::ucx) fn has_room(&self) -> bool {
+    pub(in crate::ucx) fn has_free_record(&self) -> bool {
         self.free != NONE
     }
 

@@ -120,9 +120,9 @@ fn records_and_flushes_are_bounded_and_freed() {
         let begun: Vec<u16> = std::iter::from_fn(|| requests.begin_flush()).collect();
         assert_eq!((begun.len(), requests.may_flush()), (FLUSHES, false));
         begun.into_iter().for_each(|number| requests.complete_flush(number));
-        assert!(!requests.has_room(), "what has ended keeps its record until it is taken");
+        assert!(!requests.has_free_record(), "what has ended keeps its record until it is taken");
         assert_eq!(done(&mut requests).len(), MAX_REQUESTS);
-        assert!(requests.has_room());
+        assert!(requests.has_free_record());
         assert_eq!((requests.len(), requests.is_flushing()), (0, false));
     }
 }
