@@ -1,11 +1,11 @@
 //! The functions of a loaded library as a table of pointers, filled once.
 //!
 //! `dyn_api!` makes such a table from C signatures: functions that the library must have, and
-//! functions that only some versions have. A call through it costs what a linked call costs; nothing
-//! is looked up again.
+//! functions that only some versions have. A call through it costs as much as a linked call; no symbol is
+//! looked up again.
 //!
-//! The pointers are copied out of the library and know no lifetime: whoever fills a table never
-//! closes its library, not even when the last user of the table is gone.
+//! The pointers are copied out of the library and have no lifetime: code that fills a table never closes its library,
+//! not even after the last use of the table.
 
 use core::fmt;
 use libloading::{Library, Symbol};
@@ -31,14 +31,14 @@ impl fmt::Display for MissingSymbols {
 
 impl core::error::Error for MissingSymbols {}
 
-/// One function of a library, if it has it.
+/// Returns one function of a library, if the library has it.
 ///
 /// # Safety
 /// `F` is the type of a function pointer. If the library has the symbol, it is a function of that
 /// type.
 pub(crate) unsafe fn lookup<F: Copy>(library: &Library, symbol: &str) -> Option<F> {
-    // A symbol may be there and null; of such a one `Option` makes a none.
-    // SAFETY: the caller vouches for `F`, and an `Option` of a function pointer has its layout.
+    // A symbol may exist and be null: `Option` makes `None` of it.
+    // SAFETY: `F` is as the caller promises, and an `Option` of a function pointer has its layout.
     let found: Symbol<'_, Option<F>> = unsafe { library.get(symbol) }.ok()?;
     *found
 }
@@ -85,13 +85,13 @@ macro_rules! dyn_api {
             ///
             /// # Safety
             /// The library's functions of these names have the types that are declared here. It is
-            /// never closed: the pointers stay valid for ever.
+            /// never closed: the pointers stay valid until the process ends.
             pub(crate) unsafe fn load(
                 library: &libloading::Library,
             ) -> Result<Self, $crate::api::MissingSymbols> {
                 let mut symbols = Vec::new();
                 $(
-                    // SAFETY: the caller vouches for the types of the library's functions.
+                    // SAFETY: the types of the library's functions are as the caller promises.
                     let $must = unsafe {
                         $crate::api::lookup::<
                             unsafe extern "C" fn($($must_arg: $must_type),*) $(-> $must_result)?
@@ -102,7 +102,7 @@ macro_rules! dyn_api {
                     }
                 )*
                 $(
-                    // SAFETY: the caller vouches for the types of the library's functions.
+                    // SAFETY: the types of the library's functions are as the caller promises.
                     let $may = unsafe {
                         $crate::api::lookup::<
                             unsafe extern "C" fn($($may_arg: $may_type),*) $(-> $may_result)?
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_holds_what_the_library_has() {
+    fn a_table_has_the_functions_of_the_library() {
         // SAFETY: the types are those of the C library; it stays as long as the program.
         let api = unsafe { Present::load(&program()) }.unwrap();
         // SAFETY: any number but the lowest has an absolute value.

@@ -1,21 +1,21 @@
 //! UCX: one library over InfiniBand, RoCE, shared memory, TCP and the memory of devices.
 //!
-//! From the ground up (the layers are in `xtask/src/cmd/tidy/layers.txt`):
+//! From the lowest layer (the layers are in `xtask/src/cmd/tidy/layers.txt`):
 //!
-//! - `sys` and `functions` are generated from UCX's headers; [`result`] reads what calls return.
+//! - `sys` and `functions` are generated from UCX's headers; [`result`] decodes results of calls.
 //! - [`library`] finds and loads libucp, [`settings`] has its configuration, `ending` keeps threads out of UCX when the
-//!   process ends, [`log`] passes its messages on.
-//! - [`context`] owns the devices, [`memory`] is registered with a context.
-//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is UCX's endpoint to one peer, callbacks write to a completion queue (`cq`).
+//!   process ends, [`log`] passes on its log records.
+//! - [`context`] owns the devices, [`memory`] has registrations with a context.
+//! - `ucp_worker` owns UCX's worker and its lock, `endpoint` is UCX's endpoint to one peer, callbacks write to a completion
+//!   queue (`cq`).
 //! - [`am`] emulates puts and gets by active messages where no lane reaches memory by itself.
 //! - `peer` has the state of one peer: requests, windows, endpoint.
-//! - [`worker`] is what the peers of a session share.
-//! - [`transport`] implements the core's border. [`raw`] is the reference of measurements: calls of UCX without all that.
+//! - [`worker`] is the worker that peers of a session share.
+//! - [`transport`] implements the `Transport` of hmc-core. [`raw`] is the reference of measurements: calls of UCX alone.
 //!
-//! Trust: UCX's lanes over TCP and shared memory check no bounds at the target (our messages are judged, but whoever
-//! can send them can send UCX's own as well), and no lane checks the addresses and keys
-//! that peers send: UCX is for processes that trust each other, and what makes endpoints and keys must come through an
-//! authenticated channel.
+//! Trust: UCX's lanes over TCP and shared memory check no bounds at the target. The AM path validates messages, but a
+//! peer that can send them can also send UCX's own. No lane checks the addresses and keys that peers send. UCX is for
+//! processes that trust each other, and connection info and keys must come through an authenticated channel.
 
 pub mod am;
 mod conn_info;

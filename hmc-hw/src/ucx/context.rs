@@ -42,7 +42,7 @@ pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(),
     }
 }
 
-/// A context. Shared by its workers and all memory registered with it; goes with the last of them.
+/// A context. Its workers and all memory registered with it share it; the last of them destroys it.
 pub struct Context {
     library: &'static Library,
     handle: NonNull<sys::ucp_context>,
@@ -97,15 +97,15 @@ impl Drop for Config<'_> {
 }
 
 impl Context {
-    /// A context for puts, gets and messages. Takes some 10 ms: UCX looks at all devices.
+    /// Makes a context for puts, gets and messages. Takes some 10 ms: UCX queries all devices.
     ///
     /// # Errors
-    /// [`UcxError`]: a setting that UCX does not know, or no device for what `TLS` asks.
+    /// [`UcxError`] if UCX does not know a setting, or if no device matches `TLS`.
     pub fn new(library: &'static Library, settings: &Settings) -> Result<Arc<Self>, UcxError> {
         let _permit = library.ending().enter();
         let mut config = Config::read(library)?;
         for (key, value) in settings.own(library.version(), has_rdma()) {
-            // A release without a key has nothing that it is for. The key of the cache is set where it is known.
+            // A release without a key does not need it. The key of the cache must be set if the release has it.
             let set = config.set(key, value);
             if key == NO_CACHE.0 {
                 set?;
@@ -129,7 +129,7 @@ impl Context {
         };
         let mut handle = ptr::null_mut();
         // SAFETY: the parameters say which of their fields count; the configuration lives until the end of this call.
-        // The version told is the one whose calls are used: a later one makes an older library complain.
+        // The version is the one whose calls are used: an older library complains about a later one.
         let status = unsafe {
             (library.api.ucp_init_version)(
                 OLDEST.major,
@@ -151,7 +151,7 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// The library behind it.
+    /// Returns its library.
     #[must_use]
     pub fn library(&self) -> &'static Library {
         self.library
@@ -168,7 +168,7 @@ impl Context {
         self.kinds
     }
 
-    /// Whether it reaches that kind.
+    /// Returns `true` if it reaches that kind.
     pub(super) fn reaches(&self, memory_type: sys::ucs_memory_type_t) -> bool {
         self.kinds.checked_shr(memory_type).is_some_and(|bits| bits & 1 == 1)
     }
@@ -204,7 +204,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _permit = self.library.ending().enter();
-        // SAFETY: workers and memory hold the context, so none of them is left.
+        // SAFETY: workers and memory own the context, so none of them is left.
         unsafe { (self.library.api.ucp_cleanup)(self.handle.as_ptr()) };
         self.library.ending().count_context(false);
     }

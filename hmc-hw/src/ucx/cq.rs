@@ -15,8 +15,8 @@ use super::lock::Held;
 use super::result::Status;
 use super::sys;
 
-/// Notifies the threads that wait for operations of one peer that another thread's progress has completed one. Called often,
-/// from any thread, without locks of this crate.
+/// Notifies the threads that wait for operations of one peer that another thread's progress has completed one. Called
+/// often, from any thread, without locks of this crate.
 pub trait Notify: Send + Sync {
     /// Called when the queue has completions.
     fn notify(&self);
@@ -170,8 +170,8 @@ impl CompletionQueue {
         record.status.store(i32::from(status.0), Ordering::Relaxed);
         record.next.store(self.completed.load(Ordering::Relaxed), Ordering::Relaxed);
         self.completed.store(record.index, Ordering::Release);
-        // The thread that makes progress for this queue takes the completions right after; the threads of other queues are
-        // notified.
+        // The thread that makes progress for this queue takes the completions right after; the threads of other queues
+        // are notified.
         if self.ready.excluded.load(Ordering::Relaxed) != self.index {
             self.ready.mark(self.index);
         }
@@ -218,7 +218,8 @@ const WORDS: usize = 64;
 pub(super) struct ReadySet {
     some: AtomicU64,
     words: [AtomicU64; WORDS],
-    /// The queue whose completions the thread that holds the progress lock takes as soon as its call of progress returns.
+    /// The queue whose completions the thread that holds the progress lock takes as soon as its call of progress
+    /// returns.
     excluded: AtomicU32,
 }
 

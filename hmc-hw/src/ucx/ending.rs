@@ -1,5 +1,5 @@
-//! The end of the process by exit(3), or because `main` returns: UCX's own state is taken down then while threads still run.
-//! From that moment on no thread is in UCX, but for the one that ends the process: the others rest where they would enter it.
+//! The end of the process by exit(3), or because `main` returns: UCX then destroys its state while threads still run.
+//! From that moment only the thread that ends the process calls UCX: the other threads block before their next call.
 
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
@@ -9,32 +9,32 @@ use hmc_mem::os::fork::ForkGuard;
 
 use super::lock::{WorkerLock, lock};
 
-/// How long the end of the process waits for calls that are under way. UCX may take that long only where a device hangs.
+/// How long the end of the process waits for calls in progress. A call of UCX takes that long only if a device hangs.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who may be in UCX.
+/// Which threads may call UCX.
 pub(super) struct Ending {
-    /// The thread that ends the process; 0: nobody does.
+    /// The thread that ends the process, or 0.
     thread: AtomicI32,
-    /// How many there are.
+    /// The number of contexts.
     contexts: AtomicUsize,
-    /// Those of the workers, under which each is entered.
+    /// The progress locks of the workers.
     locks: Mutex<Vec<Weak<WorkerLock>>>,
-    /// Calls that are made without a progress lock are made under this.
+    /// Read-locked by calls that are made without a progress lock.
     others: RwLock<()>,
-    /// `None` when the system refused: a forked child that ends then waits for threads which it does not have.
+    /// `None` if the system call failed: a forked child that exits then waits for threads that it does not have.
     process: Option<ForkGuard>,
 }
 
-/// That there is time for a call without a progress lock. The thread that ends the process needs no leave.
+/// Permits a call without a progress lock. The thread that ends the process needs no permit.
 pub(super) struct CallPermit<'a>(
     #[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'a, ()>>,
 );
 
-/// What a parent did with UCX when it forked.
+/// How a parent used UCX when it forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inherited {
-    /// It had a context, or was in a call: the child has their state and none of UCX's threads.
+    /// It had a context or was in a call: the child has that state and none of UCX's threads.
     InUse,
     Idle,
 }
@@ -55,18 +55,18 @@ impl Ending {
         }
     }
 
-    /// Whether the process is about to end: no call of UCX returns any more in other threads.
+    /// Returns `true` if the process is about to end: calls of UCX no longer return in other threads.
     pub(super) fn has_begun(&self) -> bool {
         self.thread.load(Ordering::Acquire) != 0
     }
 
-    /// Whether the thread that calls ends the process, and so holds all progress locks.
+    /// Returns `true` if the calling thread ends the process, and so holds all progress locks.
     #[cold]
     pub(super) fn is_ending_thread(&self) -> bool {
         self.has_begun() && self.thread.load(Ordering::Acquire) == this_thread()
     }
 
-    /// There is one more context, or one less.
+    /// Counts one context more, or one less.
     pub(super) fn count_context(&self, is_new: bool) {
         if is_new {
             self.contexts.fetch_add(1, Ordering::AcqRel);
@@ -75,14 +75,14 @@ impl Ending {
         }
     }
 
-    /// Has the end of the process wait for who holds that worker's lock.
+    /// Adds a worker's lock to those that the end of the process waits for.
     pub(super) fn watch(&self, worker: &Arc<WorkerLock>) {
         let mut locks = lock(&self.locks);
         locks.retain(|l| l.strong_count() != 0);
         locks.push(Arc::downgrade(worker));
     }
 
-    /// Before calls without a progress lock. Once the process ends, this returns in the thread that ends it alone.
+    /// Called before calls without a progress lock. Once the process ends, it returns only in the thread that ends it.
     pub(super) fn enter(&self) -> CallPermit<'_> {
         CallPermit(match self.others.try_read() {
             Ok(guard) => Some(guard),
@@ -94,10 +94,10 @@ impl Ending {
         })
     }
 
-    /// Whether the caller is a forked child of the process that this is of, and what that one did with UCX.
+    /// Returns how the parent used UCX, if the caller is a forked child of the process that made this.
     pub(super) fn inherited(&self) -> Option<Inherited> {
         self.is_of_a_parent().then(|| {
-            // A lock that is taken is so for ever.
+            // A lock that the parent held is never released.
             let idle = self.contexts.load(Ordering::Acquire) == 0
                 && self.others.try_write().is_ok()
                 && self.locks.try_lock().is_ok();
@@ -109,8 +109,8 @@ impl Ending {
         self.process.as_ref().is_some_and(ForkGuard::is_child)
     }
 
-    /// Waits for the calls that are under way, and lets nobody in any more. In a forked child that began nothing of its own
-    /// nobody is.
+    /// Waits for the calls in progress, and blocks later ones. Does nothing in a forked child, which has no calls of
+    /// its own.
     pub(super) fn stop_calls(&self) {
         if self.is_of_a_parent() || self.thread.swap(this_thread(), Ordering::AcqRel) != 0 {
             return;
@@ -124,7 +124,7 @@ impl Ending {
                 true
             }
         });
-        // Those that were made meanwhile.
+        // Workers that were made meanwhile.
         self.take_locks(start);
     }
 
@@ -139,7 +139,7 @@ impl Ending {
             Err(TryLockError::Poisoned(_)) => true,
         });
         for lock in locks {
-            // A worker that is being destroyed is called under `others`.
+            // `others` guards a worker that is being destroyed.
             if lock.claim() {
                 try_until(start, || lock.keep());
             }
@@ -147,7 +147,7 @@ impl Ending {
     }
 }
 
-/// Tries again and again, until it could or the time since `start` is over.
+/// Repeats `could` until it returns `true`, or until the time limit since `start`.
 fn try_until(start: Instant, mut could: impl FnMut() -> bool) {
     while !could() && start.elapsed() < STOP_TIMEOUT {
         std::thread::yield_now();

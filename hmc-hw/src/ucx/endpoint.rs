@@ -111,8 +111,8 @@ impl Endpoint {
         self.handle.as_ptr()
     }
 
-    /// Closes it without a word to the peer: requests that are under way end, with an error, in calls of progress that
-    /// follow. The answer goes to `record`.
+    /// Closes it by force, without a message to the peer: requests in flight complete with an error in later calls of
+    /// progress. The close itself completes `record`.
     pub(super) fn close(self, guard: &LockedWorker<'_>, queue: &CompletionQueue, record: u32) {
         let mut param = params_with_callback(queue, record);
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
@@ -124,7 +124,7 @@ impl Endpoint {
         }
     }
 
-    /// The transports of its lanes (`tcp`, `rc_mlx5`); none when UCX does not tell.
+    /// Returns the transports of its lanes (`tcp`, `rc_mlx5`); none if UCX does not print them.
     pub(super) fn lanes(&self, guard: &LockedWorker<'_>) -> Vec<String> {
         let Some(print) = guard.api().ucp_ep_print_info else { return Vec::new() };
         lanes(&capture(|stream| {
@@ -133,10 +133,10 @@ impl Endpoint {
         }))
     }
 
-    /// Reads a key that the peer packed.
+    /// Unpacks a key that the peer packed.
     ///
-    /// Not of one that has ended: where a lane of shared memory does not find the peer's memory any more, 1.13.1 ends this
-    /// process (`ucp_ep_rkey_unpack_internal` destroys the key with parts that it has not filled).
+    /// Fails if the peer's process has exited: if a lane of shared memory no longer finds the peer's memory, 1.13.1
+    /// ends this process (`ucp_ep_rkey_unpack_internal` destroys the key with parts that it has not filled).
     pub(super) fn unpack(&self, guard: &LockedWorker<'_>, packed: &[u8]) -> Result<Key, UcxError> {
         if self.owner.has_ended() {
             return Err(UcxError {
@@ -146,7 +146,8 @@ impl Endpoint {
             });
         }
         let mut handle = ptr::null_mut();
-        // SAFETY: the caller holds the worker's progress lock; the bytes are the peer's, through an authenticated channel.
+        // SAFETY: the caller holds the worker's progress lock; the bytes are the peer's, through an authenticated
+        // channel.
         let status = unsafe {
             (guard.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
         };

@@ -1,8 +1,8 @@
 //! Finds and loads libucp, once for the whole process.
 //!
-//! Two versions of UCX cannot live in one process (the second finds the first one's libucs by its soname), so whichever
-//! is loaded first stays: also one that the application, or Python, brought. It is never unloaded: UCX keeps hooks in
-//! the allocator.
+//! Two versions of UCX cannot be loaded in one process (the second finds the first one's libucs by its soname), so the
+//! first one stays, even if the application or Python loaded it. It is never unloaded: UCX keeps hooks in the
+//! allocator.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -18,9 +18,9 @@ use super::functions::Ucp;
 use super::result::Status;
 use super::ucs_log::PushHandlerFn;
 
-/// The name by which the loader knows a libucp that is loaded already.
+/// The soname of libucp, by which the loader finds a libucp that is loaded already.
 const SONAME: &str = "libucp.so.0";
-/// The oldest release whose calls are those that are declared here; also what `ucp_init_version` is told.
+/// The oldest release whose calls are those that are declared here; also the version that `ucp_init_version` gets.
 pub const OLDEST: Version = Version { major: 1, minor: 10, release: 0 };
 
 /// A release of UCX.
@@ -30,7 +30,7 @@ pub struct Version {
     pub major: u32,
     /// Grows with each release.
     pub minor: u32,
-    /// Mends.
+    /// Changes with bug fixes.
     pub release: u32,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Version {
 pub struct Search {
     /// The library, or the folder that holds it, by name (`HMC_UCX_LIB`): nothing else is tried then.
     pub named: Option<PathBuf>,
-    /// Folders to try after what the loader knows by itself.
+    /// Folders to try after those of the loader.
     pub folders: Vec<PathBuf>,
 }
 
@@ -55,21 +55,21 @@ pub struct Search {
 pub enum LoadError {
     /// No file of that name could be loaded.
     NotFound {
-        /// What was tried, and what the loader said.
+        /// The files that were tried, and the loader's errors.
         tried: Vec<(PathBuf, String)>,
     },
     /// It lacks calls that are needed.
     Incomplete {
-        /// Where it lies.
+        /// Its file.
         path: PathBuf,
         /// The calls.
         missing: Vec<&'static str>,
     },
     /// It is older than [`OLDEST`], or of another major version.
     Version {
-        /// Where it lies.
+        /// Its file.
         path: PathBuf,
-        /// What it is.
+        /// Its version.
         found: Version,
     },
     /// This process was forked from one that uses UCX: UCX's threads are not in it.
@@ -133,8 +133,8 @@ impl fmt::Debug for Library {
 static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
 
 impl Library {
-    /// The UCX of this process: the one that is loaded already, else the first that `search` finds. A failure is not
-    /// remembered: install it and try again.
+    /// Returns the UCX of this process: the one that is loaded already, else the first that `search` finds. A failure
+    /// is not cached: after an installation the next call succeeds.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -157,8 +157,8 @@ impl Library {
                     let library = Self::of(handle.into(), &candidate)?;
                     let library: &'static Self = Box::leak(Box::new(library));
                     *loaded = Some(library);
-                    // After the library's own, so that it is called before them. Where the system has no room for it,
-                    // the end of the process is as UCX leaves it.
+                    // Registered after the library's own handlers, so that it is called before them. If the system
+                    // cannot register it, the end of the process is as UCX leaves it.
                     let _noted = at_exit(stop_calls);
                     return Ok(library);
                 }
@@ -168,7 +168,7 @@ impl Library {
         Err(LoadError::NotFound { tried })
     }
 
-    /// For a forked child, which has its parent's code and will have threads of its own.
+    /// Makes a copy for a forked child, which has its parent's code and no threads of UCX.
     fn of_this_process(&self) -> &'static Self {
         let Self { api, push_handler, version, .. } = *self;
         let (path, ending) = (self.path.clone(), Ending::new());
@@ -180,8 +180,8 @@ impl Library {
         // its major version.
         let loaded = unsafe { Ucp::load(&handle) };
         let push_handler = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-            // SAFETY: the type is that of ucs/debug/log_def.h, in all releases from 1.10 to 1.22. Lists of arguments are
-            // passed by address on these machines alone.
+            // SAFETY: the type is that of ucs/debug/log_def.h, in all releases from 1.10 to 1.22. Lists of arguments
+            // are passed by address on these machines alone.
             unsafe { crate::api::lookup::<PushHandlerFn>(&handle, "ucs_log_push_handler") }
         } else {
             None
@@ -206,7 +206,7 @@ impl Library {
         &self.ending
     }
 
-    /// Whether the process is about to end by exit(3): from then on other threads rest where they would call UCX.
+    /// Returns `true` if the process is about to end by exit(3): from then on other threads block before they call UCX.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.ending.has_begun()
@@ -216,19 +216,19 @@ impl Library {
         self.push_handler
     }
 
-    /// Its release.
+    /// Returns its release.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The file that was loaded.
+    /// Returns the file that was loaded.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its own text for a status.
+    /// Returns its own text for a status.
     #[must_use]
     pub fn text(&self, status: Status) -> &'static str {
         // SAFETY: any status may be asked for.
@@ -236,16 +236,16 @@ impl Library {
         if text.is_null() {
             return "unknown";
         }
-        // SAFETY: UCX answers with texts that end with a zero and live as long as the library, which is for ever.
+        // SAFETY: UCX returns texts that end with a zero and live as long as the library, which is never unloaded.
         unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
     }
 }
 
-/// The process ends.
+/// Exit handler of the process.
 extern "C" fn stop_calls() {
     let start = Instant::now();
     while start.elapsed() < STOP_TIMEOUT {
-        // Another thread may be looking there.
+        // Another thread may hold the lock.
         if let Ok(loaded) = LOADED.try_lock() {
             let library = *loaded;
             drop(loaded);
@@ -255,7 +255,7 @@ extern "C" fn stop_calls() {
     }
 }
 
-/// The file that the calls are from.
+/// Returns the file that the calls are from.
 fn file_of(api: &Ucp) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt as _;
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -286,7 +286,7 @@ fn candidates(search: &Search) -> Vec<PathBuf> {
     std::iter::once(PathBuf::from(SONAME)).chain(known).collect()
 }
 
-/// What the loader says; the name of the file stands before it already.
+/// Returns the loader's error without the name of the file.
 fn reason(e: &libloading::Error) -> String {
     let said = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
     said.split_once(": ").map_or(said.clone(), |(_, rest)| rest.to_owned())
@@ -306,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_is_asked_first_then_folders_that_have_it() {
+    fn the_loader_is_tried_first_then_folders_that_have_the_library() {
         let search = Search { named: None, folders: vec!["/nowhere".into()] };
         assert_eq!(candidates(&search), [PathBuf::from(SONAME)]);
     }
 
     #[test]
-    fn errors_say_what_to_do() {
+    fn errors_have_a_remedy() {
         let e = LoadError::NotFound { tried: vec![("libucp.so.0".into(), "no such file".into())] };
         let text = e.to_string();
         for part in [

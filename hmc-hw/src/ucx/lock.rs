@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Takes a lock, also one under which a thread has panicked.
+/// Locks a mutex, even if a thread has panicked while it held it.
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -12,16 +12,16 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug, Default)]
 pub(super) struct WorkerLock {
     mutex: Mutex<()>,
-    /// It is decided whether the worker is destroyed or stays as it is.
+    /// Set once it is decided whether the worker is destroyed or leaked.
     claimed: AtomicBool,
 }
 
-/// The worker may be called: this thread has its lock, or ends the process.
+/// Proof that this thread may call the worker: it holds the lock, or ends the process.
 #[derive(Debug)]
 pub(super) struct Held<'a>(#[expect(dead_code, reason = "dropped")] Option<MutexGuard<'a, ()>>);
 
 impl WorkerLock {
-    /// `None` if another thread has it.
+    /// Takes the lock. Returns `None` if another thread holds it.
     #[inline]
     pub(super) fn try_take(&self) -> Option<Held<'_>> {
         match self.mutex.try_lock() {
@@ -31,18 +31,18 @@ impl WorkerLock {
         }
     }
 
-    /// Waits for the thread that has it.
+    /// Takes the lock, waiting for the thread that holds it.
     pub(super) fn take(&self) -> Held<'_> {
         Held(Some(lock(&self.mutex)))
     }
 
-    /// Takes it for ever, if no thread has it now. Returns whether it could.
+    /// Takes the lock and never releases it, if no thread holds it now. Returns `true` on success.
     pub(super) fn keep(&self) -> bool {
         self.try_take().map(std::mem::forget).is_some()
     }
 
-    /// Returns `true` for the first caller. The worker's drop calls it before it destroys the worker, and the end of the
-    /// process before it keeps the lock: whichever is second leaves the worker to the other.
+    /// Returns `true` for the first caller. The worker's drop calls it before it destroys the worker, and the end of
+    /// the process before it keeps the lock: whichever is second leaves the worker to the other.
     pub(super) fn claim(&self) -> bool {
         !self.claimed.swap(true, Ordering::AcqRel)
     }

@@ -1,5 +1,5 @@
-//! Log records of UCX. UCX has one list of handlers for the whole process, and prints to standard output what none of them
-//! takes.
+//! Log records of UCX. UCX has one list of handlers for the whole process, and prints to standard output what none of
+//! them takes.
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::OnceLock;

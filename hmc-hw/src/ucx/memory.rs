@@ -13,7 +13,7 @@ use super::context::{Context, UcxError, check};
 use super::result::Status;
 use super::sys;
 
-/// Memory that UCX may read and write, for as long as this lives. Keep it while an operation or a peer uses it.
+/// Memory that UCX may read and write while this value lives. Keep it while an operation or a peer uses it.
 pub struct Memory {
     context: Arc<Context>,
     handle: NonNull<sys::ucp_mem>,
@@ -24,7 +24,7 @@ pub struct Memory {
     _keep: Option<Box<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: registrations belong to their context, whose calls may come from any thread; the bytes are only named here.
+// SAFETY: registrations belong to their context, whose calls may come from any thread; the bytes are not accessed here.
 unsafe impl Send for Memory {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Memory {}
@@ -35,7 +35,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// UCX's name for a kind of memory, if it has one: those of AMD and Hygon are both ROCm's.
+/// Returns UCX's number of a kind of memory, if it has one: ROCm stands for both AMD and Hygon.
 pub(super) const fn type_of(kind: MemoryKind) -> Option<sys::ucs_memory_type_t> {
     match kind {
         MemoryKind::Cpu => Some(sys::UCS_MEMORY_TYPE_HOST),
@@ -45,8 +45,8 @@ pub(super) const fn type_of(kind: MemoryKind) -> Option<sys::ucs_memory_type_t> 
     }
 }
 
-/// What a registration asks for. Everything names its kind: what UCX finds out by itself depends on hooks that it may
-/// not have set in time.
+/// Parameters of a registration. They always name the kind of memory: UCX's own detection depends on hooks that it may
+/// not have installed in time.
 fn params(
     start: *mut u8,
     len: usize,
@@ -89,15 +89,15 @@ impl Memory {
         let handle = NonNull::new(handle).ok_or_else(none)?;
         let start = NonNull::new(params.address.cast()).unwrap_or(NonNull::dangling());
         let (context, len) = (Arc::clone(context), params.length);
-        // From here on it is given back by `Drop`.
+        // From here on `Drop` releases it.
         Ok(Self { context, handle, start, len, kind, _keep: keep })
     }
 
     /// Registers `len` bytes at `start`, of that kind, in place. With a NIC their pages are pinned.
     ///
     /// # Errors
-    /// [`UcxError`] with `UNSUPPORTED` when this UCX does not reach that kind, with `NO_MEMORY` (the limit of locked
-    /// memory, say), or what the device answered.
+    /// [`UcxError`] with `UNSUPPORTED` if this UCX does not reach that kind, with `NO_MEMORY` (for example at the limit of locked
+    /// memory), or with the device's status.
     ///
     /// # Safety
     /// The bytes are valid for reads and writes from any thread, and for devices, until this value is dropped; `keep`
@@ -147,18 +147,18 @@ impl Memory {
         };
         memory.start =
             NonNull::new(attr.address.cast()).filter(|_| attr.length >= len).ok_or_else(missing)?;
-        // SAFETY: UCX made that many bytes for us alone; nobody has a key to them yet.
+        // SAFETY: UCX allocated that many bytes, and no peer has a key to them yet.
         unsafe { memory.start.write_bytes(0, len) };
         Ok(memory)
     }
 
-    /// Where it begins.
+    /// Returns its address.
     #[must_use]
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Where it begins, as a number for the peer.
+    /// Returns its address as a number for the peer.
     pub(super) fn address(&self) -> u64 {
         u64::try_from(self.start.as_ptr().expose_provenance()).unwrap_or(0)
     }
@@ -170,13 +170,13 @@ impl Memory {
         self.len
     }
 
-    /// Where its bytes live.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.kind
     }
 
-    /// UCX's name for that.
+    /// Returns UCX's number of that kind.
     pub(super) fn memory_type(&self) -> sys::ucs_memory_type_t {
         type_of(self.kind).unwrap_or(sys::UCS_MEMORY_TYPE_HOST)
     }
@@ -185,7 +185,7 @@ impl Memory {
         self.handle.as_ptr()
     }
 
-    /// A view of a part, if processors can reach it.
+    /// Returns a view of a part, if CPUs can access it.
     pub(super) fn view(&self, part: ByteRange) -> Option<SharedBytes<'_>> {
         let whole = Extent::new(u64::try_from(self.len).ok()?);
         if self.kind != MemoryKind::Cpu || !whole.contains(part) {
@@ -193,13 +193,14 @@ impl Memory {
         }
         let at = NonNull::new(part.pointer(self.start.as_ptr()))?;
         let len = usize::try_from(part.len()).ok()?;
-        // SAFETY: registered memory is valid for reads and writes as long as the registration, which the result borrows, and
-        // is not touched through references (the contract of `Memory::register`).
+        // SAFETY: registered memory is valid for reads and writes as long as the registration, which the result
+        // borrows, and is not touched through references (the contract of `Memory::register`).
         Some(unsafe { SharedBytes::new(at, len) })
     }
 
-    /// The key by which a peer reaches it: some ten bytes for each device. It belongs inside an authenticated channel
-    /// only: whoever has it can read and write the memory, and UCX's software lanes do not even check the bounds.
+    /// The key by which a peer reaches it: some ten bytes for each device. Send it only through an authenticated
+    /// channel: a process that has it can read and write the memory, and UCX's lanes over TCP and shared memory do not
+    /// check bounds.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -224,9 +225,9 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let _permit = self.context.library().ending().enter();
         let api = &self.context.library().api;
-        // SAFETY: registered by `map`, given back once; whoever used it held it until its operation was over.
+        // SAFETY: registered by `map`, released once; users own it until their operation is complete.
         let status = unsafe { (api.ucp_mem_unmap)(self.context.handle(), self.handle.as_ptr()) };
-        // Nothing can be done about it, and the memory is no longer named to anybody.
+        // An error has no remedy here, and no peer has a key to the memory any more.
         debug_assert_eq!(Status(status), Status::OK);
     }
 }

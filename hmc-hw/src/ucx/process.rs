@@ -1,31 +1,31 @@
-//! A process of this system, by what it says of itself: whether it has ended.
+//! A process on the same host, by its pid: whether it has ended.
 
 use std::fs;
 
-/// A process, by its number within its namespace.
+/// A process, by its pid within its pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
-    /// The namespace of numbers, by its inode; 0 when it is not known.
+    /// The pid namespace, by its inode; 0 if it is not known.
     pub(super) namespace: u64,
     pub(super) pid: u32,
 }
 
 impl Process {
-    /// This one.
+    /// Returns this process.
     pub(super) fn own() -> Self {
         use std::os::unix::fs::MetadataExt as _;
-        // Asked anew: a child may be in another one.
+        // Read on each call: a child may be in another namespace.
         let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
         Self { namespace, pid: std::process::id() }
     }
 
-    /// Whether its number means something here.
+    /// Returns `true` if the process is in the same pid namespace.
     pub(super) fn is_known(self) -> bool {
         self.namespace != 0 && self.namespace == Self::own().namespace
     }
 
-    /// Whether it has surely ended, or is about to and has let go of its memory already. Never of one whose number means
-    /// nothing here.
+    /// Returns `true` if the process has ended, or is about to and has released its memory. Returns `false` for a
+    /// process of another pid namespace.
     pub(super) fn has_ended(self) -> bool {
         if !self.is_known() {
             return false;

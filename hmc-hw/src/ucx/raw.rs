@@ -26,7 +26,7 @@ use super::worker::{Worker, WorkerGuard};
 
 /// The record of the endpoint's close, the only one whose completion is queued.
 const CLOSE: u32 = 0;
-/// How long a request may take.
+/// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time limit of an endpoint's close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 struct RawPath {
     endpoint: Endpoint,
     key: Key,
-    /// Where the peer's memory begins. It has as many bytes as ours.
+    /// Address of the peer's memory, which has as many bytes as the local memory.
     base: u64,
 }
 
@@ -88,10 +88,10 @@ impl RawEndpoint {
         Ok(())
     }
 
-    /// The calls, for as long as the result lives.
+    /// Returns the calls, which hold the progress lock while they live.
     ///
     /// # Errors
-    /// [`UcxError`]: it is not connected.
+    /// [`UcxError`] if it is not connected.
     pub fn calls(&self) -> Result<RawCalls<'_>, UcxError> {
         let path = self.path.as_ref().ok_or_else(|| misuse("an end without a peer"))?;
         let mut param = params();
@@ -161,7 +161,7 @@ fn failed(call: &'static str, status: Status) -> UcxError {
 }
 
 impl RawCalls<'_> {
-    /// Our `len` bytes at `at`, and the peer's at `to`.
+    /// Returns the local `len` bytes at `at`, and the peer's at `to`.
     #[inline]
     fn places(&self, at: usize, to: usize, len: usize) -> Result<(*mut u8, u64), UcxError> {
         match (self.part(at, len), self.part(to, len)) {
@@ -172,7 +172,7 @@ impl RawCalls<'_> {
         }
     }
 
-    /// A range of memory as long as ours.
+    /// Returns a range of memory as long as the local memory.
     #[inline]
     fn part(&self, at: usize, len: usize) -> Option<ByteRange> {
         let number = |n: usize| u64::try_from(n).ok();
@@ -189,7 +189,7 @@ impl RawCalls<'_> {
         }
     }
 
-    /// `ucp_put_nbx` of `len` bytes from `at` of ours to `to` of the peer's.
+    /// `ucp_put_nbx` of `len` bytes from `at` of the local memory to `to` of the peer's.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -205,7 +205,7 @@ impl RawCalls<'_> {
         Self::result("ucp_put_nbx", result)
     }
 
-    /// `ucp_get_nbx` of `len` bytes from `to` of the peer's to `at` of ours.
+    /// `ucp_get_nbx` of `len` bytes from `to` of the peer's memory to `at` of the local memory.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -220,7 +220,7 @@ impl RawCalls<'_> {
         Self::result("ucp_get_nbx", result)
     }
 
-    /// `ucp_ep_flush_nbx`: when it has ended, the puts before it can be read.
+    /// `ucp_ep_flush_nbx`: after its completion the target can read the puts before it.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -233,8 +233,8 @@ impl RawCalls<'_> {
         Self::result("ucp_ep_flush_nbx", result)
     }
 
-    /// `ucp_am_send_nbx` of message 0, which is that of [`super::am`]: what anyone can send who reaches a worker. Both
-    /// ranges must stay as they are until it has been waited for, which this does.
+    /// `ucp_am_send_nbx` of message 0, as [`super::am`] sends it: any process that reaches a worker can send it. Waits for the
+    /// completion, until which both ranges are borrowed.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -242,7 +242,8 @@ impl RawCalls<'_> {
         let mut param = self.param;
         param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = sys::UCP_AM_SEND_FLAG_EAGER;
-        // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the progress lock is held.
+        // SAFETY: both ranges are borrowed until the request has ended; the endpoint lives and the progress lock is
+        // held.
         let result = unsafe {
             (self.guard.api().ucp_am_send_nbx)(
                 self.path.endpoint.handle(),
@@ -257,7 +258,7 @@ impl RawCalls<'_> {
         Self::result("ucp_am_send_nbx", result).and_then(|pending| self.wait(pending))
     }
 
-    /// Makes progress until the request has ended.
+    /// Makes progress until the request has completed.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -279,7 +280,7 @@ impl RawCalls<'_> {
             if polls.trailing_zeros() >= 16
                 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
             {
-                // It stays UCX's: what it uses must not go.
+                // UCX still owns it: the memory that it uses must stay.
                 return Err(failed("a request", Status::ENDPOINT_TIMEOUT));
             }
         }
@@ -292,7 +293,7 @@ impl RawCalls<'_> {
         let _ = unsafe { (self.guard.api().ucp_worker_progress)(self.guard.handle()) };
     }
 
-    /// A word of our memory, for flags. None where there is none: outside, or across two words.
+    /// Returns a word of the local memory, for flags. Returns `None` outside of the memory and for unaligned offsets.
     #[inline]
     #[must_use]
     pub fn word(&self, at: usize) -> Option<&AtomicU64> {

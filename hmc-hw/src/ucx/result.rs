@@ -23,13 +23,13 @@ pub struct Status(pub i8);
 pub enum StatusKind {
     /// It is done.
     Done,
-    /// It was begun and will end later.
+    /// The request is in flight.
     Pending,
-    /// Nothing was begun; drive the worker and call again.
+    /// Nothing was begun: make progress and call again.
     Again,
     /// No path leads to the peer.
     Unreachable,
-    /// The peer or the connection to it is gone; the endpoint is of no more use.
+    /// The peer or the connection to it is gone; the endpoint has failed.
     PeerLost,
     /// Memory, or another resource that has a limit, is used up.
     Resources,
@@ -37,11 +37,11 @@ pub enum StatusKind {
     Unsupported,
     /// It was withdrawn before it was done.
     Canceled,
-    /// Its time was over.
+    /// It timed out.
     TimedOut,
     /// The call was wrong: an argument, a length, a name.
     Misuse,
-    /// The machine failed, or the number is unknown.
+    /// An I/O error, or an unknown number.
     Failed,
 }
 
@@ -52,7 +52,7 @@ impl Status {
     pub const IN_PROGRESS: Self = Self(sys::UCS_INPROGRESS);
     /// Nothing left in a queue (`UCS_ERR_NO_RESOURCE`).
     pub const NO_RESOURCE: Self = Self(sys::UCS_ERR_NO_RESOURCE);
-    /// The machine failed (`UCS_ERR_IO_ERROR`).
+    /// I/O error (`UCS_ERR_IO_ERROR`).
     pub const IO_ERROR: Self = Self(sys::UCS_ERR_IO_ERROR);
     /// Memory is used up (`UCS_ERR_NO_MEMORY`).
     pub const NO_MEMORY: Self = Self(sys::UCS_ERR_NO_MEMORY);
@@ -62,7 +62,7 @@ impl Status {
     pub const UNREACHABLE: Self = Self(sys::UCS_ERR_UNREACHABLE);
     /// No device of that name, or none that is up (`UCS_ERR_NO_DEVICE`).
     pub const NO_DEVICE: Self = Self(sys::UCS_ERR_NO_DEVICE);
-    /// Something has to be driven first (`UCS_ERR_BUSY`); so answers `ucp_worker_arm`.
+    /// Progress has to be made first (`UCS_ERR_BUSY`), as `ucp_worker_arm` returns.
     pub const BUSY: Self = Self(sys::UCS_ERR_BUSY);
     /// Withdrawn (`UCS_ERR_CANCELED`).
     pub const CANCELED: Self = Self(sys::UCS_ERR_CANCELED);
@@ -76,7 +76,7 @@ impl Status {
     pub const NOT_CONNECTED: Self = Self(sys::UCS_ERR_NOT_CONNECTED);
     /// The peer or the path to it broke (`UCS_ERR_CONNECTION_RESET`).
     pub const CONNECTION_RESET: Self = Self(sys::UCS_ERR_CONNECTION_RESET);
-    /// The peer answers no more (`UCS_ERR_ENDPOINT_TIMEOUT`).
+    /// The peer does not respond (`UCS_ERR_ENDPOINT_TIMEOUT`).
     pub const ENDPOINT_TIMEOUT: Self = Self(sys::UCS_ERR_ENDPOINT_TIMEOUT);
 
     /// Whether it is an error (`UCS_STATUS_IS_ERR`).
@@ -172,7 +172,7 @@ impl Status {
         }
     }
 
-    /// What the reader of an error can do about it; none where the text says all there is.
+    /// Returns what the reader of an error can do about it, or `None` if the text is complete.
     #[must_use]
     pub const fn remedy(self) -> Option<&'static str> {
         Some(match self {

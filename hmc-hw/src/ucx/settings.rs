@@ -1,6 +1,7 @@
-//! What UCX is set up with: keys of its configuration that the user gives, and those that are set here by themselves.
+//! Configuration of UCX: keys that the user sets, and keys that HMC sets by default.
 //!
-//! UCX reads the user's `UCX_*` variables first; then come the keys that are set here, then [`Settings::keys`].
+//! Order: the user's `UCX_*` variables, the keys that HMC sets, [`Settings::keys`]. A later value replaces an earlier
+//! one.
 
 use std::ffi::CStr;
 
@@ -9,8 +10,8 @@ use super::library::Version;
 /// A key of UCX's configuration, without `UCX_`, and its value.
 pub(super) type Setting = (&'static CStr, &'static CStr);
 
-/// Lanes of shared memory do not advertise that they notice a peer's death and are left out of endpoints that want it,
-/// unless told so. The keys of the single transports inherit this one, and 1.13 heeds only this one.
+/// By default, lanes of shared memory do not advertise that they detect a peer's death, and UCX leaves them out of
+/// endpoints with error handling. The keys of the single transports inherit this one, and 1.13 honours only this one.
 const MEMORY_LANES: Setting = (c"MM_ERROR_HANDLING", c"y");
 
 /// A key of TCP's.
@@ -21,25 +22,26 @@ struct TcpKey {
     value: &'static CStr,
 }
 
-/// From this release on a call of `ucp_config_modify` finds a transport's key by its whole name; those before it want it
-/// without the transport's, and give it to all transports that know such a key.
+/// From this release on a call of `ucp_config_modify` finds a transport's key by its whole name; those before it want
+/// it without the transport's, and give it to all transports that know such a key.
 const WHOLE_NAMES: Version = Version { major: 1, minor: 17, release: 0 };
 
-/// Nothing is sent over TCP from where it lies: where the rest of such a message is refused by its socket, UCX ends the
-/// message twice (`uct_tcp_ep_handle_disconnected` and `uct_tcp_ep_sendv`, tcp_ep.c, in all releases up to 1.22.0 at
-/// least). With assertions, as Debian builds it, that ends the process; without, it counts in memory that may be another
-/// request's by then. What we send has a head and a body, and a lane that takes one piece has to copy two. It must
-/// not be none: the short messages of 1.13 are three pieces, of which the lane allows two more than this says. (CMA has
-/// such a key, too, and uses one piece for what lies in one.)
+/// UCX sends nothing over TCP without a copy: if the socket refuses the rest of a message that was not copied, UCX
+/// completes the message twice (`uct_tcp_ep_handle_disconnected` and `uct_tcp_ep_sendv`, tcp_ep.c, in all releases up
+/// to 1.22.0 at least). With assertions, as Debian builds it, that ends the process; without them, UCX changes a
+/// counter in memory that may be another request's by then. HMC's messages have a header and a payload, and a lane with
+/// one I/O vector entry has to copy both. The value must not be 0: the short messages of 1.13 have three entries, and
+/// the lane allows two more than this value. (CMA has such a key, too, and uses one entry for contiguous data.)
 const NOTHING_IN_PLACE: TcpKey = TcpKey { name: c"TCP_MAX_IOV", short: c"MAX_IOV", value: c"1" };
 
-/// What is copied is one segment, as long as what a peer receives by itself ([`TCP_RX`]): UCX's own 8 KiB make eight of it.
+/// One segment has all copied bytes. It is as long as a peer receives by default ([`TCP_RX`]): UCX's own 8 KiB make
+/// eight segments.
 const ONE_SEGMENT: TcpKey =
     TcpKey { name: c"TCP_TX_SEG_SIZE", short: c"TX_SEG_SIZE", value: c"64k" };
 
-/// The end of a registration keeps peers on other hosts out of a window, so it must take effect in the call. With UCX's
-/// cache of registrations `ucp_mem_unmap` drops one reference, and the cache keeps another (ucp_mm.c): the NIC serves the
-/// key until the cache evicts the region. Registrations of memory that overlaps are one there, with one key.
+/// The end of a registration fences a window for peers on other hosts, so it must take effect in the call. With UCX's
+/// cache of registrations `ucp_mem_unmap` drops one reference, and the cache keeps another (ucp_mm.c): the NIC serves
+/// the key until the cache evicts the region. Registrations of memory that overlaps are one there, with one key.
 pub(super) const NO_CACHE: Setting = (c"RCACHE_ENABLE", c"n");
 
 /// The first release whose `ucp_mem_map` has a cache and that key.
@@ -128,8 +130,8 @@ impl Settings {
         self.user_keys.contains(&key) || self.keys.iter().any(|(name, _)| short(name) == short(key))
     }
 
-    /// What is set here by itself, for that release, on a system with RDMA devices or without. Only for lanes that there
-    /// may be: UCX complains, on standard output and for each worker, about keys that nothing uses.
+    /// What is set here by itself, for that release, on a system with RDMA devices or without. Only for lanes that
+    /// there may be: UCX complains, on standard output and for each worker, about keys that nothing uses.
     pub(super) fn own(&self, version: Version, rdma: bool) -> impl Iterator<Item = Setting> {
         let tls = self.tls();
         let tcp = self.has_tcp();

@@ -1,14 +1,14 @@
 //! Puts and gets to one peer: the `Transport` of hmc-core over UCP.
 //!
-//! A put is complete when its bytes can be read at the target, which a flush of UCP proves. One flush covers all puts before
-//! it: [`UcxTransport::poll`] begins one for the puts that were posted since the last, at most four in flight. Records own
-//! their requests until UCX completes them. A request in flight is never cancelled.
+//! A put is complete when its bytes can be read at the target, which a flush of UCP proves. One flush covers all puts
+//! before it: [`UcxTransport::poll`] begins one for the puts that were posted since the last, at most four in flight.
+//! Records own their requests until UCX completes them. A request in flight is never cancelled.
 //!
 //! Where a lane of shared memory maps the peer's memory, bytes are copied without UCX (`peer/direct`). Memory that no
 //! lane reaches by itself is reached over the AM path ([`super::am`]).
 //!
-//! Calls are made under the worker's progress lock. If it is taken, a posted request is queued, and the next poll submits it
-//! to UCX.
+//! Calls are made under the worker's progress lock. If it is taken, a posted request is queued, and the next poll
+//! submits it to UCX.
 
 use std::sync::Arc;
 
@@ -142,7 +142,8 @@ impl UcxTransport {
         self.state.am.is_some()
     }
 
-    /// Returns `true` if a peer on the same host may access memory of this process by itself. Both ends have the same lanes.
+    /// Returns `true` if a peer on the same host may access memory of this process by itself. Both ends have the same
+    /// lanes.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
         !self.uses_am() && (self.lanes.is_empty() || self.lanes.iter().any(is_same_host))
@@ -200,8 +201,8 @@ impl UcxTransport {
         let Some(endpoint) = &self.state.endpoint else { return Ok(()) };
         let at = usize::from(region.window.index());
         let old = self.state.memory.remotes.get(at).and_then(Option::as_ref);
-        // Messages name the window and use no key. Their target fences a window at once, and may expose another one at its
-        // index before it has replied to those in flight.
+        // Messages name the window and use no key. Their target fences a window at once, and may expose another one at
+        // its index before it has replied to those in flight.
         let uses_keys = self.state.am.is_none();
         if uses_keys && old.is_some_and(|r| self.state.uses_window(r.region.window)) {
             return Err(UcxError {
@@ -274,15 +275,16 @@ impl UcxTransport {
         self.state.endpoint.is_none() && self.state.is_idle()
     }
 
-    /// Returns `true` if no operation is in flight and none of its memory is in use. A message that UCX still has is a copy.
+    /// Returns `true` if no operation is in flight and none of its memory is in use. A message that UCX still has is a
+    /// copy.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let all_back = self.state.requests.len() == 0;
         all_back && (self.uses_am() || !self.state.is_flushing())
     }
 
-    /// Returns `true` if all lanes are between processes of one host: everything that a process sent before it exited has
-    /// arrived once the worker finds nothing more.
+    /// Returns `true` if all lanes are between processes of one host: everything that a process sent before it exited
+    /// has arrived once the worker finds nothing more.
     #[must_use]
     pub fn is_same_host(&self) -> bool {
         !self.lanes.is_empty() && self.lanes.iter().all(is_same_host)
@@ -316,8 +318,8 @@ impl UcxTransport {
         std::mem::take(&mut self.state.posted_since_arm)
     }
 
-    /// Returns `true` if posted operations can wait for the next poll, so that several share a message. The first one is in
-    /// flight already.
+    /// Returns `true` if posted operations can wait for the next poll, so that several share a message. The first one
+    /// is in flight already.
     #[must_use]
     pub fn can_coalesce(&self) -> bool {
         let state = &self.state;

@@ -1,4 +1,4 @@
-//! `ucp_worker_h`: made, locked, destroyed. All its calls are made through its [`LockedWorker`].
+//! `ucp_worker_h`: its construction, lock and destruction. All its calls are made through its [`LockedWorker`].
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -29,7 +29,7 @@ pub(super) struct UcpWorker {
     queues: Mutex<Vec<Option<Weak<CompletionQueue>>>>,
     /// Queues that lost requests of UCX name.
     kept: Mutex<Vec<Arc<CompletionQueue>>>,
-    /// It is not destroyed.
+    /// `Drop` does not destroy it.
     leaked: bool,
 }
 
@@ -60,17 +60,17 @@ impl fmt::Debug for LockedWorker<'_> {
     }
 }
 
-/// Whether a worker's descriptor will tell of the next event.
+/// Result of arming a worker's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// It will: sleep on it.
+    /// It becomes readable at the next event.
     Yes,
-    /// Something came meanwhile: make progress first.
+    /// It is not armed: events wait, so make progress first.
     Busy,
 }
 
 impl UcpWorker {
-    /// A worker with all devices of the context.
+    /// Makes a worker with all devices of the context.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, UcxError> {
         let _permit = context.library().ending().enter();
         let api = &context.library().api;
@@ -94,9 +94,9 @@ impl UcpWorker {
             kept: Mutex::default(),
             leaked: false,
         };
-        // From here on `Drop` gives it back.
+        // From here on `Drop` destroys it.
         worker.address = worker.read_address()?;
-        // SAFETY: the worker is ours and nobody else has it yet.
+        // SAFETY: the worker is not shared yet.
         let status = unsafe { (api.ucp_worker_get_efd)(worker.handle.as_ptr(), &mut worker.fd) };
         check("asking for a worker's descriptor", status)?;
         context.library().ending().watch(&worker.lock);
@@ -106,7 +106,7 @@ impl UcpWorker {
     fn read_address(&self) -> Result<Vec<u8>, UcxError> {
         let api = &self.context.library().api;
         let (mut address, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the worker is ours and nobody else has it yet.
+        // SAFETY: the worker is not shared yet.
         let status =
             unsafe { (api.ucp_worker_get_address)(self.handle.as_ptr(), &mut address, &mut len) };
         check("asking for a worker's address", status)?;
@@ -141,12 +141,13 @@ impl UcpWorker {
         self.try_lock().unwrap_or_else(taken)
     }
 
-    /// Whether the caller decides what becomes of it. If not, the process ends and has decided: it stays as it is.
+    /// Returns `true` if the caller decides whether the worker is destroyed. Otherwise the process ends, and the worker
+    /// is leaked.
     pub(super) fn claim(&self) -> bool {
         self.lock.claim()
     }
 
-    /// Leaves it as it is.
+    /// Leaks the worker.
     pub(super) fn leak(&mut self) {
         self.leaked = true;
         std::mem::forget(Arc::clone(&self.context));
@@ -219,13 +220,13 @@ impl LockedWorker<'_> {
         self.of.0.handle()
     }
 
-    /// That the lock is held.
+    /// Returns the proof that the lock is held.
     #[inline]
     pub(super) fn held(&self) -> &Held<'_> {
         &self.held
     }
 
-    /// Lets UCX work: receives, sends, ends requests. Says whether anything happened; bounded.
+    /// Makes progress: UCX receives, sends and completes requests. Bounded. Returns `true` if anything happened.
     #[inline]
     pub(super) fn progress_ucx(&self) -> bool {
         let mut any = false;
@@ -240,18 +241,18 @@ impl LockedWorker<'_> {
         any
     }
 
-    /// Asks the descriptor to tell of the next event. Only after a call of progress that found nothing.
+    /// Arms the descriptor for the next event. Called after a call of progress that found nothing.
     #[must_use]
     pub fn arm(&self) -> Armed {
         // SAFETY: as in `progress_ucx`.
         match Status(unsafe { (self.api().ucp_worker_arm)(self.handle()) }) {
             Status::OK => Armed::Yes,
-            // BUSY; with any other answer the descriptor cannot be trusted to tell.
+            // BUSY, or an error, after which the descriptor is not reliable.
             _ => Armed::Busy,
         }
     }
 
-    /// Wakes whoever sleeps on the descriptor.
+    /// Wakes the thread that sleeps on the descriptor.
     pub fn signal(&self) {
         // SAFETY: as in `progress_ucx`.
         let _ = unsafe { (self.api().ucp_worker_signal)(self.handle()) };

@@ -1,6 +1,5 @@
 //! A worker as a session has it: it answers active messages, and keeps what closed transports have in flight.
-//! All its calls are made through its
-//! [`WorkerGuard`].
+//! All its calls are made through its [`WorkerGuard`].
 
 use std::fmt;
 use std::ops::Deref;
@@ -26,13 +25,13 @@ const WIREUP_PAGE_BYTES: usize = 4096;
 /// How long the drop of a worker waits for requests of closed transports.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A worker: one for each session, or several (channels), shared by the peers that they serve.
+/// A worker. A session has one or several (channels), which its peers share.
 #[derive(Debug)]
 pub struct Worker {
     // Destroyed before what it may touch is dropped: fields are dropped in this order.
     ucp: UcpWorker,
-    /// Takes the first put of each peer, which shows that the path is open: from the second word of the peer's page to the
-    /// first word of this one.
+    /// Takes the first put of each peer, which shows that the path is open: from the second word of the peer's page to
+    /// the first word of this one.
     wireup_page: Option<Memory>,
     /// Dispatches the messages of peers.
     am: Arc<AmDispatcher>,
@@ -62,7 +61,7 @@ impl<'a> Deref for WorkerGuard<'a> {
 }
 
 impl Worker {
-    /// A worker with all devices of the context. Takes some 15 ms, 4 MB and ten descriptors.
+    /// Makes a worker with all devices of the context. Takes some 15 ms, 4 MB and ten descriptors.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -76,14 +75,14 @@ impl Worker {
         Ok(Arc::new(worker))
     }
 
-    /// Its context.
+    /// Returns its context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         self.ucp.context()
     }
 
-    /// Returns the connection info for the peer of `target`: the target's number, the worker's address, and the address and
-    /// key of its wireup page. Some hundred bytes, more with more devices.
+    /// Returns the connection info for the peer of `target`: the target's number, the worker's address, and the address
+    /// and key of its wireup page. Some hundred bytes, more with more devices.
     ///
     /// # Errors
     /// [`UcxError`].
@@ -94,7 +93,7 @@ impl Worker {
         Ok(ConnInfo { target, wireup_page, owner, address: &self.ucp.address, key }.to_bytes())
     }
 
-    /// What UCX calls the worker's address.
+    /// Returns the worker's address.
     pub(super) fn address(&self) -> &[u8] {
         &self.ucp.address
     }
@@ -125,13 +124,14 @@ impl Worker {
         self.ucp.try_lock().map(|locked| WorkerGuard { locked, worker: self })
     }
 
-    /// Takes the progress lock, waiting for the thread that holds it. No thread holds it while it sleeps. When the process
-    /// ends (`ucx/ending.rs`), no other thread gets it any more.
+    /// Takes the progress lock, waiting for the thread that holds it. No thread holds it while it sleeps. When the
+    /// process ends (`ucx/ending.rs`), no other thread gets it any more.
     pub fn lock(&self) -> WorkerGuard<'_> {
         WorkerGuard { locked: self.ucp.lock(), worker: self }
     }
 
-    /// Makes progress, and arms the descriptor if nothing happened. Returns `None` if another thread holds the progress lock.
+    /// Makes progress, and arms the descriptor if nothing happened. Returns `None` if another thread holds the progress
+    /// lock.
     pub fn progress_and_arm(&self) -> Option<Armed> {
         let guard = self.try_lock()?;
         if guard.progress() {
@@ -160,7 +160,7 @@ impl Worker {
         lock(&self.orphans).is_empty()
     }
 
-    /// Leaves UCX's worker as it is, with all that it may still touch.
+    /// Leaks UCX's worker, with all memory that it may still access.
     #[cold]
     fn leak(&mut self) {
         self.ucp.leak();
@@ -180,13 +180,13 @@ impl AsFd for Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if !self.ucp.claim() {
-            // The process ends, and this would be a call.
+            // The process ends, and destruction would call UCX.
             return self.leak();
         }
         self.wireup_page = None;
         let deadline = Instant::now().checked_add(CLOSE_TIMEOUT);
-        // Only when something has to come back: 1.13.1 ends the process when an answer to a peer that connects finds
-        // the peer gone (`ucp_request.c`, "got REP message").
+        // Only if requests are in flight: 1.13.1 ends the process if it replies to a connecting peer that has exited
+        // (`ucp_request.c`, "got REP message").
         while !lock(&self.orphans).is_empty() {
             let free = {
                 let _permit = self.context().library().ending().enter();
@@ -196,8 +196,8 @@ impl Drop for Worker {
             };
             drop(free);
             if deadline.is_none_or(|at| Instant::now() >= at) {
-                // UCX ends the process when a worker goes whose endpoints are not closed (1.13.1, `ucp_request.c`).
-                // What still runs may touch what it uses, too: all of it stays.
+                // UCX ends the process if a worker is destroyed whose endpoints are not closed (1.13.1,
+                // `ucp_request.c`). Requests in flight may access their memory, too: all of it is leaked.
                 return self.leak();
             }
             std::thread::yield_now();

@@ -55,7 +55,7 @@ impl AmDispatcher {
             cb: Some(on_am),
             arg: Arc::as_ptr(self).cast_mut().cast(),
         };
-        // SAFETY: the worker is the caller's and nobody else has it yet; the mask says which fields count.
+        // SAFETY: the caller owns the worker and has not shared it yet; the mask says which fields count.
         let status = unsafe { (library.api.ucp_worker_set_am_recv_handler)(worker, &param) };
         check("asking for messages", status)
     }
@@ -118,7 +118,7 @@ unsafe extern "C" fn on_am(
     param: *const sys::ucp_am_recv_param_t,
 ) -> sys::ucs_status_t {
     let done = Status::OK.0;
-    // SAFETY: what `AmDispatcher::receive` gave; the worker keeps it.
+    // SAFETY: the argument that `AmDispatcher::receive` set; the worker owns it.
     let dispatcher = unsafe { &*dispatcher.cast::<AmDispatcher>() };
     // SAFETY: UCX's own, until this returns.
     let attributes = unsafe { (*param).recv_attr };

@@ -17,8 +17,8 @@ pub(in crate::ucx) const FRAGMENT: u64 = 60 << 10;
 /// Bytes of a message that small puts share.
 const COALESCE_BYTES: usize = 8 << 10;
 
-/// A message that may be in flight. It owns all its bytes, so that an operation can complete and a window can be closed while
-/// UCX still has the message.
+/// A message that may be in flight. It owns all its bytes, so that an operation can complete and a window can be closed
+/// while UCX still has the message.
 #[derive(Debug)]
 pub(in crate::ucx) struct AmMessage {
     header: Box<[u8; HEADER_BYTES]>,

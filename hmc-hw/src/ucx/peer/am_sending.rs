@@ -67,8 +67,8 @@ impl PeerState {
         if work.opcode == Opcode::Get {
             self.target.expect_get(GetDest { seq, memory, span: work.local.span, received: 0 });
         }
-        // Small operations that are posted while others are in flight wait, so that several share a message: until the next
-        // poll or the next reply.
+        // Small operations that are posted while others are in flight wait, so that several share a message: until the
+        // next poll or the next reply.
         if self.requests.len() <= 1 || total > MAX_COALESCED {
             self.progress_am(guard);
         }

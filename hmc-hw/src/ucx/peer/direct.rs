@@ -1,5 +1,5 @@
-//! Direct copies: memory of the peer that a lane of shared memory maps is copied in the call itself, without the worker, a
-//! request or a flush.
+//! Direct copies: memory of the peer that a lane of shared memory maps is copied in the call itself, without the
+//! worker, a request or a flush.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -13,7 +13,8 @@ pub(in crate::ucx) struct Orphan {
 }
 
 impl Orphan {
-    /// Returns `true` if all requests have completed. Moves memory that they use no more to `free`, before that if possible.
+    /// Returns `true` if all requests have completed. Moves memory that they use no more to `free`, before that if
+    /// possible.
     pub(in crate::ucx) fn is_finished(
         &mut self,
         guard: &LockedWorker<'_>,

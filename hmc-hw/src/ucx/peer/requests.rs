@@ -1,8 +1,9 @@
 //! Table of one peer's requests, from the post until their completion is taken.
 //!
-//! A record is an entry of this table, and UCX's callbacks name its index. Free records, requests that wait for the progress
-//! lock, puts that no flush covers yet, the puts of each flush, and finished requests are linked lists of records: nothing is
-//! copied from one list to the next, and a flush of any number of puts begins in a few instructions.
+//! A record is an entry of this table, and UCX's callbacks name its index. Free records, requests that wait for the
+//! progress lock, puts that no flush covers yet, the puts of each flush, and finished requests are linked lists of
+//! records: nothing is copied from one list to the next, and a flush of any number of puts begins in a few
+//! instructions.
 
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};

@@ -82,9 +82,9 @@ impl PeerState {
         all_back && (!self.down || closed()) && !sends() && self.target.is_idle()
     }
 
-    /// Returns `true` if UCX or a reply of the peer may still access memory of an operation. Messages are copies. Where lanes
-    /// reach memory by themselves, requests that a forced close has completed prove nothing about the lane before the close
-    /// itself completes.
+    /// Returns `true` if UCX or a reply of the peer may still access memory of an operation. Messages are copies. Where
+    /// lanes reach memory by themselves, requests that a forced close has completed prove nothing about the lane before
+    /// the close itself completes.
     pub(in crate::ucx) fn uses_memory(&self) -> bool {
         let closes = self.down
             && self.reach == Reach::Memory
@@ -173,8 +173,8 @@ impl PeerState {
         self.finish_if_done(record);
     }
 
-    /// Begins a flush for all puts that need one, if one may be begun. The first one is begun without any put: it completes
-    /// when the path is open in both directions.
+    /// Begins a flush for all puts that need one, if one may be begun. The first one is begun without any put: it
+    /// completes when the path is open in both directions.
     #[inline]
     pub(in crate::ucx) fn flush(&mut self, guard: &LockedWorker<'_>) {
         let nothing = self.first_flush_begun && !self.requests.needs_flush();
@@ -245,7 +245,7 @@ impl PeerState {
             self.take_replies();
         }
         // No callback marks it between this and the taking, since the progress lock is held. Other threads have to be
-        // told of a failure, too.
+        // notified of a failure, too.
         if self.queue.failure().is_none() {
             self.queue.unmark();
         }
