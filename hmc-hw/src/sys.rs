@@ -12,7 +12,7 @@ unsafe extern "C" {
     /// vsnprintf(3).
     ///
     /// # Safety
-    /// `to` has room for `len` bytes; `arguments` are those of `format`, and no code has read them yet.
+    /// `to` is valid for writes of `len` bytes; `arguments` are those of `format`, and no code has read them yet.
     pub(crate) fn vsnprintf(
         to: *mut c_char,
         len: usize,
