@@ -193,7 +193,7 @@ impl Members {
         by: Instant,
     ) -> Result<()> {
         let mut round = Round { flights: Vec::new(), first: 0 };
-        let mut links = Several::new(&self.bell);
+        let mut links = Several::new(&self.waker);
         let result = messages
             .into_iter()
             .try_for_each(|message| {

@@ -35,7 +35,7 @@ use hmc_mem::shared::SharedBytes;
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::park_waker::Bell;
+use crate::link::park_waker::ParkWaker;
 use crate::peer::Peer;
 use crate::shared::Shared;
 
@@ -92,7 +92,7 @@ struct Members {
     /// By position; `None` at our own.
     peers: Vec<Option<Peer>>,
     /// Hangs at every member's link.
-    bell: Arc<Bell>,
+    waker: Arc<ParkWaker>,
     /// Held while a collective runs.
     state: Mutex<State>,
 }
@@ -111,7 +111,7 @@ impl Drop for Members {
             return;
         }
         for peer in self.peers.iter().flatten() {
-            peer.link.bells.take_off(&self.bell);
+            peer.link.park_wakers.deregister(&self.waker);
         }
     }
 }
@@ -149,7 +149,7 @@ impl Communicator {
         })?;
         let deadline = self.shared.config.deadline;
         let by = clock::deadline_in(deadline);
-        let bell = Bell::new()?;
+        let waker = ParkWaker::new()?;
         let mut peers = Vec::with_capacity(ranks.len());
         for rank in ranks {
             if *rank == own {
@@ -162,10 +162,10 @@ impl Communicator {
             peers.push(Some(peer));
         }
         for peer in peers.iter().flatten() {
-            peer.link.bells.hang(&bell);
+            peer.link.park_wakers.register(&waker);
         }
         let (shared, ranks, state) = (Arc::clone(&self.shared), ranks.to_vec(), Mutex::default());
-        let members = Arc::new(Members { shared, ranks, position, peers, bell, state });
+        let members = Arc::new(Members { shared, ranks, position, peers, waker, state });
         Ok(Group { members, deadline })
     }
 }

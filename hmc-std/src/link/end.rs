@@ -122,7 +122,7 @@ impl Link {
         self.run_relay();
         self.turn_ctrl(false);
         self.leader_lock.notify();
-        self.bells.ring();
+        self.park_wakers.wake();
     }
 
     /// Ends the link if the peer's control connection has not ended in time.
@@ -209,7 +209,7 @@ impl Link {
         self.run_relay();
         self.driver.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.leader_lock.notify();
-        self.bells.ring();
+        self.park_wakers.wake();
         self.keep_unfenced();
         if let Some(owner) = self.owner.upgrade() {
             owner.over(self);

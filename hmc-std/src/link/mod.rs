@@ -124,7 +124,7 @@ pub(crate) struct Link {
     inbox: SharedInbox,
     leader_lock: LeaderLock,
     /// Of callers that wait for several links.
-    pub(crate) bells: park_waker::Bells,
+    pub(crate) park_wakers: park_waker::WakerList,
     relay: relay::Relay,
     room: room::Room,
     life: AtomicU8,
@@ -184,7 +184,7 @@ impl Link {
             data_socket,
             inbox: parts.inbox,
             leader_lock: LeaderLock::new(),
-            bells: park_waker::Bells::default(),
+            park_wakers: park_waker::WakerList::default(),
             relay: relay::Relay::default(),
             room: room::Room::default(),
             life: AtomicU8::new(0),

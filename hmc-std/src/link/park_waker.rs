@@ -11,14 +11,15 @@ use crate::lock::lock;
 
 /// What wakes a caller that waits for several links.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    /// It sleeps on `fd`, or is about to. Touched by read-modify-writes alone, which stand in one order: who rings before
-    /// it parks has done before what it rings for, and the look after that finds it; who rings later finds it parked.
+pub(crate) struct ParkWaker {
+    /// Its owner sleeps on `fd`, or is about to. Touched by read-modify-writes alone, which stand in one order: a thread that
+    /// wakes before the owner parks has done before what it wakes for, and the look after that finds it; one that wakes later
+    /// finds the owner parked.
     parked: AtomicBool,
     pub(super) fd: OwnedFd,
 }
 
-impl Bell {
+impl ParkWaker {
     /// # Errors
     /// `SystemLimit` when descriptors are used up.
     pub(crate) fn new() -> Result<Arc<Self>> {
@@ -28,9 +29,9 @@ impl Bell {
     }
 
     /// Wakes its owner, if that sleeps.
-    fn ring(&self) {
+    fn wake(&self) {
         if self.parked.swap(false, Ordering::AcqRel) {
-            // eventfd(2): fails only when the counter is full, and then it rings already.
+            // eventfd(2): fails only when the counter is full, and then the descriptor is readable already.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
@@ -40,7 +41,7 @@ impl Bell {
         self.parked.swap(true, Ordering::AcqRel);
     }
 
-    /// Whether nobody has rung since its owner parked.
+    /// Returns whether nothing has woken its owner since that parked.
     pub(super) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Acquire)
     }
@@ -48,31 +49,31 @@ impl Bell {
     /// Its owner is awake.
     pub(super) fn unpark(&self) {
         if !self.parked.swap(false, Ordering::AcqRel) {
-            // What has not been written yet rings the next sleep once, for nothing.
+            // What has not been written yet ends the next sleep once, for nothing.
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.fd, &mut count);
         }
     }
 }
 
-/// The bells of one link: rung when a message ended or has bytes for a lender, and when the link died.
+/// The wakers of one link: woken when a message ended or has bytes for a lender, and when the link died.
 #[derive(Debug, Default)]
-pub(crate) struct Bells(Mutex<Vec<Arc<Bell>>>);
+pub(crate) struct WakerList(Mutex<Vec<Arc<ParkWaker>>>);
 
-impl Bells {
-    /// Has `bell` rung from now on: look once more after this.
-    pub(crate) fn hang(&self, bell: &Arc<Bell>) {
-        lock(&self.0).push(Arc::clone(bell));
+impl WakerList {
+    /// Has `waker` woken from now on: look once more after this.
+    pub(crate) fn register(&self, waker: &Arc<ParkWaker>) {
+        lock(&self.0).push(Arc::clone(waker));
     }
 
-    /// Takes it off.
-    pub(crate) fn take_off(&self, bell: &Arc<Bell>) {
-        lock(&self.0).retain(|b| !Arc::ptr_eq(b, bell));
+    /// Has `waker` woken no more.
+    pub(crate) fn deregister(&self, waker: &Arc<ParkWaker>) {
+        lock(&self.0).retain(|w| !Arc::ptr_eq(w, waker));
     }
 
-    pub(super) fn ring(&self) {
-        for bell in &*lock(&self.0) {
-            bell.ring();
+    pub(super) fn wake(&self) {
+        for waker in &*lock(&self.0) {
+            waker.wake();
         }
     }
 }

@@ -1,5 +1,5 @@
 //! How a caller waits for several links at once: it leads those that nobody leads, serves their sockets and sleeps on all of
-//! them; what others move on rings its bell.
+//! them; its waker wakes it for what others move on.
 //!
 //! As in `wait`, no thread hop lies between the wire and the one who waits. It never waits for the lead of a link: links
 //! that somebody else leads, and those of UCX, whose worker the background thread drives, are left to them.
@@ -9,7 +9,7 @@ use hmc_core::types::ConnType;
 use hmc_mem::leader::{Handoff, LeaderGuard};
 use rustix::event::{PollFd, PollFlags};
 
-use super::park_waker::Bell;
+use super::park_waker::ParkWaker;
 use super::wait::{LONGEST_NAP_NS, RARE};
 use super::{Link, Watch, bump};
 use crate::clock;
@@ -60,16 +60,16 @@ impl Drop for Held<'_> {
 
 /// Links that one caller waits for. The lead of each goes with the value.
 pub(crate) struct Several<'a> {
-    bell: &'a Bell,
+    waker: &'a ParkWaker,
     held: Vec<Held<'a>>,
     parked: bool,
     slept_out: bool,
 }
 
 impl<'a> Several<'a> {
-    /// None yet. `bell` must hang at all links whose news matter.
-    pub(crate) fn new(bell: &'a Bell) -> Self {
-        Self { bell, held: Vec::new(), parked: false, slept_out: false }
+    /// None yet. `waker` must be registered with all links whose news matter.
+    pub(crate) fn new(waker: &'a ParkWaker) -> Self {
+        Self { waker, held: Vec::new(), parked: false, slept_out: false }
     }
 
     /// Waits for this one too, from the next turn on.
@@ -92,13 +92,13 @@ impl<'a> Several<'a> {
         busy
     }
 
-    /// Nothing was found. Sleeps until there may be something: a socket is ready, the bell rings, or `nap` or `deadline`
-    /// is over. The first call after something happened returns at once, since a bell may have rung unheard before.
+    /// Nothing was found. Sleeps until there may be something: a socket is ready, the waker wakes, or `nap` or `deadline`
+    /// is over. The first call after something happened returns at once, since the waker may have been called before it parked.
     pub(crate) fn rest(&mut self, deadline: Instant, nap: Duration) {
         self.held.iter_mut().for_each(|held| held.passes = 0);
         if !self.parked {
             self.parked = true;
-            self.bell.park();
+            self.waker.park();
             return;
         }
         self.slept_out = self.sleep(deadline, nap);
@@ -110,14 +110,14 @@ impl<'a> Several<'a> {
     /// Something was found, or there is no time to sleep.
     pub(crate) fn awake(&mut self) {
         if std::mem::take(&mut self.parked) {
-            self.bell.unpark();
+            self.waker.unpark();
         }
     }
 
-    /// Counts a nap that ended by its time although there was something, of which neither a socket nor the bell told.
+    /// Counts a nap that ended by its time although there was something, of which neither a socket nor the waker told.
     pub(crate) fn found(&mut self) {
         if std::mem::take(&mut self.slept_out)
-            && self.bell.is_parked()
+            && self.waker.is_parked()
             && let Some(held) = self.held.first()
         {
             bump(&held.link.counters.overslept);
@@ -129,7 +129,7 @@ impl<'a> Several<'a> {
         let nap = nap.min(Duration::from_nanos(LONGEST_NAP_NS));
         let soon = clock::now().after(nap);
         let mut fds = Vec::with_capacity(self.held.len().saturating_mul(2).saturating_add(1));
-        fds.push(PollFd::new(&self.bell.fd, PollFlags::IN));
+        fds.push(PollFd::new(&self.waker.fd, PollFlags::IN));
         for held in self.held.iter().filter(|h| h.lead.is_some()) {
             let (data, is_down) = {
                 let mut data = held.link.data();
@@ -160,7 +160,7 @@ impl Drop for Several<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bell, Several};
+    use super::{ParkWaker, Several};
     use crate::address::Address;
     use crate::session::Session;
 
@@ -170,8 +170,8 @@ mod tests {
         let source = Session::builder(0).buffer(4096).start().expect("a source");
         let address = Address::Tcp(target.tcp_addr().expect("it listens"));
         let peer = source.connect(1, &address).expect("connected");
-        let bell = Bell::new().expect("a bell");
-        let (mut first, mut second) = (Several::new(&bell), Several::new(&bell));
+        let waker = ParkWaker::new().expect("a waker");
+        let (mut first, mut second) = (Several::new(&waker), Several::new(&waker));
         first.add(&peer.link);
         second.add(&peer.link);
         first.turn();

@@ -102,7 +102,7 @@ impl Link {
             self.wakers.wake(waker);
         }
         if after.news || after.lends {
-            self.bells.ring();
+            self.park_wakers.wake();
         }
         // On a link to oneself the lender of more than its bounce buffers hold waits for news, and for no socket.
         let lends = after.lends && self.conn() == Some(ConnType::Loopback);
