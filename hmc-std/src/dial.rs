@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, open, open_path, wait_for_answer};
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
-use crate::link::{Life, Link, LinkParts, Watch};
+use crate::link::{Life, Link, LinkParts, WaitScope};
 use crate::lock::lock;
 use crate::node::registry::{Input, Output as Decision};
 use crate::private::{is_private, too_many};
@@ -77,7 +77,7 @@ impl Shared {
                     let open = |l: &Link| (l.life() != Life::Opening).then_some(());
                     // When the time has come, the next step says so.
                     if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
-                        link.drive(Watch::Both, until, open)
+                        link.drive(WaitScope::Both, until, open)
                     {
                         // In a child the link is the parent's.
                         if stop != Stop::Forked {

@@ -23,7 +23,7 @@ pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> R
         let quiet = |l: &Link| (l.life() == Life::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
         let busy = !link.is_relay_quiet();
-        let watch = if busy { crate::link::Watch::Both } else { crate::link::Watch::Data };
+        let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
         if let Err(stop) = link.drive(watch, until, quiet) {
             if stop == Stop::Forked {
                 return Err(forked());

@@ -10,7 +10,7 @@ use hmc_core::wire::message::ControlMessage;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::{self, Tally, Unfenced};
-use crate::link::{Link, Watch};
+use crate::link::{Link, WaitScope};
 use crate::lock::lock;
 use crate::memory::{ConnBuffer, Span};
 use crate::op_id::LinkId;
@@ -118,7 +118,7 @@ impl Grant {
             Fence::Shm(fence) => {
                 fence.wait_until(until, || self.peer.link.data().port().peer_has_ended())
             }
-            Fence::Word => self.peer.link.drive(Watch::Both, until, |link: &Link| {
+            Fence::Word => self.peer.link.drive(WaitScope::Both, until, |link: &Link| {
                 let mut data = link.data();
                 let over = fence.has_passed(data.port(), window, epoch);
                 (over || data.port().peer_has_ended()).then_some(())

@@ -52,7 +52,7 @@ use ctrl::CtrlState;
 use data::DataState;
 pub use types::Choice;
 pub(crate) use types::{Counters, Life, Tick, bump};
-pub(crate) use wait_scope::Watch;
+pub(crate) use wait_scope::WaitScope;
 
 /// [`Life::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.
 const CLOSING: u8 = 3;

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::park_waker::ParkWaker;
 use super::wait::{LONGEST_NAP_NS, RARE};
-use super::{Link, Watch, bump};
+use super::{Link, WaitScope, bump};
 use crate::clock;
 
 /// A link that is waited for.
@@ -31,7 +31,7 @@ impl Held<'_> {
             self.lead = self.link.leader_lock.try_lead();
             if self.lead.is_some() {
                 self.is_still = self.link.is_still();
-                self.link.attend(Watch::Both, true);
+                self.link.attend(WaitScope::Both, true);
             }
         }
     }
@@ -50,7 +50,7 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if let Some(lead) = self.lead.take() {
-            self.link.attend(Watch::Both, false);
+            self.link.attend(WaitScope::Both, false);
             if lead.release() == Handoff::None {
                 self.link.hand_over();
             }

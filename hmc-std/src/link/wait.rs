@@ -13,7 +13,7 @@ use hmc_mem::leader::Handoff;
 use rustix::event::{PollFd, PollFlags};
 
 use super::spin_policy::WaitOutcome;
-use super::{Link, Watch, bump};
+use super::{Link, WaitScope, bump};
 use crate::clock;
 use crate::transport::ucx::Bell;
 use crate::ucx::{RESTLESS, Seat};
@@ -33,13 +33,13 @@ impl Link {
     /// locks held, often, and must be cheap.
     pub(crate) fn drive<R>(
         &self,
-        watch: Watch,
+        watch: WaitScope,
         until: Until,
         mut look: impl FnMut(&Self) -> Option<R>,
     ) -> Result<R, Stop> {
         let mut vigil = until.vigil();
-        let is_still = watch != Watch::Data && self.is_still();
-        let watch = if watch == Watch::Ctrl && !is_still { Watch::Both } else { watch };
+        let is_still = watch != WaitScope::Data && self.is_still();
+        let watch = if watch == WaitScope::Ctrl && !is_still { WaitScope::Both } else { watch };
         loop {
             if let Some(r) = look(self) {
                 return Ok(r);
@@ -54,7 +54,7 @@ impl Link {
                 self.attend(watch, true);
                 // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
                 // land.
-                let drives = ucx.as_ref().filter(|_| watch == Watch::Data);
+                let drives = ucx.as_ref().filter(|_| watch == WaitScope::Data);
                 if let Some((seat, _)) = drives {
                     seat.attend(true);
                 }
@@ -97,7 +97,7 @@ impl Link {
     /// Drives until `look` finds something or the deadline passes.
     fn lead<R>(
         &self,
-        (watch, is_still): (Watch, bool),
+        (watch, is_still): (WaitScope, bool),
         deadline: Instant,
         ucx: Option<&Ucx>,
         look: &mut impl FnMut(&Self) -> Option<R>,
@@ -112,9 +112,9 @@ impl Link {
         let mut passes: u8 = 0;
         loop {
             self.turns.give_way();
-            let looks_at_data = watch != Watch::Ctrl && passes == 0;
+            let looks_at_data = watch != WaitScope::Ctrl && passes == 0;
             let mut busy = looks_at_data && self.turn_data(true);
-            if watch != Watch::Data {
+            if watch != WaitScope::Data {
                 busy |= self.turn_ctrl(true);
             }
             if let Some(r) = look(self) {
@@ -133,7 +133,7 @@ impl Link {
             if busy {
                 spin_until = now.after(spin_for);
             }
-            let has_work = watch != Watch::Ctrl && self.data().has_work();
+            let has_work = watch != WaitScope::Ctrl && self.data().has_work();
             if busy || now < spin_until || has_work {
                 tale.spun();
                 let passes_over = is_still && !busy && !has_work;
@@ -148,7 +148,7 @@ impl Link {
                 let busy = self.turn_data(true);
                 let found = look(self);
                 let sleeps =
-                    !busy && (watch != Watch::Data || seat.can_sleep() || seat.is_restless());
+                    !busy && (watch != WaitScope::Data || seat.can_sleep() || seat.is_restless());
                 if found.is_some() || !sleeps {
                     bell.unpark();
                     if found.is_some() {
@@ -168,7 +168,13 @@ impl Link {
     /// Sleeps until a socket is ready, the link dies (its sockets are shut down then), an operation's
     /// deadline comes or ours does. No lock is held. Whether a whole nap passed without anything. `hung_up` is for later
     /// calls: the control connection has ended, and tells no more.
-    fn park(&self, watch: Watch, deadline: Instant, ucx: Option<&Ucx>, hung_up: &mut bool) -> bool {
+    fn park(
+        &self,
+        watch: WaitScope,
+        deadline: Instant,
+        ucx: Option<&Ucx>,
+        hung_up: &mut bool,
+    ) -> bool {
         let (wanted, earlier, is_down) = {
             let mut data = self.data();
             let wanted = data.port().interest().wanted;
@@ -180,11 +186,13 @@ impl Link {
         let soon = clock::now().after(nap);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         // One that has ended would wake at once, time and again.
-        let data =
-            self.data_socket().filter(|_| !is_down && watch != Watch::Ctrl).and_then(|s| s.fd());
+        let data = self
+            .data_socket()
+            .filter(|_| !is_down && watch != WaitScope::Ctrl)
+            .and_then(|s| s.fd());
         let data = data.map(|fd| PollFd::from_borrowed_fd(fd, wanted.flags()));
         // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
-        let flags = if watch != Watch::Data || data.is_none() {
+        let flags = if watch != WaitScope::Data || data.is_none() {
             self.ctrl().wants().flags()
         } else {
             PollFlags::empty()
@@ -193,7 +201,7 @@ impl Link {
         let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, flags));
         let has_ctrl = ctrl.is_some();
         let worker =
-            ucx.filter(|_| watch == Watch::Data && !restless).map(|(seat, _)| seat.worker());
+            ucx.filter(|_| watch == WaitScope::Data && !restless).map(|(seat, _)| seat.worker());
         let worker = worker.map(|w| PollFd::new(w, PollFlags::IN));
         let bell = ucx.map(|(_, bell)| PollFd::new(bell, PollFlags::IN));
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();
@@ -206,9 +214,9 @@ impl Link {
     }
 
     /// Takes the sockets from the background thread, or gives them back.
-    pub(super) fn attend(&self, watch: Watch, on: bool) {
+    pub(super) fn attend(&self, watch: WaitScope, on: bool) {
         // What stopped for a full inbox under this lead goes on, if there is room: nobody else tells it to.
-        if watch != Watch::Ctrl {
+        if watch != WaitScope::Ctrl {
             let resume = {
                 let mut data = self.data();
                 data.attend(on);
@@ -219,7 +227,7 @@ impl Link {
                 self.turn_data(false);
             }
         }
-        if watch != Watch::Data || self.data_socket().is_none() {
+        if watch != WaitScope::Data || self.data_socket().is_none() {
             let resume = {
                 let mut ctrl = self.ctrl();
                 ctrl.attend(on);

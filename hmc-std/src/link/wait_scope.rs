@@ -2,7 +2,7 @@
 
 /// Which halves of a link a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
+pub(crate) enum WaitScope {
     /// The data plane: an operation is awaited.
     Data,
     /// Both: a message is awaited, which may follow a put.

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::future::OpFuture;
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::pieces::Pieces;
-use crate::link::{Life, Link, Watch};
+use crate::link::{Life, Link, WaitScope};
 use crate::op_id::OpId;
 use crate::until::{Stop, Until};
 use hmc_core::pipeline::{Pipeline, PipelineStatus};
@@ -184,7 +184,7 @@ impl Peer {
         };
         // A little longer than the pieces' own deadline, for their fences.
         let patience = until.moved_to(until.at.after(Duration::from_millis(FENCE_MS)));
-        match self.link.drive(Watch::Data, patience, &mut step) {
+        match self.link.drive(WaitScope::Data, patience, &mut step) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => Err(self.failed(failure.into())),
             Err(stop) => {

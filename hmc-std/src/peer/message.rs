@@ -2,7 +2,7 @@
 
 use super::Peer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::{Life, Link, Watch};
+use crate::link::{Life, Link, WaitScope};
 use crate::node::inbox::{Message, Want};
 use crate::until::Stop;
 use hmc_core::limits::MAX_FRAME_BYTES;
@@ -89,7 +89,7 @@ impl Peer {
         };
         attempt(&self.link).unwrap_or_else(|| {
             let until = self.shared.until(timeout);
-            self.link.drive(Watch::Both, until, attempt).unwrap_or_else(|stop| {
+            self.link.drive(WaitScope::Both, until, attempt).unwrap_or_else(|stop| {
                 Err(stop.error("sending: the peer does not receive").with_peer(self.rank()))
             })
         })
@@ -116,8 +116,8 @@ impl Peer {
         } else {
             // The tags of puts come beside their bytes.
             let watch = match want {
-                Want::Tag | Want::Int | Want::Struct => Watch::Ctrl,
-                Want::Notify | Want::ThisTag(_) | Want::Any => Watch::Both,
+                Want::Tag | Want::Int | Want::Struct => WaitScope::Ctrl,
+                Want::Notify | Want::ThisTag(_) | Want::Any => WaitScope::Both,
             };
             self.link.drive(watch, until, look)
         };

@@ -17,7 +17,7 @@ use crate::delivery::Delivery;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::relay::desk::{Bytes, Staging, Want, half_for};
 use crate::link::relay::ticket::{Found, Ticket};
-use crate::link::{Link, Watch};
+use crate::link::{Link, WaitScope};
 use crate::memory::{HeapBytes, Region, Span, check_writable};
 use crate::op::OpError;
 use crate::until::{Stop, Until};
@@ -295,6 +295,6 @@ impl Peer {
         if self.link.conn() == Some(ConnType::Loopback) {
             return self.shared.wait_news(until, |_| look());
         }
-        self.link.drive(Watch::Both, until, |_: &Link| look())
+        self.link.drive(WaitScope::Both, until, |_: &Link| look())
     }
 }

@@ -4,7 +4,7 @@ use super::Peer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::Op;
 use crate::link::aftermath::Hold;
-use crate::link::{Life, Watch};
+use crate::link::{Life, WaitScope};
 use crate::memory::{ConnBuffer, Region, Span};
 use crate::op::OpError;
 use crate::window::{Grant, RemoteWindow, SharedWindow, Window};
@@ -157,7 +157,7 @@ impl Peer {
     /// `DeadlineExceeded`, `Interrupted`, `PeerDead`.
     pub fn remote_window(&self, label: u64, timeout: Duration) -> Result<RemoteWindow> {
         self.shared.check_process()?;
-        let found = self.link.drive(Watch::Both, self.shared.until(timeout), |link| {
+        let found = self.link.drive(WaitScope::Both, self.shared.until(timeout), |link| {
             // In this order: nothing comes after the end.
             let is_dead = link.life() == Life::Dead;
             if let Some(region) = link.data().named_remote(label) {

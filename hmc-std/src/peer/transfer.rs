@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::data::DataState;
 use crate::link::data::unasked::MAX_UNASKED;
-use crate::link::{Link, Watch, bump};
+use crate::link::{Link, WaitScope, bump};
 use crate::op_id::OpId;
 use crate::process::forked;
 use crate::transport::Port;
@@ -119,7 +119,7 @@ impl Peer {
         let mut hold = Some(hold);
         let op = self
             .link
-            .drive(Watch::Data, until, |_| self.attempt(code, &mut hold, &mut attempt))
+            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut hold, &mut attempt))
             .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
@@ -205,7 +205,7 @@ impl Peer {
 
     /// Waits for an operation of this link to end.
     pub(crate) fn finish(&self, op: slots::SlotId, until: Until) -> Result<(Outcome, Hold)> {
-        let stop = match self.link.drive(Watch::Data, until, |_| self.taken(op)) {
+        let stop = match self.link.drive(WaitScope::Data, until, |_| self.taken(op)) {
             Ok(r) => return r,
             Err(Stop::Forked) => return Err(forked()),
             Err(stop) => stop,
