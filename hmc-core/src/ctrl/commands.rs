@@ -21,7 +21,7 @@ use super::timers::negotiated_period;
 
 impl ControlConn {
     /// A connection that this end opened; it says HELLO at once. If that promises a proof, nobody is believed to be the
-    /// peer before [`Event::Challenged`](super::output::Event::Challenged) was answered by [`Self::prove`].
+    /// peer before [`ControlEvent::Challenged`](super::io::ControlEvent::Challenged) was answered by [`Self::prove`].
     ///
     /// # Errors
     /// The words do not fit a frame (they do, when their endpoints come from an `EndpointList`).
@@ -98,7 +98,7 @@ impl ControlConn {
     }
 
     /// Proves this end to the dialer and asks for its proof, which must be `must`. It is to be called for a HELLO
-    /// that promises one; [`Event::Proven`](super::output::Event::Proven) says when it came.
+    /// that promises one; [`ControlEvent::Proven`](super::io::ControlEvent::Proven) says when it came.
     ///
     /// # Errors
     /// Nothing changed: no such HELLO is pending.
