@@ -1,8 +1,8 @@
 //! What goes wrong, and how often.
 //!
 //! Three kinds, never to be mixed up:
-//! - *Weather* (delay, rate, reordering, refusals for lack of room, fences that take time) is legal:
-//!   a correct caller must not notice it.
+//! - *Network conditions* (delay, rate, reordering, refusals for lack of space, fences that take time) are legal:
+//!   a correct caller must tolerate them.
 //! - *Faults* (lost, doubled, stale and failed completions, flushed queues, death) break the promises
 //!   of a transport as real NICs do. A caller survives them, and its memory stays safe.
 //! - A [`Rogue`] NIC touches memory that it must not touch. No caller can survive that; the
@@ -44,22 +44,22 @@ impl Rate {
 /// Write literals with `..Faults::NONE` or another preset, so that a new knob stays off in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Weather: longest time that each step of a request takes, in virtual nanoseconds. With more
+    /// Condition: longest time that each step of a request takes, in virtual nanoseconds. With more
     /// than zero, requests overtake each other and move their bytes in pieces. Rows 12 (delay,
     /// reordering) and 20 (completions out of order).
     pub delay_max_ns: u64,
-    /// Weather: how long everything takes at least, one way. A path of its own may differ:
+    /// Condition: how long everything takes at least, one way. A path of its own may differ:
     /// [`SimNic::set_path`](crate::nic::SimNic::set_path). Row 12.
     pub latency_ns: u64,
-    /// Weather: bytes that a sender's wire carries in a virtual microsecond; 0 is no limit. Row 12.
+    /// Condition: bytes that a sender's wire carries in a virtual microsecond; 0 is no limit. Row 12.
     pub bytes_per_us: u64,
-    /// Weather: `post` answers `Busy` though there is room. Row 23 (a full queue is told, never a
+    /// Condition: `post` answers `Busy` though there is room. Row 23 (a full queue is told, never a
     /// loss).
     pub busy: Rate,
-    /// Weather: the pieces of a request land in any order, so that one which is cut short leaves
+    /// Condition: the pieces of a request land in any order, so that one which is cut short leaves
     /// scattered lines instead of a prefix. Row 25 (partial writes).
     pub scattered: Rate,
-    /// Weather: longest time between a revocation and its acknowledgement. Writes land until then.
+    /// Condition: longest time between a revocation and its acknowledgement. Writes land until then.
     /// Row 30 (memory taken back with requests in flight), and the RDMA row of the table of fences.
     pub fence_max_ns: u64,
     /// Fault: the bytes move, the completion never comes (until the peer dies or the queue is
@@ -136,14 +136,15 @@ impl Faults {
     };
 
     /// Delays, reordering, pieces and refusals, but no broken promise.
-    pub const WEATHER: Self = Self { delay_max_ns: 20_000, busy: Rate::percent(5), ..Self::NONE };
+    pub const CONDITIONS: Self =
+        Self { delay_max_ns: 20_000, busy: Rate::percent(5), ..Self::NONE };
 
-    /// Weather, and one completion in twenty each is lost, doubled or failed.
+    /// Network conditions, and one completion in twenty each is lost, doubled or failed.
     pub const STORM: Self = Self {
         lost: Rate::percent(5),
         doubled: Rate::percent(5),
         failed: Rate::percent(5),
-        ..Self::WEATHER
+        ..Self::CONDITIONS
     };
 
     /// The code of the failure that [`Faults::failed`] reports: `EIO`, errno(3).
@@ -186,7 +187,7 @@ pub struct Tally {
     pub pieces: u64,
     /// Completions that were queued, of whatever kind.
     pub completions: u64,
-    /// Posts refused by weather.
+    /// Posts refused by network conditions.
     pub busy: u64,
     /// Requests dealt a completion that never comes.
     pub lost: u64,

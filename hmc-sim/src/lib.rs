@@ -1,4 +1,4 @@
-//! The part of HMC that lies on purpose: memory, a NIC and weather that a test can script.
+//! The simulator of HMC, for tests: memory, a NIC and network conditions that a test can script.
 //!
 //! Nothing in a release imports this crate. It needs no hardware, no thread, no socket and no clock:
 //! time is virtual, chance is seeded, and a failure names its seed, so every run can be repeated.

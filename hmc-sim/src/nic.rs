@@ -33,7 +33,7 @@ const POLL_NS: u64 = 100;
 pub struct Config {
     /// The seed of all chance.
     pub seed: u64,
-    /// Weather and faults.
+    /// Network conditions and faults.
     pub faults: Faults,
     /// Requests that each end holds at a time, finished ones that were not polled included (unless
     /// [`Faults::completion_depth`] gives those a queue of their own).
@@ -41,10 +41,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Legal weather of that seed, 32 requests deep.
+    /// Legal network conditions of that seed, 32 requests deep.
     #[must_use]
-    pub const fn weather(seed: u64) -> Self {
-        Self { seed, faults: Faults::WEATHER, depth: 32 }
+    pub const fn conditions(seed: u64) -> Self {
+        Self { seed, faults: Faults::CONDITIONS, depth: 32 }
     }
 }
 
@@ -60,7 +60,7 @@ pub struct SimNic {
 enum Wire {
     /// Everything is done when it is posted.
     Instant(Rc<RefCell<Shell>>, Place),
-    /// Time, weather and faults; the number of the port.
+    /// Time, network conditions and faults; the number of the port.
     Net(Rc<RefCell<Fabric>>, usize),
 }
 
@@ -94,7 +94,7 @@ impl SimNic {
         (Self::of_net(&fabric, near), Self::of_net(&fabric, far))
     }
 
-    /// A pair for benchmarks: no weather, no faults, one region here and one window there. A
+    /// A pair for benchmarks: ideal conditions, no faults, one region here and one window there. A
     /// request is done when `post` returns, and `poll` hands out its completion; neither allocates.
     /// With [`Bytes::Skip`] no byte moves (keys, ranges, window and epoch are checked all the same),
     /// so that what is measured is everything but the copy. `None` when the sizes cannot be had.

@@ -1,4 +1,4 @@
-//! The correct transports of this crate pass the suite, in any weather.
+//! The correct transports of this crate pass the suite, under any network conditions.
 
 use hmc_sim::conformance::subjects::{PlainSubject, SimSubject};
 use hmc_sim::conformance::transport::run;
@@ -11,19 +11,19 @@ fn the_plain_transport_passes() {
 }
 
 #[test]
-fn the_simulated_nic_passes_in_fair_weather() {
+fn the_simulated_nic_passes_in_ideal_conditions() {
     let config = Config { seed: 1, faults: Faults::NONE, depth: 64 };
     run(|| SimSubject::new(config)).assert_all_passed();
 }
 
 #[test]
-fn the_simulated_nic_passes_in_any_legal_weather() {
+fn the_simulated_nic_passes_under_any_legal_conditions() {
     for seed in 1..=12 {
         // From calm to slow, from hardly ever busy to every other time; queues of odd depths.
         let faults = Faults {
             delay_max_ns: 300 << (seed % 8),
             busy: Rate::percent(u32::try_from(seed).unwrap_or(0) * 4),
-            ..Faults::WEATHER
+            ..Faults::CONDITIONS
         };
         let config = Config { seed, faults, depth: 3 + 5 * usize::try_from(seed).unwrap_or(0) };
         println!("{config:?}");

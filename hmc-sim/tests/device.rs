@@ -1,4 +1,4 @@
-//! The devices of this crate pass the suite for devices, in any weather, and broken ones fail it by
+//! The devices of this crate pass the suite for devices, under any conditions, and broken ones fail it by
 //! the case that is meant for them.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
@@ -23,12 +23,12 @@ fn the_plain_host_device_passes() {
 }
 
 #[test]
-fn the_fake_device_passes_in_fair_weather() {
+fn the_fake_device_passes_in_ideal_conditions() {
     run(|| FakeSubject::new(Config::FAIR, |fake| fake)).assert_all_passed();
 }
 
 #[test]
-fn the_fake_device_passes_in_any_legal_weather() {
+fn the_fake_device_passes_under_any_legal_conditions() {
     for seed in 1..=12u32 {
         let config = Config {
             seed: u64::from(seed),

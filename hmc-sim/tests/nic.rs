@@ -67,7 +67,7 @@ impl Pair {
 fn a_dead_end_is_not_written_any_more_and_done_means_done() {
     let mut cut = 0;
     for seed in 0..50 {
-        let faults = Faults { busy: Rate::NEVER, ..Faults::WEATHER };
+        let faults = Faults { busy: Rate::NEVER, ..Faults::CONDITIONS };
         let mut pair = Pair::new(Config { seed, faults, depth: 32 });
         for index in 0..AT_ONCE {
             pair.post(index).expect("room");
@@ -94,7 +94,7 @@ fn a_dead_end_is_not_written_any_more_and_done_means_done() {
 
 #[test]
 fn completions_that_wait_to_be_polled_use_room() {
-    let faults = Faults { busy: Rate::NEVER, ..Faults::WEATHER };
+    let faults = Faults { busy: Rate::NEVER, ..Faults::CONDITIONS };
     let mut pair = Pair::new(Config { seed: 1, faults, depth: 12 });
     let mut accepted = 0;
     for index in 0..100 {

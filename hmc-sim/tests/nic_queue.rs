@@ -374,7 +374,7 @@ fn a_rogue_nic_is_reported() {
     ] {
         let (mut happened, mut reported) = (0, 0);
         for seed in seeds(60) {
-            let faults = Faults { delay_max_ns: 3_000, rogue, ..Faults::WEATHER };
+            let faults = Faults { delay_max_ns: 3_000, rogue, ..Faults::CONDITIONS };
             let _naming = Naming(seed, faults);
             let end = run(seed, faults, false);
             happened += usize::from(end.tally.rogue != 0);

@@ -1,4 +1,4 @@
-//! A work queue over the simulated NIC, in weather and under every fault: each operation ends exactly
+//! A work queue over the simulated NIC, under network conditions and every fault: each operation ends exactly
 //! once, memory is free when the work queue says so, and nothing hangs.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
@@ -225,7 +225,7 @@ proptest! {
 
 #[test]
 fn a_doubled_completion_is_counted() {
-    let faults = Faults { doubled: Rate::ALWAYS, ..Faults::WEATHER };
+    let faults = Faults { doubled: Rate::ALWAYS, ..Faults::CONDITIONS };
     let mut world = World::new(1, faults);
     while world.begun == 0 {
         world.post();

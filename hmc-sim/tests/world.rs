@@ -14,14 +14,14 @@ mod world_toy;
 use hmc_sim::world::finding::Kind;
 use hmc_sim::world::run::{Options, Summary, run, run_plan};
 use hmc_sim::world::script::Plan;
-use hmc_sim::world::swarm::Shape;
+use hmc_sim::world::swarm::RunShape;
 use world_toy::{Bug, Toys};
 
 /// Seeds that each broken toy gets.
 const SEEDS_FOR_A_BUG: u64 = 300;
 
 fn campaign(bug: Bug, seeds: u64, threads: usize) -> Summary {
-    let shape = Shape { relay: true, ..Shape::default() };
+    let shape = RunShape { relay: true, ..RunShape::default() };
     let options = Options { seeds, threads, shape, ..Options::default() };
     run(&options, || Toys(bug), |_| {})
 }
@@ -105,7 +105,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!((once.hash, &once.stats), (again.hash, &again.stats));
     let mut hashes: Vec<u64> = (0..20)
         .map(|seed| {
-            let plan = Plan::draw(seed, &Shape::default());
+            let plan = Plan::draw(seed, &RunShape::default());
             let run = run_plan(&plan, Toys(Bug::None), false, None);
             // Keeping a trace changes nothing.
             assert_eq!(run.hash, run_plan(&plan, Toys(Bug::None), true, None).hash);
@@ -120,8 +120,8 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn many_ranks_and_long_times_pass() {
     for shape in [
-        Shape { ranks: Some(64), asks: Some(500), ..Shape::default() },
-        Shape { ranks: Some(4), asks: Some(60), hours: 2, ..Shape::default() },
+        RunShape { ranks: Some(64), asks: Some(500), ..RunShape::default() },
+        RunShape { ranks: Some(4), asks: Some(60), hours: 2, ..RunShape::default() },
     ] {
         let options = Options { seeds: 2, shape, ..Options::default() };
         let sum = run(&options, || Toys(Bug::None), |_| {});

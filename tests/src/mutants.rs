@@ -12,14 +12,14 @@ use hmc_core::mutant::{ALL, Mutant, activate};
 use hmc_sim::world::finding::{Finding, Kind};
 use hmc_sim::world::run::run_plan;
 use hmc_sim::world::script::Plan;
-use hmc_sim::world::swarm::Shape;
+use hmc_sim::world::swarm::RunShape;
 
 use crate::campaign;
 use crate::cluster::Sessions;
 use crate::elsewhere::{self, Test};
 
 /// As `cargo xtask sim` draws it, so that a seed means the same there.
-const SHAPE: Shape = Shape { ranks: None, asks: None, hours: 0, relay: true, more_faults: 0 };
+const SHAPE: RunShape = RunShape { ranks: None, asks: None, hours: 0, relay: true, more_faults: 0 };
 
 /// What to run.
 #[derive(Clone, Debug)]

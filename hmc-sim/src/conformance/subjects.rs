@@ -203,7 +203,7 @@ impl Subject for SimSubject {
     }
 
     fn drive(&mut self) {
-        // Slow weather passes in fewer turns, but never in one.
+        // Slow network conditions pass in fewer turns, but never in one.
         self.built().far.advance(100 + (self.config.faults.delay_max_ns >> 5));
     }
 

@@ -37,9 +37,9 @@ pub struct Config {
     pub depth: usize,
     /// Longest time that a copy takes, in virtual nanoseconds.
     pub delay_max_ns: u64,
-    /// Weather: a copy is refused as `Busy` though there is room.
+    /// Condition: a copy is refused as `Busy` though there is room.
     pub busy: Rate,
-    /// Weather: memory is refused as `NoSpace` though there is some. Row 43.
+    /// Condition: memory is refused as `NoSpace` though there is some. Row 43.
     pub no_space: Rate,
     /// Fault: a copy fails with `Other`, and so does every mark behind it in its stream.
     pub failed: Rate,
@@ -48,7 +48,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// An NVIDIA GPU of 1 MiB in fair weather.
+    /// An NVIDIA GPU of 1 MiB in ideal conditions.
     pub const FAIR: Self = Self {
         seed: 1,
         kind: MemoryKind::NvidiaGpu,

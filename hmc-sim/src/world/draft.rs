@@ -4,7 +4,7 @@
 
 use super::node::{Ask, Outsider, Piece};
 use super::script::{Event, Plan, Step, tag_of};
-use super::swarm::{self, Rates, Shape};
+use super::swarm::{self, FaultRates, RunShape};
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
@@ -45,7 +45,7 @@ struct Draft {
 impl Plan {
     /// The plan of that seed.
     #[must_use]
-    pub fn draw(seed: u64, shape: &Shape) -> Self {
+    pub fn draw(seed: u64, shape: &RunShape) -> Self {
         let mut rng = Rng::new(seed ^ 0x5EED_0000_0000_0001);
         let clean = rng.below(8) == 0;
         let ranks = shape.ranks.unwrap_or_else(|| match rng.below(64) {
@@ -58,10 +58,10 @@ impl Plan {
         // Long pieces need long strips, and long buffers time.
         rates.big &= ranks <= 4;
         rates.overlap |= rates.big;
-        let mut weather = swarm::weather(&mut rng, clean);
+        let mut conditions = swarm::net_conditions(&mut rng, clean);
         if rates.big {
             // Else a long piece outlasts the script: what has begun holds its memory until it is sent.
-            weather.window = weather.window.max(1 << 20);
+            conditions.window = conditions.window.max(1 << 20);
         }
         let skew_ns = if rng.below(2) == 0 { 0 } else { 1 + rng.below(2_000 * MS) };
         let starts_ns: Vec<u64> = (0..ranks).map(|_| rng.below(skew_ns)).collect();
@@ -82,7 +82,7 @@ impl Plan {
             heartbeat_ns: 500 * MS,
             deadline_ns: [1_000, 3_000, 10_000][rng.index(3)] * MS,
             starts_ns,
-            weather,
+            conditions,
             rates,
             clean,
             steps: Vec::new(),
@@ -177,7 +177,7 @@ impl Draft {
     }
 
     fn len(&mut self) -> u64 {
-        let Rates { big, wide, .. } = self.plan.rates;
+        let FaultRates { big, wide, .. } = self.plan.rates;
         match self.rng.below(if big || wide { 20 } else { 16 }) {
             0 => 0,
             1 => 1,
@@ -273,7 +273,7 @@ impl Draft {
                 self.ask(at, rank, Some(ticket), Ask::Tag { peer, tag });
             }
             if self.one_in(self.plan.rates.cancel_one_in) {
-                let late = self.rng.below(2) * self.rng.below(4 * self.plan.weather.delay_ns);
+                let late = self.rng.below(2) * self.rng.below(4 * self.plan.conditions.delay_ns);
                 self.ask(at + late, rank, None, Ask::Cancel { ticket });
             }
         }
@@ -307,7 +307,7 @@ impl Draft {
             let length = self.rng.below(3_000) * MS;
             for _ in 0..self.rng.below(20) {
                 let at =
-                    from + 5 * self.plan.weather.delay_ns + self.rng.below(length + length / 4);
+                    from + 5 * self.plan.conditions.delay_ns + self.rng.below(length + length / 4);
                 let many = self.rng.below(len + 1);
                 let mut remote = self.rng.below(len - many + 1);
                 if self.one_in(self.plan.rates.bad_one_in) {
@@ -336,7 +336,7 @@ impl Draft {
                 // A put in the same moment races with the revoke.
                 let local = self.source(peer, len);
                 let piece = Piece { local, remote: 0, len };
-                let early = self.rng.below(2 * self.plan.weather.delay_ns + 1);
+                let early = self.rng.below(2 * self.plan.conditions.delay_ns + 1);
                 let at = (from + length).saturating_sub(early);
                 self.ask(at, peer, None, Ask::PutWindow { peer: owner, label, piece });
             }
@@ -404,7 +404,7 @@ impl Draft {
             _ => None,
         };
         let kills: Vec<(u64, u32)> = self.plan.steps.iter().filter_map(kill).collect();
-        let near_ns = 3 * self.plan.weather.delay_ns + self.plan.weather.jitter_ns;
+        let near_ns = 3 * self.plan.conditions.delay_ns + self.plan.conditions.jitter_ns;
         for (at_ns, rank) in kills {
             let of = |(a, b): &(u32, u32)| [(*a == rank, *b), (*b == rank, *a)];
             let ends = self.pairs.iter().flat_map(of).filter(|(is_it, _)| *is_it);
@@ -471,7 +471,7 @@ impl Draft {
             return;
         }
         let to = self.more.below(u64::from(self.plan.ranks)) as u32;
-        let near_ns = 1 + 6 * self.plan.weather.delay_ns + self.plan.weather.jitter_ns;
+        let near_ns = 1 + 6 * self.plan.conditions.delay_ns + self.plan.conditions.jitter_ns;
         let at = self.meet_ns + self.more.below(20 * MS);
         let (many, for_ns) = (8 + self.more.below(56) as u32, self.more.below(4_000) * MS);
         let within_ns = self.more.below(near_ns);

@@ -69,7 +69,7 @@ impl<'p, C: Cluster> World<'p, C> {
             nodes: Nodes((0..plan.ranks).map(|_| None).collect()),
             processes: (0..plan.ranks).map(|_| Process::default()).collect(),
             queue,
-            net: Net::new(plan.ranks, plan.weather.clone(), plan.seed),
+            net: Net::new(plan.ranks, plan.conditions.clone(), plan.seed),
             oracle,
             trace,
             stats: Stats::default(),

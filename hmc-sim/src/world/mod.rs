@@ -5,7 +5,7 @@
 //! on plain vectors judges each answer. It never looks into a node except through that border.
 //!
 //! - Start at [`run`]: campaigns over many seeds; `report` prints them.
-//! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the weather.
+//! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the network conditions.
 //! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the
 //!   judge: `oracle` and `answers` over `ground` (bytes), `mail` and `undelivered` (messages) and `links` (who is up).
 //! - `outside` plays processes that do not belong to the cluster.

@@ -1,11 +1,11 @@
-//! The network: connections, paths between hosts, and what weather and faults do to them.
+//! The network: connections, paths between hosts, and the effects of network conditions and faults.
 //!
 //! It moves bytes and tells ends of connections; it never looks into the bytes.
 
 use super::node::ConnId;
 use super::pipe::{End, Pipe};
 use super::queue::{Queue, What};
-use super::swarm::{Split, Weather};
+use super::swarm::{ChunkMode, NetConditions};
 use crate::rng::Rng;
 
 /// How long a dialer waits between two tries of its kernel.
@@ -81,7 +81,7 @@ pub(crate) struct Net {
     dials: Vec<Dial>,
     /// How often the path from..to is blocked.
     pub(crate) blocked: Vec<u32>,
-    pub(crate) weather: Weather,
+    pub(crate) conditions: NetConditions,
     pub(crate) rng: Rng,
 }
 
@@ -91,7 +91,7 @@ pub(crate) const fn other(side: usize) -> usize {
 }
 
 impl Net {
-    pub(crate) fn new(ranks: u32, weather: Weather, seed: u64) -> Self {
+    pub(crate) fn new(ranks: u32, conditions: NetConditions, seed: u64) -> Self {
         let host = Host { life: 0, alive: false, paused: false, silent: false };
         let mut hosts = vec![host; ranks as usize];
         hosts.push(Host { life: 1, alive: true, ..host });
@@ -100,7 +100,7 @@ impl Net {
             hosts,
             conns: Vec::new(),
             dials: Vec::new(),
-            weather,
+            conditions,
             rng: Rng::new(seed ^ 0x4E45_5400),
         }
     }
@@ -124,7 +124,7 @@ impl Net {
     fn window(&self, index: usize) -> u64 {
         // Only the side that dialed can be outside.
         let outside = self.conns[index].sides[0].rank == self.outside();
-        if outside { OUTSIDE_WINDOW } else { self.weather.window }
+        if outside { OUTSIDE_WINDOW } else { self.conditions.window }
     }
 
     fn is_blocked(&self, from: u32, to: u32) -> bool {
@@ -132,7 +132,7 @@ impl Net {
     }
 
     pub(crate) fn delay(&mut self) -> u64 {
-        self.weather.delay_ns + self.rng.below(self.weather.jitter_ns)
+        self.conditions.delay_ns + self.rng.below(self.conditions.jitter_ns)
     }
 
     /// The process that owns this side is still the one of then.
@@ -161,7 +161,7 @@ impl Net {
     pub(crate) fn dial(&mut self, now: u64, from: u32, ticket: u32, to: u32, queue: &mut Queue) {
         let index = self.dials.len() as u32;
         let life = self.hosts[from as usize].life;
-        let give_up_ns = now + self.weather.dial_ns;
+        let give_up_ns = now + self.conditions.dial_ns;
         self.dials.push(Dial { from, life, to, ticket, give_up_ns });
         let bad = to == from || to >= self.outside();
         let what = if bad { What::Refused(index) } else { What::Syn(index) };
@@ -272,7 +272,7 @@ impl Net {
             let any = pipe.coming() > 0;
             pipe.release();
             // A host that is gone says nothing; a new process knows nothing of old connections.
-            if !host.silent && any && (!lives || self.weather.strict_close) {
+            if !host.silent && any && (!lives || self.conditions.strict_close) {
                 self.reset_to(now, index, from, 0, queue);
             }
             return Tell::Nothing;
@@ -316,12 +316,12 @@ impl Net {
         let pipe = &mut self.conns[index].pipes[from];
         let most = usize::try_from(pipe.space(window)).unwrap_or(usize::MAX);
         let most = most.min(pipe.coming());
-        let many = match self.weather.split {
-            Split::Whole => most,
+        let many = match self.conditions.split {
+            ChunkMode::Whole => most,
             // At least a share of what waits, so that no stream needs thousands of moves.
-            Split::Random => (most / 8).max(1 + self.rng.index(most.max(1))),
-            Split::Fine if self.rng.below(2) == 0 => (most / 8).max(1),
-            Split::Fine => (most / 8).max(1 + self.rng.index(64)),
+            ChunkMode::Random => (most / 8).max(1 + self.rng.index(most.max(1))),
+            ChunkMode::Fine if self.rng.below(2) == 0 => (most / 8).max(1),
+            ChunkMode::Fine => (most / 8).max(1 + self.rng.index(64)),
         };
         let many = many.min(most);
         pipe.arrive(many);
@@ -330,9 +330,9 @@ impl Net {
 
     /// Time that so many bytes need, and a stall now and then.
     fn gap(&mut self, moved: usize) -> u64 {
-        let mut gap = 1 + self.weather.ns_per_kib * moved as u64 / 1024;
-        if self.weather.stall_one_in != 0 && self.rng.below(self.weather.stall_one_in) == 0 {
-            gap += self.rng.below(self.weather.stall_ns);
+        let mut gap = 1 + self.conditions.ns_per_kib * moved as u64 / 1024;
+        if self.conditions.stall_one_in != 0 && self.rng.below(self.conditions.stall_one_in) == 0 {
+            gap += self.rng.below(self.conditions.stall_ns);
         }
         gap
     }

@@ -133,7 +133,7 @@ impl Oracle {
             buffer_len: plan.buffer_len,
             deadline_ns: plan.deadline_ns,
             heartbeat_ns: plan.heartbeat_ns,
-            rough: plan.weather.rough,
+            rough: plan.conditions.rough,
             drains: false,
             ops: Vec::new(),
             people: (0..plan.ranks).map(|_| Person::default()).collect(),

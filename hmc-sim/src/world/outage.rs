@@ -35,11 +35,11 @@ impl Net {
 
     /// From here on the network does its best.
     pub(crate) fn calm(&mut self) {
-        self.weather.delay_ns = self.weather.delay_ns.min(1_000_000);
-        self.weather.jitter_ns = 0;
-        self.weather.ns_per_kib = 0;
-        self.weather.stall_one_in = 0;
-        self.weather.window = self.weather.window.max(32 << 10);
+        self.conditions.delay_ns = self.conditions.delay_ns.min(1_000_000);
+        self.conditions.jitter_ns = 0;
+        self.conditions.ns_per_kib = 0;
+        self.conditions.stall_one_in = 0;
+        self.conditions.window = self.conditions.window.max(32 << 10);
     }
 
     /// Blocks the path.

@@ -13,7 +13,7 @@ pub use super::outcome::{Outcome, run_plan};
 use super::script::{Plan, Step};
 use super::shrink::shrink;
 use super::stats::Stats;
-use super::swarm::Shape;
+use super::swarm::RunShape;
 use super::trace::Print;
 
 /// What a campaign does.
@@ -24,7 +24,7 @@ pub struct Options {
     /// How many seeds.
     pub seeds: u64,
     /// What each of them is like.
-    pub shape: Shape,
+    pub shape: RunShape,
     /// Threads; zero: one for each core.
     pub threads: usize,
     /// Gets every line of the trace (wants one thread and few seeds).
@@ -39,7 +39,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let shape = Shape::default();
+        let shape = RunShape::default();
         Self {
             first: 0,
             seeds: 1,
@@ -170,7 +170,7 @@ fn explain<C: Cluster>(
     let outcome = run_plan(&small, make(), true, None);
     let shrunk = outcome.result.err().unwrap_or_else(|| finding.clone());
     let mut replay = format!("--seed {seed}");
-    let Shape { ranks: fixed, hours, .. } = options.shape;
+    let RunShape { ranks: fixed, hours, .. } = options.shape;
     if let Some(ranks) = fixed {
         replay += &format!(" --ranks {ranks}");
     }

@@ -4,7 +4,7 @@
 //! shrunk. What is true at run time (is there a window, is a range in use) the world finds out.
 
 use super::node::{Ask, Outsider};
-use super::swarm::{Rates, Weather};
+use super::swarm::{FaultRates, NetConditions};
 
 /// Odd, so that tickets and tags map one to one.
 const TAG_ODD: u64 = 0xD1B5_4A32_D192_ED03;
@@ -129,9 +129,9 @@ pub struct Plan {
     /// When each rank starts.
     pub starts_ns: Vec<u64>,
     /// The network.
-    pub weather: Weather,
+    pub conditions: NetConditions,
     /// What the script was drawn from.
-    pub rates: Rates,
+    pub rates: FaultRates,
     /// Without any fault: there is no excuse for a failed ask.
     pub clean: bool,
     /// The script, by time.
@@ -161,7 +161,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::{Plan, tag_of, ticket_of};
-    use crate::world::swarm::Shape;
+    use crate::world::swarm::RunShape;
 
     #[test]
     fn tags_name_their_tickets() {
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn a_seed_is_a_plan() {
         for seed in 0..50 {
-            let shape = Shape::default();
+            let shape = RunShape::default();
             let (one, two) = (Plan::draw(seed, &shape), Plan::draw(seed, &shape));
             assert_eq!(one.steps, two.steps);
-            assert_eq!(one.weather, two.weather);
+            assert_eq!(one.conditions, two.conditions);
             assert!(one.steps.is_sorted_by_key(|step| step.at_ns));
             assert!(!one.clean || one.rates.faults() == 0);
         }

@@ -1,12 +1,12 @@
 //! Makes a failing script small: takes steps away as long as the same kind of failure stays.
 //!
-//! Delta debugging (Zeller and Hildebrandt, 2002) over the list of steps, then the weather.
+//! Delta debugging (Zeller and Hildebrandt, 2002) over the list of steps, then the network conditions.
 
 use super::finding::Kind;
 use super::node::Cluster;
 use super::outcome::run_plan;
 use super::script::{Plan, Step};
-use super::swarm::Split;
+use super::swarm::ChunkMode;
 
 struct Shrink<'a, F> {
     kind: Kind,
@@ -64,17 +64,17 @@ pub(crate) fn shrink<C: Cluster>(
             parts = (parts * 2).min(plan.steps.len().max(2));
         }
     }
-    weather(&mut shrink, &mut plan);
+    conditions(&mut shrink, &mut plan);
     plan
 }
 
-/// Calmer weather, as far as the failure stays.
-fn weather<C: Cluster, F: Fn() -> C>(shrink: &mut Shrink<'_, F>, plan: &mut Plan) {
+/// Calmer network conditions, while the failure persists.
+fn conditions<C: Cluster, F: Fn() -> C>(shrink: &mut Shrink<'_, F>, plan: &mut Plan) {
     let calmer: [fn(&mut Plan); 5] = [
-        |plan| plan.weather.jitter_ns = 0,
-        |plan| plan.weather.stall_one_in = 0,
-        |plan| plan.weather.split = Split::Whole,
-        |plan| plan.weather.ns_per_kib = 0,
+        |plan| plan.conditions.jitter_ns = 0,
+        |plan| plan.conditions.stall_one_in = 0,
+        |plan| plan.conditions.split = ChunkMode::Whole,
+        |plan| plan.conditions.ns_per_kib = 0,
         |plan| plan.starts_ns.fill(0),
     ];
     for change in calmer {

@@ -1,30 +1,30 @@
-//! What a seed brings: the weather of its network, and which faults it knows.
+//! What a seed selects: network conditions, and the kinds and rates of faults.
 //!
-//! Swarm testing (Groce and others, ISSTA 2012): every kind is off in about half of the seeds, so
-//! that kinds which hide each other are also seen alone. Some seeds have no fault at all.
+//! Swarm testing (Groce and others, ISSTA 2012): every kind is off in about half of the seeds, so that kinds that hide each
+//! other also occur alone. Some seeds have no fault at all.
 
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
 
-/// What the caller fixes; the rest is drawn.
+/// Parameters of a run that the caller fixes; the seed selects the rest.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shape {
-    /// So many ranks; drawn if none.
+pub struct RunShape {
+    /// The number of ranks; the seed selects it if `None`.
     pub ranks: Option<u32>,
-    /// About so many asks; drawn if none.
+    /// The approximate number of asks; the seed selects it if `None`.
     pub asks: Option<u32>,
-    /// The script lasts so many virtual hours, with few asks; seconds if zero.
+    /// Virtual hours that the script lasts, with few asks; seconds if zero.
     pub hours: u32,
     /// Also ask `Send` and `Recv`.
     pub relay: bool,
-    /// So many times as many faults on top of those drawn; a script without faults stays so.
+    /// Factor of additional faults; a script without faults stays so.
     pub more_faults: u32,
 }
 
-/// How streams are cut into pieces.
+/// How streams are cut into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
+pub enum ChunkMode {
     /// All that waits arrives at once.
     Whole,
     /// A random part of it.
@@ -33,18 +33,18 @@ pub enum Split {
     Fine,
 }
 
-/// How the network behaves without any fault.
+/// Network conditions: how the network behaves without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weather {
-    /// Shortest way from host to host.
+pub struct NetConditions {
+    /// Shortest delay from host to host.
     pub delay_ns: u64,
     /// At most so much more.
     pub jitter_ns: u64,
     /// Time for each KiB.
     pub ns_per_kib: u64,
     /// How streams are cut.
-    pub split: Split,
-    /// One of so many pieces is followed by a stall; never if zero.
+    pub split: ChunkMode,
+    /// One of this number of chunks is followed by a stall; none if zero.
     pub stall_one_in: u64,
     /// How long such a stall is at most.
     pub stall_ns: u64,
@@ -52,24 +52,24 @@ pub struct Weather {
     pub window: u64,
     /// Bytes that meet a closed end reset the connection, as TCP does.
     pub strict_close: bool,
-    /// When a dialer without reply gives up.
+    /// When a dialer without a reply fails.
     pub dial_ns: u64,
-    /// A link may die of this weather alone, so a failed ask needs no other excuse.
+    /// A link may fail under these conditions alone, so a failed ask needs no other cause.
     pub rough: bool,
 }
 
 /// How often each kind of event is put into a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub struct FaultRates {
     /// Connections reset.
     pub cuts: u32,
     /// Paths blocked both ways.
     pub partitions: u32,
     /// Paths blocked one way.
     pub one_way: u32,
-    /// Processes killed; the kernel says goodbye.
+    /// Processes killed; the kernel closes their sockets.
     pub kills: u32,
-    /// Hosts gone without a word.
+    /// Hosts that vanish without closing anything.
     pub vanishes: u32,
     /// Killed ones start again in so many of ten cases.
     pub restarts: u32,
@@ -97,7 +97,7 @@ pub struct Rates {
     pub wide: bool,
 }
 
-impl Rates {
+impl FaultRates {
     /// How many faults a script with these rates gets.
     #[must_use]
     pub const fn faults(&self) -> u32 {
@@ -115,17 +115,17 @@ fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.index(list.len())]
 }
 
-/// Draws the weather.
+/// Samples network conditions.
 #[must_use]
-pub(crate) fn weather(rng: &mut Rng, clean: bool) -> Weather {
+pub(crate) fn net_conditions(rng: &mut Rng, clean: bool) -> NetConditions {
     let rough = !clean && rng.below(5) == 0;
     let delay_ns = pick(rng, &[2_000, 20_000, 200_000, MS]);
     let jitter_ns = if rng.below(2) == 0 { 0 } else { rng.below(delay_ns * 4) };
-    let mut weather = Weather {
+    let mut conditions = NetConditions {
         delay_ns,
         jitter_ns,
         ns_per_kib: pick(rng, &[0, 100, 1_000, 5_000]),
-        split: pick(rng, &[Split::Whole, Split::Random, Split::Fine]),
+        split: pick(rng, &[ChunkMode::Whole, ChunkMode::Random, ChunkMode::Fine]),
         stall_one_in: 0,
         stall_ns: 0,
         window: pick(rng, &[32 << 10, 64 << 10, 1 << 20]),
@@ -134,23 +134,23 @@ pub(crate) fn weather(rng: &mut Rng, clean: bool) -> Weather {
         rough,
     };
     if rough {
-        weather.delay_ns = pick(rng, &[MS, 20 * MS, 200 * MS]);
-        weather.jitter_ns = rng.below(weather.delay_ns * 10);
-        weather.ns_per_kib = pick(rng, &[1_000, 100_000, 5 * MS]);
-        weather.stall_one_in = pick(rng, &[0, 50, 1_000]);
-        weather.stall_ns = pick(rng, &[10 * MS, 1_000 * MS, 5_000 * MS]);
-        weather.window = pick(rng, &[512, 4 << 10, 32 << 10]);
+        conditions.delay_ns = pick(rng, &[MS, 20 * MS, 200 * MS]);
+        conditions.jitter_ns = rng.below(conditions.delay_ns * 10);
+        conditions.ns_per_kib = pick(rng, &[1_000, 100_000, 5 * MS]);
+        conditions.stall_one_in = pick(rng, &[0, 50, 1_000]);
+        conditions.stall_ns = pick(rng, &[10 * MS, 1_000 * MS, 5_000 * MS]);
+        conditions.window = pick(rng, &[512, 4 << 10, 32 << 10]);
     }
-    weather
+    conditions
 }
 
-/// Draws the rates. `clean`: no fault, but everything an application may do.
+/// Samples the rates. `clean`: no fault, but everything an application may do.
 #[must_use]
-pub(crate) fn rates(rng: &mut Rng, clean: bool) -> Rates {
+pub(crate) fn rates(rng: &mut Rng, clean: bool) -> FaultRates {
     let some = |rng: &mut Rng, most: u64| {
         if clean || rng.below(2) == 0 { 0 } else { rng.below(most) as u32 + 1 }
     };
-    Rates {
+    FaultRates {
         cuts: some(rng, 8),
         partitions: some(rng, 4),
         one_way: some(rng, 4),

@@ -73,14 +73,14 @@ fn play(seed: u64, trouble: Trouble) -> usize {
     w.ends.iter().map(|e| e.sources.iter().filter(|s| matches!(s.ended, Some(Ok(_)))).count()).sum()
 }
 
-const WEATHER: Trouble = Trouble { faults: Faults::WEATHER, endings: 0, death: false };
-const ENDINGS: Trouble = Trouble { endings: 40, ..WEATHER };
+const CONDITIONS: Trouble = Trouble { faults: Faults::CONDITIONS, endings: 0, death: false };
+const ENDINGS: Trouble = Trouble { endings: 40, ..CONDITIONS };
 const FAILING: Trouble = Trouble {
-    faults: Faults { failed: Rate::percent(5), ..Faults::WEATHER },
+    faults: Faults { failed: Rate::percent(5), ..Faults::CONDITIONS },
     endings: 10,
     death: false,
 };
-const DEATH: Trouble = Trouble { endings: 10, death: true, ..WEATHER };
+const DEATH: Trouble = Trouble { endings: 10, death: true, ..CONDITIONS };
 const STORM: Trouble = Trouble { faults: Faults::STORM, endings: 20, death: false };
 
 /// Plays fixed seeds. Gives the messages that arrived.
@@ -90,7 +90,7 @@ fn all(trouble: Trouble) -> usize {
 
 #[test]
 fn messages_arrive_under_every_trouble() {
-    let sent = all(WEATHER);
+    let sent = all(CONDITIONS);
     assert!(sent > 150, "{sent} messages");
     for trouble in [ENDINGS, FAILING, DEATH, STORM] {
         assert!(all(trouble) > 0);
@@ -102,8 +102,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_mere_weather_everything_arrives(seed in any::<u64>()) {
-        play(seed, WEATHER);
+    fn under_network_conditions_everything_arrives(seed in any::<u64>()) {
+        play(seed, CONDITIONS);
     }
 
     #[test]
@@ -132,7 +132,7 @@ proptest! {
 #[test]
 fn a_credit_before_the_copy_corrupts_in_this_model() {
     let corrupted = (0..200).any(|seed| {
-        let mut w = World::new(seed, WEATHER);
+        let mut w = World::new(seed, CONDITIONS);
         let bytes = w.rng.bytes(64);
         w.ends[0].send(bytes.clone());
         w.ends[1].wants.push_back((64, 8));
@@ -171,7 +171,7 @@ fn a_credit_before_the_copy_corrupts_in_this_model() {
 #[test]
 fn staged_and_direct_messages_share_a_link() {
     for seed in 0..20 {
-        let mut w = World::new(seed, WEATHER);
+        let mut w = World::new(seed, CONDITIONS);
         for half in [0, 8, 0, 8] {
             w.ends[0].send(vec![seed as u8; 30]);
             w.ends[1].wants.push_back((30, half));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use hmc_sim::world::run::{Options, run};
-use hmc_sim::world::swarm::Shape;
+use hmc_sim::world::swarm::RunShape;
 use hmc_sim::world::trace::Print;
 use hmc_tests::campaign;
 use hmc_tests::cluster::Sessions;
@@ -73,7 +73,7 @@ impl Arguments {
         Options {
             first: self.seed.unwrap_or(1),
             seeds: self.seeds.unwrap_or(default),
-            shape: Shape {
+            shape: RunShape {
                 ranks: self.ranks,
                 asks,
                 hours: self.hours,
