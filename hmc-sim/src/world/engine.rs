@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use hmc_core::time::Instant;
 
-use super::answers::brief;
 use super::finding::{Kind, Verdict, found};
 use super::net::{Net, Tell};
 use super::node::{Ask, Boot, Cluster, Input, Node, Output, Outsider};
 use super::nodes::Nodes;
 use super::ops::State;
 use super::oracle::Oracle;
+use super::oracle_results::brief;
 use super::outside::Outside;
 use super::probe::Probes;
 use super::queue::{Queue, What};
@@ -328,7 +328,7 @@ impl<'p, C: Cluster> World<'p, C> {
         }
         self.trace.note(self.now, || format!("rank {rank} goes on"));
         host.paused = false;
-        self.oracle.person(rank).resumed_ns = self.now;
+        self.oracle.model(rank).resumed_ns = self.now;
         for what in process.backlog.drain(..) {
             if let What::Tick(_) = what {
                 process.tick_ns = self.now;

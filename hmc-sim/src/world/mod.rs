@@ -1,13 +1,14 @@
 //! A whole cluster in one thread, from one seed, in virtual time.
 //!
-//! [`node`] is the border: what a rank is told and what it says. The world plays everything else:
-//! network, clock, processes that crash and pause, and the application of each rank, and an oracle
-//! on plain vectors judges each answer. It never looks into a node except through that border.
+//! [`node`] is the interface: inputs and outputs of a rank. The world simulates everything else: network, clock, processes that
+//! crash and pause, and the application of each rank. An oracle with shadow memory checks each answer. It accesses a node only
+//! through that interface.
 //!
 //! - Start at [`run`]: campaigns over many seeds; `report` prints them.
 //! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the network conditions.
-//! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the
-//!   judge: `oracle` and `answers` over `ground` (bytes), `mail` and `undelivered` (messages) and `links` (who is up).
+//! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the oracle:
+//!   `oracle` and `oracle_results` over `shadow` (bytes), `message_oracle`, `rndv_oracle` and `undelivered` (messages) and
+//!   `link_oracle` (links that are up).
 //! - `outside` plays processes that do not belong to the cluster.
 //! - `probe` wants ranks to connect and put again when all is healed.
 //! - One run gives an `outcome`. A failure is a [`finding`]; `shrink` makes its script small.
@@ -19,28 +20,28 @@
     reason = "a simulator for tests: an overflow or a bad index is a bug in it and shall stop it"
 )]
 
-mod answers;
 mod draft;
 mod engine;
 pub mod finding;
-mod ground;
-mod links;
-mod mail;
+mod link_oracle;
+mod message_oracle;
 mod net;
 pub mod node;
 mod nodes;
 mod ops;
 mod oracle;
+mod oracle_results;
 mod outage;
 mod outcome;
 mod outside;
 mod pipe;
 mod probe;
 mod queue;
-mod relay;
 mod report;
+mod rndv_oracle;
 pub mod run;
 pub mod script;
+mod shadow;
 mod shrink;
 pub mod stats;
 pub mod swarm;

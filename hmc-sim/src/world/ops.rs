@@ -31,7 +31,7 @@ pub(crate) struct Op {
     /// The asker's link.
     pub(crate) link: u64,
     /// Where its bytes may land.
-    pub(crate) ground: Option<(u32, Area)>,
+    pub(crate) shadow: Option<(u32, Area)>,
     /// What was true when its target was fenced before the answer.
     pub(crate) fenced: Option<Result<(), String>>,
     /// The exposure it is about.

@@ -1,22 +1,21 @@
-//! The judge: it plays the applications' memory on plain vectors and checks each answer against it.
+//! The oracle: it models the applications' memory by shadow memory and checks each answer against it.
 //!
-//! It knows what was asked, what was answered and which faults happened, and reads the ranks' memory.
-//! It never looks at what travels between them. Asks begin here; [`super::answers`] ends them.
+//! It reads the ranks' memory, but no bytes in transit. Asks begin here; [`super::oracle_results`] ends them.
 
 use std::collections::BTreeMap;
 
 use super::finding::{Finding, Kind, Verdict, found};
-use super::ground::{Ground, Mark, pattern};
-use super::links::Links;
-use super::mail::Mail;
+use super::link_oracle::LinkOracle;
+use super::message_oracle::MessageOracle;
 use super::node::{Area, Ask, Message};
 use super::ops::{Op, State, Way, fits, moves, peer, total};
-use super::relay::{Relay, pattern_of};
+use super::rndv_oracle::{RndvOracle, pattern_of};
 use super::script::Plan;
+use super::shadow::{ShadowMemory, WriteRange, pattern};
 use super::undelivered::Undelivered;
 
 /// Asks that a rank must be able to run at a time, before `Full` is an excuse.
-pub(crate) const FEW: u32 = 8;
+pub(crate) const MIN_CONCURRENT: u32 = 8;
 /// Time that an advert may take, in heartbeats.
 const ADVERT_BEATS: u64 = 1;
 
@@ -30,7 +29,7 @@ pub(crate) trait Memory {
 
 /// Where a window stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum WindowStage {
     /// With its owner.
     Private,
     /// The owner asked to expose it.
@@ -46,11 +45,11 @@ pub(crate) enum Stage {
 /// A labelled region of a rank.
 #[derive(Debug)]
 pub(crate) struct Window {
-    pub(crate) ground: Ground,
+    pub(crate) shadow: ShadowMemory,
     pub(crate) peer: u32,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    pub(crate) stage: Stage,
+    pub(crate) stage: WindowStage,
     /// Its link ended: nobody reaches it any more.
     pub(crate) ended: bool,
     /// Counts the exposures.
@@ -63,8 +62,8 @@ pub(crate) struct Window {
 
 /// What the judge knows of a rank.
 #[derive(Default)]
-pub(crate) struct Person {
-    pub(crate) buffer: Option<Ground>,
+pub(crate) struct RankModel {
+    pub(crate) buffer: Option<ShadowMemory>,
     pub(crate) windows: BTreeMap<u64, Window>,
     /// Local ranges of running asks.
     pub(crate) held: Vec<(u64, u64, u64)>,
@@ -75,11 +74,11 @@ pub(crate) struct Person {
     life: u64,
 }
 
-impl Person {
-    pub(crate) fn ground(&mut self, area: Area) -> Option<&mut Ground> {
+impl RankModel {
+    pub(crate) fn shadow(&mut self, area: Area) -> Option<&mut ShadowMemory> {
         match area {
             Area::Buffer => self.buffer.as_mut(),
-            Area::Window(label) => self.windows.get_mut(&label).map(|window| &mut window.ground),
+            Area::Window(label) => self.windows.get_mut(&label).map(|window| &mut window.shadow),
         }
     }
 }
@@ -95,10 +94,10 @@ pub(crate) struct Oracle {
     /// An end in order excuses no bytes that were on their way before it.
     pub(crate) drains: bool,
     pub(crate) ops: Vec<Option<Op>>,
-    pub(crate) people: Vec<Person>,
-    pub(crate) links: Links,
-    pub(crate) mail: Mail,
-    pub(crate) relay: Relay,
+    pub(crate) models: Vec<RankModel>,
+    pub(crate) links: LinkOracle,
+    pub(crate) messages: MessageOracle,
+    pub(crate) rndv: RndvOracle,
     pub(crate) undelivered: Undelivered,
     pub(crate) scratch: Vec<u8>,
     /// Connects and disconnects answered in this batch of outputs.
@@ -136,10 +135,10 @@ impl Oracle {
             rough: plan.conditions.rough,
             drains: false,
             ops: Vec::new(),
-            people: (0..plan.ranks).map(|_| Person::default()).collect(),
-            links: Links::new(plan.ranks),
-            mail: Mail::new(plan.ranks),
-            relay: Relay::new(plan.ranks),
+            models: (0..plan.ranks).map(|_| RankModel::default()).collect(),
+            links: LinkOracle::new(plan.ranks),
+            messages: MessageOracle::new(plan.ranks),
+            rndv: RndvOracle::new(plan.ranks),
             undelivered: Undelivered::default(),
             scratch: Vec::new(),
             claims: Vec::new(),
@@ -155,51 +154,51 @@ impl Oracle {
         self.ops.get_mut(usize::try_from(ticket).ok()?)?.as_mut()
     }
 
-    pub(crate) fn person(&mut self, rank: u32) -> &mut Person {
-        &mut self.people[rank as usize]
+    pub(crate) fn model(&mut self, rank: u32) -> &mut RankModel {
+        &mut self.models[rank as usize]
     }
 
     /// A process starts: its application marks all of its memory.
     pub(crate) fn start(&mut self, memory: &mut dyn Memory, rank: u32) -> Verdict {
         self.links.start(rank);
         let len = usize::try_from(self.buffer_len).unwrap_or(0);
-        let life = self.people[rank as usize].life + 1;
+        let life = self.models[rank as usize].life + 1;
         let mut base = vec![0; len];
         pattern(u64::from(rank) << 40 | life << 20 | 0xB007, &mut base);
         if !memory.write(rank, Area::Buffer, 0, &base) {
             return found(Kind::Border, format!("rank {rank} cannot write its own buffer"));
         }
-        let buffer = Some(Ground::new(base));
-        self.people[rank as usize] = Person { buffer, life, ..Person::default() };
+        let buffer = Some(ShadowMemory::new(base));
+        self.models[rank as usize] = RankModel { buffer, life, ..RankModel::default() };
         Ok(())
     }
 
     /// A process is about to end: what was asked of its memory is judged by what it holds now.
     pub(crate) fn end(&mut self, memory: &dyn Memory, rank: u32) -> Verdict {
         self.fence(memory, rank, Area::Buffer, |_| true)?;
-        let labels: Vec<u64> = self.people[rank as usize].windows.keys().copied().collect();
+        let labels: Vec<u64> = self.models[rank as usize].windows.keys().copied().collect();
         for label in labels {
             self.fence(memory, rank, Area::Window(label), |_| true)?;
         }
-        for ticket in std::mem::take(&mut self.person(rank).running) {
+        for ticket in std::mem::take(&mut self.model(rank).running) {
             if let Some(op) = self.op(ticket) {
                 op.state = State::Gone;
-                if let (Some((target, area)), ask) = (op.ground, op.ask.clone()) {
-                    let ground = self.people[target as usize].ground(area);
-                    if let Some(ground) = ground {
-                        ground.loosen(ticket);
+                if let (Some((target, area)), ask) = (op.shadow, op.ask.clone()) {
+                    let shadow = self.models[target as usize].shadow(area);
+                    if let Some(shadow) = shadow {
+                        shadow.loosen(ticket);
                         if moves(&ask).is_some_and(|moves| moves.way == Way::In) {
                             // Its reader will not tell what it read.
-                            let _nothing_read = ground.read_ends(ticket, None);
+                            let _nothing_read = shadow.read_ends(ticket, None);
                         }
                     }
                 }
             }
         }
-        self.mail.sender_gone(rank);
+        self.messages.sender_gone(rank);
         self.links.forget(rank);
-        let life = self.people[rank as usize].life;
-        self.people[rank as usize] = Person { life, ..Person::default() };
+        let life = self.models[rank as usize].life;
+        self.models[rank as usize] = RankModel { life, ..RankModel::default() };
         Ok(())
     }
 
@@ -209,27 +208,27 @@ impl Oracle {
         memory: &dyn Memory,
         rank: u32,
         area: Area,
-        pick: impl Fn(&Mark) -> bool,
+        pick: impl Fn(&WriteRange) -> bool,
     ) -> Verdict {
-        let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
-        for ticket in ground.tickets(pick) {
-            let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
+        let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
+        for ticket in shadow.tickets(pick) {
+            let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
             let mut landed = Ok(());
-            let places = ground.places(ticket);
+            let places = shadow.places(ticket);
             for (offset, len) in &places {
                 look(memory, rank, area, *offset as u64, *len, &mut self.scratch)?;
-                let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
+                let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
                 if landed.is_ok() {
-                    landed = ground.visible(ticket, *offset, &self.scratch);
+                    landed = shadow.visible(ticket, *offset, &self.scratch);
                 }
-                if let Err(text) = ground.range(*offset, &self.scratch) {
+                if let Err(text) = shadow.range(*offset, &self.scratch) {
                     return found(Kind::StrayBytes, format!("rank {rank}, {area:?}: {text}"));
                 }
             }
             for (offset, len) in places {
                 look(memory, rank, area, offset as u64, len, &mut self.scratch)?;
-                let Some(ground) = self.people[rank as usize].ground(area) else { return Ok(()) };
-                ground.settle(ticket, offset, &self.scratch);
+                let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
+                shadow.settle(ticket, offset, &self.scratch);
             }
             if let Some(op) = self.op(ticket).filter(|op| op.fenced.is_none()) {
                 op.fenced = Some(landed);
@@ -250,11 +249,11 @@ impl Oracle {
         if !self.prepare(memory, ticket, rank, ask)? {
             return Ok(false);
         }
-        let few = self.people[rank as usize].running.len() < FEW as usize;
+        let few = self.models[rank as usize].running.len() < MIN_CONCURRENT as usize;
         let peer = peer(ask);
-        let left = |person: Option<&Person>| person.is_none_or(|person| person.left);
-        let whole = !left(self.people.get(rank as usize))
-            && peer.is_none_or(|peer| !left(self.people.get(peer as usize)));
+        let left = |model: Option<&RankModel>| model.is_none_or(|model| model.left);
+        let whole = !left(self.models.get(rank as usize))
+            && peer.is_none_or(|peer| !left(self.models.get(peer as usize)));
         let joined = match (ask, peer) {
             (Ask::Connect { rank: to }, _) => self.alive(*to),
             (_, Some(peer)) => self.links.joined(rank, peer),
@@ -269,7 +268,7 @@ impl Oracle {
             cancelled: false,
             sound: few && whole && joined,
             link: if view.up { view.link } else { 0 },
-            ground: None,
+            shadow: None,
             fenced: None,
             exposure: 0,
         };
@@ -279,13 +278,13 @@ impl Oracle {
         }
         let link = op.link;
         self.ops[index] = Some(op);
-        self.person(rank).running.push(ticket);
+        self.model(rank).running.push(ticket);
         self.enter(now, ticket, rank, ask);
         match ask {
             Ask::Tag { peer, .. } | Ask::Int { peer, .. } | Ask::Struct { peer, .. } => {
-                self.mail.asked(rank, *peer, ticket, link, false);
+                self.messages.asked(rank, *peer, ticket, link, false);
             }
-            Ask::PutNotify { peer, .. } => self.mail.asked(rank, *peer, ticket, link, true),
+            Ask::PutNotify { peer, .. } => self.messages.asked(rank, *peer, ticket, link, true),
             Ask::Cancel { ticket } => {
                 if let Some(op) = self.op(*ticket).filter(|op| op.rank == rank) {
                     op.cancelled = true;
@@ -297,7 +296,7 @@ impl Oracle {
                 self.undelivered.excuse(rank, *peer);
             }
             Ask::Leave => {
-                self.person(rank).left = true;
+                self.model(rank).left = true;
                 self.undelivered.excuse_all(rank);
                 self.links.ending_all(rank, now, u64::MAX);
             }
@@ -305,10 +304,10 @@ impl Oracle {
                 self.expose(ticket, rank, *label, *peer, *len, (*read, *write));
             }
             Ask::Revoke { label, .. } => {
-                let window = self.person(rank).windows.get_mut(label);
+                let window = self.model(rank).windows.get_mut(label);
                 let mut exposure = 0;
-                if let Some(window) = window.filter(|w| w.stage == Stage::Exposed) {
-                    window.stage = Stage::Revoking;
+                if let Some(window) = window.filter(|w| w.stage == WindowStage::Exposed) {
+                    window.stage = WindowStage::Revoking;
                     exposure = window.exposure;
                 }
                 if let Some(op) = self.op(ticket) {
@@ -322,7 +321,7 @@ impl Oracle {
     }
 
     pub(crate) fn alive(&self, rank: u32) -> bool {
-        self.people.get(rank as usize).is_some_and(|person| person.buffer.is_some())
+        self.models.get(rank as usize).is_some_and(|model| model.buffer.is_some())
     }
 
     /// Fills the sources with the ask's own pattern. False when a local range is in use.
@@ -334,11 +333,11 @@ impl Oracle {
         ask: &Ask,
     ) -> Result<bool, Finding> {
         let Some(moves) = moves(ask) else { return Ok(true) };
-        let person = &self.people[rank as usize];
+        let model = &self.models[rank as usize];
         let meet = |a: (u64, u64), b: (u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
         for (index, piece) in moves.pieces.iter().enumerate() {
             let own = (piece.local, piece.len);
-            let used = person.held.iter().any(|(_, from, len)| meet(own, (*from, *len)));
+            let used = model.held.iter().any(|(_, from, len)| meet(own, (*from, *len)));
             let twice = moves.pieces[..index].iter().any(|p| meet(own, (p.local, p.len)));
             if used || twice || own.0 + own.1 > self.buffer_len {
                 return Ok(false);
@@ -347,23 +346,24 @@ impl Oracle {
         for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, piece)| piece.len > 0) {
             let (offset, len) = (piece.local as usize, piece.len as usize);
             look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
-            let person = &mut self.people[rank as usize];
-            let Some(ground) = person.buffer.as_mut() else { return Ok(false) };
-            if let Err(text) = ground.range(offset, &self.scratch) {
+            let model = &mut self.models[rank as usize];
+            let Some(shadow) = model.buffer.as_mut() else { return Ok(false) };
+            if let Err(text) = shadow.range(offset, &self.scratch) {
                 let text = format!("rank {rank}, a local range given back earlier: {text}");
                 return found(Kind::StrayBytes, text);
             }
-            person.held.push((ticket, piece.local, piece.len));
+            model.held.push((ticket, piece.local, piece.len));
             if moves.way == Way::Out {
                 let id = pattern_of(ticket, index);
                 pattern(id, &mut self.scratch);
-                ground.own_write(offset, &self.scratch, id);
+                shadow.own_write(offset, &self.scratch, id);
                 if !memory.write(rank, Area::Buffer, piece.local, &self.scratch) {
                     return found(Kind::Border, format!("rank {rank} cannot write its buffer"));
                 }
             } else {
-                let mark = Mark { ticket, pattern: None, offset, len, from: rank, link: u64::MAX };
-                ground.write_starts(mark);
+                let mark =
+                    WriteRange { ticket, pattern: None, offset, len, from: rank, link: u64::MAX };
+                shadow.write_starts(mark);
             }
         }
         Ok(true)
@@ -377,52 +377,56 @@ impl Oracle {
                 op.sound = false; // it needs its counterpart
             }
             match moves.way {
-                Way::Out => self.relay.asked(rank, moves.peer, ticket, total(&moves.pieces)),
-                Way::In => self.relay.awaited(moves.peer, rank, ticket),
+                Way::Out => self.rndv.asked(rank, moves.peer, ticket, total(&moves.pieces)),
+                Way::In => self.rndv.awaited(moves.peer, rank, ticket),
             }
             return;
         }
         let view = self.links.view(moves.peer, rank);
         let link = if view.up { view.link } else { view.link + 1 };
         let advert_ns = ADVERT_BEATS * self.heartbeat_ns;
-        let Some(person) = self.people.get_mut(moves.peer as usize) else { return };
+        let Some(model) = self.models.get_mut(moves.peer as usize) else { return };
         let mut sound = true;
         let mut exposure = 0;
         let area = match moves.label {
             None => Area::Buffer,
             Some(label) => Area::Window(label),
         };
-        let allowed = match moves.label.map(|label| person.windows.get(&label)) {
-            None => person.buffer.is_some(),
+        let allowed = match moves.label.map(|label| model.windows.get(&label)) {
+            None => model.buffer.is_some(),
             Some(None) => false,
             Some(Some(window)) => {
-                sound = window.stage == Stage::Exposed && now >= window.since_ns + advert_ns;
+                sound = window.stage == WindowStage::Exposed && now >= window.since_ns + advert_ns;
                 exposure = window.exposure;
                 let right = if moves.way == Way::Out { window.write } else { window.read };
                 let reach = matches!(
                     window.stage,
-                    Stage::Asked | Stage::Exposed | Stage::Revoking | Stage::Quarantined
+                    WindowStage::Asked
+                        | WindowStage::Exposed
+                        | WindowStage::Revoking
+                        | WindowStage::Quarantined
                 );
                 right && reach && !window.ended && window.peer == rank
             }
         };
-        let len = person.ground(area).map_or(0, |ground| ground.len() as u64);
+        let len = model.shadow(area).map_or(0, |shadow| shadow.len() as u64);
         let good = allowed && moves.pieces.iter().all(|piece| fits(piece, len));
-        if good && let Some(ground) = person.ground(area) {
+        if good && let Some(shadow) = model.shadow(area) {
             for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, p)| p.len > 0) {
                 let (offset, len) = (piece.remote as usize, piece.len as usize);
                 if moves.way == Way::Out {
                     let pattern = Some(pattern_of(ticket, index));
-                    ground.write_starts(Mark { ticket, pattern, offset, len, from: rank, link });
+                    let range = WriteRange { ticket, pattern, offset, len, from: rank, link };
+                    shadow.write_starts(range);
                 } else {
-                    ground.read_starts(ticket, offset, len);
+                    shadow.read_starts(ticket, offset, len);
                 }
             }
         }
         if let Some(op) = self.op(ticket) {
             op.sound &= sound && good;
             op.exposure = exposure;
-            op.ground = good.then_some((moves.peer, area));
+            op.shadow = good.then_some((moves.peer, area));
         }
     }
 
@@ -435,21 +439,21 @@ impl Oracle {
         len: u64,
         (read, write): (bool, bool),
     ) {
-        let window = self.person(rank).windows.entry(label).or_insert_with(|| Window {
-            ground: Ground::new(vec![0; len as usize]),
+        let window = self.model(rank).windows.entry(label).or_insert_with(|| Window {
+            shadow: ShadowMemory::new(vec![0; len as usize]),
             peer,
             read,
             write,
-            stage: Stage::Private,
+            stage: WindowStage::Private,
             ended: false,
             exposure: 0,
             since_ns: 0,
             made: false,
         });
-        let free = window.stage == Stage::Private;
+        let free = window.stage == WindowStage::Private;
         if free {
             (window.peer, window.read, window.write) = (peer, read, write);
-            window.stage = Stage::Asked;
+            window.stage = WindowStage::Asked;
             window.ended = false;
             window.exposure += 1;
         }
@@ -477,15 +481,15 @@ impl Oracle {
             let op = ops.get(usize::try_from(ticket).ok()?)?.as_ref()?;
             (op.rank == from).then_some(&op.ask)
         };
-        let ticket = self.mail.arrived(from, rank, message, asked)?;
+        let ticket = self.messages.arrived(from, rank, message, asked)?;
         self.undelivered.arrived(ticket);
         if !matches!(message, Message::Notify(_)) {
             return Ok(());
         }
-        let Some(ground) = self.people[rank as usize].buffer.as_ref() else { return Ok(()) };
-        for (offset, len) in ground.places(ticket) {
+        let Some(shadow) = self.models[rank as usize].buffer.as_ref() else { return Ok(()) };
+        for (offset, len) in shadow.places(ticket) {
             look(memory, rank, Area::Buffer, offset as u64, len, &mut self.scratch)?;
-            if let Err(text) = ground.visible(ticket, offset, &self.scratch) {
+            if let Err(text) = shadow.visible(ticket, offset, &self.scratch) {
                 let text =
                     format!("rank {rank} was notified by ask {ticket} before its bytes: {text}");
                 return found(Kind::NotDone, text);

@@ -7,7 +7,7 @@ use super::draft::Layout;
 use super::finding::{Finding, Kind, found};
 use super::node::{Ask, Piece};
 use super::ops::State;
-use super::oracle::{Oracle, Stage, Window};
+use super::oracle::{Oracle, Window, WindowStage};
 use super::script::{Event, Plan};
 
 /// Bytes of a probe's put.
@@ -70,12 +70,13 @@ impl Probes {
         oracle: &mut Oracle,
         rank: u32,
     ) -> Vec<(u64, Ask)> {
-        if oracle.person(rank).left {
+        if oracle.model(rank).left {
             return Vec::new();
         }
-        let exposed =
-            |(label, window): (&u64, &Window)| (window.stage == Stage::Exposed).then_some(*label);
-        let labels = oracle.person(rank).windows.iter().filter_map(exposed);
+        let exposed = |(label, window): (&u64, &Window)| {
+            (window.stage == WindowStage::Exposed).then_some(*label)
+        };
+        let labels = oracle.model(rank).windows.iter().filter_map(exposed);
         let patience_ns = plan.deadline_ns;
         labels.map(|label| (self.ticket(), Ask::Revoke { label, patience_ns })).collect()
     }
@@ -83,7 +84,7 @@ impl Probes {
     /// Plans a probe between each rank that lives and the next one.
     pub(crate) fn begin(&mut self, now: u64, plan: &Plan, oracle: &mut Oracle) {
         let ranks: Vec<u32> = (0..plan.ranks)
-            .filter(|rank| oracle.alive(*rank) && !oracle.person(*rank).left)
+            .filter(|rank| oracle.alive(*rank) && !oracle.model(*rank).left)
             .collect();
         let next = ranks.iter().cycle().skip(1);
         let pairs = ranks.iter().zip(next).filter(|(a, b)| a != b);

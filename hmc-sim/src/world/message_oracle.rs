@@ -1,4 +1,4 @@
-//! Messages between ranks: each at most once, in order, and none lost while its link lives.
+//! Oracle of control messages between ranks: each arrives at most once, in order, and none is lost while its link is up.
 
 use super::finding::{Finding, Kind, Verdict, found};
 use super::node::{Ask, Message};
@@ -12,7 +12,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Letter {
+struct SentMessage {
     ticket: u64,
     link: u64,
     state: State,
@@ -20,54 +20,54 @@ struct Letter {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct PairQueue {
     /// Tags, ints and structs, in the order of their asks.
-    letters: Vec<Letter>,
+    messages: Vec<SentMessage>,
     /// Those before it arrived, or never will.
     next: usize,
     /// Notifications, in no order among each other.
-    notes: Vec<Letter>,
+    notes: Vec<SentMessage>,
 }
 
-/// All mail.
-pub(crate) struct Mail {
+/// Checks all control messages.
+pub(crate) struct MessageOracle {
     ranks: u32,
-    lines: Vec<Line>,
+    queues: Vec<PairQueue>,
 }
 
-impl Mail {
+impl MessageOracle {
     pub(crate) fn new(ranks: u32) -> Self {
-        let lines = (0..ranks * ranks).map(|_| Line::default()).collect();
-        Self { ranks, lines }
+        let queues = (0..ranks * ranks).map(|_| PairQueue::default()).collect();
+        Self { ranks, queues }
     }
 
-    fn line(&mut self, from: u32, to: u32) -> Option<&mut Line> {
-        self.lines.get_mut((from * self.ranks + to) as usize)
+    fn queue(&mut self, from: u32, to: u32) -> Option<&mut PairQueue> {
+        self.queues.get_mut((from * self.ranks + to) as usize)
     }
 
     /// A message was asked for, on that link of the sender.
     pub(crate) fn asked(&mut self, from: u32, to: u32, ticket: u64, link: u64, note: bool) {
-        let letter = Letter { ticket, link, state: State::Running, arrived: false };
-        if let Some(line) = self.line(from, to) {
-            if note { line.notes.push(letter) } else { line.letters.push(letter) }
+        let letter = SentMessage { ticket, link, state: State::Running, arrived: false };
+        if let Some(queue) = self.queue(from, to) {
+            if note { queue.notes.push(letter) } else { queue.messages.push(letter) }
         }
     }
 
     /// The ask was answered.
     pub(crate) fn answered(&mut self, from: u32, to: u32, ticket: u64, done: bool) {
-        let Some(line) = self.line(from, to) else { return };
+        let Some(queue) = self.queue(from, to) else { return };
         // Newest first: the answer comes soon after the ask.
-        let mut all = line.letters.iter_mut().rev().chain(line.notes.iter_mut().rev());
+        let mut all = queue.messages.iter_mut().rev().chain(queue.notes.iter_mut().rev());
         if let Some(letter) = all.find(|letter| letter.ticket == ticket) {
             letter.state = if done { State::Sent } else { State::Failed };
         }
     }
 
-    /// The sender is no more: nothing of it must arrive.
+    /// The sender has exited: none of its messages may arrive.
     pub(crate) fn sender_gone(&mut self, from: u32) {
         for to in 0..self.ranks {
-            for letter in self.line(from, to).into_iter().flat_map(|line| {
-                line.letters.iter_mut().skip(line.next).chain(line.notes.iter_mut())
+            for letter in self.queue(from, to).into_iter().flat_map(|queue| {
+                queue.messages.iter_mut().skip(queue.next).chain(queue.notes.iter_mut())
             }) {
                 letter.state = State::Failed;
             }
@@ -76,11 +76,12 @@ impl Mail {
 
     /// The asks of messages that were sent on that link of the sender and have not arrived.
     pub(crate) fn under_way(&self, from: u32, to: u32, link: u64) -> Vec<u64> {
-        let Some(line) = self.lines.get((from * self.ranks + to) as usize) else {
+        let Some(queue) = self.queues.get((from * self.ranks + to) as usize) else {
             return Vec::new();
         };
-        let sent = |one: &&Letter| one.link == link && one.state == State::Sent && !one.arrived;
-        line.letters.iter().skip(line.next).filter(sent).map(|one| one.ticket).collect()
+        let sent =
+            |one: &&SentMessage| one.link == link && one.state == State::Sent && !one.arrived;
+        queue.messages.iter().skip(queue.next).filter(sent).map(|one| one.ticket).collect()
     }
 
     /// A message arrived; `asked` finds its ask. The ticket behind it.
@@ -99,7 +100,7 @@ impl Mail {
                 None => u64::MAX,
             },
         };
-        let who = Way { from, to };
+        let who = Route { from, to };
         let same = match (asked(ticket), message) {
             (Some(Ask::Tag { peer, tag }), Message::Tag(got)) => *peer == to && tag == got,
             (Some(Ask::Int { peer, value }), Message::Int(got)) => *peer == to && value == got,
@@ -116,9 +117,9 @@ impl Mail {
         }
         debug_assert!(!matches!(message, Message::Notify(tag) if *tag != tag_of(ticket)));
         let note = matches!(message, Message::Notify(_));
-        let Some(line) = self.line(from, to) else { return Ok(ticket) };
+        let Some(queue) = self.queue(from, to) else { return Ok(ticket) };
         if note {
-            let Some(note) = line.notes.iter_mut().rev().find(|note| note.ticket == ticket) else {
+            let Some(note) = queue.notes.iter_mut().rev().find(|note| note.ticket == ticket) else {
                 return found(Kind::Messages, format!("{message:?} {who} was never sent"));
             };
             if std::mem::replace(&mut note.arrived, true) {
@@ -126,33 +127,34 @@ impl Mail {
             }
             return Ok(ticket);
         }
-        let later = line.letters.iter().skip(line.next).position(|one| one.ticket == ticket);
+        let later = queue.messages.iter().skip(queue.next).position(|one| one.ticket == ticket);
         let Some(skipped) = later else {
             let text = format!("{message:?} {who} (ask {ticket}) came twice or too late");
             return found(Kind::Messages, text);
         };
-        let (before, rest) = line.letters.split_at_mut(line.next + skipped);
+        let (before, rest) = queue.messages.split_at_mut(queue.next + skipped);
         let Some(letter) = rest.first_mut() else { return Ok(ticket) };
         letter.arrived = true;
         // Lost on an older link is lost; on the same link nothing may be left out.
         let link = letter.link;
-        let left_out = |old: &&Letter| old.link == link && old.state == State::Sent && !old.arrived;
-        if let Some(old) = before.iter().skip(line.next).find(left_out) {
+        let left_out =
+            |old: &&SentMessage| old.link == link && old.state == State::Sent && !old.arrived;
+        if let Some(old) = before.iter().skip(queue.next).find(left_out) {
             let text = format!("{message:?} (ask {ticket}) {who} came before ask {}", old.ticket);
             return found(Kind::Lost, text);
         }
-        line.next += skipped + 1;
+        queue.next += skipped + 1;
         Ok(ticket)
     }
 
-    /// At the end, all quiet: what was sent on the link that still lives has arrived.
+    /// At the end of a run: all messages that were sent on a link that is up have arrived.
     pub(crate) fn all_arrived(&mut self, from: u32, to: u32, link: u64) -> Verdict {
-        let Some(line) = self.line(from, to) else { return Ok(()) };
-        let missing = |letter: &&Letter| {
+        let Some(queue) = self.queue(from, to) else { return Ok(()) };
+        let missing = |letter: &&SentMessage| {
             letter.link == link && letter.state == State::Sent && !letter.arrived
         };
-        let letters = line.letters.iter().skip(line.next);
-        match letters.chain(line.notes.iter()).find(missing) {
+        let messages = queue.messages.iter().skip(queue.next);
+        match messages.chain(queue.notes.iter()).find(missing) {
             None => Ok(()),
             Some(letter) => found(
                 Kind::Lost,
@@ -165,12 +167,12 @@ impl Mail {
     }
 }
 /// From whom to whom, in words.
-struct Way {
+struct Route {
     from: u32,
     to: u32,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "from rank {} to rank {}", self.from, self.to)
     }

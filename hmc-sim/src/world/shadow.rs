@@ -1,7 +1,7 @@
-//! What one piece of memory may hold: settled bytes, and writers whose bytes may appear in them.
+//! Shadow memory: the bytes that a range of memory may hold. It has settled bytes, and writers whose bytes may appear.
 //!
-//! Each writer writes a pattern of its own, so a byte tells who wrote it. A writer that failed stays
-//! possible until a fence; a byte that nobody possible wrote is a finding.
+//! Each writer writes a pattern of its own, so a byte identifies its writer. A failed writer stays
+//! possible until a fence; a byte that no possible writer wrote is a finding.
 
 /// The pattern of an id: words that follow each other by an addition, so that long ones are cheap to write and to check.
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ const BLOCK: usize = 64;
 
 /// Whose bytes, where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct WriteRange {
     /// The ask behind it.
     pub(crate) ticket: u64,
     /// Its pattern; none if any byte may appear.
@@ -70,7 +70,7 @@ pub(crate) struct Mark {
     pub(crate) link: u64,
 }
 
-impl Mark {
+impl WriteRange {
     fn covers(&self, at: usize) -> bool {
         at >= self.offset && at - self.offset < self.len
     }
@@ -96,7 +96,7 @@ impl Mark {
 
 #[derive(Clone, Copy, Debug)]
 struct Writer {
-    mark: Mark,
+    mark: WriteRange,
     since: u64,
     running: bool,
 }
@@ -112,19 +112,19 @@ struct Reader {
 
 /// One piece of memory.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ShadowMemory {
     base: Vec<u8>,
     writers: Vec<Writer>,
     readers: Vec<Reader>,
     /// Writers that ended, kept while a running operation began before they did.
-    past: Vec<(u64, Mark)>,
+    past: Vec<(u64, WriteRange)>,
     stamp: u64,
 }
 
 /// A byte that cannot be.
-pub(crate) type Wrong = String;
+pub(crate) type Mismatch = String;
 
-impl Ground {
+impl ShadowMemory {
     pub(crate) const fn new(base: Vec<u8>) -> Self {
         Self { base, writers: Vec::new(), readers: Vec::new(), past: Vec::new(), stamp: 0 }
     }
@@ -139,7 +139,7 @@ impl Ground {
     }
 
     /// Writer starts.
-    pub(crate) fn write_starts(&mut self, mark: Mark) {
+    pub(crate) fn write_starts(&mut self, mark: WriteRange) {
         let since = self.tick();
         self.writers.push(Writer { mark, since, running: true });
     }
@@ -160,7 +160,12 @@ impl Ground {
 
     /// Checks `now`, which was read at `offset`: each byte is of `own`, or settled (if `own` is none,
     /// or somebody settled it since `own` began), or of a writer that may be at work there.
-    fn check(&self, offset: usize, now: &[u8], own: Option<(Mark, u64)>) -> Result<(), Wrong> {
+    fn check(
+        &self,
+        offset: usize,
+        now: &[u8],
+        own: Option<(WriteRange, u64)>,
+    ) -> Result<(), Mismatch> {
         let same = match own {
             None => self.base.get(offset..offset + now.len()) == Some(now),
             Some((mark, _)) => mark.pattern.is_none(),
@@ -185,8 +190,8 @@ impl Ground {
         &self,
         offset: usize,
         now: &[u8],
-        own: Option<(Mark, u64)>,
-    ) -> Result<(), Wrong> {
+        own: Option<(WriteRange, u64)>,
+    ) -> Result<(), Mismatch> {
         for (index, value) in now.iter().enumerate() {
             let at = offset + index;
             let fine = match own {
@@ -209,7 +214,7 @@ impl Ground {
     }
 
     #[cold]
-    fn history(&self, at: usize, value: u8, own: Option<(Mark, u64)>) -> Wrong {
+    fn history(&self, at: usize, value: u8, own: Option<(WriteRange, u64)>) -> Mismatch {
         let mut text = format!("byte {at} is {value:#04x}, settled {:#04x}", self.base[at]);
         if let Some((mark, _)) = own {
             let want = mark.pattern.map_or(0, |id| Pattern::of(id).byte(at - mark.offset));
@@ -235,7 +240,7 @@ impl Ground {
     }
 
     /// The writers that `pick` picks, by ticket.
-    pub(crate) fn tickets(&self, pick: impl Fn(&Mark) -> bool) -> Vec<u64> {
+    pub(crate) fn tickets(&self, pick: impl Fn(&WriteRange) -> bool) -> Vec<u64> {
         let mut list: Vec<u64> =
             self.writers.iter().map(|w| &w.mark).filter(|m| pick(m)).map(|m| m.ticket).collect();
         list.dedup();
@@ -243,7 +248,7 @@ impl Ground {
     }
 
     /// Bytes of `ticket` at `offset` can be read now: is it so?
-    pub(crate) fn visible(&self, ticket: u64, offset: usize, now: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn visible(&self, ticket: u64, offset: usize, now: &[u8]) -> Result<(), Mismatch> {
         let own = |w: &&Writer| w.mark.ticket == ticket && w.mark.offset == offset;
         // Its own mark is among the writers: without it, only others excuse a byte.
         let Some(writer) = self.writers.iter().find(own) else { return Ok(()) };
@@ -282,7 +287,8 @@ impl Ground {
         let ended = self.tick();
         if !self.readers.is_empty() {
             let len = bytes.len();
-            let mark = Mark { ticket: id, pattern: Some(id), offset, len, from: u32::MAX, link: 0 };
+            let mark =
+                WriteRange { ticket: id, pattern: Some(id), offset, len, from: u32::MAX, link: 0 };
             self.past.push((ended, mark));
         }
     }
@@ -295,7 +301,7 @@ impl Ground {
     }
 
     /// A reader ends; `got` is what it read, if it says that it read anything.
-    pub(crate) fn read_ends(&mut self, ticket: u64, got: Option<&[u8]>) -> Result<(), Wrong> {
+    pub(crate) fn read_ends(&mut self, ticket: u64, got: Option<&[u8]>) -> Result<(), Mismatch> {
         let Some(index) = self.readers.iter().position(|reader| reader.ticket == ticket) else {
             return Ok(());
         };
@@ -305,13 +311,14 @@ impl Ground {
         result
     }
 
-    fn check_read(&self, reader: &Reader, got: &[u8]) -> Result<(), Wrong> {
+    fn check_read(&self, reader: &Reader, got: &[u8]) -> Result<(), Mismatch> {
         if reader.before == got {
             return Ok(());
         }
         for (index, value) in got.iter().enumerate() {
             let at = reader.offset + index;
-            let past = |(ended, mark): &(u64, Mark)| *ended > reader.since && mark.may(at, *value);
+            let past =
+                |(ended, mark): &(u64, WriteRange)| *ended > reader.since && mark.may(at, *value);
             let fine = reader.before[index] == *value
                 || self.base[at] == *value
                 || self.writers.iter().any(|writer| writer.mark.may(at, *value))
@@ -327,17 +334,17 @@ impl Ground {
     }
 
     /// A range: is every byte settled or of a possible writer?
-    pub(crate) fn range(&self, offset: usize, now: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn range(&self, offset: usize, now: &[u8]) -> Result<(), Mismatch> {
         self.check(offset, now, None)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Ground, Mark, pattern};
+    use super::{ShadowMemory, WriteRange, pattern};
 
-    fn mark(ticket: u64, offset: usize, len: usize) -> Mark {
-        Mark { ticket, pattern: Some(ticket), offset, len, from: 0, link: 1 }
+    fn mark(ticket: u64, offset: usize, len: usize) -> WriteRange {
+        WriteRange { ticket, pattern: Some(ticket), offset, len, from: 0, link: 1 }
     }
 
     fn bytes(id: u64, len: usize) -> Vec<u8> {
@@ -348,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_writer_is_seen_when_done_and_settled_bytes_stay() {
-        let mut ground = Ground::new(vec![0; 32]);
+        let mut ground = ShadowMemory::new(vec![0; 32]);
         ground.write_starts(mark(7, 4, 16));
         assert!(ground.visible(7, 4, &[0; 16]).is_err(), "done before its bytes");
         let now = bytes(7, 16);
@@ -363,7 +370,7 @@ mod tests {
 
     #[test]
     fn overlapping_writers_excuse_each_other_only_while_both_ran() {
-        let mut ground = Ground::new(vec![0; 8]);
+        let mut ground = ShadowMemory::new(vec![0; 8]);
         ground.write_starts(mark(1, 0, 8));
         ground.write_starts(mark(2, 0, 8));
         let (one, two) = (bytes(1, 8), bytes(2, 8));
@@ -382,7 +389,7 @@ mod tests {
         const LEN: usize = 203;
         for (ticket, offset) in [(1, 8), (2, 3)] {
             let end = offset + LEN;
-            let mut ground = Ground::new(vec![0; 256]);
+            let mut ground = ShadowMemory::new(vec![0; 256]);
             ground.write_starts(mark(ticket, offset, LEN));
             // One byte more than it may write.
             let long = bytes(ticket, LEN + 1);
@@ -415,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_failed_writer_stays_possible_until_it_is_settled() {
-        let mut ground = Ground::new(vec![0; 8]);
+        let mut ground = ShadowMemory::new(vec![0; 8]);
         ground.write_starts(mark(1, 0, 8));
         ground.loosen(1);
         ground.range(0, &bytes(1, 8)).expect("late bytes before the fence");
@@ -425,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_get_sees_what_was_there_at_some_time() {
-        let mut ground = Ground::new(vec![0; 8]);
+        let mut ground = ShadowMemory::new(vec![0; 8]);
         ground.read_starts(9, 0, 8);
         ground.write_starts(mark(1, 0, 8));
         let one = bytes(1, 8);

@@ -1,20 +1,20 @@
-//! `Send` and `Recv` between ranks: first to first, and what arrives is what was sent.
+//! Oracle of `Send` and `Recv` between ranks: receives match sends in order, and the bytes that arrive are those that were sent.
 
 use super::finding::{Kind, Verdict, found};
-use super::ground::pattern;
+use super::shadow::pattern;
 
 #[derive(Debug)]
-struct Parcel {
+struct SentData {
     ticket: u64,
     len: u64,
-    /// Which receive has it, counted in the order of the asks.
+    /// The receive that has it, counted in the order of the asks.
     taken: Option<usize>,
-    /// Its sender knows that it was received.
+    /// Its sender was told that it was received.
     done: bool,
 }
 
-impl Parcel {
-    /// Whether these are its bytes. Those of short parcels may be those of others as well.
+impl SentData {
+    /// Returns `true` if these are its bytes. Short messages may have the same bytes as others.
     fn is(&self, bytes: &[u8]) -> bool {
         let mut own = vec![0; bytes.len()];
         pattern(pattern_of(self.ticket, 0), &mut own);
@@ -22,48 +22,48 @@ impl Parcel {
     }
 }
 
-/// Whether the parcel at `at` may be what the receive number `order` has: none overtakes another.
-fn fits(parcels: &[Parcel], at: usize, order: Option<usize>) -> bool {
-    let before = parcels[..at].iter().rev().find_map(|p| p.taken);
-    let after = parcels[at + 1..].iter().find_map(|p| p.taken);
+/// Returns `true` if the receive number `order` may have the message at `at`: no message overtakes another.
+fn fits(sends: &[SentData], at: usize, order: Option<usize>) -> bool {
+    let before = sends[..at].iter().rev().find_map(|p| p.taken);
+    let after = sends[at + 1..].iter().find_map(|p| p.taken);
     order > before && after.is_none_or(|after| order < Some(after))
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    parcels: Vec<Parcel>,
+struct PairQueue {
+    sends: Vec<SentData>,
     /// The receives, in the order of the asks.
     receives: Vec<u64>,
-    /// A receive failed: it may have taken what its sender believes to be delivered.
+    /// A receive failed: it may have taken a message that its sender counts as delivered.
     missed: bool,
 }
 
-impl Line {
-    /// What some receive has was taken for an earlier parcel of the same bytes, whose sender does not claim
-    /// it: it is the one at `at` instead. Whether there is such a receive.
+impl PairQueue {
+    /// Reassigns a receive to the message at `at`: it was assigned to an earlier message with the same bytes, whose sender does
+    /// not count it as delivered. Returns `true` if there is such a receive.
     fn retake(&mut self, at: usize) -> bool {
-        let mut bytes = vec![0; usize::try_from(self.parcels[at].len).unwrap_or(0)];
-        pattern(pattern_of(self.parcels[at].ticket, 0), &mut bytes);
-        for other in 0..self.parcels.len() {
-            let p = &mut self.parcels[other];
+        let mut bytes = vec![0; usize::try_from(self.sends[at].len).unwrap_or(0)];
+        pattern(pattern_of(self.sends[at].ticket, 0), &mut bytes);
+        for other in 0..self.sends.len() {
+            let p = &mut self.sends[other];
             if p.done || p.taken.is_none() || !p.is(&bytes) {
                 continue;
             }
             let order = p.taken.take();
-            if fits(&self.parcels, at, order) {
-                self.parcels[at].taken = order;
+            if fits(&self.sends, at, order) {
+                self.sends[at].taken = order;
                 return true;
             }
-            self.parcels[other].taken = order;
+            self.sends[other].taken = order;
         }
         false
     }
 }
 
-/// All parcels.
-pub(crate) struct Relay {
+/// Checks all sends and receives.
+pub(crate) struct RndvOracle {
     ranks: u32,
-    lines: Vec<Line>,
+    queues: Vec<PairQueue>,
 }
 
 /// The pattern of piece `index` of an ask.
@@ -71,38 +71,38 @@ pub(crate) const fn pattern_of(ticket: u64, index: usize) -> u64 {
     (ticket << 8 | index as u64) ^ 0x5055_5400_0000_0000
 }
 
-impl Relay {
+impl RndvOracle {
     pub(crate) fn new(ranks: u32) -> Self {
-        Self { ranks, lines: (0..ranks * ranks).map(|_| Line::default()).collect() }
+        Self { ranks, queues: (0..ranks * ranks).map(|_| PairQueue::default()).collect() }
     }
 
-    fn line(&mut self, from: u32, to: u32) -> Option<&mut Line> {
-        self.lines.get_mut((from * self.ranks + to) as usize)
+    fn queue(&mut self, from: u32, to: u32) -> Option<&mut PairQueue> {
+        self.queues.get_mut((from * self.ranks + to) as usize)
     }
 
     /// A `Send` was asked.
     pub(crate) fn asked(&mut self, from: u32, to: u32, ticket: u64, len: u64) {
-        if let Some(line) = self.line(from, to) {
-            line.parcels.push(Parcel { ticket, len, taken: None, done: false });
+        if let Some(queue) = self.queue(from, to) {
+            queue.sends.push(SentData { ticket, len, taken: None, done: false });
         }
     }
 
     /// A `Recv` was asked.
     pub(crate) fn awaited(&mut self, from: u32, to: u32, ticket: u64) {
-        if let Some(line) = self.line(from, to) {
-            line.receives.push(ticket);
+        if let Some(queue) = self.queue(from, to) {
+            queue.receives.push(ticket);
         }
     }
 
-    /// A `Send` was answered `Done`: somebody has it, and knows it.
+    /// A `Send` completed: a receive has its bytes.
     pub(crate) fn sent(&mut self, from: u32, to: u32, ticket: u64) -> Verdict {
-        let Some(line) = self.line(from, to) else { return Ok(()) };
-        let Some(at) = line.parcels.iter().rposition(|p| p.ticket == ticket) else {
+        let Some(queue) = self.queue(from, to) else { return Ok(()) };
+        let Some(at) = queue.sends.iter().rposition(|p| p.ticket == ticket) else {
             return Ok(());
         };
-        line.parcels[at].done = true;
-        let Parcel { len, taken, .. } = line.parcels[at];
-        if line.missed || len == 0 || taken.is_some() || line.retake(at) {
+        queue.sends[at].done = true;
+        let SentData { len, taken, .. } = queue.sends[at];
+        if queue.missed || len == 0 || taken.is_some() || queue.retake(at) {
             return Ok(());
         }
         let text = format!(
@@ -113,49 +113,49 @@ impl Relay {
 
     /// A `Recv` failed.
     pub(crate) fn missed(&mut self, from: u32, to: u32) {
-        if let Some(line) = self.line(from, to) {
-            line.missed = true;
+        if let Some(queue) = self.queue(from, to) {
+            queue.missed = true;
         }
     }
 
     /// The `Recv` of that name was answered `Done`, and `got` is what lies there.
     pub(crate) fn received(&mut self, from: u32, to: u32, receive: u64, got: &[u8]) -> Verdict {
-        let Some(line) = self.line(from, to) else { return Ok(()) };
-        let order = line.receives.iter().rposition(|r| *r == receive);
-        // Empty ones all look alike: nothing can be told of their order.
-        if got.is_empty() && line.parcels.iter().any(|parcel| parcel.len == 0) {
+        let Some(queue) = self.queue(from, to) else { return Ok(()) };
+        let order = queue.receives.iter().rposition(|r| *r == receive);
+        // Empty messages are equal, so their order cannot be checked.
+        if got.is_empty() && queue.sends.iter().any(|send| send.len == 0) {
             return Ok(());
         }
-        let is_it = |p: &Parcel| p.taken.is_none() && p.is(got);
+        let is_it = |p: &SentData| p.taken.is_none() && p.is(got);
         let alike: Vec<usize> =
-            (0..line.parcels.len()).filter(|at| is_it(&line.parcels[*at])).collect();
+            (0..queue.sends.len()).filter(|at| is_it(&queue.sends[*at])).collect();
         let Some(first) = alike.first() else {
             let text =
                 format!("rank {to} received {} bytes that rank {from} did not send", got.len());
             return found(Kind::NotDone, text);
         };
-        let Some(at) = alike.iter().copied().find(|at| fits(&line.parcels, *at, order)) else {
-            let ticket = line.parcels[*first].ticket;
+        let Some(at) = alike.iter().copied().find(|at| fits(&queue.sends, *at, order)) else {
+            let ticket = queue.sends[*first].ticket;
             let text = format!("rank {to} received ask {ticket} of rank {from} out of order");
             return found(Kind::Messages, text);
         };
-        line.parcels[at].taken = order;
+        queue.sends[at].taken = order;
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Relay, pattern, pattern_of};
+    use super::{RndvOracle, pattern, pattern_of};
 
     #[test]
-    fn parcels_come_whole_in_order_and_none_is_left_out() {
+    fn messages_arrive_whole_in_order_and_none_is_lost() {
         let bytes = |ticket| {
             let mut out = vec![0; 16];
             pattern(pattern_of(ticket, 0), &mut out);
             out
         };
-        let mut relay = Relay::new(2);
+        let mut relay = RndvOracle::new(2);
         for ticket in 1..=4 {
             relay.asked(0, 1, ticket, 16);
             relay.awaited(0, 1, 10 + ticket);
@@ -173,10 +173,10 @@ mod tests {
         relay.sent(0, 1, 3).expect("a receive that failed may have it");
     }
 
-    /// Seed 42183 of `--full`, as scripts were drawn on 2026-11-22: the bytes of two parcels of one byte were the
+    /// Seed 42183 of `--full`, as scripts were drawn on 2026-11-22: the bytes of two messages of one byte were the
     /// same, the first was given up, the second received.
     #[test]
-    fn parcels_that_look_alike_are_told_apart_by_what_their_senders_know() {
+    fn equal_messages_are_distinguished_by_results_of_their_senders() {
         let byte = |ticket| {
             let mut out = [0];
             pattern(pattern_of(ticket, 0), &mut out);
@@ -184,7 +184,7 @@ mod tests {
         };
         let alike: Vec<u64> = (1..).filter(|t| byte(*t) == byte(1)).take(2).collect();
         let [first, second] = alike[..] else { unreachable!("there are two") };
-        let mut relay = Relay::new(2);
+        let mut relay = RndvOracle::new(2);
         relay.asked(0, 1, first, 1);
         relay.asked(0, 1, second, 1);
         relay.awaited(0, 1, 900);

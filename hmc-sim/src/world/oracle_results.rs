@@ -1,12 +1,12 @@
-//! The judge's second half: what answers, links and the end of a run have to be.
+//! Second half of the oracle: rules for results, links and the end of a run.
 //!
-//! See [`super::oracle`] for what it knows. Each rule here is a sentence of the border's documents.
+//! See [`super::oracle`] for its state. Each rule here is a sentence of the documents of the node interface.
 
 use super::finding::{Finding, Kind, Verdict, found};
-use super::ground::pattern;
 use super::node::{Answer, Area, Ask, Fault};
 use super::ops::{Moves, Op, State, Way, moves, peer, total};
-use super::oracle::{FEW, Memory, Oracle, Stage, look};
+use super::oracle::{MIN_CONCURRENT, Memory, Oracle, WindowStage, look};
+use super::shadow::pattern;
 
 impl Oracle {
     /// `rank` answers. Whether it was `Done`.
@@ -32,11 +32,11 @@ impl Oracle {
         if let Some(op) = self.op(ticket) {
             op.state = if done { State::Done } else { State::Failed };
         }
-        let person = self.person(rank);
-        let crowd = person.running.len() as u32;
-        person.running.retain(|running| *running != ticket);
-        let left = person.left;
-        let resumed_ns = person.resumed_ns;
+        let model = self.model(rank);
+        let crowd = model.running.len() as u32;
+        model.running.retain(|running| *running != ticket);
+        let left = model.left;
+        let resumed_ns = model.resumed_ns;
         self.in_time(now, ticket, &op, resumed_ns, answer)?;
         match answer {
             Answer::Done { bytes } => self.done(now, memory, ticket, &op, *bytes)?,
@@ -46,7 +46,7 @@ impl Oracle {
                     || op.cancelled
                     || left
                     || self.rough
-                    || (*fault == Fault::Full && crowd > FEW)
+                    || (*fault == Fault::Full && crowd > MIN_CONCURRENT)
                     || peer(&op.ask).is_some_and(|p| match moves(&op.ask) {
                         Some(moves) if !moves.relay && self.drains => {
                             self.links.excused_bytes(rank, p, op.asked_ns)
@@ -62,9 +62,9 @@ impl Oracle {
             }
         }
         if let Some(peer) = peer(&op.ask) {
-            self.mail.answered(rank, peer, ticket, done);
+            self.messages.answered(rank, peer, ticket, done);
         }
-        self.person(rank).held.retain(|(held, ..)| *held != ticket);
+        self.model(rank).held.retain(|(held, ..)| *held != ticket);
         self.use_again(memory, ticket, &op)?;
         Ok(done)
     }
@@ -80,8 +80,8 @@ impl Oracle {
             let id = ticket << 8 ^ 0x4147_4149_4E00_0000;
             self.scratch.resize(len, 0);
             pattern(id, &mut self.scratch);
-            let Some(ground) = &mut self.people[op.rank as usize].buffer else { return Ok(()) };
-            ground.own_write(offset, &self.scratch, id);
+            let Some(shadow) = &mut self.models[op.rank as usize].buffer else { return Ok(()) };
+            shadow.own_write(offset, &self.scratch, id);
             if !memory.write(op.rank, Area::Buffer, piece.local, &self.scratch) {
                 return found(Kind::Border, format!("rank {} cannot write its buffer", op.rank));
             }
@@ -107,7 +107,7 @@ impl Oracle {
             );
             return found(Kind::Late, text);
         }
-        // Of a parcel, either end's reason ends both.
+        // The failure of either end of a rendezvous ends both.
         let shared = moves(&op.ask).is_some_and(|m| m.relay);
         let early = *answer == Answer::Failed(Fault::Deadline)
             && now - op.asked_ns < limit_ns / 2
@@ -127,8 +127,8 @@ impl Oracle {
     /// The window of this ask was revoked or exposed anew since.
     fn window_went(&self, op: &Op) -> bool {
         let Some(Moves { peer, label: Some(label), .. }) = moves(&op.ask) else { return false };
-        let window = self.people.get(peer as usize).and_then(|p| p.windows.get(&label));
-        window.is_none_or(|w| w.stage != Stage::Exposed || w.exposure != op.exposure)
+        let window = self.models.get(peer as usize).and_then(|p| p.windows.get(&label));
+        window.is_none_or(|w| w.stage != WindowStage::Exposed || w.exposure != op.exposure)
     }
 
     fn done(
@@ -161,10 +161,11 @@ impl Oracle {
             }
             Ask::Leave => self.claims.extend((0..self.ranks).map(|peer| (rank, peer, false))),
             Ask::Expose { label, .. } => {
-                let window = self.person(rank).windows.get_mut(label);
-                match window.filter(|w| w.stage == Stage::Asked && w.exposure == op.exposure) {
+                let window = self.model(rank).windows.get_mut(label);
+                match window.filter(|w| w.stage == WindowStage::Asked && w.exposure == op.exposure)
+                {
                     Some(window) => {
-                        (window.stage, window.since_ns) = (Stage::Exposed, now);
+                        (window.stage, window.since_ns) = (WindowStage::Exposed, now);
                         window.made = true;
                     }
                     None => {
@@ -191,7 +192,7 @@ impl Oracle {
         let wrong = |text: String| {
             found(Kind::NotDone, format!("rank {rank}: ask {ticket}, {}: {text}", brief(&op.ask)))
         };
-        let Some((target, area)) = op.ground else {
+        let Some((target, area)) = op.shadow else {
             if total(&moves.pieces) == 0 {
                 return Ok(());
             }
@@ -201,32 +202,32 @@ impl Oracle {
             if let Some(Err(text)) = &op.fenced {
                 return wrong(format!("not there when its target was fenced: {text}"));
             }
-            let places = match self.people[target as usize].ground(area) {
-                Some(ground) => ground.places(ticket),
+            let places = match self.models[target as usize].shadow(area) {
+                Some(shadow) => shadow.places(ticket),
                 None => return Ok(()),
             };
             for (offset, len) in places {
                 look(memory, target, area, offset as u64, len, &mut self.scratch)?;
-                let Some(ground) = self.people[target as usize].ground(area) else { return Ok(()) };
-                if let Err(text) = ground.visible(ticket, offset, &self.scratch) {
+                let Some(shadow) = self.models[target as usize].shadow(area) else { return Ok(()) };
+                if let Err(text) = shadow.visible(ticket, offset, &self.scratch) {
                     return wrong(text);
                 }
-                ground.settle(ticket, offset, &self.scratch);
+                shadow.settle(ticket, offset, &self.scratch);
             }
             return Ok(());
         }
         for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
             let len = piece.len as usize;
             look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
-            let ground = self.people[target as usize].ground(area);
-            if let Some(Err(text)) = ground.map(|g| g.read_ends(ticket, Some(&self.scratch))) {
+            let shadow = self.models[target as usize].shadow(area);
+            if let Some(Err(text)) = shadow.map(|g| g.read_ends(ticket, Some(&self.scratch))) {
                 return wrong(text);
             }
         }
         self.land(memory, ticket, rank, moves)
     }
 
-    /// A parcel is said to be received.
+    /// A `Send` or `Recv` completed.
     fn relayed(
         &mut self,
         memory: &dyn Memory,
@@ -236,12 +237,12 @@ impl Oracle {
         bytes: u64,
     ) -> Verdict {
         if moves.way == Way::Out {
-            self.relay.sent(op.rank, moves.peer, ticket)?;
+            self.rndv.sent(op.rank, moves.peer, ticket)?;
             return Ok(());
         }
         let local = moves.pieces.first().map_or(0, |piece| piece.local);
         look(memory, op.rank, Area::Buffer, local, bytes as usize, &mut self.scratch)?;
-        self.relay.received(moves.peer, op.rank, ticket, &self.scratch)?;
+        self.rndv.received(moves.peer, op.rank, ticket, &self.scratch)?;
         self.land(memory, ticket, op.rank, moves)
     }
 
@@ -250,8 +251,8 @@ impl Oracle {
         for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
             let len = piece.len as usize;
             look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
-            if let Some(ground) = &mut self.people[rank as usize].buffer {
-                ground.settle(ticket, piece.local as usize, &self.scratch);
+            if let Some(shadow) = &mut self.models[rank as usize].buffer {
+                shadow.settle(ticket, piece.local as usize, &self.scratch);
             }
         }
         Ok(())
@@ -268,20 +269,20 @@ impl Oracle {
     ) -> Verdict {
         let exposure = op.exposure;
         let current = |w: &&mut super::oracle::Window| {
-            w.stage == Stage::Revoking && w.exposure == exposure && exposure != 0
+            w.stage == WindowStage::Revoking && w.exposure == exposure && exposure != 0
         };
-        if self.person(rank).windows.get_mut(&label).filter(current).is_none() {
+        if self.model(rank).windows.get_mut(&label).filter(current).is_none() {
             // A second revoke of the same exposure may succeed with the first.
             return Ok(());
         }
         let area = Area::Window(label);
         self.fence(memory, rank, area, |_| true)?;
-        let Some(window) = self.person(rank).windows.get_mut(&label) else { return Ok(()) };
-        window.stage = Stage::Private;
-        let mut fill = vec![0; window.ground.len()];
+        let Some(window) = self.model(rank).windows.get_mut(&label) else { return Ok(()) };
+        window.stage = WindowStage::Private;
+        let mut fill = vec![0; window.shadow.len()];
         let id = ticket << 8 | 0xF1;
         pattern(id, &mut fill);
-        window.ground.own_write(0, &fill, id);
+        window.shadow.own_write(0, &fill, id);
         if !memory.write(rank, area, 0, &fill) {
             let text = format!("rank {rank} cannot write window {label:#x} after its revoke");
             return found(Kind::Border, text);
@@ -292,17 +293,17 @@ impl Oracle {
     fn failed(&mut self, memory: &dyn Memory, ticket: u64, op: &Op, fault: &Fault) -> Verdict {
         let rank = op.rank;
         if let Some(moves) = moves(&op.ask) {
-            if let Some((target, area)) = op.ground
-                && let Some(ground) = self.people[target as usize].ground(area)
+            if let Some((target, area)) = op.shadow
+                && let Some(shadow) = self.models[target as usize].shadow(area)
             {
-                ground.loosen(ticket);
+                shadow.loosen(ticket);
                 if moves.way == Way::In {
                     // It says that it read nothing, so there is nothing to judge.
-                    let _nothing_read = ground.read_ends(ticket, None);
+                    let _nothing_read = shadow.read_ends(ticket, None);
                 }
             }
             if moves.relay && moves.way == Way::In {
-                self.relay.missed(moves.peer, rank);
+                self.rndv.missed(moves.peer, rank);
             }
             if moves.way == Way::In {
                 self.land(memory, ticket, rank, &moves)?;
@@ -312,26 +313,30 @@ impl Oracle {
             Ask::Expose { label, .. } if op.exposure != 0 => {
                 let label = *label;
                 self.fence(memory, rank, Area::Window(label), |_| true)?;
-                let windows = &mut self.person(rank).windows;
+                let windows = &mut self.model(rank).windows;
                 if windows.get(&label).is_some_and(|window| !window.made) {
                     windows.remove(&label);
                 } else if let Some(window) = windows.get_mut(&label) {
-                    window.stage = Stage::Private;
+                    window.stage = WindowStage::Private;
                 }
             }
             Ask::Revoke { label, .. } if op.exposure != 0 => {
-                let left = self.person(rank).left;
-                let Some(window) = self.person(rank).windows.get_mut(label) else { return Ok(()) };
+                let left = self.model(rank).left;
+                let Some(window) = self.model(rank).windows.get_mut(label) else {
+                    return Ok(());
+                };
                 if *fault == Fault::Quarantined {
-                    window.stage = Stage::Quarantined;
-                } else if window.stage == Stage::Revoking && !(left && *fault == Fault::Closed) {
+                    window.stage = WindowStage::Quarantined;
+                } else if window.stage == WindowStage::Revoking
+                    && !(left && *fault == Fault::Closed)
+                {
                     let text = format!(
                         "rank {rank}: ask {ticket}, revoke of {label:#x}, ended with {fault:?}"
                     );
                     return found(Kind::Unexplained, text);
                 }
             }
-            Ask::Disconnect { .. } | Ask::Leave if !self.person(rank).left => {
+            Ask::Disconnect { .. } | Ask::Leave if !self.model(rank).left => {
                 let text = format!("rank {rank}: ask {ticket}, {:?}, failed: {fault:?}", op.ask);
                 return found(Kind::Unexplained, text);
             }
@@ -348,7 +353,7 @@ impl Oracle {
             let whole = self.links.joined(rank, peer) && !self.links.excused(rank, peer, now);
             if whole && !self.rough {
                 let link = self.links.view(rank, peer).link;
-                let tickets = self.mail.under_way(rank, peer, link);
+                let tickets = self.messages.under_way(rank, peer, link);
                 many += tickets.len() as u64;
                 self.undelivered.add(rank, peer, &tickets);
             }
@@ -372,16 +377,16 @@ impl Oracle {
         let link = self.links.down(now, rank, peer)?;
         self.undelivered.down(peer, rank)?;
         self.undelivered.excuse(peer, rank);
-        let old = |mark: &super::ground::Mark| mark.from == peer && mark.link <= link;
+        let old = |mark: &super::shadow::WriteRange| mark.from == peer && mark.link <= link;
         self.fence(memory, rank, Area::Buffer, old)?;
-        let person = self.person(rank);
+        let model = self.model(rank);
         let of = |(label, w): (&u64, &mut super::oracle::Window)| {
             (w.peer == peer).then(|| {
                 w.ended = true;
                 *label
             })
         };
-        let labels: Vec<u64> = person.windows.iter_mut().filter_map(of).collect();
+        let labels: Vec<u64> = model.windows.iter_mut().filter_map(of).collect();
         for label in labels {
             self.fence(memory, rank, Area::Window(label), |mark| mark.from == peer)?;
         }
@@ -406,8 +411,8 @@ impl Oracle {
 
     /// An ask that nobody answered.
     pub(crate) fn unanswered(&self) -> Verdict {
-        for person in &self.people {
-            if let Some(ticket) = person.running.first() {
+        for model in &self.models {
+            if let Some(ticket) = model.running.first() {
                 let op = self.ops.get(*ticket as usize).and_then(Option::as_ref);
                 let what = op.map(|op| brief(&op.ask)).unwrap_or_default();
                 let rank = op.map_or(0, |op| op.rank);
@@ -424,13 +429,13 @@ impl Oracle {
             if !self.alive(rank) {
                 continue;
             }
-            let labels = self.people[rank as usize].windows.keys().map(|l| Area::Window(*l));
+            let labels = self.models[rank as usize].windows.keys().map(|l| Area::Window(*l));
             for area in std::iter::once(Area::Buffer).chain(labels.collect::<Vec<_>>()) {
-                let Some(ground) = self.people[rank as usize].ground(area) else { continue };
-                let len = ground.len();
+                let Some(shadow) = self.models[rank as usize].shadow(area) else { continue };
+                let len = shadow.len();
                 look(memory, rank, area, 0, len, &mut self.scratch)?;
-                let Some(ground) = self.people[rank as usize].ground(area) else { continue };
-                if let Err(text) = ground.range(0, &self.scratch) {
+                let Some(shadow) = self.models[rank as usize].shadow(area) else { continue };
+                if let Err(text) = shadow.range(0, &self.scratch) {
                     return found(Kind::StrayBytes, format!("rank {rank}, {area:?}: {text}"));
                 }
             }
@@ -443,7 +448,7 @@ impl Oracle {
                     return found(Kind::Peers, text);
                 }
                 if view.up && back.up {
-                    self.mail.all_arrived(rank, peer, view.link)?;
+                    self.messages.all_arrived(rank, peer, view.link)?;
                 }
             }
         }

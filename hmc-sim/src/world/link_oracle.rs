@@ -1,10 +1,10 @@
-//! What each rank believes of each other, and whether a fault could have touched the two.
+//! Oracle of links: the view of each rank of each peer, and whether a fault can have affected the two.
 
 use super::finding::{Finding, Kind, Verdict, found};
 
-/// What one rank believes of a peer.
+/// The view of one rank of a peer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct View {
+pub(crate) struct PeerView {
     /// Connected.
     pub(crate) up: bool,
     /// Counts the links, over all lives of the rank.
@@ -14,9 +14,9 @@ pub(crate) struct View {
 }
 
 /// All views.
-pub(crate) struct Links {
+pub(crate) struct LinkOracle {
     ranks: u32,
-    views: Vec<View>,
+    views: Vec<PeerView>,
     /// The last link ended by a fault, and nobody asked for its end since.
     lost: Vec<bool>,
     /// Until when a fault may explain what happens between two ranks.
@@ -27,12 +27,12 @@ pub(crate) struct Links {
     lives: Vec<u64>,
 }
 
-impl Links {
+impl LinkOracle {
     pub(crate) fn new(ranks: u32) -> Self {
         let pairs = (ranks * ranks) as usize;
         Self {
             ranks,
-            views: vec![View::default(); pairs],
+            views: vec![PeerView::default(); pairs],
             lost: vec![false; pairs],
             trouble_ns: vec![0; pairs],
             ending_ns: vec![(0, 0); pairs],
@@ -44,12 +44,12 @@ impl Links {
         me as usize * self.ranks as usize + peer as usize
     }
 
-    /// What `me` believes of `peer`.
-    pub(crate) fn view(&self, me: u32, peer: u32) -> View {
+    /// Returns the view of `me` of `peer`.
+    pub(crate) fn view(&self, me: u32, peer: u32) -> PeerView {
         self.views.get(self.at(me, peer)).copied().unwrap_or_default()
     }
 
-    /// Both believe in their link.
+    /// Returns `true` if both report their link as up.
     pub(crate) fn joined(&self, a: u32, b: u32) -> bool {
         self.view(a, b).up && self.view(b, a).up
     }
@@ -60,7 +60,7 @@ impl Links {
         self.forget(me);
     }
 
-    /// A process ends: it believes nothing.
+    /// A process ends: it has no views.
     pub(crate) fn forget(&mut self, me: u32) {
         for peer in 0..self.ranks {
             let at = self.at(me, peer);
@@ -137,7 +137,7 @@ impl Links {
         } else if incarnation < view.incarnation {
             "with an older incarnation than before"
         } else {
-            *view = View { up: true, link: view.link + 1, incarnation };
+            *view = PeerView { up: true, link: view.link + 1, incarnation };
             self.lost[at] = false;
             return Ok(());
         };
