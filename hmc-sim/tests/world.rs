@@ -105,7 +105,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!((once.hash, &once.stats), (again.hash, &again.stats));
     let mut hashes: Vec<u64> = (0..20)
         .map(|seed| {
-            let plan = Plan::draw(seed, &RunShape::default());
+            let plan = Plan::generate(seed, &RunShape::default());
             let run = run_plan(&plan, Toys(Bug::None), false, None);
             // Keeping a trace changes nothing.
             assert_eq!(run.hash, run_plan(&plan, Toys(Bug::None), true, None).hash);

@@ -197,7 +197,7 @@ impl Node for SessionNode {
             Input::Failed { ticket } => In::Failed { ticket },
             Input::Accepted { conn, from } => In::Accepted { conn: conn.0, from },
             Input::Bytes { conn, bytes } => In::Bytes { conn: conn.0, bytes },
-            Input::Room { conn, bytes } => In::Room { conn: conn.0, bytes },
+            Input::SendSpace { conn, bytes } => In::Room { conn: conn.0, bytes },
             Input::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
             Input::Tick => In::Tick,
             Input::Ask { ticket, ask } => In::Ask { ticket, ask: translate(ask) },

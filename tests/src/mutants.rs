@@ -72,7 +72,7 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
         sum.asks += run.asks;
         sum.wall += run.wall;
         let Some((seed, finding)) = run.found else { break };
-        if run_plan(&Plan::draw(seed, &SHAPE), Sessions, false, None).result.is_ok() {
+        if run_plan(&Plan::generate(seed, &SHAPE), Sessions, false, None).result.is_ok() {
             sum.found = Some((seed, finding));
             break;
         }
@@ -95,7 +95,7 @@ fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
                 break;
             }
             let seed = first + index;
-            let plan = Plan::draw(seed, &SHAPE);
+            let plan = Plan::generate(seed, &SHAPE);
             let outcome = run_plan(&plan, Sessions, false, None);
             asks.fetch_add(outcome.stats.asks, Ordering::Relaxed);
             done.fetch_add(1, Ordering::Relaxed);

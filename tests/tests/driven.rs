@@ -94,7 +94,7 @@ impl Bus {
                 if let Some(to) = self.other(conn.0, at) {
                     let n = u64::try_from(bytes.len()).unwrap();
                     self.nodes[to].handle(now, Input::Bytes { conn, bytes: &bytes });
-                    self.nodes[at].handle(now, Input::Room { conn, bytes: n });
+                    self.nodes[at].handle(now, Input::SendSpace { conn, bytes: n });
                 }
             }
             Output::Taken { .. } => {}

@@ -5,8 +5,8 @@
 //! through that interface.
 //!
 //! - Start at [`run`]: campaigns over many seeds; `report` prints them.
-//! - A seed becomes a plan (`draft`, [`swarm`]): a [`script`] of asks and faults, and the network conditions.
-//! - `engine` takes the events in order (`queue`), moves bytes (`net`, `pipe`, `outage`), and asks the oracle:
+//! - A seed becomes a plan (`generate`, [`swarm`]): a [`script`] of asks and faults, and the network conditions.
+//! - `simulation` takes the events in order (`queue`), moves bytes (`network`, `pipe`, `net_faults`), and asks the oracle:
 //!   `oracle` and `oracle_results` over `shadow` (bytes), `message_oracle`, `rndv_oracle` and `undelivered` (messages) and
 //!   `link_oracle` (links that are up).
 //! - `outside` plays processes that do not belong to the cluster.
@@ -20,18 +20,17 @@
     reason = "a simulator for tests: an overflow or a bad index is a bug in it and shall stop it"
 )]
 
-mod draft;
-mod engine;
 pub mod finding;
+mod generate;
 mod link_oracle;
 mod message_oracle;
-mod net;
+mod net_faults;
+mod network;
 pub mod node;
 mod nodes;
 mod ops;
 mod oracle;
 mod oracle_results;
-mod outage;
 mod outcome;
 mod outside;
 mod pipe;
@@ -43,6 +42,7 @@ pub mod run;
 pub mod script;
 mod shadow;
 mod shrink;
+mod simulation;
 pub mod stats;
 pub mod swarm;
 pub mod trace;

@@ -166,7 +166,7 @@ pub enum Input<'a> {
         bytes: &'a [u8],
     },
     /// So many bytes sent earlier have left the send buffer.
-    Room {
+    SendSpace {
         /// The connection.
         conn: ConnId,
         /// How many, not counted before.
@@ -198,7 +198,7 @@ impl Input<'_> {
             Self::Failed { ticket } => 2 ^ u64::from(ticket) << 8,
             Self::Accepted { conn, .. } => 3 ^ u64::from(conn.0) << 8,
             Self::Bytes { conn, .. } => 4 ^ u64::from(conn.0) << 8,
-            Self::Room { bytes, .. } => 5 ^ bytes << 8,
+            Self::SendSpace { bytes, .. } => 5 ^ bytes << 8,
             Self::Closed { conn, reset } => 6 ^ u64::from(conn.0) << 8 ^ u64::from(reset) << 7,
             Self::Tick => 7,
             Self::Ask { ticket, .. } => 8 ^ ticket << 8,
@@ -216,7 +216,7 @@ pub enum Output {
         /// The rank to call.
         to: u32,
     },
-    /// Send these bytes. Accepted whole: the node keeps to its limit by counting [`Input::Room`].
+    /// Send these bytes. Accepted whole: the node keeps to its limit by counting [`Input::SendSpace`].
     /// Ignored when the connection is over.
     Send {
         /// The connection.
@@ -402,13 +402,13 @@ pub enum Ask {
         /// Bytes.
         len: u64,
     },
-    /// `recv_data`: room for the peer's next [`Ask::Send`]; `bytes` of the answer is what came.
+    /// `recv_data`: a buffer for the peer's next [`Ask::Send`]; `bytes` of the answer is what came.
     Recv {
         /// The peer.
         peer: u32,
         /// Offset in the asker's buffer.
         local: u64,
-        /// Bytes there is room for.
+        /// Bytes of the buffer.
         len: u64,
     },
 }

@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::engine::World;
 use super::finding::{Finding, Kind};
 use super::node::Cluster;
 use super::script::Plan;
+use super::simulation::Simulation;
 use super::stats::Stats;
 use super::trace::{Print, Trace};
 
@@ -24,7 +24,7 @@ pub struct Outcome {
 
 /// Runs one plan. `keep` the last lines of the trace; `print` gets all of them.
 pub fn run_plan<C: Cluster>(plan: &Plan, cluster: C, keep: bool, print: Option<Print>) -> Outcome {
-    let mut world = World::new(plan, cluster, Trace::new(keep, print));
+    let mut world = Simulation::new(plan, cluster, Trace::new(keep, print));
     let result = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|payload| {
         let text = payload
             .downcast_ref::<String>()

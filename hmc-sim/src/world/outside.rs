@@ -3,7 +3,7 @@
 //! The cluster gives the bytes that are sent on them ([`Cluster::outsider_bytes`]). What a node holds for them is judged here.
 
 use super::finding::{Kind, Verdict, found};
-use super::net::{Net, Tell};
+use super::network::{Network, NodeEvent};
 use super::node::{Cluster, ConnId, ELSEWHERE, Outsider};
 use super::queue::{Queue, What};
 
@@ -47,7 +47,7 @@ impl Outside {
     }
 
     /// [`What::Outside`]: a connection is dialed or closed.
-    pub(crate) fn step(&mut self, now: u64, index: u32, net: &mut Net, queue: &mut Queue) {
+    pub(crate) fn step(&mut self, now: u64, index: u32, net: &mut Network, queue: &mut Queue) {
         let Some(one) = self.conns.get_mut(index as usize) else { return };
         if !one.dialed {
             one.dialed = true;
@@ -62,12 +62,12 @@ impl Outside {
     pub(crate) fn tell(
         &mut self,
         now: u64,
-        tell: Tell,
+        tell: NodeEvent,
         cluster: &impl Cluster,
-        net: &mut Net,
+        net: &mut Network,
         queue: &mut Queue,
     ) {
-        let Tell::Opened { conn, ticket, .. } = tell else { return };
+        let NodeEvent::Opened { conn, ticket, .. } = tell else { return };
         let Some(one) = self.conns.get_mut(ticket as usize) else { return };
         one.conn = Some(conn);
         if let Some(sent) = cluster.outsider_bytes(one.to, &one.what) {
@@ -80,7 +80,7 @@ impl Outside {
     }
 
     /// Returns where a connection comes from, as its acceptor sees it.
-    pub(crate) fn seen_from(&self, net: &Net, rank: u32, conn: ConnId, from: u32) -> u32 {
+    pub(crate) fn seen_from(&self, net: &Network, rank: u32, conn: ConnId, from: u32) -> u32 {
         if from != self.host {
             return from;
         }
@@ -92,7 +92,13 @@ impl Outside {
     }
 
     /// Judges what a node holds after it handled bytes of `conn`: it has grown by `grown` and sent `sent` bytes.
-    pub(crate) fn judge_held(&mut self, net: &Net, conn: ConnId, grown: i64, sent: i64) -> Verdict {
+    pub(crate) fn judge_held(
+        &mut self,
+        net: &Network,
+        conn: ConnId,
+        grown: i64,
+        sent: i64,
+    ) -> Verdict {
         let ticket = net.conns[conn.0 as usize].ticket;
         let Some(one) = self.conns.get_mut(ticket as usize) else { return Ok(()) };
         one.held += grown - sent;

@@ -24,7 +24,7 @@ pub(crate) struct Pipe {
     /// Delivered and not taken by the receiving node.
     pub(crate) untaken: u64,
     /// Left the send buffer, not yet told to the sender.
-    pub(crate) room: u64,
+    pub(crate) unreported: u64,
     /// How it ends.
     pub(crate) end: End,
     /// An event that moves it is scheduled.
@@ -44,7 +44,7 @@ impl Pipe {
             head: 0,
             arrived: 0,
             untaken: 0,
-            room: 0,
+            unreported: 0,
             end: End::Open,
             flowing: false,
             telling: false,
@@ -89,7 +89,7 @@ impl Pipe {
     /// So many arrive at the receiver's kernel.
     pub(crate) fn arrive(&mut self, many: usize) {
         self.arrived += many;
-        self.room += many as u64;
+        self.unreported += many as u64;
     }
 
     /// All that waits was given to the node.
@@ -129,7 +129,7 @@ mod tests {
         pipe.push(b"def".to_vec());
         assert_eq!((pipe.coming(), pipe.space(4)), (6, 4));
         pipe.arrive(4);
-        assert_eq!((pipe.waiting(), pipe.space(4), pipe.room), (&b"abcd"[..], 0, 4));
+        assert_eq!((pipe.waiting(), pipe.space(4), pipe.unreported), (&b"abcd"[..], 0, 4));
         pipe.delivered();
         assert_eq!((pipe.space(4), pipe.coming()), (0, 2));
         pipe.untaken -= 3;

@@ -3,8 +3,8 @@
 //! A probe is an ask like any other; the judge checks it too. A link that has to come back by itself is not
 //! asked for.
 
-use super::draft::Layout;
 use super::finding::{Finding, Kind, found};
+use super::generate::BufferLayout;
 use super::node::{Ask, Piece};
 use super::ops::State;
 use super::oracle::{Oracle, Window, WindowStage};
@@ -117,7 +117,7 @@ impl Probes {
                     let ticket = self.ticket();
                     self.list[index].goal = Goal::Putting(ticket);
                     let place = u64::from(a) * PROBE_LEN;
-                    let remote = Layout::of(plan.buffer_len).target + place;
+                    let remote = BufferLayout::of(plan.buffer_len).target + place;
                     let piece = Piece { local: place, remote, len: PROBE_LEN };
                     return Some((ticket, a, Ask::Put { peer: b, piece }));
                 }

@@ -17,7 +17,7 @@ pub(crate) enum What {
     /// Bytes of a pipe arrive.
     Flow(u32),
     /// A pipe's sender learns that bytes left its buffer.
-    Room(u32),
+    SendSpace(u32),
     /// A connection attempt reaches its host.
     Syn(u32),
     /// The acceptor hears of a connection.

@@ -117,7 +117,7 @@ pub fn run<C: Cluster>(
                 break;
             }
             let seed = options.first.wrapping_add(index);
-            let plan = Plan::draw(seed, &options.shape);
+            let plan = Plan::generate(seed, &options.shape);
             let outcome = run_plan(&plan, make(), false, options.trace);
             own.seeds += 1;
             own.clean += u64::from(plan.clean);

@@ -174,7 +174,7 @@ mod tests {
     fn a_seed_is_a_plan() {
         for seed in 0..50 {
             let shape = RunShape::default();
-            let (one, two) = (Plan::draw(seed, &shape), Plan::draw(seed, &shape));
+            let (one, two) = (Plan::generate(seed, &shape), Plan::generate(seed, &shape));
             assert_eq!(one.steps, two.steps);
             assert_eq!(one.conditions, two.conditions);
             assert!(one.steps.is_sorted_by_key(|step| step.at_ns));

@@ -141,7 +141,7 @@ impl Node for Toy {
             Input::Failed { ticket } => self.refused(ticket),
             Input::Accepted { conn, .. } => self.accepted(conn.0),
             Input::Bytes { conn, bytes } => self.bytes(conn.0, bytes),
-            Input::Room { .. } => {}
+            Input::SendSpace { .. } => {}
             Input::Closed { conn, .. } => self.closed(conn.0),
             Input::Tick => self.tick(),
             Input::Ask { ticket, ask } => self.ask(ticket, ask),

@@ -1,6 +1,6 @@
 //! The network: connections, paths between hosts, and the effects of network conditions and faults.
 //!
-//! It moves bytes and tells ends of connections; it never looks into the bytes.
+//! It moves bytes and notifies ends of connections; it never inspects the bytes.
 
 use super::node::ConnId;
 use super::pipe::{End, Pipe};
@@ -15,7 +15,7 @@ const OUTSIDE_WINDOW: u64 = 8 << 10;
 
 /// A host as the network sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Host {
+pub(crate) struct SimHost {
     /// Counts the processes of this rank.
     pub(crate) life: u64,
     /// Its process runs (or is stopped).
@@ -27,7 +27,7 @@ pub(crate) struct Host {
 }
 
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct ConnSide {
     pub(crate) rank: u32,
     pub(crate) life: u64,
     /// The node has heard of it.
@@ -38,7 +38,7 @@ pub(crate) struct Side {
 
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) sides: [Side; 2],
+    pub(crate) sides: [ConnSide; 2],
     /// `pipes[i]` goes from `sides[i]` to the other one.
     pub(crate) pipes: [Pipe; 2],
     pub(crate) ticket: u32,
@@ -55,17 +55,17 @@ struct Dial {
 
 /// What a node has to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tell {
+pub(crate) enum NodeEvent {
     /// Nothing.
     Nothing,
     /// Later, when the process goes on.
     Later(u32),
-    /// What waits in this pipe; then call [`Net::told`].
+    /// What waits in this pipe; then call [`Network::told`].
     Bytes { rank: u32, conn: ConnId },
     /// The connection is over.
     Closed { rank: u32, conn: ConnId, reset: bool },
-    /// Room in the send buffer.
-    Room { rank: u32, conn: ConnId, bytes: u64 },
+    /// Free space in the send buffer.
+    SendSpace { rank: u32, conn: ConnId, bytes: u64 },
     /// A connection was accepted.
     Accepted { rank: u32, conn: ConnId, from: u32 },
     /// A dial succeeded.
@@ -74,9 +74,9 @@ pub(crate) enum Tell {
     Failed { rank: u32, ticket: u32 },
 }
 
-pub(crate) struct Net {
+pub(crate) struct Network {
     /// Of the ranks, and one for all processes outside of the cluster.
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<SimHost>,
     pub(crate) conns: Vec<Conn>,
     dials: Vec<Dial>,
     /// How often the path from..to is blocked.
@@ -90,11 +90,11 @@ pub(crate) const fn other(side: usize) -> usize {
     1 - side
 }
 
-impl Net {
+impl Network {
     pub(crate) fn new(ranks: u32, conditions: NetConditions, seed: u64) -> Self {
-        let host = Host { life: 0, alive: false, paused: false, silent: false };
+        let host = SimHost { life: 0, alive: false, paused: false, silent: false };
         let mut hosts = vec![host; ranks as usize];
-        hosts.push(Host { life: 1, alive: true, ..host });
+        hosts.push(SimHost { life: 1, alive: true, ..host });
         Self {
             blocked: vec![0; hosts.len() * hosts.len()],
             hosts,
@@ -136,7 +136,7 @@ impl Net {
     }
 
     /// The process that owns this side is still the one of then.
-    fn lives(&self, side: &Side) -> bool {
+    fn lives(&self, side: &ConnSide) -> bool {
         let host = self.hosts[side.rank as usize];
         host.alive && host.life == side.life
     }
@@ -222,12 +222,12 @@ impl Net {
     }
 
     /// The connection is over for `side`, whose node has to be told now.
-    fn over(&mut self, index: usize, side: usize, reset: bool) -> Tell {
+    fn over(&mut self, index: usize, side: usize, reset: bool) -> NodeEvent {
         let conn = &mut self.conns[index];
         conn.sides[side].closed = true;
         conn.pipes[side].release();
         conn.pipes[other(side)].release();
-        Tell::Closed { rank: conn.sides[side].rank, conn: ConnId(index as u32), reset }
+        NodeEvent::Closed { rank: conn.sides[side].rank, conn: ConnId(index as u32), reset }
     }
 
     /// Resets what goes to `side`, behind so many bytes of those under way.
@@ -249,7 +249,7 @@ impl Net {
     }
 
     /// [`What::Flow`]: the pipe moves.
-    pub(crate) fn flow(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) -> Tell {
+    pub(crate) fn flow(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) -> NodeEvent {
         let (index, from) = (pipe_index as usize / 2, pipe_index as usize % 2);
         let to = other(from);
         let conn = &self.conns[index];
@@ -257,7 +257,7 @@ impl Net {
         let pipe = &conn.pipes[from];
         if now < pipe.not_before_ns {
             queue.push(pipe.not_before_ns, What::Flow(pipe_index));
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         let host = self.hosts[receiver.rank as usize];
         let (lives, blocked) = (self.lives(receiver), self.is_blocked(sender.rank, receiver.rank));
@@ -266,7 +266,7 @@ impl Net {
         let pipe = &mut self.conns[index].pipes[from];
         pipe.flowing = false;
         if blocked {
-            return Tell::Nothing; // `heal` goes on
+            return NodeEvent::Nothing; // `heal` goes on
         }
         if !lives || closed {
             let any = pipe.coming() > 0;
@@ -275,23 +275,23 @@ impl Net {
             if !host.silent && any && (!lives || self.conditions.strict_close) {
                 self.reset_to(now, index, from, 0, queue);
             }
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         if !known {
             if host.paused {
-                return Tell::Later(receiver_rank);
+                return NodeEvent::Later(receiver_rank);
             }
             self.conns[index].pipes[from].flowing = true;
             queue.push(now + 1_000, What::Flow(pipe_index));
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         let moved = self.arrive(index, from);
         let gap = self.gap(moved);
         let pipe = &mut self.conns[index].pipes[from];
-        if pipe.room > 0 && !pipe.telling {
+        if pipe.unreported > 0 && !pipe.telling {
             pipe.telling = true;
             let delay = self.delay();
-            queue.push(now + delay, What::Room(pipe_index));
+            queue.push(now + delay, What::SendSpace(pipe_index));
         }
         let pipe = &self.conns[index].pipes[from];
         if host.paused {
@@ -299,15 +299,15 @@ impl Net {
             if pipe.coming() > 0 && space > 0 {
                 self.kick(now, pipe_index, gap, queue);
             }
-            return Tell::Later(receiver_rank);
+            return NodeEvent::Later(receiver_rank);
         }
         if !pipe.waiting().is_empty() {
-            return Tell::Bytes { rank: receiver_rank, conn: ConnId(index as u32) };
+            return NodeEvent::Bytes { rank: receiver_rank, conn: ConnId(index as u32) };
         }
         if pipe.at_end() {
             return self.over(index, to, pipe.end == End::Rst);
         }
-        Tell::Nothing // no window: `taken` goes on
+        NodeEvent::Nothing // no window: `taken` goes on
     }
 
     /// Some bytes reach the receiver's kernel.
@@ -337,7 +337,7 @@ impl Net {
         gap
     }
 
-    /// The bytes of a [`Tell::Bytes`].
+    /// The bytes of a [`NodeEvent::Bytes`].
     pub(crate) fn bytes(&self, pipe_index: u32) -> &[u8] {
         self.conns[pipe_index as usize / 2].pipes[pipe_index as usize % 2].waiting()
     }
@@ -355,29 +355,29 @@ impl Net {
         }
     }
 
-    /// [`What::Room`]: the sender learns that bytes left.
-    pub(crate) fn room(&mut self, pipe_index: u32) -> Tell {
+    /// [`What::SendSpace`]: the sender is notified that bytes were sent.
+    pub(crate) fn send_space(&mut self, pipe_index: u32) -> NodeEvent {
         let (index, from) = (pipe_index as usize / 2, pipe_index as usize % 2);
         let conn = &self.conns[index];
         let (sender, receiver) = (&conn.sides[from], &conn.sides[other(from)]);
         let rank = sender.rank;
         if sender.closed || !self.lives(sender) {
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         if self.is_blocked(receiver.rank, rank) {
             self.conns[index].pipes[from].telling = false; // `heal` goes on
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         if self.hosts[rank as usize].paused {
-            return Tell::Later(rank);
+            return NodeEvent::Later(rank);
         }
         let pipe = &mut self.conns[index].pipes[from];
         pipe.telling = false;
-        let bytes = std::mem::take(&mut pipe.room);
+        let bytes = std::mem::take(&mut pipe.unreported);
         if bytes == 0 {
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
-        Tell::Room { rank, conn: ConnId(index as u32), bytes }
+        NodeEvent::SendSpace { rank, conn: ConnId(index as u32), bytes }
     }
 
     /// [`What::Syn`]: a dial reaches its host, or not.
@@ -398,7 +398,7 @@ impl Net {
             queue.push(now + delay, What::Refused(dial_index));
             return;
         }
-        let side = |rank, life| Side { rank, life, known: false, closed: false };
+        let side = |rank, life| ConnSide { rank, life, known: false, closed: false };
         let index = self.conns.len() as u32;
         self.conns.push(Conn {
             sides: [side(from, life), side(to, host.life)],
@@ -410,34 +410,34 @@ impl Net {
     }
 
     /// [`What::Accept`] and [`What::Opened`]: an end hears of its connection.
-    pub(crate) fn introduce(&mut self, index: u32, side: usize) -> Tell {
+    pub(crate) fn introduce(&mut self, index: u32, side: usize) -> NodeEvent {
         let conn = &self.conns[index as usize];
         let (own, peer) = (&conn.sides[side], &conn.sides[other(side)]);
         let (rank, from, ticket, id) = (own.rank, peer.rank, conn.ticket, ConnId(index));
         if !self.lives(own) {
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         if self.hosts[rank as usize].paused {
-            return Tell::Later(rank);
+            return NodeEvent::Later(rank);
         }
         self.conns[index as usize].sides[side].known = true;
         if side == 0 {
-            Tell::Opened { rank, conn: id, ticket }
+            NodeEvent::Opened { rank, conn: id, ticket }
         } else {
-            Tell::Accepted { rank, conn: id, from }
+            NodeEvent::Accepted { rank, conn: id, from }
         }
     }
 
     /// [`What::Refused`].
-    pub(crate) fn refused(&self, dial_index: u32) -> Tell {
+    pub(crate) fn refused(&self, dial_index: u32) -> NodeEvent {
         let dial = &self.dials[dial_index as usize];
         let host = self.hosts[dial.from as usize];
         if host.life != dial.life || !host.alive {
-            return Tell::Nothing;
+            return NodeEvent::Nothing;
         }
         if host.paused {
-            return Tell::Later(dial.from);
+            return NodeEvent::Later(dial.from);
         }
-        Tell::Failed { rank: dial.from, ticket: dial.ticket }
+        NodeEvent::Failed { rank: dial.from, ticket: dial.ticket }
     }
 }

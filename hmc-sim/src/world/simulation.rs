@@ -1,14 +1,14 @@
-//! One world: it takes the events in order, tells the nodes, does what they say, and asks the judge.
+//! One simulation: it takes events in order, feeds the nodes, applies their outputs, and calls the oracle.
 //!
-//! The run goes through phases: the script; quiet, in which every ask must end; probes, in which ranks
-//! that live must connect and put again; the last look at every byte.
+//! The run has phases: the script; a quiet phase, in which every ask must complete; probes, in which running ranks must connect
+//! and put again; a final check of every byte.
 
 use std::collections::BTreeMap;
 
 use hmc_core::time::Instant;
 
 use super::finding::{Kind, Verdict, found};
-use super::net::{Net, Tell};
+use super::network::{Network, NodeEvent};
 use super::node::{Ask, Boot, Cluster, Input, Node, Output, Outsider};
 use super::nodes::Nodes;
 use super::ops::State;
@@ -34,13 +34,13 @@ struct Process {
 }
 
 /// A run of one plan.
-pub(crate) struct World<'p, C: Cluster> {
+pub(crate) struct Simulation<'p, C: Cluster> {
     plan: &'p Plan,
     cluster: C,
     nodes: Nodes<C::Node>,
     processes: Vec<Process>,
     queue: Queue,
-    net: Net,
+    net: Network,
     oracle: Oracle,
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
@@ -52,7 +52,7 @@ pub(crate) struct World<'p, C: Cluster> {
     over: bool,
 }
 
-impl<'p, C: Cluster> World<'p, C> {
+impl<'p, C: Cluster> Simulation<'p, C> {
     pub(crate) fn new(plan: &'p Plan, cluster: C, trace: Trace) -> Self {
         let mut queue = Queue::default();
         for (rank, at_ns) in plan.starts_ns.iter().enumerate() {
@@ -69,7 +69,7 @@ impl<'p, C: Cluster> World<'p, C> {
             nodes: Nodes((0..plan.ranks).map(|_| None).collect()),
             processes: (0..plan.ranks).map(|_| Process::default()).collect(),
             queue,
-            net: Net::new(plan.ranks, plan.conditions.clone(), plan.seed),
+            net: Network::new(plan.ranks, plan.conditions.clone(), plan.seed),
             oracle,
             trace,
             stats: Stats::default(),
@@ -110,7 +110,7 @@ impl<'p, C: Cluster> World<'p, C> {
         let tell = match what {
             What::Flow(pipe) => {
                 let tell = self.net.flow(self.now, pipe, &mut self.queue);
-                if let Tell::Bytes { rank, conn } = tell {
+                if let NodeEvent::Bytes { rank, conn } = tell {
                     if rank == self.plan.ranks {
                         // They are never read.
                         self.net.told(self.now, pipe, &mut self.queue);
@@ -139,49 +139,49 @@ impl<'p, C: Cluster> World<'p, C> {
                 tell
             }
             What::Tick(rank) => return self.tick(rank),
-            What::Room(pipe) => self.net.room(pipe),
+            What::SendSpace(pipe) => self.net.send_space(pipe),
             What::Step(index) => return self.step(index),
             What::Start(rank) => return self.start(rank),
             What::Syn(dial) => {
                 self.net.syn(self.now, dial, &mut self.queue);
-                Tell::Nothing
+                NodeEvent::Nothing
             }
             What::Accept(conn) => self.net.introduce(conn, 1),
             What::Opened(conn) => self.net.introduce(conn, 0),
             What::Refused(dial) => self.net.refused(dial),
             What::Outside(index) => {
                 self.outside.step(self.now, index, &mut self.net, &mut self.queue);
-                Tell::Nothing
+                NodeEvent::Nothing
             }
             What::Heal(from, to) => {
                 self.trace.note(self.now, || format!("path {from} -> {to} heals"));
                 self.net.heal(self.now, from, to, &mut self.queue);
-                Tell::Nothing
+                NodeEvent::Nothing
             }
             What::Resume(rank) => {
                 self.resume(rank);
-                Tell::Nothing
+                NodeEvent::Nothing
             }
             What::Phase(phase) => return self.phase(phase),
         };
         self.tell(what, tell)
     }
 
-    fn tell(&mut self, what: What, tell: Tell) -> Verdict {
+    fn tell(&mut self, what: What, tell: NodeEvent) -> Verdict {
         let (rank, input) = match tell {
-            Tell::Nothing | Tell::Bytes { .. } => return Ok(()),
-            Tell::Later(rank) => {
+            NodeEvent::Nothing | NodeEvent::Bytes { .. } => return Ok(()),
+            NodeEvent::Later(rank) => {
                 self.processes[rank as usize].backlog.push(what);
                 return Ok(());
             }
-            Tell::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
-            Tell::Room { rank, conn, bytes } => (rank, Input::Room { conn, bytes }),
-            Tell::Accepted { rank, conn, from } => {
+            NodeEvent::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
+            NodeEvent::SendSpace { rank, conn, bytes } => (rank, Input::SendSpace { conn, bytes }),
+            NodeEvent::Accepted { rank, conn, from } => {
                 let from = self.outside.seen_from(&self.net, rank, conn, from);
                 (rank, Input::Accepted { conn, from })
             }
-            Tell::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
-            Tell::Failed { rank, ticket } => (rank, Input::Failed { ticket }),
+            NodeEvent::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
+            NodeEvent::Failed { rank, ticket } => (rank, Input::Failed { ticket }),
         };
         if rank == self.plan.ranks {
             let (net, queue) = (&mut self.net, &mut self.queue);
@@ -195,7 +195,7 @@ impl<'p, C: Cluster> World<'p, C> {
     fn feed(&mut self, rank: u32, input: Input<'_>) -> Verdict {
         self.trace.mix(self.now);
         self.trace.mix(input.code() ^ u64::from(rank) << 56);
-        if !matches!(input, Input::Tick | Input::Room { .. }) {
+        if !matches!(input, Input::Tick | Input::SendSpace { .. }) {
             self.trace.note(self.now, || format!("rank {rank} gets {input:?}"));
         }
         if let Some(node) = &mut self.nodes.0[rank as usize] {
@@ -463,7 +463,7 @@ impl<'p, C: Cluster> World<'p, C> {
         match phase {
             0 => {
                 // No rank is stopped and the network is calm: what was asked has ended.
-                self.net.calm();
+                self.net.heal_faults();
                 self.oracle.unanswered()?;
                 for rank in 0..plan.ranks {
                     for (ticket, ask) in self.probes.take_back(plan, &mut self.oracle, rank) {

@@ -1,15 +1,15 @@
-//! What faults do to the network: cuts, blocked paths, stalls, and processes that end.
+//! Effects of faults on the network: cuts, blocked paths, stalls, and processes that end.
 //!
-//! See [`super::net`] for how it works while nothing is wrong.
+//! See [`super::network`] for its behaviour without faults.
 
-use super::net::{Net, other};
+use super::network::{Network, other};
 use super::pipe::End;
 use super::queue::{Queue, What};
 
-impl Net {
+impl Network {
     /// Connections between two living ends that `want` picks.
     fn open_conns(&self, want: impl Fn(u32, u32) -> bool) -> Vec<usize> {
-        let open = |conn: &super::net::Conn| {
+        let open = |conn: &super::network::Conn| {
             let [a, b] = &conn.sides;
             !(a.closed && b.closed) && (want(a.rank, b.rank) || want(b.rank, a.rank))
         };
@@ -34,7 +34,7 @@ impl Net {
     }
 
     /// From here on the network does its best.
-    pub(crate) fn calm(&mut self) {
+    pub(crate) fn heal_faults(&mut self) {
         self.conditions.delay_ns = self.conditions.delay_ns.min(1_000_000);
         self.conditions.jitter_ns = 0;
         self.conditions.ns_per_kib = 0;
@@ -61,9 +61,9 @@ impl Net {
                 let delay = self.delay();
                 self.kick(now, pipe_index, delay, queue);
                 let pipe = &mut self.conns[index].pipes[side];
-                if pipe.room > 0 && !pipe.telling {
+                if pipe.unreported > 0 && !pipe.telling {
                     pipe.telling = true;
-                    queue.push(now + delay, What::Room(pipe_index));
+                    queue.push(now + delay, What::SendSpace(pipe_index));
                 }
             }
         }

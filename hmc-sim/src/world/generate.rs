@@ -1,6 +1,6 @@
-//! Draws the plan of a seed: who meets whom, what they ask, and what goes wrong.
+//! Generates the plan of a seed: which ranks connect, their asks, and the faults.
 //!
-//! All chance of a script is here; a run draws only how its network behaves.
+//! All random choices of a script are here; a run samples only the behaviour of its network.
 
 use super::node::{Ask, Outsider, Piece};
 use super::script::{Event, Plan, Step, tag_of};
@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 
 /// The parts of a rank's buffer: sources of puts, landing places of gets, targets of peers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct BufferLayout {
     /// Where landing places begin.
     pub(crate) landing: u64,
     /// Where targets begin.
@@ -20,18 +20,18 @@ pub(crate) struct Layout {
     pub(crate) end: u64,
 }
 
-impl Layout {
+impl BufferLayout {
     pub(crate) const fn of(buffer_len: u64) -> Self {
         Self { landing: buffer_len / 4, target: buffer_len / 2, end: buffer_len - 64 }
     }
 }
 
-struct Draft {
+struct PlanBuilder {
     rng: Rng,
     /// For what is added to the script of a seed: the rest of it stays as it is.
     more: Rng,
     plan: Plan,
-    layout: Layout,
+    layout: BufferLayout,
     tickets: u64,
     sources: Vec<u64>,
     landings: Vec<u64>,
@@ -45,7 +45,7 @@ struct Draft {
 impl Plan {
     /// The plan of that seed.
     #[must_use]
-    pub fn draw(seed: u64, shape: &RunShape) -> Self {
+    pub fn generate(seed: u64, shape: &RunShape) -> Self {
         let mut rng = Rng::new(seed ^ 0x5EED_0000_0000_0001);
         let clean = rng.below(8) == 0;
         let ranks = shape.ranks.unwrap_or_else(|| match rng.below(64) {
@@ -87,10 +87,10 @@ impl Plan {
             clean,
             steps: Vec::new(),
         };
-        let mut draft = Draft {
+        let mut draft = PlanBuilder {
             rng,
             more: Rng::new(seed ^ 0x5EED_0000_0000_0002),
-            layout: Layout::of(buffer_len),
+            layout: BufferLayout::of(buffer_len),
             tickets: 0,
             sources: vec![0; ranks as usize],
             landings: vec![0; ranks as usize],
@@ -124,7 +124,7 @@ impl Plan {
     }
 }
 
-impl Draft {
+impl PlanBuilder {
     fn when(&mut self) -> u64 {
         self.first_ns + self.rng.below(self.last_ns - self.first_ns)
     }
@@ -200,7 +200,7 @@ impl Draft {
     }
 
     fn landing(&mut self, rank: u32, len: u64) -> u64 {
-        let Layout { landing, target, .. } = self.layout;
+        let BufferLayout { landing, target, .. } = self.layout;
         Self::ring(&mut self.landings[rank as usize], landing, target, len)
     }
 
@@ -212,7 +212,7 @@ impl Draft {
             let offset = [end + 1 - len, end - len / 2, end, u64::MAX - len / 2];
             return (offset[self.rng.index(4)], len);
         }
-        let Layout { target, end, .. } = self.layout;
+        let BufferLayout { target, end, .. } = self.layout;
         let (from, to) = if self.plan.rates.overlap {
             (target, end)
         } else {
@@ -256,7 +256,7 @@ impl Draft {
                 12..=13 => Ask::Tag { peer, tag },
                 14 => Ask::Int { peer, value: i32::try_from(ticket).unwrap_or(-1) },
                 _ if relay && self.rng.below(2) == 0 => {
-                    self.parcels(at, rank, peer);
+                    self.sends(at, rank, peer);
                     continue;
                 }
                 _ => {
@@ -279,8 +279,8 @@ impl Draft {
         }
     }
 
-    /// Parcels: several at once, either side first.
-    fn parcels(&mut self, at: u64, rank: u32, peer: u32) {
+    /// Sends and receives of data: several at once, either side first.
+    fn sends(&mut self, at: u64, rank: u32, peer: u32) {
         const MOST: u64 = 256;
         for _ in 0..1 + self.rng.below(4) {
             let len = self.len().min(MOST);
