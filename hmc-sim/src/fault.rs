@@ -53,7 +53,7 @@ pub struct Faults {
     pub latency_ns: u64,
     /// Condition: bytes that a sender's wire carries in a virtual microsecond; 0 is no limit. Row 12.
     pub bytes_per_us: u64,
-    /// Condition: `post` answers `Busy` though there is room. Row 23 (a full queue is told, never a
+    /// Condition: `post` returns `Busy` though the queue is not full. Row 23 (a full queue is told, never a
     /// loss).
     pub busy: Rate,
     /// Condition: the pieces of a request land in any order, so that one which is cut short leaves

@@ -98,14 +98,14 @@ impl core::error::Error for Damage {}
 #[derive(Debug, Default)]
 pub struct Memory {
     places: Vec<Place>,
-    graveyard: Vec<(RegionKey, Block)>,
+    deregistered: Vec<(RegionKey, Block)>,
 }
 
 impl Memory {
     /// No memory at all.
     #[must_use]
     pub const fn new() -> Self {
-        Self { places: Vec::new(), graveyard: Vec::new() }
+        Self { places: Vec::new(), deregistered: Vec::new() }
     }
 
     /// Registers `len` fresh bytes (each 0xCD). Places of deregistered regions are used again, under a new
@@ -140,7 +140,7 @@ impl Memory {
         if let Some(body) = block.bytes.get_mut(body) {
             body.fill(POISON);
         }
-        self.graveyard.push((key, block));
+        self.deregistered.push((key, block));
         true
     }
 
@@ -205,13 +205,13 @@ impl Memory {
     fn anywhere(&mut self, key: RegionKey) -> Option<&mut Block> {
         let place = self.places.get_mut(usize::from(key.index));
         let live = place.filter(|p| p.generation == key.generation).and_then(|p| p.block.as_mut());
-        let dead = &mut self.graveyard;
+        let dead = &mut self.deregistered;
         live.or_else(|| dead.iter_mut().find(|(k, _)| *k == key).map(|(_, block)| block))
     }
 
     /// All bytes of a region; of one that was deregistered too.
     pub(crate) fn all(&self, key: RegionKey) -> Option<&[u8]> {
-        let dead = || self.graveyard.iter().find(|(k, _)| *k == key).map(|(_, block)| block);
+        let dead = || self.deregistered.iter().find(|(k, _)| *k == key).map(|(_, block)| block);
         let block = self.block(key).or_else(dead)?;
         block.bytes.get(block.body.clone())
     }
@@ -227,7 +227,7 @@ impl Memory {
                 return Err(Damage::Guard { key, at });
             }
         }
-        for (nth, (_, block)) in self.graveyard.iter().enumerate() {
+        for (nth, (_, block)) in self.deregistered.iter().enumerate() {
             let body = block.bytes.get(block.body.clone()).unwrap_or_default();
             if block.broken_guard().is_some() || body.iter().any(|b| *b != POISON) {
                 return Err(Damage::UseAfterFree { nth });
@@ -296,7 +296,7 @@ mod tests {
         let mut m = Memory::new();
         let r = m.register(4).expect("memory");
         assert!(m.deregister(r.key));
-        let (_, dead) = m.graveyard.first_mut().expect("a block");
+        let (_, dead) = m.deregistered.first_mut().expect("a block");
         *dead.bytes.get_mut(65).expect("a byte") = 7;
         assert_eq!(m.check(), Err(Damage::UseAfterFree { nth: 0 }));
     }

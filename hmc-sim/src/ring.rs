@@ -30,7 +30,7 @@ impl<T: Copy> Ring<T> {
         self.len == self.places.len()
     }
 
-    /// Appends; gives the value back when there is no room.
+    /// Appends; returns the value if the ring is full.
     #[inline]
     pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
         if self.is_full() {

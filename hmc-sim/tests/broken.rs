@@ -29,12 +29,12 @@ enum Flaw {
     Lost,
     /// Tells every seventh completion twice.
     Twice,
-    /// Polls more than it was given room for and drops the rest.
+    /// Polls more than its buffer holds and drops the rest.
     DropsWhatDoesNotFit,
     /// Says `Busy` to every fifth request, and does it all the same.
     BusyButAccepted,
-    /// Room never comes back after a refused access.
-    LeaksRoom,
+    /// A refused access never returns its credit.
+    LeaksCredit,
     /// Delivers the tag before the bytes.
     TagFirst,
     /// Delivers each tag twice.
@@ -229,7 +229,7 @@ impl Broken {
         match (self.flaw, &result) {
             (Flaw::OneByteShort | Flaw::OneByteLong, Ok(_)) => result = Ok(len),
             (Flaw::ReportsRefusedAsDone, Err(Failure::Window(_))) => result = Ok(len),
-            (Flaw::LeaksRoom, Err(_)) => self.leaked += 1,
+            (Flaw::LeaksCredit, Err(_)) => self.leaked += 1,
             (Flaw::TagOfRefused, Err(Failure::Window(_))) => {
                 let tag = WorkRequest { opcode: work.opcode, ..work };
                 self.late.extend(self.resized(&tag, 0).map(|w| (1, w)));
@@ -311,8 +311,8 @@ impl Transport for Broken {
         let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
         // One at a time unless the flaw needs more, so that the order of things can be seen.
         let mut some = [blank; 8];
-        let room = if self.flaw == Flaw::DropsWhatDoesNotFit { 8 } else { 1 };
-        let n = self.plain.poll(&mut some[..room]);
+        let limit = if self.flaw == Flaw::DropsWhatDoesNotFit { 8 } else { 1 };
+        let n = self.plain.poll(&mut some[..limit]);
         for completion in &some[..n] {
             self.take(*completion);
         }
@@ -392,7 +392,7 @@ caught! {
     drops_what_does_not_fit: DropsWhatDoesNotFit by "poll_into_nothing";
     drops_all_but_one: DropsWhatDoesNotFit by "poll_one_at_a_time";
     busy_but_accepted: BusyButAccepted by "busy_has_no_effect";
-    leaks_room: LeaksRoom by "no_credit_is_lost";
+    leaks_credit: LeaksCredit by "no_credit_is_lost";
     tag_first: TagFirst by "notify_follows_its_bytes";
     tag_twice: TagTwice by "every_tag_once";
     tag_of_refused: TagOfRefused by "refused_notify_is_silent";

@@ -336,8 +336,8 @@ fn who_looks_too_early_sees_that_it_was() {
     let region = fake.alloc(64).expect("memory");
     assert!(fake.host_write(source, 0, &[1; 64]));
     let all = |r: LocalRegion| r.slice(0, 64).expect("all");
-    fake.copy(StreamId(0), all(source), all(region)).expect("room");
-    let mark = fake.copy(StreamId(0), all(region), all(end)).expect("room");
+    fake.copy(StreamId(0), all(source), all(region)).expect("accepted");
+    let mark = fake.copy(StreamId(0), all(region), all(end)).expect("accepted");
     let mut out = [0; 64];
     fake.advance(1_000_000);
     // It is over, and nobody has asked.
@@ -353,7 +353,7 @@ fn a_failed_copy_fails_every_mark_behind_it_and_is_a_fence() {
     let mut fake = FakeDevice::new(Config { failed: Rate::ALWAYS, ..Config::FAIR });
     let (host, region) = (fake.host(64).expect("memory"), fake.alloc(64).expect("memory"));
     let all = |r: LocalRegion| r.slice(0, 64).expect("all");
-    let mark = fake.copy(StreamId(0), all(host), all(region)).expect("room");
+    let mark = fake.copy(StreamId(0), all(host), all(region)).expect("accepted");
     let end = loop {
         match fake.passed(mark) {
             Ok(false) => {}

@@ -56,7 +56,7 @@ fn rounds(bytes: Bytes, rounds: u32) -> (SimNic, LocalRegion) {
     let before = COUNT.with(Cell::get);
     let start = std::time::Instant::now();
     for _ in 0..rounds {
-        let op = queue.post(&transfer, Instant::NEVER).expect("room");
+        let op = queue.post(&transfer, Instant::NEVER).expect("accepted");
         assert_eq!(queue.progress(), 1);
         let outcome = queue.try_wait(op).expect("not taken").expect("known");
         assert!(outcome.fenced && outcome.result == Ok(8));

@@ -1,4 +1,4 @@
-//! What the simulated NIC promises beyond the suite: death stops bytes, room is counted, and seeds
+//! What the simulated NIC promises beyond the suite: death stops bytes, credits are counted, and seeds
 //! repeat themselves.
 
 #![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
@@ -70,7 +70,7 @@ fn a_dead_end_is_not_written_any_more_and_done_means_done() {
         let faults = Faults { busy: Rate::NEVER, ..Faults::CONDITIONS };
         let mut pair = Pair::new(Config { seed, faults, depth: 32 });
         for index in 0..AT_ONCE {
-            pair.post(index).expect("room");
+            pair.post(index).expect("accepted");
         }
         pair.far.advance(seed * 700);
         pair.far.kill();
@@ -93,7 +93,7 @@ fn a_dead_end_is_not_written_any_more_and_done_means_done() {
 }
 
 #[test]
-fn completions_that_wait_to_be_polled_use_room() {
+fn completions_that_wait_to_be_polled_use_credits() {
     let faults = Faults { busy: Rate::NEVER, ..Faults::CONDITIONS };
     let mut pair = Pair::new(Config { seed: 1, faults, depth: 12 });
     let mut accepted = 0;

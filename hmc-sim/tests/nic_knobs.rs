@@ -92,7 +92,7 @@ fn a_path_has_its_own_latency_and_rate() {
         near.set_path(path);
         let mut rig = Rig::of(net.clone(), near, far);
         let begin = net.now().as_nanos();
-        rig.put(0).expect("room");
+        rig.put(0).expect("accepted");
         while rig.drain(1).is_empty() {}
         times.push(net.now().as_nanos() - begin);
     }
@@ -106,7 +106,7 @@ fn a_path_has_its_own_latency_and_rate() {
 fn a_wire_is_shared_by_the_requests_on_it() {
     let mut rig = Rig::new(1, Faults { bytes_per_us: 64, ..CALM }, 8);
     for index in 0..8 {
-        rig.put(index).expect("room");
+        rig.put(index).expect("accepted");
     }
     let mut done = 0;
     while done < 8 {
@@ -131,13 +131,13 @@ fn one_process_has_connections_to_many() {
         let remote = far.expose(target.slice(0, LEN).expect("all"), Access::all()).expect("place");
         let mut work = first.work(u16::try_from(n).expect("small"), Opcode::Put, LEN);
         work.remote = remote.slice(0, LEN).expect("all");
-        hub.post(&work).expect("room");
+        hub.post(&work).expect("accepted");
         let mut out = [BLANK; 2];
         while hub.poll(&mut out) == 0 {}
         assert_eq!(out[0].result, Ok(LEN));
         // The window of another connection.
         work.remote = first.remote.slice(0, LEN).expect("all");
-        hub.post(&work).expect("room");
+        hub.post(&work).expect("accepted");
         while hub.poll(&mut out) == 0 {}
         assert_eq!(out[0].result, Err(Failure::Window(WindowFault::Unknown)));
     }
@@ -163,7 +163,7 @@ fn a_cut_put_leaves_a_prefix_or_scattered_lines() {
         for seed in 0..40 {
             let faults = Faults { scattered, delay_max_ns: 4_000, ..Faults::NONE };
             let mut rig = Rig::new(seed, faults, 8);
-            rig.put(0).expect("room");
+            rig.put(0).expect("accepted");
             rig.net.advance(0);
             for _ in 0..1 + seed % 4 {
                 rig.net.advance(2_000);
@@ -186,7 +186,7 @@ fn one_failed_request_flushes_all_behind_it() {
         if index == 0 {
             work.remote.epoch.0 += 1;
         }
-        rig.near.post(&work).expect("room");
+        rig.near.post(&work).expect("accepted");
     }
     let done = rig.drain(300);
     assert_eq!(done.len(), 6);
@@ -207,7 +207,7 @@ fn an_overrun_kills_the_queue_and_only_destroying_it_is_a_fence() {
     let faults = Faults { completion_depth: Some(3), ..CALM };
     let mut rig = Rig::new(6, faults, 8);
     for index in 0..8 {
-        rig.put(index).expect("the request queue has room");
+        rig.put(index).expect("the request queue is not full");
     }
     rig.net.advance(1_000_000);
     for _ in 0..50 {
@@ -229,7 +229,7 @@ fn writes_land_until_a_revocation_is_acknowledged_and_never_after() {
         let faults = Faults { fence_max_ns: 30_000, delay_max_ns: 8_000, ..Faults::NONE };
         let mut rig = Rig::new(seed, faults, 8);
         for index in 0..8 {
-            rig.put(index).expect("room");
+            rig.put(index).expect("accepted");
         }
         rig.far.begin_revoke(&rig.remote);
         let before: usize = (0..8).map(|n| usize::from(rig.landed(n).contains(&1))).sum();
@@ -256,7 +256,7 @@ fn an_old_completion_comes_again() {
     let mut rig = Rig::new(7, Faults { stale: Rate::ALWAYS, ..CALM }, 8);
     let mut seen = Vec::new();
     for index in 0..20 {
-        rig.put(index).expect("room");
+        rig.put(index).expect("accepted");
         seen.extend(rig.drain(100).iter().map(|c| c.op.index));
     }
     assert!(seen.len() > 30, "{seen:?}");
@@ -277,7 +277,7 @@ fn a_dying_queue_flushes() {
 fn a_write_after_release_is_found_with_its_history() {
     let rogue = Rogue { late_write: Rate::ALWAYS, ..Rogue::NONE };
     let mut rig = Rig::new(9, Faults { rogue, ..CALM }, 8);
-    rig.put(0).expect("room");
+    rig.put(0).expect("accepted");
     while rig.drain(1).is_empty() {}
     assert!(rig.far.deregister(rig.target.key));
     for _ in 0..20 {
@@ -299,7 +299,7 @@ fn a_write_after_release_is_found_with_its_history() {
 fn a_byte_behind_the_last_window_is_a_broken_guard() {
     let rogue = Rogue { outside_window: Rate::ALWAYS, ..Rogue::NONE };
     let mut rig = Rig::new(10, Faults { rogue, ..CALM }, 8);
-    rig.put(7).expect("room");
+    rig.put(7).expect("accepted");
     while rig.drain(1).is_empty() {}
     let breaches: Vec<_> = rig.net.audit().iter().map(|f| f.breach).collect();
     assert_eq!(breaches, [Breach::OutsideWindow, Breach::Guard]);

@@ -94,7 +94,7 @@ found! {
     no_redial: NoRedial => Stuck | Unexplained;
     silent_down: SilentDown => Peers | Stuck | Messages;
     spin: Spin => Livelock;
-    parcels_backwards: ParcelsBackwards => Messages | NotDone | Lost;
+    sends_reversed: SendsReversed => Messages | NotDone | Lost;
     impatient: Impatient => Unexplained | Stuck;
 }
 

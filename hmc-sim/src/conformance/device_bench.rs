@@ -59,7 +59,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         Err(format!("{len} bytes were refused again and again: {last:?}").into())
     }
 
-    /// Submits until there is room.
+    /// Submits until the device accepts.
     pub(super) fn copy(
         &mut self,
         stream: StreamId,

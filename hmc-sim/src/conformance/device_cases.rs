@@ -205,7 +205,7 @@ fn many_in_flight<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
             match b.subject.device().copy(stream, range.0, range.1) {
                 Ok(mark) => break mark,
                 Err(e) if e.kind() == DeviceErrorKind::Busy => {
-                    // To ask about the oldest makes room; nothing was accepted.
+                    // A query of the oldest frees an entry; nothing was accepted.
                     match marks.first().copied() {
                         Some(oldest) => b.wait(oldest)?,
                         None => b.subject.drive(),
@@ -319,8 +319,8 @@ fn unknown_regions<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
         if b.subject.device().region(key).is_some() {
             return fail(format!("{key:?} has a region"));
         }
-        let stranger = LocalSlice { key, span: region.extent.whole() };
-        for ranges in [(whole(host), stranger), (stranger, whole(region))] {
+        let foreign = LocalSlice { key, span: region.extent.whole() };
+        for ranges in [(whole(host), foreign), (foreign, whole(region))] {
             refused(b, ranges, &[DeviceErrorKind::Region], (region, &bytes))?;
         }
         let kind = refusal("free of an unknown region", b.subject.device().free(key))?;

@@ -105,7 +105,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
         Ok(())
     }
 
-    /// Posts until there is room.
+    /// Posts until the transport accepts.
     pub(super) fn post(&mut self, work: &WorkRequest) -> Result<SlotId, Stop> {
         loop {
             match self.try_post(work) {
@@ -116,12 +116,12 @@ impl<'s, S: Subject> Ledger<'s, S> {
         }
     }
 
-    /// Polls once with room for `room` completions, without driving.
-    pub(super) fn poll(&mut self, room: usize) -> Result<usize, Stop> {
-        let mut out = vec![NOBODY; room];
+    /// Polls once for at most `limit` completions, without driving.
+    pub(super) fn poll(&mut self, limit: usize) -> Result<usize, Stop> {
+        let mut out = vec![NOBODY; limit];
         let n = self.subject.transport().poll(&mut out);
-        if n > room {
-            return Err(format!("poll wrote {n} completions into room for {room}").into());
+        if n > limit {
+            return Err(format!("poll wrote {n} completions into a buffer for {limit}").into());
         }
         for completion in &out[..n] {
             self.book(completion)?;
@@ -162,9 +162,9 @@ impl<'s, S: Subject> Ledger<'s, S> {
     }
 
     /// Drives once and polls once. Ends the case when patience runs out.
-    pub(super) fn turn(&mut self, room: usize) -> Result<usize, Stop> {
+    pub(super) fn turn(&mut self, limit: usize) -> Result<usize, Stop> {
         self.subject.drive();
-        let n = self.poll(room)?;
+        let n = self.poll(limit)?;
         if n == 0 {
             self.idle_turns += 1;
             if self.idle_turns.is_multiple_of(64) {

@@ -37,7 +37,7 @@ pub struct Config {
     pub depth: usize,
     /// Longest time that a copy takes, in virtual nanoseconds.
     pub delay_max_ns: u64,
-    /// Condition: a copy is refused as `Busy` though there is room.
+    /// Condition: a copy is refused as `Busy` though the queue is not full.
     pub busy: Rate,
     /// Condition: memory is refused as `NoSpace` though there is some. Row 43.
     pub no_space: Rate,

@@ -106,10 +106,10 @@ fn post_instantly(
     if let Opcode::PutNotify { tag } = work.opcode
         && result.is_ok()
     {
-        // There is room: it was looked at before anything moved.
+        // The ring is not full: that was checked before anything moved.
         let _ = there.inbox.push(tag);
     }
-    // There is room: the depth is no more than the ring's size.
+    // The ring is not full: the depth is no more than the ring's size.
     let _ = here.done.push(Completion { op: work.op, result });
     Ok(())
 }

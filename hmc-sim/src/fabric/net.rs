@@ -2,7 +2,7 @@
 //!
 //! Requests move their bytes in pieces, and the window is checked before every piece, so a
 //! revocation or a death can fall between two of them. What a rogue NIC does is in [`super::rogue`];
-//! nothing in this room touches memory that it was not allowed to touch.
+//! nothing in this module touches memory that it was not allowed to touch.
 
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
@@ -351,7 +351,7 @@ impl Fabric {
         }
         let full = places.is_some_and(|n| self.port(port).done.len() >= n);
         let completion = Completion { op: flight.work.op, result };
-        // Without a size of its own there is room: a flight keeps its credit until it is over.
+        // A queue without a size of its own is not full: a flight keeps its credit until it is over.
         if full || self.port(port).done.push(completion).is_err() {
             self.overrun(port);
         } else {
@@ -410,8 +410,8 @@ impl Fabric {
         self.advance(cost_ns);
         let stale = self.faults.stale;
         let mut n = 0usize;
-        let mut room = out.iter_mut();
-        while room.len() != 0 {
+        let mut free = out.iter_mut();
+        while free.len() != 0 {
             let Some(completion) = self.port(port).done.pop() else {
                 break;
             };
@@ -421,7 +421,7 @@ impl Fabric {
             });
             self.port(port).remember(completion);
             for told in [Some(completion), again].into_iter().flatten() {
-                if let Some(to) = room.next() {
+                if let Some(to) = free.next() {
                     *to = told;
                     n = n.saturating_add(1);
                 }

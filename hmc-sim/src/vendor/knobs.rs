@@ -79,14 +79,14 @@ mod tests {
     #[test]
     fn rules_hit_the_calls_that_they_name() {
         let mut knobs = Knobs::default();
-        knobs.turn("a=2; b=-7@3 ;c=9@2+;.room=12;").expect("entries");
+        knobs.turn("a=2; b=-7@3 ;c=9@2+;.depth=12;").expect("entries");
         let calls = |knobs: &mut Knobs, name| [(); 4].map(|()| knobs.count(name));
         assert_eq!(calls(&mut knobs, "a"), [Some(2); 4]);
         assert_eq!(calls(&mut knobs, "b"), [None, None, Some(-7), None]);
         assert_eq!(calls(&mut knobs, "c"), [None, Some(9), Some(9), Some(9)]);
         assert_eq!(calls(&mut knobs, "d"), [None; 4]);
         assert_eq!((knobs.calls("d"), knobs.calls("e")), (4, 0));
-        assert_eq!((knobs.setting("room", 3), knobs.setting("rooms", 3)), (12, 3));
+        assert_eq!((knobs.setting("depth", 3), knobs.setting("depths", 3)), (12, 3));
         knobs.turn("b=1@1").expect("an entry");
         assert_eq!(calls(&mut knobs, "b"), [Some(1), None, None, None]);
     }

@@ -1,4 +1,4 @@
-//! The state of one stand-in, and the door through which its C functions reach it.
+//! The state of one stand-in, and the function through which its C functions reach it.
 //!
 //! A C library has process-wide state, so its stand-in has too; it lives in the stand-in's own file,
 //! never in a release. A panic never leaves a C function.

@@ -29,13 +29,13 @@ fn play(seed: u64, trouble: Trouble) -> usize {
             let bytes = w.rng.bytes(len);
             w.ends[who].send(bytes);
             let direct = w.rng.below(3) == 0;
-            // Sometimes too little room; sometimes much.
-            let room = match w.rng.below(12) {
+            // Sometimes too small; sometimes large.
+            let capacity = match w.rng.below(12) {
                 0 => len as u64 / 2,
                 1 => len as u64 * 2,
                 _ => 5 * 48,
             };
-            w.ends[1 - who].wants.push_back((room, if direct { 0 } else { half }));
+            w.ends[1 - who].wants.push_back((capacity, if direct { 0 } else { half }));
         } else if w.rng.below(100) < 3 {
             w.ends[who].pair_up();
         }

@@ -54,7 +54,7 @@ pub(crate) struct End {
     pub(crate) incoming: OfferCounter,
     pub(crate) heard: VecDeque<RndvMsg>,
     pub(crate) tells: VecDeque<RndvMsg>,
-    /// Receives that nobody sent to yet: bytes of room and the half's length, zero for direct.
+    /// Receives that have no message yet: capacity in bytes and the half's length, zero for direct.
     pub(crate) wants: VecDeque<(u64, u64)>,
     pub(crate) alive: bool,
 }
@@ -91,13 +91,13 @@ impl End {
 
     /// Gives the oldest open message to the oldest receive.
     pub(crate) fn pair_up(&mut self) {
-        while let Some((room, half)) = self.wants.front().copied() {
+        while let Some((capacity, half)) = self.wants.front().copied() {
             let Some(at) = self.targets.iter().position(|t| t.machine.is_open()) else {
                 return;
             };
             self.wants.pop_front();
             let len = self.targets[at].machine.len();
-            let dest = self.nic().register(room.max(len)).unwrap();
+            let dest = self.nic().register(capacity.max(len)).unwrap();
             let (halves, slice) = if half == 0 {
                 (None, dest.slice(0, len).unwrap())
             } else {
@@ -113,7 +113,7 @@ impl End {
             };
             let t = &mut self.targets[at];
             t.memory = Some(Memory { dest, halves, window });
-            t.machine.answer(room, place);
+            t.machine.answer(capacity, place);
             self.run_target(at);
         }
     }
@@ -175,7 +175,7 @@ impl End {
         }
     }
 
-    /// Posts what there is room for and collects what is fenced.
+    /// Posts as many requests as the queue accepts and collects fenced ones.
     pub(crate) fn progress(&mut self) {
         for at in 0..self.sources.len() {
             let s = &mut self.sources[at];

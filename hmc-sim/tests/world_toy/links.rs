@@ -28,8 +28,8 @@ pub struct Peer {
     pub redial: u64,
     pub lost: bool,
     pub adverts: std::collections::BTreeMap<u64, super::ops::Advert>,
-    /// Parcels that nobody asked for yet, and asks for which none came yet.
-    pub parcels: std::collections::VecDeque<(u64, Vec<u8>)>,
+    /// Messages without a receive yet, and receives without a message yet.
+    pub sends: std::collections::VecDeque<(u64, Vec<u8>)>,
     pub receivers: std::collections::VecDeque<(u64, u64, u64)>,
     /// Tags held back, for one of the bugs.
     pub held: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Default for Peer {
             redial: u64::MAX,
             lost: false,
             adverts: std::collections::BTreeMap::new(),
-            parcels: std::collections::VecDeque::new(),
+            sends: std::collections::VecDeque::new(),
             receivers: std::collections::VecDeque::new(),
             held: Vec::new(),
         }
@@ -231,7 +231,7 @@ impl Toy {
         peer.lost = true;
         peer.adverts.clear();
         peer.held.clear();
-        peer.parcels.clear();
+        peer.sends.clear();
         peer.receivers.clear();
         if close {
             self.close(conn);

@@ -52,8 +52,8 @@ pub enum Bug {
     SilentDown,
     /// It wakes up all the time.
     Spin,
-    /// Of two parcels that wait the later goes first.
-    ParcelsBackwards,
+    /// Of two waiting messages the later is delivered first.
+    SendsReversed,
     /// A peer is dead after half a heartbeat of silence.
     Impatient,
 }

@@ -14,7 +14,7 @@ const INT: u8 = 15;
 const STRUCT: u8 = 16;
 const ADVERT: u8 = 17;
 const REVOKED: u8 = 18;
-const PARCEL: u8 = 19;
+const SENT: u8 = 19;
 
 /// Frames carry at most so many bytes.
 const PIECE: u64 = 256 << 10;
@@ -130,7 +130,7 @@ impl Toy {
                 self.pending.insert(ticket, op);
                 if matches!(ask, Ask::Send { .. }) {
                     let bytes = &self.buffer[small(*local)..small(*local + *len)];
-                    let frame = Out::new(PARCEL).n(ticket).bytes(bytes);
+                    let frame = Out::new(SENT).n(ticket).bytes(bytes);
                     self.send(conn, frame);
                 } else {
                     let receiver = (ticket, *local, *len);
@@ -303,12 +303,12 @@ impl Toy {
             area = Area::Window(label);
         }
         let bytes = self.area(area).ok_or(Fault::Revoked)?;
-        let room = u64::try_from(bytes.len()).expect("small");
-        let fits = remote.checked_add(len).is_some_and(|end| end <= room);
+        let size = u64::try_from(bytes.len()).expect("small");
+        let fits = remote.checked_add(len).is_some_and(|end| end <= size);
         let from = if fits {
             remote
         } else if bug == Bug::OutOfRange {
-            room.saturating_sub(len)
+            size.saturating_sub(len)
         } else {
             return Err(Fault::OutOfRange);
         };
@@ -363,10 +363,10 @@ impl Toy {
                     self.end(ticket);
                 }
             }
-            PARCEL => {
+            SENT => {
                 let ticket = input.n();
-                let parcel = (ticket, input.0.to_vec());
-                self.peers[peer as usize].parcels.push_back(parcel);
+                let send = (ticket, input.0.to_vec());
+                self.peers[peer as usize].sends.push_back(send);
                 self.pair(peer, conn);
             }
             TAG => self.tell(peer, Message::Tag(input.n())),
@@ -386,7 +386,7 @@ impl Toy {
         }
     }
 
-    /// Parcels meet receivers, first to first.
+    /// Matches messages with receivers in order.
     fn pair(&mut self, peer: u32, conn: u32) {
         loop {
             let state = &mut self.peers[peer as usize];
@@ -395,15 +395,15 @@ impl Toy {
                 state.receivers.pop_front();
                 continue;
             }
-            if state.parcels.is_empty() || state.receivers.is_empty() {
+            if state.sends.is_empty() || state.receivers.is_empty() {
                 return;
             }
-            let (parcel, receiver) = if self.bug == Bug::ParcelsBackwards {
-                (state.parcels.pop_back(), state.receivers.pop_front())
+            let (send, receiver) = if self.bug == Bug::SendsReversed {
+                (state.sends.pop_back(), state.receivers.pop_front())
             } else {
-                (state.parcels.pop_front(), state.receivers.pop_front())
+                (state.sends.pop_front(), state.receivers.pop_front())
             };
-            let (Some((sent, bytes)), Some((ticket, local, len))) = (parcel, receiver) else {
+            let (Some((sent, bytes)), Some((ticket, local, len))) = (send, receiver) else {
                 return;
             };
             self.pending.remove(&ticket);

@@ -22,9 +22,9 @@ pub struct Case<S: Subject> {
 
 /// Declares the list once, so that a case's name is the name of its function.
 macro_rules! cases {
-    ($($room:ident: $($name:ident),+;)+) => {
+    ($($module:ident: $($name:ident),+;)+) => {
         pub(super) fn all<S: Subject>() -> Vec<Case<S>> {
-            vec![$($(Case { name: stringify!($name), body: $room::$name::<S> }),+),+]
+            vec![$($(Case { name: stringify!($name), body: $module::$name::<S> }),+),+]
         }
     };
 }

@@ -18,7 +18,7 @@ fn many() -> u64 {
     u64::try_from(MAX_SLOTS).unwrap_or(1024)
 }
 
-fn room<S: Subject>(l: L<'_, '_, S>) -> Result<Image, Stop> {
+fn prepare<S: Subject>(l: L<'_, '_, S>) -> Result<Image, Stop> {
     l.fresh(many() * PIECE, many() * PIECE, Access::WRITE)?;
     Ok(Image::paint(l))
 }
@@ -55,7 +55,7 @@ pub(super) fn one_completion_each<S: Subject>(l: L<'_, '_, S>) -> Done {
 }
 
 pub(super) fn many_in_flight<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = room(l)?;
+    let mut image = prepare(l)?;
     let mut most = 0;
     for round in 0..5 {
         image.repaint_local(l);
@@ -73,7 +73,7 @@ pub(super) fn many_in_flight<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 /// What was refused has no effect: neither bytes nor a completion.
 pub(super) fn busy_has_no_effect<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = room(l)?;
+    let mut image = prepare(l)?;
     let mut refused = 0;
     for _ in 0..5 {
         image.repaint_local(l);
@@ -88,9 +88,9 @@ pub(super) fn busy_has_no_effect<S: Subject>(l: L<'_, '_, S>) -> Done {
     Ok(())
 }
 
-/// Room comes back with every completion, whatever it says.
+/// Every completion returns its credit, whatever its result.
 pub(super) fn no_credit_is_lost<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = room(l)?;
+    let mut image = prepare(l)?;
     for n in 0..3 * many() {
         let mut work = l.request(Opcode::Put, 0, (n % many()) * PIECE, PIECE);
         image.apply(&work);
@@ -109,9 +109,9 @@ pub(super) fn no_credit_is_lost<S: Subject>(l: L<'_, '_, S>) -> Done {
     image.compare(l, "after thousands of puts")
 }
 
-/// Polls with no room lose nothing.
+/// Polls with an empty buffer lose nothing.
 pub(super) fn poll_into_nothing<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = room(l)?;
+    let mut image = prepare(l)?;
     let (ops, _) = fill(l, &mut image)?;
     for _ in 0..2000 {
         l.subject.drive();
@@ -122,9 +122,9 @@ pub(super) fn poll_into_nothing<S: Subject>(l: L<'_, '_, S>) -> Done {
     image.compare(l, "after polls into nothing")
 }
 
-/// Polls with room for one lose nothing.
+/// Polls with a buffer for one lose nothing.
 pub(super) fn poll_one_at_a_time<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = room(l)?;
+    let mut image = prepare(l)?;
     let (ops, _) = fill(l, &mut image)?;
     while ops.iter().any(|op| l.is_open(*op)) {
         l.turn(1)?;
@@ -136,7 +136,7 @@ pub(super) fn poll_one_at_a_time<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 /// Several requests of one operation complete one by one.
 pub(super) fn requests_share_an_operation<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = room(l)?;
+    let mut image = prepare(l)?;
     let op = l.name();
     for n in 0..20 {
         let mut work = l.request(Opcode::Put, n * PIECE, n * PIECE, 30 + n);
