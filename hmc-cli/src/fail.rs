@@ -75,7 +75,7 @@ impl From<serde_json::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{FAILED, Failure, NO_READER};
+    use super::{FAILED, Failure, INTERRUPTED, NO_READER};
     use std::io;
 
     #[test]
@@ -89,5 +89,22 @@ mod tests {
     fn a_reader_that_left_is_no_failure() {
         let f = Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)).during("put");
         assert_eq!((f.to_string().as_str(), f.code()), ("", NO_READER));
+    }
+
+    #[test]
+    fn an_interrupt_has_its_own_status_and_no_cause() {
+        let f = Failure::interrupted().during("put a");
+        assert_eq!((f.to_string().as_str(), f.code()), ("interrupted", INTERRUPTED));
+        let full = Failure::output(&io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(full.code(), FAILED);
+        assert!(full.to_string().starts_with("cannot write the output: "), "{full}");
+    }
+
+    #[test]
+    fn other_errors_keep_their_words() {
+        let e = hmc_std::Error::new(hmc_std::ErrorKind::NotFound, "nobody is there");
+        assert_eq!(Failure::from(e).to_string(), "nobody is there");
+        let json = serde_json::from_str::<u8>("x").unwrap_err();
+        assert!(Failure::from(json).to_string().starts_with("cannot write JSON: "));
     }
 }

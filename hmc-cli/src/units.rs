@@ -44,7 +44,7 @@ pub(crate) fn gb_per_s(bytes: u64, seconds: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{human, short, size};
+    use super::{gb_per_s, human, short, size};
 
     #[test]
     fn sizes_are_read_and_written() {
@@ -58,5 +58,46 @@ mod tests {
         assert!(size("17000000T").is_err());
         assert_eq!((short(4096).as_str(), short(1500).as_str()), ("4K", "1500"));
         assert_eq!(human(1536), "1.5 KiB");
+    }
+
+    #[test]
+    fn every_unit_has_its_names() {
+        for (names, bytes) in [
+            (["", "B", "b"], 7),
+            (["K", "KB", "kib"], 7 << 10),
+            (["M", "mB", "MIB"], 7 << 20),
+            (["G", "GB", "GiB"], 7 << 30),
+            (["T", "tb", "TiB"], 7 << 40),
+        ] {
+            for name in names {
+                assert_eq!(size(&format!("7{name}")), Ok(bytes), "{name}");
+            }
+        }
+        assert_eq!(size("16777215T"), Ok(16_777_215 << 40));
+        assert!(size("16777216T").unwrap_err().contains("64 bits"));
+    }
+
+    #[test]
+    fn sizes_change_their_unit_at_its_power() {
+        for (bytes, said, exact) in [
+            (0, "0 B", "0"),
+            (1023, "1023 B", "1023"),
+            (1024, "1.0 KiB", "1K"),
+            (1025, "1.0 KiB", "1025"),
+            ((1 << 20) - 1024, "1023.0 KiB", "1023K"),
+            (1 << 20, "1.0 MiB", "1M"),
+            (3 << 19, "1.5 MiB", "1536K"),
+            (1 << 30, "1.0 GiB", "1G"),
+            (5 << 39, "2.5 TiB", "2560G"),
+            (3 << 40, "3.0 TiB", "3T"),
+        ] {
+            assert_eq!((human(bytes).as_str(), short(bytes).as_str()), (said, exact));
+        }
+    }
+
+    #[test]
+    fn a_rate_without_time_is_0() {
+        assert_eq!(gb_per_s(3_000_000_000, 2.0), 1.5);
+        assert_eq!(gb_per_s(3_000_000_000, 0.0), 0.0);
     }
 }

@@ -61,3 +61,42 @@ impl Drop for Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Meter, PATIENCE};
+    use std::time::Instant;
+
+    /// A meter that was begun before the last of the patience, as on a terminal.
+    fn late(wanted: bool) -> Meter {
+        let begun = Instant::now().checked_sub(2 * PATIENCE).unwrap();
+        Meter { begun, size: 10, name: "a".to_owned(), wanted, bar: None }
+    }
+
+    #[test]
+    fn a_bar_shows_how_much_of_how_much_until_it_is_dropped() {
+        let mut meter = late(true);
+        meter.set_size(70);
+        meter.reached(30);
+        let bar = meter.bar.clone().unwrap();
+        assert_eq!((bar.position(), bar.length(), bar.message().as_str()), (30, Some(70), "a"));
+        meter.reached(60);
+        assert_eq!(bar.position(), 60);
+        assert!(!bar.is_finished());
+        assert!((1.4..1000.0).contains(&meter.seconds()));
+        drop(meter);
+        assert!(bar.is_finished());
+    }
+
+    #[test]
+    fn what_is_not_wanted_or_soon_over_shows_no_bar() {
+        let mut unwanted = late(false);
+        unwanted.reached(5);
+        assert!(unwanted.bar.is_none());
+        let mut soon = late(true);
+        soon.begun = Instant::now() + 1000 * PATIENCE;
+        soon.reached(5);
+        assert!(soon.bar.is_none());
+        assert!(!Meter::new("a", 5, false).wanted);
+    }
+}

@@ -187,10 +187,48 @@ mod tests {
         assert_eq!(more.slots, 101);
     }
 
+    /// Slots and bytes of each, by the bytes of the ring and of the file.
+    #[test]
+    fn a_ring_is_cut_into_two_slots_or_more_of_whole_pages() {
+        let large = 1 << 30;
+        for (ring, size, slots, slot_bytes) in [
+            (16 << 10, large, 2, 8 << 10),
+            (24_575, large, 2, 8 << 10),
+            (40_000, large, 2, 16 << 10),
+            (64 << 10, large, 2, 32 << 10),
+            (1 << 20, large, 2, 512 << 10),
+            (3 << 19, large, 3, 512 << 10),
+            (128 << 20, large, 256, 512 << 10),
+            (1 << 20, 0, 1, 8 << 10),
+            (1 << 20, 4096, 1, 8 << 10),
+            (1 << 20, 4097, 1, 12 << 10),
+            (1 << 20, (512 << 10) - 4096, 1, 512 << 10),
+            (1 << 20, (512 << 10) - 4095, 2, 512 << 10),
+        ] {
+            let want = Layout { slots, slot_bytes };
+            assert_eq!(Layout::for_file(ring, size), want, "ring {ring}, file {size}");
+        }
+    }
+
+    #[test]
+    fn slots_are_used_again_in_turn() {
+        let l = Layout { slots: 3, slot_bytes: 12 << 10 };
+        assert_eq!((l.bytes(), l.data_bytes()), (36 << 10, 8 << 10));
+        for (seq, slot) in [(0, 0), (1, 1), (2, 2), (3, 0), (7, 1)] {
+            assert_eq!(l.data_at(seq), slot * (12 << 10) + 4096, "{seq}");
+            assert_eq!(l.note_at(seq), l.data_at(seq) - 64, "{seq}");
+        }
+    }
+
     #[test]
     fn foreign_layouts_are_refused() {
-        for (slots, slot_bytes) in [(0, 8192), (257, 8192), (1, 4096), (1, 8193), (1, 1 << 40)] {
+        for (slots, slot_bytes) in
+            [(0, 8192), (257, 8192), (1, 4096), (1, 8193), (1, (1 << 20) + 4096), (1, 1 << 40)]
+        {
             Layout { slots, slot_bytes }.check().expect_err("no ring of ours");
+        }
+        for (slots, slot_bytes) in [(1, 8192), (256, 8192), (1, 1 << 20)] {
+            Layout { slots, slot_bytes }.check().expect("one that another version may make");
         }
     }
 
