@@ -154,3 +154,92 @@ pub(crate) fn route(peer: &Peer) -> Route {
         .collect();
     Route { transport: transport(peer), considered, trust: told.trust }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{FIRST_FREE_RANK, Reach, TRIES, Via, free_rank};
+    use hmc_core::limits::MAX_PEERS;
+    use hmc_std::{Address, ConnType};
+    use std::collections::BTreeSet;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    fn reach(to: Option<String>, rank: Option<u32>) -> Reach {
+        Reach { to, uds: None, peer: 0, rank, via: Via::Auto, insecure: false, timeout: 20 }
+    }
+
+    #[test]
+    fn a_free_rank_is_any_from_1024_on() {
+        let ranks: BTreeSet<u32> = (0..256).map(|_| free_rank()).collect();
+        assert!(ranks.iter().all(|rank| (FIRST_FREE_RANK..MAX_PEERS).contains(rank)), "{ranks:?}");
+        // Of 3,072 ranks 256 draws give about 246 different ones.
+        assert!(ranks.len() > 200, "{} different ranks", ranks.len());
+        let below = ranks.iter().filter(|rank| **rank < 2560).count();
+        assert!((50..200).contains(&below), "{below} of {} in the lower half", ranks.len());
+    }
+
+    #[test]
+    fn an_option_of_the_transport_is_that_transport() {
+        let all = [Via::Auto, Via::Shm, Via::Tcp, Via::Ucx].map(Via::conn);
+        assert_eq!(all, [ConnType::Auto, ConnType::Shm, ConnType::Tcp, ConnType::Ucx]);
+    }
+
+    #[test]
+    fn a_folder_is_an_address_and_seconds_are_a_timeout() {
+        let mut by_folder = reach(None, None);
+        by_folder.uds = Some("/a/folder".into());
+        assert_eq!(by_folder.address().unwrap(), Address::Uds("/a/folder".into()));
+        let by_address = reach(Some("tcp://127.0.0.1:7000".to_owned()), None);
+        assert_eq!(by_address.address().unwrap(), Address::Tcp("127.0.0.1:7000".parse().unwrap()));
+        assert_eq!(by_address.timeout(), Duration::from_secs(20));
+    }
+
+    /// Connects to a listener that refuses everybody by that code (docs/WIRE.md, 3.2): the ranks that were tried, and the failure.
+    fn refused(rank: Option<u32>, code: u16) -> (Vec<u32>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let mut reject = vec![2, 0, 0, 0xc0, 11, 0, 0, 0, 3];
+        reject.extend(code.to_le_bytes());
+        reject.extend([0; 8]);
+        let serve = std::thread::spawn(move || {
+            let mut ranks = Vec::new();
+            // Whoever tries without end is refused by a listener that is closed at last.
+            while ranks.len() < 3 * TRIES {
+                let (mut near, _) = listener.accept().unwrap();
+                // The frame's header has 8 bytes, the kind one, and the rank stands at 12 of the fixed part.
+                let mut hello = [0; 121];
+                if near.read_exact(&mut hello).is_err() {
+                    break;
+                }
+                ranks.push(u32::from_le_bytes(hello[21..25].try_into().unwrap()));
+                near.write_all(&reject).unwrap();
+                let _ = near.read_to_end(&mut Vec::new());
+            }
+            ranks
+        });
+        let failure = reach(Some(address.clone()), rank).connect(0).expect_err("refused");
+        // The listener's thread ends with a connection that says nothing.
+        let _ = std::net::TcpStream::connect(address.trim_start_matches("tcp://"));
+        (serve.join().unwrap(), failure.to_string())
+    }
+
+    #[test]
+    fn a_rank_that_somebody_has_is_drawn_anew_a_few_times() {
+        const TAKEN: u16 = 5;
+        let (ranks, failure) = refused(None, TAKEN);
+        assert_eq!(ranks.len(), 1 + TRIES, "{failure}");
+        assert!(ranks.iter().collect::<BTreeSet<_>>().len() > 2, "{ranks:?}");
+        assert!(failure.starts_with("cannot reach rank 0 at tcp://127.0.0.1:"), "{failure}");
+        // One that was asked for is tried once.
+        assert_eq!(refused(Some(7), TAKEN).0, [7]);
+    }
+
+    #[test]
+    fn another_refusal_is_told_at_once() {
+        const ANOTHER_JOB: u16 = 3;
+        assert_eq!(refused(Some(7), ANOTHER_JOB).0, [7]);
+        let (ranks, failure) = refused(None, ANOTHER_JOB);
+        assert_eq!(ranks.len(), 1, "{failure}");
+    }
+}

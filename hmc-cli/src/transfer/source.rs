@@ -112,8 +112,19 @@ pub(crate) fn name_of(path: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{base_name, name_of};
-    use std::path::Path;
+    use super::{Source, base_name, name_of};
+    use crate::transfer::talk::Why;
+    use rustix::fs::{CWD, FileType, Mode};
+    use rustix::io::FdFlags;
+    use std::os::unix::fs::{FileExt as _, PermissionsExt};
+    use std::path::{Path, PathBuf};
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("hmc-source-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).expect("a folder");
+        dir
+    }
 
     #[test]
     fn only_base_names_are_names() {
@@ -126,5 +137,61 @@ mod tests {
         assert_eq!(name_of(Path::new("/tmp/x.bin")).expect("a name"), b"x.bin");
         name_of(Path::new("/tmp/..")).expect_err("a folder");
         name_of(Path::new("/")).expect_err("a folder");
+    }
+
+    #[test]
+    fn a_file_is_opened_with_its_facts_and_for_this_program_alone() {
+        let dir = scratch("facts");
+        let path = dir.join("a");
+        std::fs::write(&path, b"12345").expect("writable");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o4640)).expect("ours");
+        let folder = std::fs::File::open(&dir).expect("there").into();
+        let shared = Source::open_shared(&folder, "a".as_ref()).expect("shared");
+        for source in [Source::open(&path).expect("there"), shared] {
+            assert_eq!((source.meta().size, source.meta().mode), (5, 0o640));
+            let flags = rustix::io::fcntl_getfd(&source.file).expect("open");
+            assert!(flags.contains(FdFlags::CLOEXEC));
+        }
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_a_pipe_is_not_waited_for() {
+        let dir = scratch("kinds");
+        let pipe = dir.join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        let folder: std::os::fd::OwnedFd = std::fs::File::open(&dir).expect("there").into();
+        std::os::unix::fs::symlink("pipe", dir.join("link")).expect("a link");
+        for (failure, why) in [
+            (Source::open(&pipe).expect_err("a pipe"), "not a regular file"),
+            (Source::open_shared(&folder, "pipe".as_ref()).expect_err("a pipe"), "not a regular"),
+            (Source::open_shared(&folder, "link".as_ref()).expect_err("a link"), "symbolic link"),
+            (Source::open(&dir.join("none")).expect_err("nothing"), "no such file"),
+        ] {
+            assert!(failure.to_string().contains(why), "{failure}");
+        }
+        std::os::unix::fs::symlink("round", dir.join("round")).expect("a link to itself");
+        let round = Source::open(&dir.join("round")).expect_err("no end");
+        assert!(round.to_string().contains("cannot open it for reading"), "{round}");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn ranges_with_data_end_with_the_size_that_was_told() {
+        let dir = scratch("ranges");
+        let path = dir.join("a");
+        std::fs::write(&path, [7; 5000]).expect("writable");
+        let source = Source::open(&path).expect("there");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("ours");
+        file.write_all_at(&[8; 5000], 5000).expect("it grows");
+        assert_eq!(source.next_data(0), Ok(Some((0, 5000))));
+        assert_eq!(source.next_data(4999), Ok(Some((4999, 5000))));
+        assert_eq!(source.next_data(5000), Ok(None));
+        let mut bytes = [0; 2];
+        source.read(4998, &mut bytes).expect("there");
+        assert_eq!(bytes, [7; 2]);
+        file.set_len(4999).expect("ours");
+        assert_eq!(source.read(4998, &mut bytes), Err(Why::Shrank));
+        std::fs::remove_dir_all(&dir).expect("clean");
     }
 }

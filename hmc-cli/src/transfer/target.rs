@@ -178,6 +178,8 @@ impl Drop for Target<'_> {
 mod tests {
     use super::{Folder, Target};
     use crate::transfer::talk::{Meta, Why};
+    use rustix::io::FdFlags;
+    use std::os::unix::fs::PermissionsExt as _;
 
     const META: Meta = Meta { size: 3, mode: 0o640, mtime_s: 1_000_000, mtime_ns: 5 };
 
@@ -217,6 +219,36 @@ mod tests {
         over.commit().expect("replaced");
         assert_eq!(std::fs::read(dir.join("a")).expect("there"), [0; 3]);
         Target::create(&folder, b".hmc-part-1-1", META, true).expect_err("reserved");
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn rights_beyond_those_of_the_three_classes_are_not_taken() {
+        let dir = scratch("mode");
+        let folder = Folder::open(&dir).expect("there");
+        for (mode, want) in [(0o640, 0o640), (0o6700, 0o700), (0o100_400, 0o400)] {
+            let meta = Meta { mode, ..META };
+            let path = Target::create(&folder, b"a", meta, true).expect("made").commit();
+            let stat = std::fs::metadata(path.expect("renamed")).expect("there");
+            assert_eq!(stat.permissions().mode() & 0o7777, want, "{mode:o}");
+        }
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn a_folder_is_one_and_other_programs_inherit_neither_it_nor_its_files() {
+        let dir = scratch("cloexec");
+        let file = dir.join("file");
+        std::fs::write(&file, b"").expect("writable");
+        let failure = Folder::open(&file).expect_err("a file");
+        assert!(failure.to_string().contains("cannot open the folder"), "{failure}");
+        let folder = Folder::open(&dir).expect("there");
+        let target = Target::create(&folder, b"a", META, false).expect("made");
+        assert_eq!(target.size(), 3);
+        for flags in [rustix::io::fcntl_getfd(folder.fd()), rustix::io::fcntl_getfd(&target.file)] {
+            assert!(flags.expect("open").contains(FdFlags::CLOEXEC));
+        }
+        drop(target);
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 }
