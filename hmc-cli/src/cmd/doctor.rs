@@ -327,3 +327,52 @@ fn absent() -> [Finding; 2] {
     };
     [finding("verbs", "RDMA verbs"), finding("gpus", "memory of GPUs and NPUs")]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Report, Scratch, State, absent, fails, moved, table, trial, without, works};
+    use hmc_std::ConnType;
+
+    #[test]
+    fn a_trial_moves_bytes_over_the_transport_that_it_is_of() {
+        for (conn, name) in
+            [(ConnType::Loopback, "loopback"), (ConnType::Shm, "shm"), (ConnType::Tcp, "tcp")]
+        {
+            assert_eq!(moved(conn).unwrap(), name);
+            let finding = trial("the trial", "what for", conn);
+            assert_eq!((finding.name, finding.state), ("the trial", State::Works));
+            let said = format!("what for: 3.0 MiB moved and verified ({name})");
+            assert_eq!(finding.what, said);
+        }
+    }
+
+    #[test]
+    fn the_folder_of_a_trial_goes_with_it() {
+        let scratch =
+            Scratch(std::env::temp_dir().join(format!("hmc-dr-t-{}", std::process::id())));
+        let path = scratch.0.clone();
+        std::fs::create_dir(&path).unwrap();
+        drop(scratch);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_table_has_a_mark_and_a_remedy_for_each_finding() {
+        let mut findings =
+            vec![works("a", "good"), without("b", "less", "add"), fails("c", "bad", "mend")];
+        findings.extend(absent());
+        let mut report = Report { version: "1.2.3", healthy: false, findings };
+        let lines = "hmc 1.2.3 on this machine
+  ok    a             good
+  --    b             less
+                      to do: add
+  FAILS c             bad
+                      to do: mend
+  n/a   verbs         RDMA verbs: not in this version
+  n/a   gpus          memory of GPUs and NPUs: not in this version
+";
+        assert_eq!(table(&report), format!("{lines}Something that transfers need does not work."));
+        report.healthy = true;
+        assert_eq!(table(&report), format!("{lines}All that transfers need works."));
+    }
+}

@@ -190,7 +190,7 @@ fn label(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Picture, SIZE, label};
+    use super::{Picture, SIZE, label, range};
     use crate::cmd::perf::row::Row;
 
     fn rows() -> Vec<Row> {
@@ -211,6 +211,30 @@ mod tests {
     fn three_digits_stand_on_an_axis() {
         let labels = [1234.0, 100.0, 99.9, 1.0, 0.99, 0.5].map(label);
         assert_eq!(labels, ["1234", "100", "99.9", "1.0", "0.99", "0.50"]);
+    }
+
+    #[test]
+    fn an_axis_spans_a_range_where_all_values_are_equal() {
+        assert_eq!(range([3.0, 2.0, 5.0].into_iter()), (2.0, 5.0));
+        // Without a range it reaches from half to twice of them, and 1 lies in it.
+        for (values, want) in [(vec![4.0, 4.0], (0.5, 8.0)), (vec![0.25], (0.125, 2.0))] {
+            assert_eq!(range(values.into_iter()), want);
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_line() {
+        let dir = std::env::temp_dir().join(format!("hmc-lines-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a.svg");
+        for (op, other) in [("put", "get"), ("get", "put")] {
+            let rows: Vec<Row> = rows().into_iter().filter(|r| r.op == op).collect();
+            Picture::at(&path).unwrap().draw(&rows, "shm").unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.contains(&format!("{op} p50")) && !text.contains(other), "{op}");
+            assert!(text.contains("bandwidth over shm") && text.contains("latency over shm"));
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -88,7 +88,8 @@ fn bandwidth(peer: &Peer, op: &str, size: u64, depth: u16, count: u32) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::at_percent;
+    use super::{WARM_UP, at_percent, row};
+    use hmc_std::{ConnType, Session};
     use std::time::Duration;
 
     #[test]
@@ -98,5 +99,29 @@ mod tests {
         assert_eq!(at_percent(&times, 99), 99.0);
         assert_eq!(at_percent(&times[..1], 99), 1.0);
         assert_eq!(at_percent(&[], 50), 0.0);
+    }
+
+    #[test]
+    fn a_row_is_of_the_operation_that_it_names() {
+        const ITERS: u32 = 20;
+        let start = |rank| Session::builder(rank).buffer(4096);
+        let there = start(0).tcp("127.0.0.1:0").start().unwrap();
+        let here = start(1).start().unwrap();
+        let address = hmc_std::Address::Tcp(there.tcp_addr().unwrap());
+        let peer = here.connect_with(0, &address, ConnType::Tcp, Duration::from_secs(20)).unwrap();
+        let counts = || here.stats().peers.first().map(|p| (p.puts, p.gets)).unwrap();
+        let least = u64::from(2 * ITERS) + 1;
+        let most = least - 1 + u64::from(WARM_UP);
+        let put = row(&peer, "put", 8, 4, Some(ITERS)).unwrap();
+        let (puts, gets) = counts();
+        assert!((least..=most).contains(&puts) && gets == 0, "{puts} puts, {gets} gets");
+        let get = row(&peer, "get", 8, 4, Some(ITERS)).unwrap();
+        let (after, gets) = counts();
+        assert!(after == puts && (least..=most).contains(&gets), "{after} puts, {gets} gets");
+        for row in [put, get] {
+            assert_eq!((row.size, row.depth), (8, 4));
+            assert_eq!((row.latency_iters, row.bandwidth_iters), (ITERS, ITERS));
+            assert!(row.gb_per_s > 0.0 && row.p50_us > 0.0 && row.p99_us >= row.p50_us, "{row:?}");
+        }
     }
 }

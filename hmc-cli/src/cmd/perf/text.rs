@@ -200,4 +200,14 @@ mod tests {
         let end = drawn((76, 58), Pos::new(HPos::Left, VPos::Top), (76, 58));
         assert_eq!(end.concat().trim_matches('.'), "");
     }
+
+    #[test]
+    fn whoever_draws_is_told_the_sizes_of_the_picture_and_of_texts() {
+        let mut pixels = vec![0; 80 * 60 * 3];
+        let letters = Lettered::over(&mut pixels, SIZE);
+        assert_eq!(letters.get_size(), SIZE);
+        // A letter has 5 columns and 8 rows of dots, and one column between it and the next.
+        let style = Style(Pos::new(HPos::Left, VPos::Top));
+        assert_eq!(letters.estimate_text_size("abc", &style).unwrap(), (3 * 12, 16));
+    }
 }
