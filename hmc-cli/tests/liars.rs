@@ -13,7 +13,8 @@ mod common;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use common::raw::{DONE, EMPTIED, FULL, LEN, VALUE, ask_for, empty, heard, layout, ring, tag};
+use common::raw::{ABORT, DONE, EMPTIED, FULL, LEN, VALUE};
+use common::raw::{ask_for, empty, heard, layout, ring, tag};
 use common::{PATIENCE, Process, Scratch, Server, hmc};
 use hmc_std::{Address, Peer, Session};
 use serde_json::json;
@@ -49,6 +50,19 @@ fn a_put_takes_no_other_sum_for_success() {
     }
     // No sum of 32 bits at all.
     wrong(1 << 32).badly(&["the receiver gave up", "do not understand each other"]);
+}
+
+/// As one whose file cannot have its name.
+#[test]
+fn a_put_says_why_its_receiver_gave_up_at_the_end() {
+    const EXISTS: u64 = 4097;
+    let s = Scratch::new();
+    let file = s.file("a", LEN);
+    let ran = put(&s, &file, |peer| {
+        empty(peer);
+        peer.send_tag(ABORT | EXISTS).unwrap();
+    });
+    ran.badly(&["the receiver gave up: a file of that name exists"]);
 }
 
 #[test]

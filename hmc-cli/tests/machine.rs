@@ -10,6 +10,7 @@
 mod common;
 
 use std::ffi::OsStr;
+use std::process::{Command, Stdio};
 
 use common::{Process, Scratch, hmc, names, run};
 
@@ -58,6 +59,42 @@ fn the_doctor_names_the_secret_that_cannot_be_had() {
     for said in ["chmod 600", secret.to_str().unwrap(), "see secret below", "HMC_SECRET_FILE"] {
         assert!(text.contains(said), "{said}: {text}");
     }
+}
+
+/// Where the folder for trials cannot be made, shared memory fails, and what mends that is said; the rest is tried all the same.
+#[test]
+fn the_doctor_tries_the_rest_when_a_trial_fails() {
+    let s = Scratch::new();
+    let mut command = hmc();
+    command.arg("doctor").arg("--uds").arg(s.path("uds")).env("TMPDIR", s.path("none/at/all"));
+    let ran = Process::start(&mut command).ran().badly(&["does not work here: shm"]);
+    for said in ["FAILS shm", "/tmp must be writable", "ok    loopback", "ok    tcp"] {
+        assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
+    }
+}
+
+/// Limits of the process, as a shell sets them before it runs the doctor.
+#[test]
+fn the_doctor_names_limits_that_are_low() {
+    let s = Scratch::new();
+    let finding = |limit: &str, name: &str| {
+        let mut shell = Command::new("sh");
+        let program = hmc();
+        shell.arg("-c").arg(format!("ulimit {limit} && exec \"$@\"")).arg("sh");
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        shell.arg(program.get_program()).args(["doctor", "--json", "--uds"]).arg(s.path("uds"));
+        let report = Process::start(&mut shell).ran().well().json();
+        let findings = report["findings"].as_array().unwrap();
+        findings.iter().find(|f| f["name"] == name).unwrap_or_else(|| panic!("{report}")).clone()
+    };
+    let files = |limit| finding(limit, "open files");
+    assert_eq!(
+        (&files("-Sn 1023")["state"], &files("-Sn 1024")["state"]),
+        (&"without".into(), &"works".into())
+    );
+    let locked = finding("-Sl 64", "memlock")["what"].clone();
+    assert!(locked.as_str().unwrap().starts_with("64.0 KiB "), "{locked}");
+    assert_eq!(finding("-Sn 1024", "memory")["state"], "works");
 }
 
 /// A variable of the environment that makes no sense is not passed over: no command runs, and the doctor says why.
@@ -117,6 +154,20 @@ fn perf_measures_both_transports_and_draws() {
     }
     assert_eq!(run(["perf", "--sizes", "4X"]).code, Some(2));
     run(["perf", "--sizes", "0"]).badly(&["0 bytes"]);
+}
+
+/// A session of a command takes part in UCX only where that is asked for: without UCX it could not start.
+#[test]
+fn other_transports_need_no_ucx() {
+    let perf = |via| {
+        let mut command = hmc();
+        command.args(["perf", "--sizes", "8", "--iters", "5", "--via", via]);
+        Process::start(command.env("HMC_UCX_LIB", "/nowhere")).ran()
+    };
+    for via in ["auto", "shm", "tcp"] {
+        perf(via).well();
+    }
+    perf("ucx").badly(&["/nowhere"]);
 }
 
 #[test]

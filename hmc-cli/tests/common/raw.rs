@@ -10,6 +10,7 @@ pub(crate) const FULL: u64 = 1 << 56;
 pub(crate) const EMPTIED: u64 = 2 << 56;
 pub(crate) const END: u64 = 3 << 56;
 pub(crate) const DONE: u64 = 4 << 56;
+pub(crate) const ABORT: u64 = 5 << 56;
 pub(crate) const VALUE: u64 = (1 << 56) - 1;
 
 /// Two slots, each with a page before its bytes.
