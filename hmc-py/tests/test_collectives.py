@@ -473,3 +473,21 @@ def test_the_environment_says_where_members_meet(monkeypatch):
     monkeypatch.delenv("MASTER_PORT")
     with pytest.raises(hmc.InvalidArgument, match="MASTER_PORT"):
         members(2, lambda group: None, None)
+
+
+@pytest.mark.parametrize("sent, received, shared", [
+    ((0, 4), (4, 8), False), ((4, 8), (0, 4), False), ((0, 4), (3, 7), True), ((3, 7), (0, 4), True), ((0, 2), (1, 8), True),
+    ((1, 8), (0, 2), True), ((0, 8), (7, 8), True), ((7, 8), (0, 8), True), ((0, 7), (7, 8), False), ((7, 8), (0, 7), False),
+    ((2, 4), (2, 4), True), ((0, 8), (4, 4), False), ((4, 4), (0, 8), False), ((0, 0), (0, 0), False),
+])
+def test_what_is_sent_may_lie_beside_what_is_received(sent, received, shared):
+    """Lengths that do not match are another mistake."""
+    whole = np.zeros(8, np.uint8)
+    with hmc.Session(rank=0, buffer_size=0) as s:
+        group, told = s._core._group([0]), ""
+        try:
+            group.allgather(whole[slice(*sent)], whole[slice(*received)], None)
+        except hmc.InvalidArgument as e:
+            told = e.msg
+        assert ("share memory" in told) == shared, told
+        assert (told == "") == (not shared and sent[1] - sent[0] == received[1] - received[0]), told

@@ -3,11 +3,13 @@
 import resource
 import socket
 import struct
+import threading
 
+import numpy as np
 import pytest
 
 import hmc
-from conftest import LIMIT, free_port
+from conftest import LIMIT, Tensor, asleep, free_port
 
 OK = hmc.status_t
 
@@ -33,14 +35,17 @@ def _rank_of_another(s):
 
 def _refused(s, code):
     """By a listener that answers with a REJECT (docs/WIRE.md)."""
-    import threading
+    _answered(s, struct.pack("<HHIBHQ", 2, 0xC000, 11, 3, code, 1))
 
+
+def _answered(s, frame):
+    """By a listener that says nothing but that."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def serve():
             with listener.accept()[0] as near:
                 near.settimeout(LIMIT)
                 near.recv(1)
-                near.sendall(struct.pack("<HHIBHQ", 2, 0xC000, 11, 3, code, 1))
+                near.sendall(frame)
                 near.recv(4096)
 
         thread = threading.Thread(target=serve)
@@ -69,6 +74,13 @@ def _wrong_access(s):
         peer.put(b"x", window=peer.window(3))
 
 
+def _window_of_another_peer(s):
+    with hmc.Session(rank=1, buffer_size=64) as other:
+        peer = other.connect(0, s.address)
+        with other.loopback().expose(other.allocate(8), 3):
+            peer.put(b"x", window=other.loopback().window(3))
+
+
 def _no_descriptor(s):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
@@ -91,6 +103,11 @@ FAILURES = {
     "version": (lambda s: _refused(s, 1), hmc.Refused, OK.ERROR),
     "access": (_wrong_access, hmc.Revoked, OK.ERROR),
     "full": (lambda s: _more_windows(), hmc.Busy, OK.ERROR),
+    "refused": (lambda s: _refused(s, 2), hmc.Refused, OK.ERROR),
+    "protocol": (lambda s: _answered(s, b"HTTP/1.1 400 Bad Request\r\n\r\n"), hmc.Refused, OK.ERROR),
+    "stale": (_window_of_another_peer, hmc.NotFound, OK.NOT_FOUND),
+    "unsupported": (lambda s: s.buffer.write(Tensor(np.zeros(8, np.int16), (8,), major=2)), hmc.Unavailable, OK.UNSUPPORT),
+    "io": (lambda s: hmc.Session(rank=1, buffer_size=0, listen="uds:///dev/null/x"), hmc.IoError, OK.ERROR),
     "no_space": (lambda s: s.allocate(1 << 50), hmc.OutOfMemory, OK.ERROR),
     "system_limit": (_no_descriptor, hmc.SystemLimit, OK.ERROR),
     "unavailable": (lambda s: s.connect(1, f"tcp://127.0.0.1:{free_port()}", timeout=10), hmc.Unavailable, OK.UNSUPPORT),
@@ -125,3 +142,27 @@ def test_fields_of_an_error(pair):
     with pytest.raises(hmc.OutOfRange) as e:
         a.buffer.write(b"x", offset=a.buf.size)
     assert e.value.peer is None
+
+
+def test_a_second_collective_of_a_group_finds_it_busy(pair):
+    a, b, _, _ = pair
+    group, other = a._core._group([0, 1]), b._core._group([0, 1])
+    first = threading.Thread(target=lambda: group.barrier(LIMIT))
+    first.start()
+    asleep(first)
+    with pytest.raises(hmc.Busy) as e:
+        group.barrier(LIMIT)
+    assert (e.value.kind, e.value.status) == ("busy", OK.ERROR)
+    other.barrier(LIMIT)
+    first.join(LIMIT)
+    assert not first.is_alive()
+
+
+def test_too_little_for_a_small_buffer_is_told_where_it_is_made():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(hmc.SystemLimit):
+            hmc.IOBuffer.create(buffer_size=4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -111,9 +111,19 @@ def test_what_is_told_of_a_peer(pair):
     assert any(c["chosen"] and c["conn"] == peer.conn for c in told["choices"])
     assert peer.rank == 1 and peer.connected and peer.remote_nbytes == 1 << 20
     assert repr(peer).startswith("<hmc.Peer 1: ")
+    assert repr(peer) == f"<hmc.Peer 1: {peer.conn}, connected>"
     assert a.peers[0].rank == 1 and a.peer(1).rank == 1
     with pytest.raises(hmc.DeadlineExceeded):
         a.peer(5, timeout=0.05)
+
+
+def test_what_memory_shows_of_itself():
+    with hmc.Session(rank=0, buffer_size=64) as s:
+        peer, region = s.loopback(), s.allocate(40)
+        assert [repr(one) for one in (s.buffer, region, s.register(bytearray(3)))] == \
+            ["<hmc.Region: 64 bytes of HMC's>", "<hmc.Region: 40 bytes of HMC's>", "<hmc.Region: 3 bytes of the application's>"]
+        with peer.expose(region, 5, nbytes=17):
+            assert repr(peer.window(5)) == "<hmc.RemoteWindow: 17 bytes>"
 
 
 def test_a_session_is_a_peer_of_itself():
@@ -337,6 +347,10 @@ def test_a_peer_that_came_back_is_at_its_place():
             assert c.ctrl_recv(0) == 1
             c.buffer_put_then_put("127.0.0.1", 2025, b"again", conn=TCP)
             assert back.buffer.read(5) == b"again"
+            # It is the present link that the place names, and that ends with it.
+            c.disconnect(*place)
+            until("both know", lambda: not c.peers and not back.peers)
+            back.connect(1, c.address, TCP)
         until("it has left", lambda: not c.check_conn(*place) and not c.peers)
         # Who is gone can be forgotten, too, and again.
         c.disconnect(*place), c.disconnect(*place)
