@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import mmap
+import re
 import weakref
 from types import SimpleNamespace
 
@@ -85,6 +86,38 @@ def test_what_has_no_bytes_is_a_type_error(buf):
                 np.zeros(2, [("a", "i4"), ("b", [("c", "O")])]), np.zeros(2, [("t", "M8[s]"), ("o", "O")])):
         with pytest.raises(TypeError):
             buf.put(obj)
+
+
+class Nothing:
+    """An object without bytes."""
+
+
+@pytest.mark.parametrize("obj, name", [("text", "str"), (None, "NoneType"), (Nothing(), "test_data.Nothing"), ([1], "list")],
+                         ids=["str", "None", "class", "list"])
+def test_what_cannot_be_used_is_named(buf, obj, name):
+    with pytest.raises(TypeError, match=f"^{re.escape(name)} has no bytes that HMC can reach"):
+        buf.put(obj)
+    with pytest.raises(hmc.InvalidArgument, match="^bytes is read-only and cannot be a destination"):
+        buf.get_into(b"bytes")
+
+
+def test_a_buffer_that_is_refused_says_why_itself(buf):
+    gone = memoryview(b"bytes")
+    gone.release()
+    with pytest.raises(ValueError, match="released memoryview"):
+        buf.put(gone)
+
+
+@pytest.mark.parametrize("bits, lanes, item", [(4, 1, None), (0, 1, None), (16, 0, None), (12, 1, None), (4, 2, 1), (8, 3, 3), (16, 1, 2)])
+def test_elements_of_tensors_are_whole_bytes(buf, bits, lanes, item):
+    made = Tensor(np.arange(8, dtype=np.int16), (4,))
+    made.tensor.bits, made.tensor.lanes = bits, lanes
+    if item is None:
+        with pytest.raises(hmc.InvalidArgument, match="no whole bytes"):
+            buf.put(made)
+    else:
+        assert buf.put(made) == 4 * item
+        assert buf.buffer_get_cpu(nbytes=4 * item) == made.array.tobytes()[:4 * item]
 
 
 def test_dlpack_is_honest(buf):

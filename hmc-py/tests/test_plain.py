@@ -127,3 +127,80 @@ def test_objects_of_other_packages_are_not_inspected(buf, fake):
             raise AssertionError("no tensor of torch")
 
     assert buf.put(Other(NUMBERS)) == 24
+
+
+def test_a_tensor_that_nothing_is_known_of_is_looked_at(buf, fake, monkeypatch):
+    """Also one without keys: that such a one was plain is not remembered."""
+    monkeypatch.setattr(KeySet, "raw_repr", lambda _: 0)
+    assert buf.put(fake(NUMBERS)) == 24
+    with pytest.raises(hmc.InvalidArgument, match="sparse.*plain memory"):
+        buf.put(fake(NUMBERS, kind="sparse"))
+
+
+class Storage:
+    """What holds a tensor's bytes: it can be resized until an array of NumPy was made of it."""
+
+    def __init__(self, resizable=True, error=None):
+        self.can, self.error, self.asked = resizable, error, 0
+
+    def resizable(self):
+        return self.can
+
+    def set_(self, storage):
+        self.storage = storage
+        return self
+
+    def numpy(self):
+        self.storage.asked += 1
+        if self.storage.error is not None:
+            raise self.storage.error
+        self.storage.can = False
+
+
+@pytest.fixture
+def stored(fake, monkeypatch):
+    """Makes tensors over a storage, of the host or of a device."""
+    def make(storage, is_cpu=True):
+        tensor = fake(NUMBERS.copy())
+        tensor.is_cpu, tensor.untyped_storage = is_cpu, lambda: storage
+        return tensor
+
+    torch = sys.modules["torch"]
+    monkeypatch.setattr(torch, "uint8", "uint8", raising=False)
+    empty = lambda n, dtype, device: (n, dtype, device) == (0, "uint8", "cpu") and Storage()
+    monkeypatch.setattr(torch, "empty", empty, raising=False)
+    return make
+
+
+def test_the_storage_of_a_registered_tensor_keeps_its_size(buf, fake, stored):
+    """As after ``tensor.numpy()``. Of one that is only copied it is left alone."""
+    copied, kept = Storage(), Storage()
+    buf.put(stored(copied))
+    buf.get_into(stored(copied))
+    assert copied.can and not copied.asked
+    with hmc.Session(rank=0, buffer_size=64) as s:
+        s.register(stored(kept))
+        assert not kept.can and kept.asked == 1
+        # Nothing is asked of what cannot be resized anyway, or is elsewhere.
+        fixed, elsewhere = Storage(resizable=False), Storage()
+        s.register(stored(fixed))
+        s.register(stored(elsewhere, is_cpu=False))
+        assert not fixed.asked and not elsewhere.asked and elsewhere.can
+        # A torch that has no storages, or no NumPy.
+        none = fake(NUMBERS.copy())
+        none.is_cpu = True
+        s.register(none)
+        without = Storage(error=RuntimeError("Numpy is not available"))
+        s.register(stored(without))
+        assert without.asked == 1
+        with pytest.raises(KeyError):
+            s.register(stored(Storage(error=KeyError("another mistake"))))
+
+
+def test_tensors_of_other_packages_are_registered_beside_torch(fake):
+    class Other:
+        def __init__(self, array):
+            self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    with hmc.Session(rank=0, buffer_size=64) as s:
+        assert len(s.register(Other(NUMBERS))) == 24

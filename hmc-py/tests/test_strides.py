@@ -152,7 +152,8 @@ def test_buffers_are_taken_by_their_own_strides(buf):
         else:
             with pytest.raises(hmc.InvalidArgument, match="C-contiguous"):
                 buf.get_into(src)
-    behind = exporter.ndarray(numbers, shape=[3, 4], format="B", flags=exporter.ND_PIL)
-    assert memoryview(behind).suboffsets == (0, -1)
-    with pytest.raises(hmc.InvalidArgument, match="suboffsets"):
-        buf.put(behind)
+    for shape, suboffsets in (([3, 4], (0, -1)), ([12], (0,))):
+        behind = exporter.ndarray(numbers, shape=shape, format="B", flags=exporter.ND_PIL)
+        assert memoryview(behind).suboffsets == suboffsets
+        with pytest.raises(hmc.InvalidArgument, match="suboffsets"):
+            buf.put(behind)
