@@ -1,8 +1,11 @@
 """Several ranks of one process, numbers beyond all ranks, and several connections to one peer, as programs of the C++ HMC have them."""
 
+import contextlib
 import glob
 import os
+import socket
 import threading
+import time
 
 import pytest
 
@@ -243,6 +246,9 @@ def test_a_peer_is_connected_over_several_transports(self_id, sessions, folder, 
         # Who has the server's own rank is told apart by its connections: each dial makes one.
         until("the server knows", lambda: len(server.peers) == (n + 1) * (2 if self_id == 0 else 1))
         assert len(client._seconds) == (0 if self_id == 0 else n)
+    if self_id:
+        # A name of any transport is the process by the rank that it has.
+        assert server._core._at(IP, 9, AUTO).rank == self_id
     for n, conn in enumerate(conns):
         for at in (2030 + n, 2040 + n):
             assert moves(client, at, conn, server)
@@ -270,6 +276,102 @@ def test_a_peer_is_connected_over_several_transports(self_id, sessions, folder, 
     assert moves(client, 2031, TCP, server)
 
 
+def test_a_fallback_is_taken_where_there_is_nothing_better(sessions, folder, monkeypatch):
+    """A name of a transport that the peer is connected over is that connection, be others allowed or not."""
+    monkeypatch.setenv("HMC_CONN_FALLBACK", "auto")
+    server, client = sessions(), sessions(local_ip=IP)
+    port = serve(server, folder)
+    for n, conn in enumerate((SHM, TCP)):
+        dial(client, port, data_port=2030 + n, conn=conn, uds_dir=folder)
+    until("the server knows", lambda: len(server.peers) == 2)
+    for conn in (SHM, TCP):
+        assert server._core._at(IP, 9, conn).conn == conn.name.lower()
+    assert server._core._at(IP, 9, hmc.ConnType.LOOPBACK).rank == 1
+
+
+def test_a_name_goes_back_to_a_link_that_bore_it_before(sessions, folder):
+    """The newest that is connected counts."""
+    servers, client = [sessions(), sessions()], sessions()
+    for n, server in enumerate(servers, 1):
+        dial(client, serve(server, folder, self_id=n), peer_id=50, self_id=9, data_port=2030 + n)
+    client.ctrl_send(50, 7)
+    assert servers[1].ctrl_recv(9) == 7
+    client.disconnect(IP, 2032, TCP)
+    client.ctrl_send(50, 8)
+    assert servers[0].ctrl_recv(9) == 8
+
+
+def test_a_name_that_is_gone_here_is_that_of_a_session_beside(sessions, folder):
+    """A peer that is connected comes before one of the session's own that has left."""
+    buf = hmc.IOBuffer.create(0, SIZE)
+    a, b, gone, here = sessions(buf), sessions(buf), sessions(), sessions()
+    for n, (session, server) in enumerate(((a, gone), (b, here)), 1):
+        dial(session, serve(server, folder, self_id=n), peer_id=50, self_id=10 + n, data_port=2030 + n)
+    a.ctrl_send(50, 7)
+    assert gone.ctrl_recv(11) == 7
+    gone.close()
+    until("it has left", lambda: not a.check_conn(IP, 2031, TCP))
+    a.ctrl_send(50, 8)
+    assert here.ctrl_recv(12) == 8
+
+
+def test_a_session_beside_knows_where_it_is(folder):
+    """A peer over a local socket is at the addresses of this process."""
+    with hmc.Session(rank=0, buffer_size=64) as s, hmc.Session(rank=2, buffer_size=64) as peer:
+        s._core._own_ip("192.0.2.7")
+        beside = s._core._beside()
+        beside._start(1, uds=str(folder))
+        peer.connect(1, f"uds://{folder}", SHM)
+        until("it knows", lambda: [p.rank for p in beside.peers] == [2])
+        assert beside._at("192.0.2.7", 9, SHM).rank == 2
+        with pytest.raises(hmc.NotFound):
+            beside._at("192.0.2.8", 9, SHM)
+        beside.close()
+
+
+@contextlib.contextmanager
+def arriving(port, rank):
+    """A peer that has said who it is (docs/WIRE.md, 3.1), and has no connection for its bytes yet."""
+    def connect():
+        with contextlib.suppress(hmc.HMCError):
+            client.connect(0, f"tcp://{IP}:{ear.getsockname()[1]}", TCP, timeout=0.5)
+
+    with socket.create_server((IP, 0)) as ear, hmc.Session(rank=rank, buffer_size=64, insecure_loopback=True) as client:
+        thread = threading.Thread(target=connect)
+        thread.start()
+        with ear.accept()[0] as heard, heard.makefile("rb") as said:
+            hello = said.read(8)
+            hello += said.read(int.from_bytes(hello[4:], "little"))
+        thread.join(LIMIT)
+    with socket.create_connection((IP, port), LIMIT) as peer:
+        peer.sendall(hello)
+        assert peer.recv(8)[:2] == hello[:2]
+        yield
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_tag_for_a_peer_that_is_arriving(sessions, ranks):
+    """One session sends at once. Several wait up to 2 s until it is here: the peer could be another one's."""
+    buf, port = hmc.IOBuffer.create(0, SIZE), free_port()
+    served = [sessions(buf, rank=n, listen=f"tcp://{IP}:{port if n == 0 else 0}", insecure_loopback=True) for n in range(ranks)]
+    with arriving(port, 5):
+        begun = time.monotonic()
+        served[0].ctrl_send(5, 7)
+        assert not served[0].peers and (time.monotonic() - begun < 1.9) == (ranks == 1)
+
+
+def test_who_is_unknown_is_not_waited_for(sessions):
+    buf = hmc.IOBuffer.create(0, SIZE)
+    all_of_them = [sessions(buf, rank=n) for n in range(4)]
+    begun = time.monotonic()
+    with pytest.raises(hmc.DeadlineExceeded):
+        all_of_them[0].ctrl_recv(77, timeout=0.1)
+    with pytest.raises(hmc.NotFound):
+        all_of_them[0].ctrl_send(77, 1)
+    # For each of the four it would take 2 s.
+    assert time.monotonic() - begun < 5
+
+
 def test_several_clients_have_several_transports(sessions, folder):
     """One session for second connections serves those to several peers, and a rank that was drawn twice is drawn anew."""
     servers, clients = [sessions(), sessions()], [sessions(local_ip=IP) for _ in range(2)]
@@ -281,6 +383,9 @@ def test_several_clients_have_several_transports(sessions, folder):
             assert moves(client, 2030 + n, SHM, servers[n]) and moves(client, 2040 + n, TCP, servers[n])
         assert len(client._seconds) == 1
     until("the server knows", lambda: sorted(p.rank < 3072 for p in servers[0].peers) == [False, False, True, True])
+    # Both second connections are over TCP: that names neither of them.
+    with pytest.raises(hmc.InvalidArgument, match="several peers"):
+        servers[0]._core._at(IP, 9, TCP)
     assert len(clients[0].stats()["others"]) == 1
 
 
