@@ -231,3 +231,34 @@ def test_a_long_read_lets_other_threads_run(run):
     except hmc.OutOfRange as e:
         print(e.offset, e.length == size - 3, e.limit == size)
     """).expect("4 True True")
+
+
+@pytest.mark.parametrize("copy", ["region.write(array)", "region.read_into(array)", "region.write(array[::2], nbytes=8)"],
+                         ids=["write", "read_into", "packed"])
+def test_a_long_copy_lets_other_threads_run(run, copy):
+    """As a long read does: with the interpreter in the hand of the copy nobody counts."""
+    run(f"""
+    import hmc, sys, threading, time
+    import numpy as np
+    size, seen, over, counted = 1 << 27, 0, False, 0
+    region, array = hmc.IOBuffer.create(buffer_size=size).region, np.ones(size, np.uint8)
+
+    def count():
+        global seen
+        while not over:
+            seen += 1
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=count)
+    sys.setswitchinterval(100)
+    thread.start()
+    for _ in range(10):
+        before = seen
+        {copy}
+        counted += seen - before
+        if counted:
+            break
+    over = True
+    thread.join()
+    print(counted > 0)
+    """).expect("True")

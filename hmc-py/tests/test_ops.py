@@ -28,6 +28,20 @@ def test_operations(pair):
         peer.put_nb(src, b.buf.size - 1)
 
 
+def test_an_operation_knows_the_rank_at_the_other_end(pair):
+    _, _, peer, back = pair
+    for begin in (lambda to: to.put_nb(b"x"), lambda to: to.prepare_put([(0, 0, 1)], b"x").post()):
+        assert [begin(to).peer_rank for to in (peer, back)] == [1, 0]
+
+
+def test_the_time_of_a_put_is_that_of_one(pair):
+    """The sum of all of them passes while they are made."""
+    _, _, peer, _ = pair
+    begun = time.monotonic()
+    mean = peer._time_put(8, 100)
+    assert 0 < 100 * mean <= time.monotonic() - begun
+
+
 def test_operations_that_nobody_waits_for_leave_their_slots(pair):
     _, _, peer, _ = pair
 

@@ -293,6 +293,27 @@ def test_ended_transfers_are_taken_with_a_timeout_of_zero(begun):
     s.wait(numbers[20:], timeout=0)
 
 
+def test_the_transfers_of_another_name_go_on(run):
+    """Those that were begun by the name that is ended are cancelled, and no others."""
+    target, TCP = run(TARGET), hmc.ConnType.TCP
+    with hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False) as s:
+        port = int(target.line().rsplit(":", 1)[1])
+        for name in (1, 2):
+            s.connect(peer_id=0, self_id=1, peer_ip="127.0.0.1", data_port=name, ctrl_tcp_port=port, conn=TCP, timeout=LIMIT)
+        target.stop()
+        ended, others = ([s.put_nb("127.0.0.1", name, 0, 0, 8, TCP) for _ in range(3)] for name in (1, 2))
+        s.disconnect("127.0.0.1", 1, TCP, timeout=0)
+        for number in ended:
+            with pytest.raises(hmc.Cancelled):
+                s.wait(number)
+        for number in others:
+            with pytest.raises(hmc.DeadlineExceeded):
+                s.wait(number, timeout=0)
+        target.signal(signal.SIGCONT)
+        s.wait(others, timeout=LIMIT)
+        target.tell()
+
+
 def test_the_transfers_of_a_name_end_within_one_time(begun):
     """Transfers that have not ended are cancelled, and a later wait for them raises that."""
     s, _, numbers = begun
