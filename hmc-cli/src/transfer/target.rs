@@ -176,10 +176,11 @@ impl Drop for Target<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Folder, Target};
+    use super::{Folder, NEXT, PART, Target};
     use crate::transfer::talk::{Meta, Why};
     use rustix::io::FdFlags;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::atomic::Ordering;
 
     const META: Meta = Meta { size: 3, mode: 0o640, mtime_s: 1_000_000, mtime_ns: 5 };
 
@@ -249,6 +250,23 @@ mod tests {
             assert!(flags.expect("open").contains(FdFlags::CLOEXEC));
         }
         drop(target);
+        std::fs::remove_dir_all(&dir).expect("clean");
+    }
+
+    #[test]
+    fn a_partial_file_takes_no_name_that_is_there() {
+        let dir = scratch("part");
+        let folder = Folder::open(&dir).expect("there");
+        std::fs::write(dir.join("first"), b"first").expect("writable");
+        // Other tests draw numbers meanwhile.
+        let next = NEXT.load(Ordering::Relaxed);
+        for number in next..next + 1000 {
+            let name = format!("{PART}{}-{number}", std::process::id());
+            std::os::unix::fs::symlink("first", dir.join(name)).expect("a link");
+        }
+        let failure = Target::create(&folder, b"a", META, false).expect_err("taken");
+        assert!(failure.to_string().starts_with("cannot make a file in "), "{failure}");
+        assert_eq!(std::fs::read(dir.join("first")).expect("there"), b"first");
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 }

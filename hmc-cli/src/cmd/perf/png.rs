@@ -165,7 +165,14 @@ mod tests {
                     out.push(u8::try_from(symbol).unwrap());
                     continue;
                 }
-                256 => return out,
+                256 => {
+                    assert_eq!(
+                        at.div_ceil(8),
+                        body.len(),
+                        "the sum follows the last block at once"
+                    );
+                    return out;
+                }
                 257..=264 => symbol - 254,
                 285 => 258,
                 other => panic!("length symbol {other}"),
