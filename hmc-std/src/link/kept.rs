@@ -83,3 +83,48 @@ impl Link {
         keeper::keep(Arc::new(Kept { link, tally }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use hmc_core::rndv::{RndvId, RndvMsg};
+    use hmc_core::types::{ConnType, Rank};
+
+    use super::Kept;
+    use crate::keeper::Unfenced as _;
+    use crate::link::ends::{End, alone, pair};
+
+    fn kept(end: &End) -> Kept {
+        let tally = end.link.owner.upgrade().expect("its owner lives").tally();
+        tally.links.store(3, Ordering::Relaxed);
+        Kept { link: Arc::clone(&end.link), tally }
+    }
+
+    #[test]
+    fn only_what_the_peers_end_does_not_tell_of_is_looked_at_now_and_then() {
+        for (conn, ticks) in [(ConnType::Shm, false), (ConnType::Tcp, false), (ConnType::Ucx, true)]
+        {
+            let end = alone(5, 1);
+            end.link.choose(conn, String::new());
+            assert_eq!(kept(&end).may_end_before(), ticks, "{conn}");
+            // A message under way ends when its puts do.
+            assert!(end.link.relay_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(kept(&end).may_end_before(), "{conn}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_kept_tells_of_its_peer_and_counts_until_it_is_released() {
+        let (near, far) = pair(ConnType::Shm);
+        let kept = kept(&near);
+        assert_eq!(kept.peer(), Rank(1));
+        assert!(Arc::ptr_eq(kept.wakers(), &near.link.wakers));
+        assert!(!kept.life().has_ended());
+        drop(far);
+        assert!(kept.life().has_ended(), "its stream tells of the peer's end");
+        kept.release();
+        assert_eq!(kept.tally.links.load(Ordering::Relaxed), 2);
+    }
+}

@@ -10,6 +10,8 @@ pub(crate) mod aftermath;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod end;
+#[cfg(test)]
+pub(crate) mod ends;
 mod heard;
 mod kept;
 pub(crate) mod park_waker;

@@ -1,0 +1,209 @@
+//! Links for tests: two ends over sockets, without sessions and without threads. Nothing happens but in calls of the test.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration as StdDuration;
+
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::ctrl::io::ControlOutput;
+use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES};
+use hmc_core::time::Duration;
+use hmc_core::types::{ConnType, Incarnation, Rank};
+use hmc_core::wire::header::Header;
+use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
+
+use super::ctrl::CtrlState;
+use super::data::DataState;
+use super::{Link, LinkParts, Owner};
+use crate::clock;
+use crate::config::Progress;
+use crate::driver::Driver;
+use crate::keeper::Tally;
+use crate::node::inbox::{Inbox, SharedInbox};
+use crate::rest_socket::RestSocket;
+use crate::socket::Socket;
+use crate::transport::Port;
+use crate::transport::shm::ShmPort;
+use crate::transport::stream::{StreamPort, StreamSetup};
+use crate::wakers::Wakers;
+
+/// Messages that an inbox of a test has room for, and their bytes.
+pub(crate) const INBOX: (usize, usize) = (4, 4096);
+/// Operations that one end can have.
+const SLOTS: usize = 8;
+
+/// What a link tells its session, counted.
+pub(crate) struct Told {
+    pub(crate) news: AtomicU32,
+    pub(crate) over: AtomicU32,
+    wakers: Arc<Wakers>,
+    tally: Arc<Tally>,
+}
+
+impl Owner for Told {
+    fn news(&self, _: &Link) {
+        self.news.fetch_add(1, Ordering::Relaxed);
+    }
+    fn over(&self, _: &Link) {
+        self.over.fetch_add(1, Ordering::Relaxed);
+    }
+    fn wakers(&self) -> Arc<Wakers> {
+        Arc::clone(&self.wakers)
+    }
+    fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+}
+
+/// One end of a link, and what it told.
+pub(crate) struct End {
+    pub(crate) link: Arc<Link>,
+    /// Lives as long as the link.
+    _told: Arc<Told>,
+}
+
+impl End {
+    fn new(parts: impl FnOnce(Weak<dyn Owner>) -> LinkParts) -> Self {
+        let (news, over) = (AtomicU32::new(0), AtomicU32::new(0));
+        let wakers = Arc::<Wakers>::default();
+        // What is woken is woken in the test's own calls.
+        wakers.stay();
+        let told = Arc::new(Told { news, over, wakers, tally: Arc::default() });
+        let owner: Arc<dyn Owner> = Arc::<Told>::clone(&told);
+        let link = Link::new(parts(Arc::downgrade(&owner)));
+        Self { link, _told: told }
+    }
+
+    /// Receives and executes until nothing happens.
+    pub(crate) fn settle(&self) {
+        while self.link.turn_data(false) || self.link.turn_ctrl(false) {}
+    }
+}
+
+fn inbox() -> SharedInbox {
+    Arc::new(Mutex::new(Inbox::new(INBOX.0, INBOX.1)))
+}
+
+fn sockets() -> (Arc<Socket>, Arc<Socket>) {
+    let (a, b) = UnixStream::pair().expect("a pair");
+    let socket = |s: UnixStream| {
+        s.set_nonblocking(true).expect("it does not block");
+        Arc::new(Socket::from(OwnedFd::from(s)))
+    };
+    (socket(a), socket(b))
+}
+
+fn parts(
+    peer: u32,
+    serial: u32,
+    owner: Weak<dyn Owner>,
+    ctrl: CtrlState,
+    data: DataState,
+) -> LinkParts {
+    LinkParts {
+        session: 1,
+        serial,
+        peer: Rank(peer),
+        incarnation: Incarnation(1),
+        near: false,
+        choices: Vec::new(),
+        spin: StdDuration::ZERO,
+        driver: Arc::new(Driver::new(Progress::Thread).expect("a driver")),
+        owner,
+        ctrl,
+        data,
+        data_socket: None,
+        inbox: inbox(),
+    }
+}
+
+/// A link to nobody: its control connection never says anything, and it has no data plane.
+pub(crate) fn alone(peer: u32, serial: u32) -> End {
+    let socket = RestSocket::socket().expect("a socket");
+    let control = ControlConn::dial_cxx(Rank(0), Rank(peer), clock::now()).expect("it fits");
+    let ctrl = CtrlState::new(socket, control, CtrlState::new_framer());
+    let data = DataState::new(Port::None, 1, true, false);
+    End::new(|owner| parts(peer, serial, owner, ctrl, data))
+}
+
+fn hello(rank: u32, heartbeat: Duration, endpoints: &EndpointList) -> Hello<'_> {
+    Hello {
+        features: Features::empty(),
+        job: 0,
+        rank: Rank(rank),
+        incarnation: Incarnation(1),
+        nonce: [0; 16],
+        expected: None,
+        host: HostId([0; 16]),
+        heartbeat,
+        slots: 1,
+        asked: &Asked::ANY,
+        proves: false,
+        endpoints: endpoints.endpoints(),
+    }
+}
+
+/// Has `to` hear what `from` says.
+fn tell(from: &mut ControlConn, to: &mut ControlConn) {
+    while let Some(output) = from.poll_output() {
+        let ControlOutput::Transmit(frame) = output else { continue };
+        let (header, payload) = frame.as_bytes().split_at(FRAME_HEADER_BYTES);
+        let header = header.first_chunk().expect("a header");
+        let header = Header::parse(header, MAX_HELLO_BYTES).expect("a frame");
+        to.receive(header, payload, clock::now()).expect("what is expected");
+    }
+}
+
+/// Two machines that have met: ranks 0 and 1.
+fn met(heartbeat: Duration) -> (ControlConn, ControlConn) {
+    let (list, now) = (EndpointList::new(), clock::now());
+    let mut dialer = ControlConn::dial(&hello(0, heartbeat, &list), now).expect("it fits");
+    let acceptor = AcceptConfig { rank: Rank(1), job: 0, cxx: CxxPolicy::Refused };
+    let mut acceptor = ControlConn::accepted(&acceptor, now);
+    tell(&mut dialer, &mut acceptor);
+    acceptor.accept(&hello(1, heartbeat, &list), LinkToken([0; 16]), now).expect("it said hello");
+    tell(&mut acceptor, &mut dialer);
+    (dialer, acceptor)
+}
+
+/// Two ends that know each other's ranks, 0 and 1, over that transport: shared memory, or a stream. They never spin.
+pub(crate) fn pair(conn: ConnType) -> (End, End) {
+    let (ours, theirs) = met(Duration::ZERO);
+    let ((ctrl, far_ctrl), (data, far_data)) = (sockets(), sockets());
+    let end = |peer, control, ctrl, data: Arc<Socket>| {
+        End::new(|owner| {
+            let inbox = inbox();
+            let stream = StreamPort::new(StreamSetup {
+                socket: Arc::clone(&data),
+                peer: Rank(peer),
+                local: conn == ConnType::Shm,
+                near: false,
+                pid: None,
+                cma: false,
+                batched_acks: true,
+                windows: 8,
+                inbox: Arc::clone(&inbox),
+            });
+            let port = match conn {
+                ConnType::Shm => {
+                    Port::Shm(Box::new(ShmPort::new(stream, None).expect("a page of words")))
+                }
+                _ => Port::Tcp(Box::new(stream)),
+            };
+            let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());
+            let state = DataState::new(port, SLOTS, true, false);
+            let parts = parts(peer, 1, owner, ctrl, state);
+            LinkParts { data_socket: Some(data), inbox, ..parts }
+        })
+    };
+    let (near, far) = (end(1, ours, ctrl, data), end(0, theirs, far_ctrl, far_data));
+    for (me, other) in [(&near, &far), (&far, &near), (&near, &far)] {
+        me.link.choose(conn, String::new());
+        me.settle();
+        other.settle();
+        me.link.check_ready();
+    }
+    (near, far)
+}
