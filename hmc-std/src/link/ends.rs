@@ -9,8 +9,9 @@ use std::time::Duration as StdDuration;
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::io::ControlOutput;
 use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES};
+use hmc_core::region::WindowDesc;
 use hmc_core::time::Duration;
-use hmc_core::types::{ConnType, Incarnation, Rank};
+use hmc_core::types::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 
@@ -21,6 +22,7 @@ use crate::clock;
 use crate::config::Progress;
 use crate::driver::Driver;
 use crate::keeper::Tally;
+use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
 use crate::rest_socket::RestSocket;
 use crate::socket::Socket;
@@ -60,8 +62,8 @@ impl Owner for Told {
 /// One end of a link, and what it told.
 pub(crate) struct End {
     pub(crate) link: Arc<Link>,
-    /// Lives as long as the link.
-    _told: Arc<Told>,
+    pub(crate) told: Arc<Told>,
+    pub(crate) regions: Arc<RegionTable>,
 }
 
 impl End {
@@ -73,12 +75,29 @@ impl End {
         let told = Arc::new(Told { news, over, wakers, tally: Arc::default() });
         let owner: Arc<dyn Owner> = Arc::<Told>::clone(&told);
         let link = Link::new(parts(Arc::downgrade(&owner)));
-        Self { link, _told: told }
+        Self { link, told, regions: Arc::default() }
+    }
+
+    /// A region of this end, all of which the peer may read and write.
+    pub(crate) fn expose(&self, len: u64) -> (Region, WindowDesc) {
+        let region = self.regions.allocate(len).expect("memory");
+        let slice = region.slice(0, len).expect("all of it");
+        let mut data = self.link.data();
+        let exposed = data.port().expose(&region, slice, Access::all(), 7);
+        if let Some(stream) = data.port().stream() {
+            stream.flush();
+        }
+        (region, exposed.expect("a window").0)
     }
 
     /// Receives and executes until nothing happens.
     pub(crate) fn settle(&self) {
         while self.link.turn_data(false) || self.link.turn_ctrl(false) {}
+    }
+
+    /// How often the session was told of news and of the link's end.
+    pub(crate) fn told(&self) -> (u32, u32) {
+        (self.told.news.load(Ordering::Relaxed), self.told.over.load(Ordering::Relaxed))
     }
 }
 
@@ -170,7 +189,16 @@ fn met(heartbeat: Duration) -> (ControlConn, ControlConn) {
 
 /// Two ends that know each other's ranks, 0 and 1, over that transport: shared memory, or a stream. They never spin.
 pub(crate) fn pair(conn: ConnType) -> (End, End) {
-    let (ours, theirs) = met(Duration::ZERO);
+    pair_of(conn, StdDuration::ZERO, Duration::ZERO)
+}
+
+/// As [`pair`], over a stream, with heartbeats of that period.
+pub(crate) fn pair_that_beats(heartbeat: Duration) -> (End, End) {
+    pair_of(ConnType::Tcp, StdDuration::ZERO, heartbeat)
+}
+
+fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End) {
+    let (ours, theirs) = met(heartbeat);
     let ((ctrl, far_ctrl), (data, far_data)) = (sockets(), sockets());
     let end = |peer, control, ctrl, data: Arc<Socket>| {
         End::new(|owner| {
@@ -195,7 +223,7 @@ pub(crate) fn pair(conn: ConnType) -> (End, End) {
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());
             let state = DataState::new(port, SLOTS, true, false);
             let parts = parts(peer, 1, owner, ctrl, state);
-            LinkParts { data_socket: Some(data), inbox, ..parts }
+            LinkParts { data_socket: Some(data), inbox, spin, ..parts }
         })
     };
     let (near, far) = (end(1, ours, ctrl, data), end(0, theirs, far_ctrl, far_data));

@@ -339,3 +339,102 @@ impl Link {
         self.inbox().push(m);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::time::{Duration, Instant};
+    use hmc_core::types::{ConnType, Rank};
+
+    use super::ends::{INBOX, alone, pair, pair_that_beats};
+    use super::{CLOSING, Choice, Life, lock};
+    use crate::error::ErrorKind;
+    use crate::node::inbox::{Message, Want};
+    use crate::transport::Port;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn the_life_of_a_link_only_goes_forward() {
+        let lives = [Life::Opening, Life::Ready, Life::Leaving, Life::Dead];
+        for (at, from) in lives.into_iter().enumerate() {
+            for (to, life) in lives.into_iter().enumerate() {
+                let end = alone(1, 1);
+                assert_eq!((end.link.life(), end.link.advance(from)), (Life::Opening, at > 0));
+                assert_eq!(end.link.advance(life), to > at, "{from:?} to {life:?}");
+                assert_eq!(end.link.life(), if to > at { life } else { from });
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_call_answers_on_a_link_that_ends_says_how_far_it_is() {
+        let end = alone(6, 1);
+        assert_eq!(end.link.check_open().map_err(|e| e.kind()), Ok(()));
+        end.link.check_ready();
+        assert_eq!(end.link.check_open().map_err(|e| e.kind()), Ok(()));
+        assert!(end.link.advance(Life::Leaving));
+        let e = end.link.check_open().expect_err("it leaves");
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::Closed, Some(Rank(6))));
+        end.link.life.store(CLOSING, Ordering::Relaxed);
+        assert_eq!(end.link.life(), Life::Leaving);
+        assert_eq!(end.link.gone().kind(), ErrorKind::PeerDead);
+        assert!(end.link.advance(Life::Dead));
+        let e = end.link.check_open().expect_err("it is over");
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::PeerDead, Some(Rank(6))));
+        assert!(e.to_string().contains("the connection ended"), "{e}");
+    }
+
+    #[test]
+    fn the_transport_is_chosen_once_and_its_reason_kept_where_none_was_given() {
+        let end = alone(1, 1);
+        assert_eq!((end.link.conn(), end.link.choices().len()), (None, 0));
+        assert!(!end.link.life_was_leaving());
+        end.link.choose(ConnType::Tcp, "it was dialed".into());
+        end.link.choose(ConnType::Shm, "too late".into());
+        let why = "it was dialed".to_owned();
+        assert_eq!(end.link.conn(), Some(ConnType::Tcp));
+        assert_eq!(end.link.choices(), [Choice { conn: ConnType::Tcp, chosen: true, why }]);
+        // AbortReason others were passed over was noted by whoever dialed.
+        let dialed = alone(1, 2);
+        lock(&dialed.link.choices).extend(end.link.choices());
+        dialed.link.choose(ConnType::Tcp, String::new());
+        assert_eq!(dialed.link.choices(), end.link.choices());
+        let text = format!("{:?}", end.link);
+        assert!(text.contains("serial: 1") && text.contains("Opening"), "{text}");
+    }
+
+    #[test]
+    fn a_link_has_one_data_connection() {
+        let (near, far) = pair(ConnType::Tcp);
+        let other = Arc::clone(far.link.ctrl_socket());
+        assert!(!near.link.attach(Arc::clone(&other), Port::None));
+        assert_eq!(near.link.data().port().kind(), Some(ConnType::Tcp), "the port stays");
+        let end = alone(1, 1);
+        assert!(end.link.attach(other, Port::None));
+        assert!(end.link.data_socket().is_some());
+    }
+
+    #[test]
+    fn a_wait_in_vain_tells_of_an_inbox_that_is_full() {
+        let end = alone(1, 1);
+        for n in 0..INBOX.0 {
+            assert!(end.link.inbox().admits(1, 0), "{n} messages");
+            end.link.deliver(Message::Int(1));
+        }
+        assert_eq!(end.link.full_inbox(), "");
+        assert!(!end.link.inbox().admits(1, 0));
+        let told = end.link.full_inbox();
+        assert!(told.contains("inbox of this peer is full") && told.contains("inbox`"), "{told}");
+        assert!(end.link.inbox().take(Want::Int).is_some() && end.link.inbox().stop_awaiting());
+        assert_eq!(end.link.full_inbox(), "");
+    }
+
+    #[test]
+    fn a_link_that_is_over_has_no_time_to_end_at() {
+        let (end, _far) = pair_that_beats(Duration::from_millis(100));
+        let at = end.link.ctrl().ends_at();
+        assert!(at < Instant::NEVER && end.link.ends_at() == at);
+        end.link.die(false, "for a test");
+        assert_eq!(end.link.ends_at(), Instant::NEVER);
+    }
+}

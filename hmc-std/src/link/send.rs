@@ -131,3 +131,130 @@ impl Link {
         if self.is_closing() { Err(self.gone()) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use hmc_core::rndv::{RndvId, RndvMsg};
+    use hmc_core::types::{ConnType, Rank};
+    use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
+    use hmc_core::wire::message::ControlMessage;
+
+    use crate::error::ErrorKind;
+    use crate::link::ends::{End, INBOX, alone, pair};
+    use crate::link::{CLOSING, Life};
+    use crate::node::inbox::{Message, Want};
+
+    fn sent(end: &End) -> u64 {
+        end.link.counters.messages_out.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn messages_of_the_application_are_counted_and_no_others() {
+        let (near, far) = pair(ConnType::Tcp);
+        for (n, m) in
+            [ControlMessage::Tag(1), ControlMessage::Int32(-2), ControlMessage::Struct(b"abc")]
+                .iter()
+                .enumerate()
+        {
+            assert!(near.link.send_out(m).expect("sent").is_none(), "it has left");
+            assert_eq!(sent(&near), u64::try_from(n).expect("small") + 1);
+        }
+        near.link
+            .send(&ControlMessage::Rndv(RndvMsg::Offer { id: RndvId(0), len: 1 }))
+            .expect("sent");
+        assert_eq!(sent(&near), 3);
+        far.settle();
+        let got = [(); 3].map(|()| far.link.inbox().take(Want::Any));
+        let want = [Message::Tag(1), Message::Int(-2), Message::Struct(b"abc".to_vec())];
+        assert_eq!(got, want.map(Some));
+    }
+
+    #[test]
+    fn what_a_session_says_to_itself_comes_through_no_socket() {
+        let end = alone(4, 1);
+        end.link.choose(ConnType::Loopback, String::new());
+        let news = || end.told().0;
+        for (m, got) in [
+            (ControlMessage::Tag(1), Message::Tag(1)),
+            (ControlMessage::Int32(-2), Message::Int(-2)),
+            (ControlMessage::Struct(b"abc"), Message::Struct(b"abc".to_vec())),
+        ] {
+            let before = (sent(&end), news());
+            end.link.send(&m).expect("it has room");
+            assert_eq!(end.link.inbox().take(Want::Any), Some(got));
+            assert_eq!((sent(&end), news()), (before.0 + 1, before.1 + 1), "{m:?}");
+        }
+        let (_region, region) = pair(ConnType::Tcp).0.expose(8);
+        let (window, epoch) = (region.window, region.epoch);
+        let advert =
+            RegionAdvert { region, backing: WindowBacking::Process, role: WindowRole::Named(3) };
+        end.link.send(&ControlMessage::Advert(advert)).expect("known");
+        assert_eq!(end.link.data().named_remote(3), Some(region));
+        end.link.send(&ControlMessage::Revoke { window, epoch }).expect("forgotten");
+        assert_eq!(end.link.data().named_remote(3), None);
+        assert_eq!((end.link.inbox().len(), sent(&end), news()), (0, 3, 3));
+        for _ in 0..INBOX.0 {
+            end.link.send(&ControlMessage::Int32(1)).expect("it has room");
+        }
+        let e = end.link.send(&ControlMessage::Int32(1)).expect_err("it is full");
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::Full, Some(Rank(4))));
+        // By bytes, too.
+        end.link.inbox().drop_all();
+        end.link.send(&ControlMessage::Struct(&[0; INBOX.1 - 1])).expect("it has room");
+        assert!(end.link.send(&ControlMessage::Struct(&[0; 2])).is_err());
+        end.link.send(&ControlMessage::Struct(&[0; 1])).expect("it has room");
+    }
+
+    #[test]
+    fn nothing_is_sent_on_a_link_that_closes() {
+        for closing in [false, true] {
+            let (near, far) = pair(ConnType::Tcp);
+            assert!(near.link.advance(Life::Leaving));
+            near.link.send(&ControlMessage::Tag(1)).expect("it is only being left");
+            if closing {
+                near.link.life.store(CLOSING, Ordering::Relaxed);
+            } else {
+                assert!(near.link.advance(Life::Dead));
+            }
+            for e in [
+                near.link.send(&ControlMessage::Tag(2)),
+                near.link.send_out(&ControlMessage::Tag(2)).map(drop),
+            ] {
+                assert_eq!(e.map_err(|e| e.kind()), Err(ErrorKind::PeerDead));
+            }
+            far.settle();
+            assert_eq!((far.link.inbox().len(), sent(&near)), (1, 1));
+            // The system has the first.
+            assert!(near.link.has_left(1).is_some_and(|r| r.is_ok()));
+            assert!(near.link.has_left(u64::MAX).is_some_and(|r| r.is_err()), "it never will");
+        }
+        let (near, _far) = pair(ConnType::Tcp);
+        assert!(near.link.has_left(u64::MAX).is_none(), "it may still");
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_takes_no_more_than_the_system_does() {
+        let (near, far) = pair(ConnType::Tcp);
+        let bytes = [7; 60_000];
+        let mut taken = 0;
+        let mark = loop {
+            match near.link.send_out(&ControlMessage::Struct(&bytes)) {
+                Ok(None) => taken += 1,
+                Ok(Some(mark)) => break mark,
+                Err(e) => panic!("half of one is taken first: {e}"),
+            }
+        };
+        let e = near.link.send_out(&ControlMessage::Tag(1)).expect_err("nothing of it");
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::Full, Some(Rank(1))));
+        assert_eq!(sent(&near), taken + 1);
+        assert!(near.link.has_left(mark).is_none());
+        while near.link.has_left(mark).is_none() {
+            far.link.turn_ctrl(false);
+            far.link.inbox().drop_all();
+            near.link.turn_ctrl(false);
+        }
+        assert!(near.link.has_left(mark + 1).is_none(), "just so many bytes");
+    }
+}
