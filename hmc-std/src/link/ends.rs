@@ -9,12 +9,16 @@ use std::time::Duration as StdDuration;
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::io::ControlOutput;
 use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES};
+use hmc_core::queue::Transfer;
 use hmc_core::region::WindowDesc;
-use hmc_core::time::Duration;
+use hmc_core::slots::SlotId;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Access, ConnType, Incarnation, Rank};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
+use hmc_core::work::{CompleteWhen, Opcode};
 
+use super::aftermath::{Aftermath, Hold};
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use super::{Link, LinkParts, Owner};
@@ -90,6 +94,30 @@ impl End {
         (region, exposed.expect("a window").0)
     }
 
+    /// Begins to put a byte at the beginning of a window of the other end.
+    pub(crate) fn put(&self, window: &WindowDesc, byte: u8) -> SlotId {
+        self.post(Opcode::Put, window, byte)
+    }
+
+    /// As [`End::put`], with a tag that follows the byte.
+    pub(crate) fn put_notify(&self, window: &WindowDesc, tag: u64) -> SlotId {
+        self.post(Opcode::PutNotify { tag }, window, 0)
+    }
+
+    fn post(&self, opcode: Opcode, window: &WindowDesc, byte: u8) -> SlotId {
+        let region = self.regions.allocate(1).expect("memory");
+        let local = region.slice(0, 1).expect("a byte");
+        region.bytes().write_at(local.span, &[byte]).expect("it fits");
+        let remote = window.slice(0, 1).expect("a byte");
+        let t = Transfer { opcode, when: CompleteWhen::Visible, local, remote };
+        let mut after = Aftermath::default();
+        let mut data = self.link.data();
+        let hold = Hold { region: Some(region), ..Hold::default() };
+        let op = data.post(&t, Instant::NEVER, hold).map_err(|(e, _)| e).expect("posted");
+        data.pump(&mut after);
+        op
+    }
+
     /// Receives and executes until nothing happens.
     pub(crate) fn settle(&self) {
         while self.link.turn_data(false) || self.link.turn_ctrl(false) {}
@@ -136,6 +164,14 @@ fn parts(
         data_socket: None,
         inbox: inbox(),
     }
+}
+
+/// The first byte of a region.
+pub(crate) fn first_byte(region: &Region) -> u8 {
+    let mut byte = [0];
+    let at = region.slice(0, 1).expect("a byte");
+    region.bytes().read_at(at.span, &mut byte).expect("it is there");
+    byte[0]
 }
 
 /// A link to nobody: its control connection never says anything, and it has no data plane.

@@ -160,9 +160,24 @@ impl Drop for Several<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ParkWaker, Several};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use hmc_core::time::{Duration, Instant};
+    use hmc_core::types::ConnType;
+    use hmc_core::wire::message::ControlMessage;
+
+    use super::{ParkWaker, RARE, Several};
     use crate::address::Address;
+    use crate::clock;
+    use crate::link::ends::{End, INBOX, alone, first_byte, pair};
     use crate::session::Session;
+
+    const LONG: Duration = Duration::from_millis(1000);
+
+    fn waker() -> Arc<ParkWaker> {
+        ParkWaker::new().expect("a waker")
+    }
 
     #[test]
     fn whoever_waits_for_a_link_leads_it_until_the_wait_is_over() {
@@ -182,5 +197,155 @@ mod tests {
         assert!(peer.link.leader_lock.has_leader(), "the first has it still");
         drop(first);
         assert!(!peer.link.leader_lock.has_leader());
+    }
+
+    #[test]
+    fn each_link_is_led_once_and_only_if_its_sockets_tell_all() {
+        let (near, _far) = pair(ConnType::Tcp);
+        let (ucx, waker) = (alone(2, 2), waker());
+        ucx.link.choose(ConnType::Ucx, String::new());
+        let mut several = Several::new(&waker);
+        for link in [&near.link, &ucx.link, &near.link] {
+            several.add(link);
+        }
+        assert_eq!(several.held.len(), 2);
+        several.turn();
+        assert!(near.link.is_led() && !ucx.link.is_led());
+        assert!(near.link.data().is_attended() && near.link.ctrl().is_attended());
+        drop(several);
+        assert!(!near.link.is_led() && !near.link.data().is_attended());
+    }
+
+    #[test]
+    fn a_turn_serves_both_sockets_of_each_link() {
+        let ((near, far), (other, _other)) = (pair(ConnType::Tcp), pair(ConnType::Tcp));
+        let ((region, window), waker) = (near.expose(1), waker());
+        let mut several = Several::new(&waker);
+        several.add(&near.link);
+        several.add(&other.link);
+        assert!(!several.turn());
+        far.put(&window, 9);
+        assert!(several.turn(), "the data plane");
+        assert_eq!(first_byte(&region), 9);
+        assert!(!several.turn());
+        far.link.send(&ControlMessage::Tag(1)).expect("sent");
+        assert!(several.turn(), "the control connection");
+        assert_eq!(near.link.inbox().len(), 1);
+        assert!(!several.turn());
+        // What stopped for a full inbox has work as soon as there is room.
+        for tag in 0..INBOX.0 + 1 {
+            far.put_notify(&window, u64::try_from(tag).expect("small"));
+        }
+        assert!(several.turn());
+        assert!(!several.turn(), "the inbox is full");
+        near.link.inbox().drop_all();
+        several.turn();
+        assert_eq!(near.link.inbox().len(), 2);
+    }
+
+    #[test]
+    fn a_still_data_plane_is_looked_at_rarely_while_nothing_happens() {
+        let (near, far) = pair(ConnType::Tcp);
+        let ((region, window), waker) = (near.expose(1), waker());
+        let turns_until = |several: &mut Several<'_>, byte| {
+            far.put(&window, byte);
+            (1_u8..).find(|_| {
+                several.turn();
+                first_byte(&region) == byte
+            })
+        };
+        while !near.link.stillness.lasts() {}
+        let mut several = Several::new(&waker);
+        several.add(&near.link);
+        assert!(!several.turn());
+        assert_eq!(turns_until(&mut several, 1), Some(RARE));
+        assert_eq!(turns_until(&mut several, 2), Some(1), "something happened in the last turn");
+        assert!(!several.turn());
+        far.link.send(&ControlMessage::Tag(1)).expect("sent");
+        assert!(several.turn());
+        assert_eq!(turns_until(&mut several, 3), Some(1), "a message came in the last turn");
+        assert!(!several.turn());
+        // Before a sleep nothing is passed over.
+        several.rest(Instant::NEVER, LONG);
+        assert_eq!(turns_until(&mut several, 4), Some(1));
+        drop(several);
+        // It is not still any more.
+        let mut several = Several::new(&waker);
+        several.add(&near.link);
+        assert!(!several.turn());
+        assert_eq!(turns_until(&mut several, 5), Some(1));
+    }
+
+    fn overslept(end: &End) -> u64 {
+        end.link.counters.overslept.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_sleep_ends_with_a_socket_the_waker_or_its_time() {
+        let (near, far) = pair(ConnType::Tcp);
+        let ((_region, window), waker) = (near.expose(1), waker());
+        near.link.park_wakers.register(&waker);
+        let mut several = Several::new(&waker);
+        several.add(&near.link);
+        let short = Duration::from_millis(5);
+        let wakes: [&dyn Fn(); 3] =
+            [&|| near.link.park_wakers.wake(), &|| _ = far.put(&window, 1), &|| {
+                far.link.send(&ControlMessage::Tag(1)).expect("sent")
+            }];
+        for wake in wakes {
+            while several.turn() {}
+            several.rest(Instant::NEVER, LONG);
+            assert!(waker.is_parked(), "the first call only says that it will sleep");
+            wake();
+            several.rest(Instant::NEVER, LONG);
+            assert!(!several.parked && !several.slept_out && !waker.is_parked());
+        }
+        assert_eq!(overslept(&near), 0);
+        near.link.inbox().drop_all();
+        // Its time: the nap's, or the deadline's.
+        for (deadline, nap, slept_out) in
+            [(Instant::NEVER, short, true), (clock::now().after(short), LONG, false)]
+        {
+            while several.turn() {}
+            several.rest(deadline, nap);
+            assert!(several.parked);
+            several.rest(deadline, nap);
+            assert_eq!((several.slept_out, several.parked), (slept_out, slept_out));
+            several.awake();
+            assert!(!waker.is_parked());
+            several.slept_out = false;
+        }
+    }
+
+    #[test]
+    fn only_a_whole_nap_that_nothing_ended_is_overslept() {
+        let (near, far) = pair(ConnType::Tcp);
+        let waker = waker();
+        let mut several = Several::new(&waker);
+        several.add(&near.link);
+        let sleep = |several: &mut Several<'_>| {
+            while several.turn() {}
+            several.rest(Instant::NEVER, Duration::from_millis(1));
+            several.rest(Instant::NEVER, Duration::from_millis(1));
+        };
+        several.found();
+        assert_eq!(overslept(&near), 0, "it has not slept");
+        sleep(&mut several);
+        several.found();
+        assert_eq!(overslept(&near), 1);
+        several.found();
+        assert_eq!(overslept(&near), 1, "counted once");
+        // What came after it was no news of the nap.
+        sleep(&mut several);
+        far.link.send(&ControlMessage::Tag(1)).expect("sent");
+        assert!(several.turn());
+        several.found();
+        assert_eq!(overslept(&near), 1);
+        // The waker was called since.
+        sleep(&mut several);
+        near.link.park_wakers.register(&waker);
+        near.link.park_wakers.wake();
+        several.found();
+        assert_eq!(overslept(&near), 1);
     }
 }
