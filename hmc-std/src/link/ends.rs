@@ -225,7 +225,12 @@ fn met(heartbeat: Duration) -> (ControlConn, ControlConn) {
 
 /// Two ends that know each other's ranks, 0 and 1, over that transport: shared memory, or a stream. They never spin.
 pub(crate) fn pair(conn: ConnType) -> (End, End) {
-    pair_of(conn, StdDuration::ZERO, Duration::ZERO)
+    pair_that_spins(conn, StdDuration::ZERO)
+}
+
+/// As [`pair`], of whose waiters each spins for so long.
+pub(crate) fn pair_that_spins(conn: ConnType, spin: StdDuration) -> (End, End) {
+    pair_of(conn, spin, Duration::ZERO)
 }
 
 /// As [`pair`], over a stream, with heartbeats of that period.
@@ -269,5 +274,21 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
         other.settle();
         me.link.check_ready();
     }
+    (near, far)
+}
+
+/// Two ends, of which the first stopped its data plane for a full inbox, which has room again: there is work of which no
+/// socket tells. Two tags wait to be taken.
+#[allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
+pub(crate) fn stopped() -> (End, End) {
+    let (near, far) = pair(ConnType::Tcp);
+    let (_region, window) = near.expose(1);
+    for tag in 0..INBOX.0 + 2 {
+        far.put_notify(&window, u64::try_from(tag).expect("small"));
+    }
+    near.link.turn_data(false);
+    assert!(near.link.data().is_paused() && !near.link.data().has_work());
+    near.link.inbox().drop_all();
+    assert!(near.link.data().has_work());
     (near, far)
 }

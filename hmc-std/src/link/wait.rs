@@ -240,3 +240,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
