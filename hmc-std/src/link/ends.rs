@@ -176,11 +176,20 @@ pub(crate) fn first_byte(region: &Region) -> u8 {
 
 /// A link to nobody: its control connection never says anything, and it has no data plane.
 pub(crate) fn alone(peer: u32, serial: u32) -> End {
+    lonely(peer, serial, false)
+}
+
+fn lonely(peer: u32, serial: u32, near: bool) -> End {
     let socket = RestSocket::socket().expect("a socket");
     let control = ControlConn::dial_cxx(Rank(0), Rank(peer), clock::now()).expect("it fits");
     let ctrl = CtrlState::new(socket, control, CtrlState::new_framer());
     let data = DataState::new(Port::None, 1, true, false);
-    End::new(|owner| parts(peer, serial, owner, ctrl, data))
+    End::new(|owner| LinkParts { near, ..parts(peer, serial, owner, ctrl, data) })
+}
+
+/// As [`alone`]; the peer says that it runs on this system.
+pub(crate) fn near_alone(peer: u32, serial: u32) -> End {
+    lonely(peer, serial, true)
 }
 
 fn hello(rank: u32, heartbeat: Duration, endpoints: &EndpointList) -> Hello<'_> {

@@ -217,3 +217,272 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    use hmc_core::limits::FRAME_DEADLINE_NS;
+    use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::rndv::{RndvId, RndvMsg};
+    use hmc_core::time::{Duration, Instant};
+    use hmc_core::types::ConnType;
+    use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
+    use hmc_core::wire::message::ControlMessage;
+
+    use super::{Heard, Life, Tick};
+    use crate::clock;
+    use crate::driver::Channel;
+    use crate::error::{Error, ErrorKind};
+    use crate::eventfd::EventfdWaker;
+    use crate::link::ends::{End, alone, first_byte, near_alone, pair, stopped};
+    use crate::wakers::Notice;
+
+    #[test]
+    fn a_turn_of_the_control_connection_tells_of_whatever_came() {
+        let (near, far) = pair(ConnType::Tcp);
+        let (_region, region) = far.expose(8);
+        let advert =
+            RegionAdvert { region, backing: WindowBacking::Process, role: WindowRole::Named(3) };
+        let (window, epoch) = (WindowId(1), Epoch(1));
+        let messages = [
+            ControlMessage::Tag(1),
+            ControlMessage::Advert(advert),
+            ControlMessage::Revoke { window, epoch },
+            ControlMessage::Revoked { window, epoch },
+            ControlMessage::Rndv(RndvMsg::Offer { id: RndvId(0), len: 1 }),
+        ];
+        for m in &messages {
+            assert!(!near.link.turn(Channel::Ctrl), "nothing came before {m:?}");
+            far.link.send(m).expect("sent");
+            assert!(near.link.turn(Channel::Ctrl), "{m:?}");
+        }
+        assert_eq!(near.link.data().named_remote(3), Some(region));
+        far.link.bye(clock::now().after(Duration::from_millis(10_000)));
+        assert!(near.link.turn(Channel::Ctrl), "the peer leaves");
+        assert_eq!(near.link.life(), Life::Leaving);
+    }
+
+    #[test]
+    fn only_the_leader_receives_while_there_is_one() {
+        let (near, far) = pair(ConnType::Tcp);
+        let (region, window) = near.expose(1);
+        far.link.send(&ControlMessage::Tag(1)).expect("sent");
+        let op = far.put(&window, 9);
+        near.link.data().attend(true);
+        near.link.ctrl().attend(true);
+        assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl));
+        assert_eq!((first_byte(&region), near.link.inbox().len()), (0, 0));
+        assert!(near.link.turn_data(true) && near.link.turn_ctrl(true));
+        assert_eq!((first_byte(&region), near.link.inbox().len()), (9, 1));
+        near.link.data().attend(false);
+        near.link.ctrl().attend(false);
+        assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl), "nothing more");
+        // The answer has come to the other end, whose turn tells of it.
+        assert!(far.link.is_running(op));
+        assert!(far.link.turn(Channel::Data));
+        assert!(!far.link.is_running(op));
+    }
+
+    /// Whether the background thread was asked to run the link since the last call.
+    fn is_queued(end: &End) -> bool {
+        let mut queue = VecDeque::new();
+        end.link.driver.take_queued(&mut queue);
+        end.link.dequeue();
+        !queue.is_empty()
+    }
+
+    #[test]
+    fn work_of_which_no_socket_tells_is_left_to_whoever_drives_the_link() {
+        let (near, _far) = stopped();
+        assert!(!is_queued(&near));
+        near.link.data().attend(true);
+        near.link.turn_data(false);
+        assert!(near.link.data().has_work() && !is_queued(&near), "its waiter does it");
+        near.link.data().attend(false);
+        near.link.hand_over();
+        assert!(is_queued(&near), "nobody waits any more");
+        near.link.turn_data(false);
+        assert_eq!((near.link.inbox().len(), is_queued(&near)), (2, false));
+        near.link.hand_over();
+        near.link.turn_data(false);
+        assert!(!is_queued(&near), "there is nothing to do");
+        // Asked for twice, it is run once.
+        let mut queue = VecDeque::new();
+        near.link.enqueue();
+        near.link.enqueue();
+        near.link.driver.take_queued(&mut queue);
+        assert_eq!(queue, [1]);
+        near.link.enqueue();
+        assert!(!is_queued(&near), "it was not run since");
+        near.link.enqueue();
+        assert!(is_queued(&near));
+    }
+
+    #[test]
+    fn bytes_on_the_data_plane_end_its_stillness() {
+        let (near, far) = pair(ConnType::Tcp);
+        let (_region, window) = near.expose(1);
+        while !near.link.stillness.lasts() {}
+        near.link.turn_data(true);
+        assert!(near.link.stillness.lasts(), "nothing came");
+        far.put(&window, 1);
+        near.link.turn_data(true);
+        assert!(!near.link.stillness.lasts());
+    }
+
+    /// Whether `act` wakes those who follow a leader of the link.
+    fn notifies(end: &End, act: impl FnOnce()) -> bool {
+        let before = format!("{:?}", end.link.leader_lock.follow().wait_key());
+        act();
+        before != format!("{:?}", end.link.leader_lock.follow().wait_key())
+    }
+
+    #[test]
+    fn each_thing_that_was_heard_has_its_own_consequence() {
+        type Set = fn(&mut Heard);
+        // What was heard; whether it wakes followers, and tells the session.
+        let cases: [(Set, bool, u32); 7] = [
+            (|_| (), false, 0),
+            (|h| h.messages = true, true, 1),
+            (|h| h.adverts = true, true, 0),
+            (|h| h.left = true, true, 0),
+            (|h| h.room = true, true, 0),
+            (|h| h.revoked = true, false, 1),
+            (|h| h.relay = true, false, 0),
+        ];
+        for (at, (set, wakes, news)) in cases.into_iter().enumerate() {
+            let (near, _far) = pair(ConnType::Tcp);
+            let before = near.told().0;
+            let mut heard = Heard::default();
+            set(&mut heard);
+            assert_eq!(notifies(&near, || near.link.act_on(heard)), wakes, "case {at}");
+            assert_eq!(near.told().0 - before, news, "case {at}");
+        }
+        // Notes are looked at, also when there is room to answer again.
+        for set in [|h: &mut Heard| h.relay = true, |h: &mut Heard| h.room = true] {
+            let (near, _far) = pair(ConnType::Tcp);
+            assert!(near.link.relay_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(near.link.is_relay_quiet(), "nobody has looked");
+            let mut heard = Heard::default();
+            set(&mut heard);
+            near.link.act_on(heard);
+            assert!(!near.link.is_relay_quiet());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_leaves_is_answered_when_no_operation_runs() {
+        let (near, far) = pair(ConnType::Tcp);
+        let (_region, window) = far.expose(1);
+        let op = near.put(&window, 1);
+        let before = near.told().0;
+        far.link.bye(clock::now().after(Duration::from_millis(10_000)));
+        near.link.turn_ctrl(false);
+        assert!(near.link.life_was_leaving());
+        assert_eq!((near.link.life(), near.told().0 - before), (Life::Leaving, 1));
+        near.link.let_go();
+        far.link.turn_ctrl(false);
+        assert_eq!(far.link.life(), Life::Leaving, "no BYE while the operation runs");
+        far.settle();
+        near.link.turn_data(false);
+        assert!(!near.link.is_running(op));
+        near.link.let_go();
+        far.link.turn_ctrl(false);
+        assert_eq!((far.link.life(), far.told().1), (Life::Dead, 1), "now it was said");
+    }
+
+    #[test]
+    fn a_transport_that_cannot_be_used_ends_the_link() {
+        let (near, _far) = pair(ConnType::Tcp);
+        let failed = Some(Error::new(ErrorKind::Io, "no such device"));
+        near.link.act_on(Heard { failed, messages: true, ..Heard::default() });
+        assert_eq!((near.link.life(), near.told().1), (Life::Dead, 1));
+        assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
+    }
+
+    #[test]
+    fn a_link_that_does_not_open_ends_at_its_time_and_a_late_process_has_more() {
+        let at = |end: &End, ns: u64| end.link.born.after(Duration::from_nanos(ns));
+        let tick = |end: &End, now: Instant, late: u64| {
+            let late = Duration::from_nanos(late);
+            end.link.tick(Tick { now, late, spread: 1 });
+            end.link.life()
+        };
+        let last = FRAME_DEADLINE_NS - 1;
+        let end = alone(1, 1);
+        assert_eq!(tick(&end, at(&end, last), 1_000), Life::Opening);
+        assert_eq!(tick(&end, at(&end, last + 1), 1_000), Life::Dead, "the peer is of elsewhere");
+        assert_eq!(tick(&end, at(&end, last + 1), 0), Life::Dead);
+        assert_eq!(end.told().1, 1, "it ends once");
+        let ready = alone(1, 1);
+        ready.link.check_ready();
+        assert_eq!(tick(&ready, at(&ready, last + 1), 0), Life::Ready);
+        // How late all ticks were, in all.
+        let near = near_alone(1, 1);
+        assert_eq!(tick(&near, at(&near, 10), 7), Life::Opening);
+        assert_eq!(tick(&near, at(&near, last + 8), 1), Life::Opening);
+        assert_eq!(near.link.late_ns.load(Ordering::Relaxed), 8);
+        assert_eq!(tick(&near, at(&near, last + 8), 0), Life::Opening);
+        assert_eq!(tick(&near, at(&near, last + 9), 0), Life::Dead);
+        // It was not late before there was a link.
+        let near = near_alone(1, 1);
+        assert_eq!(tick(&near, at(&near, 3), 1_000), Life::Opening);
+        assert_eq!(near.link.late_ns.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_link_becomes_ready_once_and_says_so() {
+        let end = alone(1, 1);
+        assert!(notifies(&end, || end.link.check_ready()));
+        assert_eq!((end.link.life(), end.told().0), (Life::Ready, 1));
+        assert!(!notifies(&end, || end.link.check_ready()));
+        assert_eq!(end.told().0, 1);
+    }
+    #[test]
+    fn the_end_of_an_operation_wakes_those_who_wait_for_it_and_for_room() {
+        let (near, far) = pair(ConnType::Tcp);
+        let (_region, window) = far.expose(1);
+        let op = near.put(&window, 1);
+        let (woken, room) = (EventfdWaker::new().expect("one"), Arc::<Woken>::default());
+        let notice = Notice::Own(Arc::clone(&woken));
+        assert!(near.link.data().set_waker(op, notice).is_none());
+        near.link.wake_for_room(&Arc::clone(&room).into());
+        assert!(!notifies(&near, || _ = near.link.turn_data(false)), "it runs");
+        far.settle();
+        assert!(notifies(&near, || _ = near.link.turn_data(false)));
+        assert_eq!((Arc::strong_count(&woken), room.0.load(Ordering::Relaxed)), (1, 1));
+        // What is delivered beside the bytes is news.
+        let before = far.told().0;
+        near.put_notify(&window, 3);
+        assert!(notifies(&far, || _ = far.link.turn_data(false)));
+        assert_eq!((far.told().0 - before, far.link.inbox().len()), (1, 1));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn more_operations_than_a_turn_can_note_end_in_it() {
+        let (near, far) = pair(ConnType::Tcp);
+        let (_region, window) = far.expose(1);
+        let ops = [(); 8].map(|()| near.put(&window, 1));
+        far.settle();
+        near.link.turn_data(true);
+        assert!(ops.iter().all(|op| !near.link.is_running(*op)));
+        // Each let go of its memory.
+        drop(near.link.data().sweep());
+        let mut held = 0;
+        near.link.data().unfenced_bytes(&mut |bytes, _| held += bytes);
+        assert_eq!(held, 0);
+    }
+}
