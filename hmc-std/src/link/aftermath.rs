@@ -71,3 +71,57 @@ impl Aftermath {
         holds.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use super::{AFTER, Aftermath, Hold};
+    use crate::eventfd::EventfdWaker;
+    use crate::memory::RegionTable;
+    use crate::wakers::{Notice, Wakers};
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    #[test]
+    fn whatever_an_operation_holds_is_taken_along() {
+        let region = Arc::new(RegionTable::default()).allocate(1).expect("memory");
+        let span = Arc::new(RegionTable::default()).allocate(1).expect("memory").take_all();
+        let waker = Some(Notice::User(Waker::noop().clone()));
+        let holds = [
+            Hold { region: Some(region), ..Hold::default() },
+            Hold { span: Some(span.expect("a span")), ..Hold::default() },
+            Hold { list: Some(Arc::new([])), ..Hold::default() },
+            Hold { waker, ..Hold::default() },
+        ];
+        let kept = |after: &Aftermath| after.holds.as_ref().map_or(0, |h| h.len());
+        for hold in holds {
+            let mut after = Aftermath::default();
+            after.keep(Hold::default());
+            assert_eq!(kept(&after), 0, "there is nothing to let go of");
+            after.keep(hold);
+            assert_eq!(kept(&after), 1);
+            after.release(&Wakers::closed());
+            assert_eq!(kept(&after), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_woken_and_dropped_when_it_is_released() {
+        let mut after = Aftermath::default();
+        let list: Arc<[_]> = Arc::new([]);
+        let waker = EventfdWaker::new().expect("a descriptor");
+        for n in 0..AFTER {
+            assert!(!after.is_full(), "{n} are kept");
+            let waker = (n == 0).then(|| Notice::Own(Arc::clone(&waker)));
+            after.keep(Hold { list: Some(Arc::clone(&list)), waker, ..Hold::default() });
+        }
+        assert!(after.is_full());
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let woken = || poll(&mut [PollFd::new(&waker, PollFlags::IN)], Some(&now)) == Ok(1);
+        assert!(!woken());
+        after.release(&Wakers::closed());
+        assert!(woken() && !after.is_full());
+        assert_eq!((Arc::strong_count(&list), Arc::strong_count(&waker)), (1, 1));
+    }
+}

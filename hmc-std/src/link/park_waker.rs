@@ -77,3 +77,51 @@ impl WakerList {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::{ParkWaker, WakerList};
+
+    fn is_set(waker: &ParkWaker) -> bool {
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&waker.fd, PollFlags::IN)], Some(&now)) == Ok(1)
+    }
+
+    #[test]
+    fn a_waker_wakes_an_owner_that_sleeps_and_no_other() {
+        let waker = ParkWaker::new().expect("a descriptor");
+        waker.wake();
+        assert!(!is_set(&waker) && !waker.is_parked(), "its owner is awake");
+        for _ in 0..2 {
+            waker.park();
+            assert!(!is_set(&waker) && waker.is_parked());
+            waker.wake();
+            assert!(is_set(&waker) && !waker.is_parked());
+            waker.wake();
+            waker.unpark();
+            assert!(!is_set(&waker), "its owner was awake before the second call");
+        }
+        // Nobody woke it.
+        waker.park();
+        waker.unpark();
+        assert!(!is_set(&waker) && !waker.is_parked());
+    }
+
+    #[test]
+    fn the_wakers_of_a_link_are_called_while_they_are_registered() {
+        let (list, all) =
+            (WakerList::default(), [(); 3].map(|()| ParkWaker::new().expect("a waker")));
+        let rung = || all.each_ref().map(|b| is_set(b));
+        all.iter().for_each(|waker| list.register(waker));
+        list.deregister(&all[1]);
+        all.iter().for_each(|waker| waker.park());
+        list.wake();
+        assert_eq!(rung(), [true, false, true]);
+        list.deregister(&all[0]);
+        assert_eq!(all.each_ref().map(Arc::strong_count), [1, 1, 2]);
+    }
+}

@@ -43,3 +43,42 @@ impl Room {
         drop(extra);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::Room;
+    use crate::wakers::Wakers;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_who_waits_for_room_is_woken_once() {
+        let (room, wakers) = (Room::default(), Wakers::closed());
+        let counts = [Arc::<Count>::default(), Arc::default()];
+        let woken = || counts.each_ref().map(|c| c.0.load(Ordering::Relaxed));
+        room.wake(&wakers);
+        for count in &counts {
+            // One that asks again while it waits.
+            let waker = Waker::from(Arc::clone(count));
+            room.add(&waker);
+            room.add(&waker);
+        }
+        assert_eq!(woken(), [0, 0]);
+        room.wake(&wakers);
+        assert_eq!(woken(), [1, 1]);
+        room.wake(&wakers);
+        assert_eq!(woken(), [1, 1], "nobody waits any more");
+        assert!(counts.iter().all(|c| Arc::strong_count(c) == 1), "no waker is kept");
+    }
+}

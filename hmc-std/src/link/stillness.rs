@@ -26,3 +26,29 @@ impl Stillness {
         waits >= STILL
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{STILL, Stillness};
+
+    #[test]
+    fn it_lasts_after_so_many_waits_until_something_comes() {
+        let still = Stillness::default();
+        for _ in 0..3 {
+            for n in 0..STILL {
+                assert!(!still.lasts(), "after {n} waits");
+            }
+            for _ in 0..300 {
+                assert!(still.lasts());
+            }
+            still.end();
+        }
+        // Also before there were enough.
+        assert!(!still.lasts());
+        still.end();
+        for n in 0..STILL {
+            assert!(!still.lasts(), "after {n} waits");
+        }
+        assert!(still.lasts());
+    }
+}

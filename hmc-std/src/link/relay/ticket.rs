@@ -75,3 +75,49 @@ impl Ticket {
         Err(s.waker.replace(waker))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use super::Ticket;
+    use crate::error::{Error, ErrorKind};
+    use crate::memory::{RegionTable, Span};
+
+    fn span() -> Span {
+        let region = Arc::new(RegionTable::default()).allocate(1).expect("memory");
+        region.take_all().expect("a span")
+    }
+
+    fn failure() -> Error {
+        Error::new(ErrorKind::Cancelled, "it was cancelled")
+    }
+
+    #[test]
+    fn success_is_told_when_the_memory_is_back_and_failure_at_once() {
+        for free_first in [false, true] {
+            let ticket = Ticket::default();
+            let waker = || Waker::noop().clone();
+            assert!(ticket.take_or_wake(waker()).is_err_and(|old| old.is_none()));
+            assert!(ticket.take_or_wake(waker()).is_err_and(|old| old.is_some()), "replaced");
+            let first = if free_first { ticket.freed(Some(span())) } else { ticket.ended(Ok(7)) };
+            assert!(first.is_none() && ticket.take().is_none(), "half of it");
+            let last = if free_first { ticket.ended(Ok(7)) } else { ticket.freed(Some(span())) };
+            assert!(last.is_some(), "it is known now");
+            let (result, span) = ticket.take_or_wake(waker()).expect("it is known");
+            assert_eq!((result.expect("well"), span.map(|s| s.len())), (7, Some(1)));
+            assert!(ticket.take().is_none(), "once");
+        }
+        let ticket = Ticket::default();
+        assert!(ticket.take_or_wake(Waker::noop().clone()).is_err());
+        assert!(ticket.ended(Err(failure())).is_some());
+        // The first result stays.
+        assert!(ticket.ended(Ok(1)).is_none());
+        let (result, span) = ticket.take().expect("it failed");
+        assert_eq!(
+            (result.map_err(|e| e.kind()), span.is_none()),
+            (Err(ErrorKind::Cancelled), true)
+        );
+    }
+}
