@@ -129,3 +129,131 @@ impl Links {
         done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "tests may panic")]
+
+    use std::sync::Arc;
+
+    use hmc_core::types::Rank;
+
+    use super::Links;
+    use crate::link::ends::{End, alone};
+    use crate::link::{Life, Link};
+    use crate::node::inbox::Message;
+
+    /// Links to these ranks, made known in this order under the serial numbers 1, 2, ...
+    fn known(ranks: &[u32]) -> (Links, Vec<End>) {
+        let links = Links::default();
+        let ends: Vec<End> = ranks.iter().zip(1..).map(|(rank, n)| alone(*rank, n)).collect();
+        ends.iter().for_each(|end| links.insert(&end.link));
+        (links, ends)
+    }
+
+    fn serial(link: Option<Arc<Link>>) -> Option<u32> {
+        link.map(|l| l.serial)
+    }
+
+    fn serials(links: Vec<Arc<Link>>) -> Vec<u32> {
+        links.iter().map(|l| l.serial).collect()
+    }
+
+    #[test]
+    fn a_link_is_found_by_its_rank_and_by_its_number() {
+        let (links, _ends) = known(&[7, 3, 7]);
+        assert!(!links.is_empty());
+        assert_eq!(serial(links.of_rank(Rank(7))), Some(3), "the newest");
+        assert_eq!(serial(links.of_rank(Rank(3))), Some(2));
+        assert_eq!(serial(links.of_rank(Rank(4))), None);
+        assert_eq!(
+            [1, 2, 3, 4].map(|n| serial(links.of_serial(n))),
+            [Some(1), Some(2), Some(3), None]
+        );
+        assert_eq!((serials(links.open()), serials(links.newest())), (vec![1, 2, 3], vec![2, 3]));
+        // Over, but not retired: by its rank alone.
+        links.close(3);
+        assert_eq!(serial(links.of_serial(3)), None);
+        assert_eq!(serial(links.of_rank(Rank(7))), Some(3));
+        let mut out = links.newest();
+        links.open_into(&mut out);
+        assert_eq!(serials(out), [1, 2]);
+    }
+
+    #[test]
+    fn there_are_links_until_the_last_is_closed_and_retired() {
+        let (links, _ends) = known(&[7]);
+        links.close(1);
+        assert!(!links.is_empty());
+        let (links, _ends) = known(&[7]);
+        assert_eq!(serials(links.retire(|l| l.serial == 1)), [1]);
+        assert!(!links.is_empty());
+        links.close(1);
+        assert!(links.is_empty());
+    }
+
+    #[test]
+    fn the_last_link_goes_on_or_has_left_something() {
+        let (links, ends) = known(&[1, 2, 3, 4]);
+        let last = |first| serial(links.last_from(Rank(first)));
+        assert_eq!((last(0), last(4), last(5)), (Some(4), Some(4), None));
+        assert!(ends[3].link.advance(Life::Leaving) && ends[2].link.advance(Life::Dead));
+        assert_eq!((last(0), last(3)), (Some(2), None));
+        ends[1].link.check_ready();
+        assert_eq!(last(0), Some(2));
+        ends[2].link.deliver(Message::Tag(1));
+        assert_eq!((last(0), last(3), last(4)), (Some(3), Some(3), None));
+    }
+
+    #[test]
+    fn whoever_had_something_last_comes_last() {
+        let (links, _ends) = known(&[5, 2, 6]);
+        let seen = |wanted: &[u32]| {
+            let asked = std::cell::RefCell::new(Vec::new());
+            let found = links.find_in_turn(|link| {
+                asked.borrow_mut().push(link.peer.0);
+                wanted.contains(&link.peer.0).then_some(link.peer.0)
+            });
+            (found, asked.into_inner())
+        };
+        assert_eq!(seen(&[]), (None, vec![2, 5, 6]));
+        assert_eq!(seen(&[2, 5, 6]), (Some(2), vec![2]));
+        assert_eq!(seen(&[2, 5, 6]), (Some(5), vec![5]));
+        assert_eq!(seen(&[2]), (Some(2), vec![6, 2]));
+        assert_eq!(seen(&[]), (None, vec![5, 6, 2]), "who finds nothing moves nobody");
+        assert_eq!(seen(&[6]), (Some(6), vec![5, 6]));
+        assert_eq!(seen(&[]), (None, vec![2, 5, 6]));
+    }
+
+    #[test]
+    fn it_is_known_whether_a_link_has_ended() {
+        for life in [Life::Leaving, Life::Dead] {
+            let (links, ends) = known(&[1, 2, 1]);
+            assert!(!links.has_ended());
+            ends[1].link.check_ready();
+            assert!(!links.has_ended(), "two go on");
+            // One that has lost its rank to a newer life.
+            assert!(ends[0].link.advance(life));
+            assert!(links.has_ended(), "{life:?}");
+            links.close(1);
+            assert!(!links.has_ended());
+            assert!(ends[2].link.advance(life));
+            links.close(3);
+            assert!(links.has_ended(), "{life:?} and found by its rank alone");
+        }
+    }
+
+    #[test]
+    fn a_newer_life_of_a_rank_stays_when_an_older_one_is_replaced_or_retired() {
+        let (links, ends) = known(&[1, 2, 1]);
+        let with = alone(1, 9);
+        links.replace(&ends[0].link, &with.link);
+        assert_eq!(serials(links.newest()), [3, 2], "the older one is not there");
+        links.replace(&ends[2].link, &with.link);
+        assert_eq!(serials(links.newest()), [9, 2]);
+        assert_eq!(serials(links.retire(|_| false)), [0; 0]);
+        assert_eq!(serials(links.retire(|l| l.serial == 9)), [9]);
+        assert_eq!(serials(links.newest()), [2]);
+        assert_eq!(serial(links.of_rank(Rank(1))), None);
+    }
+}

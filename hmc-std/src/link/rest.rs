@@ -101,3 +101,79 @@ impl Link {
 
 const _: () =
     assert!(FRAMER_INITIAL_BYTES < REST_BYTES >> 1, "a rest has a connection's first storage");
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hmc_core::types::ConnType;
+
+    use super::Life;
+    use crate::link::Choice;
+    use crate::link::ends::{alone, pair};
+    use crate::node::inbox::{MESSAGE_BYTES, Message};
+    use crate::rest_socket::RestSocket;
+
+    #[test]
+    fn what_a_peer_left_takes_the_bytes_of_its_messages_and_of_its_link() {
+        let end = alone(1, 1);
+        let left = |life| {
+            if life != Life::Opening {
+                assert!(end.link.advance(life));
+            }
+            end.link.left_bytes()
+        };
+        end.link.deliver(Message::Struct(vec![0; 100]));
+        end.link.deliver(Message::Tag(1));
+        let inbox = 100 + 2 * MESSAGE_BYTES;
+        assert_eq!([Life::Opening, Life::Ready].map(left), [0, 0], "it goes on");
+        assert_eq!([Life::Leaving, Life::Dead].map(left), [163_840 + inbox, 8192 + inbox]);
+        end.link.inbox().drop_all();
+        assert_eq!(end.link.left_bytes(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn messages_that_are_dropped_are_told_of_and_end_a_link_that_waited_for_room() {
+        let (near, _far) = pair(ConnType::Tcp);
+        assert_eq!(near.link.last_words(), "the connection ended");
+        near.link.deliver(Message::Tag(1));
+        near.link.deliver(Message::Tag(2));
+        near.link.drop_left();
+        assert_eq!((near.link.inbox().len(), near.link.life()), (0, Life::Ready));
+        let words = near.link.last_words();
+        assert!(
+            words.starts_with("the connection ended; 2 of its messages were dropped"),
+            "{words}"
+        );
+        assert!(words.contains("more than 64 MiB"), "{words}");
+        assert!(near.link.advance(Life::Leaving));
+        near.link.drop_left();
+        assert_eq!((near.link.life(), near.told().1), (Life::Dead, 1));
+        assert!(near.link.reason().contains("more messages than are kept"));
+        let over = alone(1, 1);
+        assert!(over.link.advance(Life::Dead));
+        over.link.drop_left();
+        assert_eq!(over.told().1, 0, "it was over before");
+    }
+
+    #[test]
+    fn the_rest_of_a_link_has_its_messages_and_its_words_and_nothing_else() {
+        let (near, _far) = pair(ConnType::Tcp);
+        near.link.deliver(Message::Tag(5));
+        near.link.bye(crate::clock::now());
+        near.link.die(false, "for a test");
+        let socket = RestSocket::socket().expect("a socket");
+        let rest = near.link.rest(&socket, 77);
+        assert!(rest.is_rest(&socket) && !near.link.is_rest(&socket));
+        assert_eq!((rest.serial, rest.peer, rest.life()), (77, near.link.peer, Life::Dead));
+        assert_eq!(rest.conn(), Some(ConnType::Tcp));
+        assert_eq!(rest.reason(), near.link.reason());
+        assert!(rest.life_was_leaving());
+        assert!(Arc::ptr_eq(&rest.inbox_handle(), &near.link.inbox_handle()));
+        assert!(rest.data_socket().is_none());
+        let chosen = Choice { conn: ConnType::Tcp, chosen: true, why: String::new() };
+        assert_eq!(rest.choices(), [chosen]);
+        rest.die(false, "once more");
+        assert_eq!(near.told().1, 1, "its end was told of before");
+    }
+}
