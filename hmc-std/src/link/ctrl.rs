@@ -383,3 +383,6 @@ impl CtrlState {
         self.end(false, "closed here");
     }
 }
+
+#[cfg(test)]
+mod tests;

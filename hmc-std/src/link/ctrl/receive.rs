@@ -199,3 +199,16 @@ fn more_storage(bytes: usize, capacity: usize) -> Vec<u8> {
     let most = if mutant::is(Mutant::GrowAtOnce) { bytes } else { most };
     vec![0; bytes.min(most)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::more_storage;
+
+    #[test]
+    fn storage_grows_by_doubling_at_the_most() {
+        for (bytes, capacity, len) in [(10, 8, 10), (16, 8, 16), (17, 8, 16), (1 << 20, 512, 1024)]
+        {
+            assert_eq!(more_storage(bytes, capacity), vec![0; len], "{bytes} of {capacity}");
+        }
+    }
+}
