@@ -379,21 +379,4 @@ pub(super) fn local(region: &Region, range: ByteRange, part: ByteRange) -> Optio
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{half_for, smallest};
-
-    #[test]
-    fn halves_are_as_long_as_the_message_within_limits() {
-        let lens = [0, 1, 4096, 4097, 65_536, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, u64::MAX];
-        let halves = [4096, 4096, 4096, 8192, 65_536, 1 << 20, 1 << 20, 1 << 20, 1 << 20];
-        assert_eq!(lens.map(half_for), halves);
-    }
-
-    #[test]
-    fn the_shortest_buffer_that_is_long_enough_serves() {
-        let lens = [1 << 20, 8192, 16_384];
-        let best = |half| smallest(lens.into_iter(), half);
-        assert_eq!([4096, 8192, 8193, 1 << 19].map(best), [Some(1), Some(2), Some(0), Some(0)]);
-        assert_eq!(best((1 << 19) + 1), None);
-    }
-}
+mod tests;

@@ -1,0 +1,283 @@
+//! The desk of a link by itself: what it matches, what it knows, what it holds.
+
+use std::sync::Arc;
+
+use hmc_core::limits::MAX_RNDV;
+use hmc_core::range::{Extent, Side};
+use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
+use hmc_core::rndv::receiver::{CopyOut, Receiver};
+use hmc_core::rndv::sender::{PutChunk, SenderPhase};
+use hmc_core::rndv::{AbortReason, RndvError, RndvId, RndvMsg};
+use hmc_core::time::Instant;
+use hmc_core::work::Failure;
+
+use super::{Bytes, Desk, Inbound, Run, Staging, Want, half_for, local, smallest};
+use crate::error::ErrorKind;
+use crate::link::ends::pair;
+use crate::memory::{Region, RegionTable};
+use hmc_core::types::ConnType;
+
+fn region(len: u64) -> Region {
+    Arc::new(RegionTable::default()).allocate(len).expect("memory")
+}
+
+fn remote(len: u64) -> WindowDesc {
+    pair(ConnType::Tcp).0.expose(len).1
+}
+
+fn staging(len: u64) -> Staging {
+    Staging { region: region(len), remote: remote(len) }
+}
+
+fn owned(len: u64) -> Bytes {
+    let region = region(len);
+    let range = region.slice(0, len).expect("all of it").span;
+    Bytes::Owned { region, range, span: None }
+}
+
+fn want(room: u64) -> Want {
+    Want::new(Bytes::Lent(None), room, Ok(staging(8192)), Instant::NEVER)
+}
+
+fn inbound(id: u32, len: u64, want: Option<Want>) -> Inbound {
+    Inbound { machine: Receiver::new(RndvId(id), len), want }
+}
+
+#[test]
+fn halves_are_as_long_as_the_message_within_limits() {
+    let lens = [0, 1, 4096, 4097, 65_536, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, u64::MAX];
+    let halves = [4096, 4096, 4096, 8192, 65_536, 1 << 20, 1 << 20, 1 << 20, 1 << 20];
+    assert_eq!(lens.map(half_for), halves);
+}
+
+#[test]
+fn the_shortest_buffer_that_is_long_enough_serves() {
+    let lens = [1 << 20, 8192, 16_384];
+    let best = |half| smallest(lens.into_iter(), half);
+    assert_eq!([4096, 8192, 8193, 1 << 19].map(best), [Some(1), Some(2), Some(0), Some(0)]);
+    assert_eq!(best((1 << 19) + 1), None);
+}
+
+#[test]
+fn buffers_that_served_serve_again_once() {
+    let mut desk = Desk::default();
+    assert!(desk.take_staging(1).is_none() && desk.take_bounce(1).is_none());
+    for len in [16_384, 8192] {
+        desk.spare.push(staging(len));
+        desk.bounces.push(region(len));
+    }
+    let staging = |desk: &mut Desk| desk.take_staging(4096).map(|s| s.region.len());
+    assert_eq!([(); 3].map(|()| staging(&mut desk)), [Some(8192), Some(16_384), None]);
+    let bounce = |desk: &mut Desk| desk.take_bounce(4096).map(|r| r.len());
+    assert_eq!([(); 3].map(|()| bounce(&mut desk)), [Some(8192), Some(16_384), None]);
+}
+
+#[test]
+fn no_more_messages_than_the_limit_are_under_way() {
+    let mut desk = Desk::default();
+    let tickets: Vec<_> = (0..MAX_RNDV)
+        .map(|_| desk.send(Bytes::Lent(None), 7, Instant::NEVER).map_err(|_| ()).expect("room"))
+        .collect();
+    let Err((e, bytes)) = desk.send(owned(3), 3, Instant::NEVER) else { panic!("one too many") };
+    assert_eq!(e.kind(), ErrorKind::Full);
+    assert!(e.to_string().starts_with("64 messages to this peer"), "{e}");
+    assert!(matches!(bytes, Bytes::Owned { .. }), "its bytes come back");
+    // Each has a number of its own.
+    let numbers: std::collections::BTreeSet<_> =
+        desk.outbound.iter().map(|m| m.machine.id().0).collect();
+    assert_eq!(numbers.len(), tickets.len());
+}
+
+#[test]
+fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
+    // Bytes, room, whether just those are wanted; whether it is taken.
+    for (len, room, exact, fits) in [
+        (8, 8, false, true),
+        (7, 8, false, true),
+        (9, 8, false, false),
+        (8, 8, true, true),
+        (7, 8, true, false),
+        (9, 8, true, false),
+    ] {
+        let mut desk = Desk::default();
+        desk.inbound.push(inbound(0, len, None));
+        desk.inbound.push(inbound(1, len, None));
+        let first = if exact { want(room).exactly() } else { want(room) };
+        let ticket = desk.receive(first);
+        desk.match_up();
+        let [m, other] = desk.inbound.as_slice() else { panic!("two messages") };
+        let taken = m.want.as_ref().expect("it is matched");
+        assert!(Arc::ptr_eq(&taken.ticket, &ticket) && other.want.is_none());
+        // A place that the peer was never told of serves again.
+        assert_eq!((taken.staging.is_some(), desk.spare.len()), (fits, usize::from(!fits)));
+        assert!(!taken.untold);
+        assert!(desk.wants.is_empty());
+        let (refused, open) = (m.machine.is_failed(), other.machine.is_open());
+        assert_eq!((refused, open), (!fits, true), "{len} into {room}, exact {exact}");
+    }
+    // Straight into a window.
+    for (len, fits) in [(8, true), (9, false)] {
+        let mut desk = Desk::default();
+        desk.inbound.push(inbound(0, len, None));
+        desk.receive(Want::new(owned(8), 8, Err(remote(8)), Instant::NEVER));
+        desk.match_up();
+        let want = desk.inbound.first().and_then(|m| m.want.as_ref()).expect("it is matched");
+        assert_eq!((want.untold, desk.spare.len()), (!fits, 0));
+    }
+}
+
+#[test]
+fn even_pieces_lie_in_the_first_half_and_odd_ones_in_the_second() {
+    let want = want(20_000);
+    let piece = Extent::new(20_000).span(Side::Local, 0, 100).expect("a piece");
+    for (seq, at) in [(0, 0), (1, 4096), (2, 0), (3, 4096), (7, 4096)] {
+        let (_, range) = want.half(&CopyOut { seq, to: piece }).expect("a half");
+        assert_eq!((range.offset(), range.len()), (at, 100), "piece {seq}");
+    }
+}
+
+#[test]
+fn a_put_is_cut_from_its_front() {
+    let source = Extent::new(10).span(Side::Local, 2, 8).expect("in it");
+    let span = Extent::new(100).span(Side::Remote, 50, 8).expect("in it");
+    let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
+    let mut run = Run::new(&PutChunk { seq: 3, source, target });
+    assert!(run.has_more() && run.seq == 3);
+    for (at_most, at, len, more) in [(3, 0, 3, true), (4, 3, 4, true), (9, 7, 1, false)] {
+        let (from, to) = run.cut(at_most);
+        assert_eq!((from.offset(), from.len()), (2 + at, len));
+        assert_eq!((to.span.offset(), to.span.len()), (50 + at, len));
+        assert_eq!((to.window, to.epoch), (target.window, target.epoch));
+        assert_eq!(run.has_more(), more);
+    }
+    let mut run = Run::new(&PutChunk { seq: 0, source, target });
+    run.failed = Some(Failure::Cancelled);
+    assert!(!run.has_more(), "nothing follows a failure");
+}
+
+#[test]
+fn what_is_asked_about_a_message_is_answered_by_its_ticket() {
+    let mut desk = Desk::default();
+    let other = Arc::default();
+    let sent = desk.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("room");
+    let received = desk.receive(want(8));
+    for ticket in [&sent, &received] {
+        assert!(desk.is_unmatched(ticket) && desk.knows(ticket));
+    }
+    assert!(!desk.is_unmatched(&other) && !desk.knows(&other));
+    desk.inbound.push(inbound(0, 8, None));
+    desk.match_up();
+    assert!(!desk.is_unmatched(&received) && desk.knows(&received), "its message came");
+    // Nothing but these.
+    desk.outbound.clear();
+    assert!(!desk.knows(&sent) && !desk.is_unmatched(&sent) && desk.knows(&received));
+    desk.inbound.clear();
+    assert!(!desk.knows(&received));
+}
+
+#[test]
+fn a_receive_that_is_cancelled_ends_at_its_next_look() {
+    let mut desk = Desk::default();
+    let tickets = [(); 2].map(|()| desk.receive(want(8)));
+    desk.end(&tickets[0], RndvError::Here(AbortReason::DeadlineExceeded));
+    let seen = |desk: &Desk| {
+        let of = |w: &Want| (w.deadline, w.early.as_ref().map(|e| e.kind()));
+        desk.wants.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&desk), [(Instant::ZERO, None), (Instant::NEVER, None)]);
+    desk.end(&tickets[1], RndvError::Here(AbortReason::Cancelled));
+    let cancelled = (Instant::ZERO, Some(ErrorKind::Cancelled));
+    assert_eq!(seen(&desk), [(Instant::ZERO, None), cancelled]);
+    desk.leave();
+    assert_eq!(seen(&desk), [(Instant::ZERO, Some(ErrorKind::Closed)), cancelled], "first why");
+}
+
+#[test]
+fn the_end_of_one_message_is_not_that_of_another() {
+    let mut desk = Desk::default();
+    let sent =
+        [(); 2].map(|()| desk.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("room"));
+    desk.end(&sent[1], RndvError::Here(AbortReason::Cancelled));
+    let phases: Vec<_> = desk.outbound.iter().map(|m| m.machine.phase()).collect();
+    assert_eq!(phases.first(), Some(&SenderPhase::Offered));
+    assert_ne!(phases.last(), Some(&SenderPhase::Offered));
+    let got = [(); 2].map(|()| desk.receive(want(8)));
+    desk.inbound.extend([inbound(0, 8, None), inbound(1, 8, None), inbound(2, 8, None)]);
+    desk.match_up();
+    desk.end(&got[0], RndvError::Here(AbortReason::Cancelled));
+    let failed =
+        |desk: &Desk| desk.inbound.iter().map(|m| m.machine.is_failed()).collect::<Vec<_>>();
+    assert_eq!(failed(&desk), [true, false, false]);
+    // Who leaves ends what was not matched.
+    desk.leave();
+    assert_eq!(failed(&desk), [true, false, true]);
+    assert!(desk.outbound.iter().all(|m| m.machine.phase() != SenderPhase::Offered));
+}
+
+#[test]
+fn a_lender_is_wanted_for_bytes_of_its_own_alone() {
+    let source = Extent::new(8).span(Side::Local, 0, 8).expect("in it");
+    let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in it");
+    let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
+    for (bytes, lent) in [(Bytes::Lent(None), true), (owned(8), false)] {
+        assert_eq!(bytes.are_lent(), lent);
+        let mut desk = Desk::default();
+        let _ = desk.send(bytes, 8, Instant::NEVER).map_err(|_| ()).expect("room");
+        assert!(!desk.wants_lender(), "nothing can be sent yet");
+        let run = Run::new(&PutChunk { seq: 0, source, target });
+        desk.outbound
+            .iter_mut()
+            .for_each(|m| m.runs.push(Run::new(&PutChunk { seq: 0, source, target })));
+        assert_eq!(desk.wants_lender(), lent);
+        assert!(run.has_more());
+    }
+    let mut desk = Desk::default();
+    let mut came = want(8);
+    desk.inbound.push(inbound(0, 8, None));
+    assert!(!desk.wants_lender());
+    came.copy = Some(CopyOut { seq: 0, to: source });
+    desk.inbound.push(inbound(1, 8, Some(came)));
+    assert!(desk.wants_lender());
+}
+
+#[test]
+fn what_is_under_way_and_what_is_held_is_counted_by_all_its_places() {
+    type Fill = fn(&mut Desk);
+    // What there is; whether nothing is under way, nothing at all is there, memory waits for a fence, and how much.
+    let cases: [(Fill, bool, bool, bool, u64); 8] = [
+        (|_| (), true, true, false, 0),
+        (|d| _ = d.send(owned(10), 10, Instant::NEVER), false, false, true, 10),
+        (|d| _ = d.send(Bytes::Lent(Some(region(20))), 10, Instant::NEVER), false, false, true, 20),
+        (|d| d.inbound.push(inbound(0, 8, None)), false, false, true, 0),
+        (
+            |d| d.inbound.push(inbound(0, 8, Some(Want { bytes: owned(10), ..want(8) }))),
+            false,
+            false,
+            true,
+            8202,
+        ),
+        (|d| d.tells.push_back(RndvMsg::Credit { id: RndvId(0), seq: 0 }), false, false, false, 0),
+        (|d| d.closing.push(want(8)), true, false, true, 8192),
+        (|d| d.parting.push((staging(4096), None)), true, false, true, 4096),
+    ];
+    for (at, (fill, quiet, empty, holds, bytes)) in cases.into_iter().enumerate() {
+        let mut desk = Desk::default();
+        fill(&mut desk);
+        assert_eq!((desk.is_quiet(), desk.is_empty()), (quiet, empty), "case {at}");
+        assert_eq!((desk.holds(), desk.held_bytes()), (holds, bytes), "case {at}");
+    }
+    let mut desk = Desk::default();
+    desk.receive(want(8));
+    assert_eq!((desk.is_quiet(), desk.is_empty(), desk.holds()), (true, false, false));
+}
+
+#[test]
+fn a_part_of_a_message_lies_in_its_range() {
+    let region = region(100);
+    let range = region.slice(10, 50).expect("in it").span;
+    let part = Extent::new(50).span(Side::Local, 5, 20).expect("in it");
+    let slice = local(&region, range, part).expect("in it");
+    assert_eq!((slice.key, slice.span.offset(), slice.span.len()), (region.key(), 15, 20));
+    let beyond = Extent::new(100).span(Side::Local, 40, 20).expect("a span");
+    assert!(local(&region, range, beyond).is_none());
+}
