@@ -352,6 +352,8 @@ pub(crate) fn check_exposure(ip: IpAddr, insecure: bool) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    mod limits;
+
     use super::{Environment, check_exposure, job_of, uds_path};
     use crate::error::ErrorKind;
     use crate::paths::rank_of_socket;
