@@ -238,3 +238,167 @@ impl Wakers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+    use std::task::Wake;
+    use std::thread::{ThreadId, current};
+    use std::time::Duration as StdDuration;
+
+    use super::{Until, Wakers, lock, panics};
+    use crate::clock;
+    use crate::error::{Error, ErrorKind};
+    use crate::memory::{HeapBytes, StableBytes};
+    use hmc_core::time::Duration;
+
+    const LONG: StdDuration = StdDuration::from_secs(20);
+
+    /// Says on which thread it is woken, and panics then if it is to.
+    struct Teller(Mutex<Sender<ThreadId>>, bool);
+
+    impl Wake for Teller {
+        fn wake(self: Arc<Self>) {
+            lock(&self.0).send(current().id()).expect("it is heard");
+            assert!(!self.1, "as it was told to");
+        }
+    }
+
+    fn teller(panics: bool) -> (std::task::Waker, Receiver<ThreadId>) {
+        let (tell, told) = channel();
+        (Arc::new(Teller(Mutex::new(tell), panics)).into(), told)
+    }
+
+    /// Memory whose owner waits at its end until it may go.
+    struct Owner(HeapBytes, Mutex<Receiver<()>>);
+
+    // SAFETY: the bytes are those of `HeapBytes`, which lives as long as this.
+    unsafe impl StableBytes for Owner {
+        fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+            self.0.as_bytes_ptr()
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            let _ = lock(&self.1).recv();
+        }
+    }
+
+    fn owner() -> (Box<dyn StableBytes>, Sender<()>) {
+        let (may, wait) = channel();
+        (Box::new(Owner(HeapBytes::from(vec![1; 8]), Mutex::new(wait))), may)
+    }
+
+    #[test]
+    fn a_panic_of_the_applications_code_is_caught() {
+        assert!(!panics(|| ()));
+        assert!(panics(|| panic!("as it was told to")));
+    }
+
+    #[test]
+    fn wakers_are_called_by_a_thread_of_their_own_once_a_future_waits() {
+        let wakers = Arc::<Wakers>::default();
+        let here = current().id();
+        let called = |panics| {
+            let (waker, told) = teller(panics);
+            wakers.wake(waker);
+            told.recv_timeout(LONG).expect("it is called")
+        };
+        assert_eq!(called(false), here, "nobody has waited");
+        wakers.start();
+        let there = called(false);
+        assert_ne!(there, here);
+        wakers.start();
+        assert_eq!(called(true), there, "one thread");
+        assert_eq!(called(false), there, "which goes on after a panic");
+        assert_eq!(wakers.panics(), 1);
+        wakers.note_panic();
+        assert_eq!(wakers.panics(), 2);
+        let text = format!("{wakers:?}");
+        assert!(text.contains("panics: 2"), "{text}");
+        wakers.close();
+        while lock(&wakers.state).runs {
+            std::thread::yield_now();
+        }
+        assert_eq!(called(false), here, "the thread has ended");
+        wakers.start();
+        assert!(!lock(&wakers.state).runs, "and is not started again");
+    }
+
+    #[test]
+    fn nothing_runs_elsewhere_if_all_is_to_stay() {
+        let wakers = Arc::<Wakers>::default();
+        wakers.stay();
+        wakers.start();
+        let (owner, may) = owner();
+        drop(may);
+        wakers.let_go(vec![owner]);
+        let state = lock(&wakers.state);
+        assert!(!state.runs && state.owners == 0 && state.queue.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_session_waits_for_owners_that_it_let_go_of() {
+        let wakers = Arc::<Wakers>::default();
+        let soon = || Until::time(clock::now().after(Duration::from_millis(1)));
+        assert!(wakers.wait_for_owners(soon(), Ok(())).is_ok(), "there are none");
+        let ((first, may_first), (second, may_second)) = (owner(), owner());
+        wakers.let_go(vec![first, second]);
+        assert_eq!(lock(&wakers.state).owners, 2);
+        let start = std::time::Instant::now();
+        assert!(wakers.wait_for_owners(soon(), Ok(())).is_ok(), "they go on");
+        assert!(start.elapsed() >= StdDuration::from_millis(95), "{:?}", start.elapsed());
+        assert_eq!(lock(&wakers.state).owners, 2);
+        // How the session left its peers is told all the same.
+        let left = || Err(Error::new(ErrorKind::Interrupted, "for a test"));
+        let long = || Until::time(clock::now().after(Duration::from_millis(20_000)));
+        let start = std::time::Instant::now();
+        let told = wakers.wait_for_owners(long(), left());
+        assert_eq!(told.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
+        assert!(start.elapsed() < LONG, "no longer than it must");
+        drop(may_first);
+        while lock(&wakers.state).owners == 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(lock(&wakers.state).owners, 1);
+        drop(may_second);
+        let start = std::time::Instant::now();
+        assert!(wakers.wait_for_owners(long(), Ok(())).is_ok());
+        assert_eq!(lock(&wakers.state).owners, 0);
+        assert!(start.elapsed() < LONG, "it is told of the last one");
+        wakers.close();
+    }
+
+    /// Waits for owners from within one's end.
+    struct Waits(HeapBytes, Arc<Wakers>);
+
+    // SAFETY: the bytes are those of `HeapBytes`, which lives as long as this.
+    unsafe impl StableBytes for Waits {
+        fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+            self.0.as_bytes_ptr()
+        }
+    }
+
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let long = Until::time(clock::now().after(Duration::from_millis(20_000)));
+            assert!(self.1.wait_for_owners(long, Ok(())).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_owner_does_not_wait_for_itself() {
+        let wakers = Arc::<Wakers>::default();
+        let bytes = HeapBytes::from(vec![1; 8]);
+        wakers.let_go(vec![Box::new(Waits(bytes, Arc::clone(&wakers)))]);
+        let start = std::time::Instant::now();
+        while lock(&wakers.state).owners != 0 {
+            std::thread::yield_now();
+        }
+        assert!(start.elapsed() < StdDuration::from_secs(10), "{:?}", start.elapsed());
+        assert_eq!(wakers.panics(), 0);
+        wakers.close();
+    }
+}
