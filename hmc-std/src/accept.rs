@@ -269,3 +269,25 @@ fn reason(verdict: Admission) -> Option<RejectReason> {
         Admission::BadRank { limit } => Some(RejectReason::BadRank { limit }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Admission, RejectReason, reason};
+    use hmc_core::types::Incarnation;
+
+    #[test]
+    fn each_verdict_against_a_stranger_has_its_own_word() {
+        let (seen, limit) = (Incarnation(7), 9);
+        for (verdict, why) in [
+            (Admission::Accept, None),
+            (Admission::Replace, None),
+            (Admission::Duplicate, Some(RejectReason::Duplicate)),
+            (Admission::Crossing, Some(RejectReason::Busy)),
+            (Admission::Kept, Some(RejectReason::Kept)),
+            (Admission::Stale { seen }, Some(RejectReason::Stale { seen })),
+            (Admission::BadRank { limit }, Some(RejectReason::BadRank { limit })),
+        ] {
+            assert_eq!(reason(verdict), why);
+        }
+    }
+}

@@ -76,3 +76,50 @@ pub(crate) fn told(e: Error, peer: Rank, choices: &[Choice]) -> Error {
         None => e,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Choice, ConnType, Error, ErrorKind, Rank, RejectReason, refusal, told};
+    use hmc_core::types::Incarnation;
+
+    #[test]
+    fn a_refusal_is_an_error_of_the_kind_that_helps() {
+        for (why, kind) in [
+            (RejectReason::Version { ours: 2 }, ErrorKind::Version),
+            (RejectReason::Duplicate, ErrorKind::DuplicateRank),
+            (RejectReason::Kept, ErrorKind::DuplicateRank),
+            (RejectReason::WrongJob, ErrorKind::InvalidConfig),
+            (RejectReason::WrongRank { ours: Rank(4) }, ErrorKind::InvalidConfig),
+            (RejectReason::BadRank { limit: 4 }, ErrorKind::InvalidConfig),
+            (RejectReason::WrongEndpoint, ErrorKind::InvalidConfig),
+            (RejectReason::ShuttingDown, ErrorKind::Closed),
+            (RejectReason::NotAuthorised, ErrorKind::NoCredentials),
+            (RejectReason::Busy, ErrorKind::Refused),
+            (RejectReason::BadToken, ErrorKind::Refused),
+            (RejectReason::Stale { seen: Incarnation(1) }, ErrorKind::Refused),
+        ] {
+            let e = refusal(Rank(5), Rank(6), why);
+            assert_eq!((e.kind(), e.peer()), (kind, Some(Rank(5))), "{why:?}");
+            let text = e.to_string();
+            assert!(text.contains("refused this process (rank 6)"), "{text}");
+            assert!(text.contains(&why.to_string()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_dial_says_why_memory_is_not_shared_if_that_was_tried() {
+        let choice = |conn, chosen| Choice { conn, chosen, why: format!("because of {conn}") };
+        let text = |choices: &[Choice]| {
+            let e = told(Error::new(ErrorKind::Unavailable, "nobody answers"), Rank(5), choices);
+            assert_eq!((e.kind(), e.peer()), (ErrorKind::Unavailable, Some(Rank(5))));
+            e.to_string()
+        };
+        let says = |choices: &[Choice]| text(choices).contains("no shm: because of shm");
+        assert!(says(&[choice(ConnType::Ucx, false), choice(ConnType::Shm, false)]));
+        assert!(!says(&[]) && !says(&[choice(ConnType::Ucx, false)]));
+        assert!(!says(&[choice(ConnType::Shm, true)]), "it was chosen");
+        for other in [ConnType::Ucx, ConnType::Tcp] {
+            assert!(!text(&[choice(other, false)]).contains("because"), "{other}");
+        }
+    }
+}

@@ -224,3 +224,142 @@ pub(crate) fn say_last_words(p: &mut Pending) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "tests may panic")]
+
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+    use hmc_core::ctrl::framer::Framer;
+    use hmc_core::ctrl::io::Frame;
+    use hmc_core::time::Instant;
+    use hmc_core::types::Rank;
+    use hmc_core::wire::message::ControlMessage;
+
+    use super::{Pending, Seen, Source, Stage, Stranger, Strangers, look, say_last_words};
+    use crate::socket::Socket;
+
+    fn sockets() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("it does not block");
+        (OwnedFd::from(ours).into(), theirs)
+    }
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    fn silent(heard: u64, by: u64) -> Stranger {
+        let stage = Stage::Silent(sockets().0);
+        Stranger { source: Source::Uds { pid: 1 }, door: 0, by: at(by), heard: at(heard), stage }
+    }
+
+    fn ids(all: Vec<(u32, Stranger)>) -> Vec<u32> {
+        all.into_iter().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn the_most_silent_goes_first() {
+        let mut all = Strangers::default();
+        assert!(all.is_empty() && all.take_most_silent().is_none());
+        for (id, heard) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
+            all.insert(id, silent(heard, 99));
+        }
+        assert_eq!(all.len(), 4);
+        assert!(all.remove(4).is_some() && all.remove(4).is_none() && all.remove(9).is_none());
+        let taken = std::iter::from_fn(|| all.take_most_silent().map(|(id, _)| id));
+        assert_eq!(taken.collect::<Vec<_>>(), [2, 3, 1]);
+        assert!(all.is_empty());
+        all.insert(5, silent(1, 1));
+        assert!(!all.is_empty());
+        all.clear();
+        assert!(all.is_empty() && all.take_most_silent().is_none());
+    }
+
+    #[test]
+    fn who_is_late_is_taken_at_its_time() {
+        let mut all = Strangers::default();
+        assert_eq!(all.next_late(), Instant::NEVER);
+        for (id, by) in [(1, 30), (2, 10), (3, 20)] {
+            all.insert(id, silent(0, by));
+        }
+        assert_eq!(all.next_late(), at(10));
+        assert_eq!(ids(all.take_late(at(9))), [0; 0]);
+        assert_eq!(ids(all.take_late(at(20))), [2, 3]);
+        assert_eq!((all.next_late(), all.len()), (at(30), 1));
+        assert_eq!(all.take_most_silent().map(|(id, _)| id), Some(1), "the others are forgotten");
+    }
+
+    #[test]
+    fn one_refusal_a_second_is_worth_a_warning() {
+        let mut all = Strangers::default();
+        let second = 1_000_000_000;
+        let worth = [0, 1, second - 1, second, second + 1, 2 * second - 1, 2 * second, 9 * second];
+        let said = worth.map(|ns| all.is_worth_a_warning(at(7 + ns)));
+        assert_eq!(said, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn a_first_frame_is_looked_at_where_it_lies() {
+        use std::io::Write as _;
+        let frame = Frame::of(&ControlMessage::HelloV1 { rank: Rank(3) }).expect("it fits");
+        let bytes = frame.as_bytes();
+        for (sent, ended, seen) in [
+            (0, false, Seen::Nothing),
+            (0, true, Seen::End),
+            (1, false, Seen::Part),
+            (1, true, Seen::End),
+            (bytes.len() - 1, false, Seen::Part),
+            (bytes.len() - 1, true, Seen::End),
+            (bytes.len(), false, Seen::Whole),
+            (bytes.len(), true, Seen::Whole),
+        ] {
+            let (ours, mut theirs) = sockets();
+            theirs.write_all(&bytes[..sent]).expect("sent");
+            if ended {
+                drop(theirs);
+            }
+            assert_eq!(look(&ours), seen, "{sent} bytes, ended {ended}");
+            assert_eq!(look(&ours), seen, "it stays there");
+        }
+        // More than a first frame, and what is none: nothing better will come.
+        for bytes in [vec![0xFF; 8], [bytes, &[0; 3]].concat()] {
+            let (ours, mut theirs) = sockets();
+            theirs.write_all(&bytes).expect("sent");
+            assert_eq!(look(&ours), Seen::Whole);
+        }
+    }
+
+    #[test]
+    fn a_stranger_that_has_spoken_has_its_machines_time_and_hears_the_last_words() {
+        use std::io::Read as _;
+        let (ours, mut theirs) = sockets();
+        let acceptor = AcceptConfig { rank: Rank(0), job: 0, cxx: CxxPolicy::Refused };
+        let control = ControlConn::dial_cxx(Rank(0), Rank(1), at(5)).expect("it fits");
+        let accepted = ControlConn::accepted(&acceptor, at(5));
+        let (by, source) = (accepted.next_deadline(), Source::Uds { pid: 1 });
+        let pending = |socket: Socket, control| Pending {
+            socket: Arc::new(socket),
+            source,
+            door: 0,
+            control,
+            framer: Framer::new(vec![0; 64]),
+            claim: None,
+        };
+        let stage = Stage::Talking(Box::new(pending(sockets().0, accepted)));
+        let talking = Stranger { source, door: 0, by: at(1), heard: at(1), stage };
+        assert_eq!(talking.deadline(), by);
+        assert_eq!(silent(3, 4).deadline(), at(4));
+        say_last_words(&mut pending(ours, control));
+        let mut said = Vec::new();
+        theirs.read_to_end(&mut said).expect("it is dropped");
+        assert_eq!(
+            said,
+            Frame::of(&ControlMessage::HelloV1 { rank: Rank(0) }).expect("fits").as_bytes()
+        );
+    }
+}
