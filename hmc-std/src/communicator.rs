@@ -492,3 +492,6 @@ impl Drop for Communicator {
         let _ = self.end(Until::time(clock::deadline_in(Duration::from_millis(200))));
     }
 }
+
+#[cfg(test)]
+mod tests;

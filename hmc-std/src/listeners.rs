@@ -152,7 +152,17 @@ fn leads(door: SocketAddr, addr: SocketAddr, from: Option<IpAddr>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::leads;
+    #![allow(clippy::indexing_slicing, reason = "tests may panic")]
+
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+    use crate::clock;
+    use crate::config::Progress;
+    use crate::driver::Events;
+    use hmc_core::time::Duration;
+    use hmc_core::types::Rank;
+    use hmc_core::wire::advert::EndpointDesc;
 
     #[test]
     fn an_address_leads_here_if_a_listener_is_reached_by_it() {
@@ -172,5 +182,93 @@ mod tests {
         assert!(leads("0.0.0.0:7", "10.0.0.1:7", Some("10.0.0.1")), "it begins where it leads");
         assert!(!leads("0.0.0.0:7", "10.0.0.2:7", Some("10.0.0.1")), "another host's");
         assert!(!leads("0.0.0.0:7", "10.0.0.2:7", None));
+    }
+    /// What a peer is told: the TCP port, and the local socket.
+    fn told(
+        doors: &Listeners,
+        came_by: Option<u32>,
+        elsewhere: bool,
+    ) -> (Option<u16>, Option<PathBuf>) {
+        let mut list = EndpointList::new();
+        doors.tell(came_by, elsewhere, &mut list);
+        let (mut port, mut path) = (None, None);
+        for blob in list.endpoints().iter() {
+            match blob.decode() {
+                Ok(EndpointDesc::Shm { path: p }) => {
+                    assert_eq!(path.replace(PathBuf::from(std::ffi::OsStr::from_bytes(p))), None);
+                }
+                Ok(e @ EndpointDesc::Tcp { .. }) => assert_eq!(port.replace(e.port()), None),
+                other => panic!("{other:?}"),
+            }
+        }
+        (port.flatten(), path)
+    }
+
+    #[test]
+    fn a_peer_is_told_of_the_door_by_which_it_came_else_of_the_oldest() {
+        let driver = Arc::new(Driver::new(Progress::Thread).expect("a driver"));
+        let doors = Listeners::new(&driver);
+        assert!(doors.is_empty() && doors.tcp_addrs().is_empty() && doors.uds_paths().is_empty());
+        assert_eq!(told(&doors, None, false), (None, None));
+        let dirs = [0, 1].map(|n| {
+            std::env::temp_dir().join(format!("hmc-listeners-{n}-{}", std::process::id()))
+        });
+        let tcp = |at: &str| Listener::tcp(at.parse().expect("an address")).expect("free");
+        // Not at 127.0.0.1.
+        doors.open(tcp("127.0.0.2:0")).expect("open");
+        doors.open(Listener::uds(&dirs[0], Rank(3)).expect("free")).expect("open");
+        doors.open(tcp("127.0.0.1:0")).expect("open");
+        doors.open(Listener::uds(&dirs[1], Rank(3)).expect("free")).expect("open");
+        assert!(!doors.is_empty());
+        let ports: Vec<_> = doors.tcp_addrs().iter().map(|a| a.port()).collect();
+        let [far, near] = ports[..] else { panic!("two doors: {ports:?}") };
+        let paths = doors.uds_paths();
+        let [old, new] = &paths[..] else { panic!("two doors: {paths:?}") };
+        assert!(old.starts_with(&dirs[0]) && new.starts_with(&dirs[1]));
+        // Who came by which; whether from elsewhere; the port and the path that it is told.
+        for (came_by, elsewhere, port, path) in [
+            (None, false, Some(far), old),
+            (Some(0), false, Some(far), old),
+            (Some(2), false, Some(near), old),
+            (Some(2), true, Some(near), old),
+            (Some(1), false, Some(near), old),
+            (Some(3), false, Some(near), new),
+            (Some(3), true, None, new),
+            (Some(9), false, None, old),
+        ] {
+            let want = (port, Some(path.clone()));
+            assert_eq!(told(&doors, came_by, elsewhere), want, "{came_by:?} {elsewhere}");
+        }
+        assert!(doors.is_at(new) && doors.is_at(old) && !doors.is_at(Path::new("/d")));
+        let at = |text: &str, port| SocketAddr::new(text.parse().expect("an address"), port);
+        assert!(doors.leads_here(at("127.0.0.2", far), None));
+        assert!(!doors.leads_here(at("127.0.0.2", near), None));
+        let _first = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
+        assert!(matches!(doors.accept(0), Ok(None)) && matches!(doors.accept(9), Ok(None)));
+        assert!(matches!(doors.accept(2), Ok(Some((_, Source::Tcp(_))))));
+        assert!(matches!(doors.accept(2), Ok(None)));
+        // The driver tells of who comes, unless nobody wants to know.
+        let rings = || {
+            let (mut events, now) = (Events::new(), clock::timespec(Duration::ZERO));
+            driver.wait(&mut events, now.as_ref());
+            events.tokens().collect::<Vec<_>>()
+        };
+        assert_eq!(rings(), []);
+        let _second = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
+        assert_eq!(rings(), [Token::Listener(2)]);
+        doors.attend(2, false);
+        assert_eq!(rings(), []);
+        doors.attend(2, true);
+        assert_eq!(rings(), [Token::Listener(2)]);
+        doors.close();
+        assert!(doors.is_empty() && rings().is_empty());
+        assert!(std::net::TcpStream::connect(at("127.0.0.1", near)).is_err(), "it is closed");
+        assert!(!new.exists(), "its file is gone");
+        doors.open(tcp("127.0.0.1:0")).expect("open");
+        assert!(matches!(doors.accept(0), Ok(None)));
+        let again = doors.tcp_addrs()[0];
+        let _third = std::net::TcpStream::connect(again).expect("it listens");
+        assert_eq!(rings(), [Token::Listener(4)], "a number is never given again");
+        dirs.iter().for_each(|dir| drop(std::fs::remove_dir_all(dir)));
     }
 }
