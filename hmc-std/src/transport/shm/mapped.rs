@@ -98,6 +98,12 @@ impl ShmFence {
     }
 }
 
+#[cold]
+pub(super) fn no_descriptor(e: std::io::Error) -> Error {
+    let what = "no descriptor left; raise the limit of open files (ulimit -n)";
+    Error::new(crate::error::ErrorKind::SystemLimit, what).with_source(e)
+}
+
 pub(super) fn word_at(index: u16) -> u64 {
     u64::from(index).saturating_mul(8)
 }

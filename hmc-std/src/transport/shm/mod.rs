@@ -24,7 +24,7 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::SharedBytes;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::Region;
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::{
@@ -37,7 +37,9 @@ mod unmapped;
 mod unused;
 
 pub(crate) use mapped::ShmFence;
-use mapped::{File, Mapped, PeerPages, copy_mapped, word_at, word_epoch, write_mapped};
+use mapped::{
+    File, Mapped, PeerPages, copy_mapped, no_descriptor, word_at, word_epoch, write_mapped,
+};
 use unmapped::Unmapped;
 pub(crate) use unused::Unused;
 
@@ -57,12 +59,6 @@ struct Pending {
     work: WorkRequest,
     local: ByteRange,
     remote: ByteRange,
-}
-
-#[cold]
-fn no_descriptor(e: std::io::Error) -> Error {
-    let what = "no descriptor left; raise the limit of open files (ulimit -n)";
-    Error::new(crate::error::ErrorKind::SystemLimit, what).with_source(e)
 }
 
 #[derive(Debug)]
