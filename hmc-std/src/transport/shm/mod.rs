@@ -33,6 +33,8 @@ use crate::transport::stream::{
 
 mod heartbeat;
 mod mapped;
+#[cfg(test)]
+mod tests;
 mod unmapped;
 mod unused;
 

@@ -1,0 +1,273 @@
+//! Two ports over one socket pair: what is copied at once, in pieces, or not at all.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
+use hmc_core::slots::SlotId;
+use hmc_core::transport::{PostErrorKind, Transport as _};
+use hmc_core::types::{Access, MemoryKind, Rank};
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+use hmc_mem::os::memfd::Mapping;
+
+use super::{MAX_REQUESTS, ShmPort};
+use crate::memory::{Region, RegionTable};
+use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
+use crate::transport::stream::{StreamPort, StreamSetup};
+
+/// One byte more than is copied in one piece.
+const LONG: u64 = (1 << 20) + 1;
+
+fn inbox() -> SharedInbox {
+    Arc::new(Mutex::new(Inbox::new(16, 4096)))
+}
+
+fn port(socket: UnixStream, inbox: &SharedInbox) -> ShmPort {
+    socket.set_nonblocking(true).expect("a socket");
+    let stream = StreamPort::new(StreamSetup {
+        socket: Arc::new(OwnedFd::from(socket).into()),
+        peer: Rank(1),
+        local: true,
+        near: true,
+        pid: Some(std::process::id()),
+        cma: true,
+        batched_acks: true,
+        windows: 16,
+        inbox: Arc::clone(inbox),
+    });
+    ShmPort::new(stream, None).expect("pages")
+}
+
+/// Two ends that have each other's pages.
+struct Pair {
+    near: ShmPort,
+    far: ShmPort,
+    /// Of `far`.
+    inbox: SharedInbox,
+    table: Arc<RegionTable>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let (ours, inbox) = (inbox(), inbox());
+        let mut pair =
+            Self { near: port(a, &ours), far: port(b, &inbox), inbox, table: Arc::default() };
+        pair.settle();
+        assert!(pair.near.is_ready() && pair.far.is_ready());
+        pair
+    }
+
+    /// Delivers what both ends have sent.
+    fn settle(&mut self) {
+        self.near.stream().flush();
+        self.far.stream().flush();
+        while self.near.service() | self.far.service() {}
+    }
+
+    /// A region that `near` may use.
+    fn source(&mut self, len: u64) -> Region {
+        let region = self.table.allocate(len).expect("memory");
+        self.near.regions().learn(&region);
+        region
+    }
+
+    /// A window of `far` over that region, as [`crate::transport::Port::expose`] makes it.
+    fn expose(&mut self, region: &Region, access: Access) -> WindowDesc {
+        if access.contains(Access::WRITE) {
+            region.note_writable();
+        }
+        self.far.regions().learn(region);
+        let whole = region.slice(0, region.len()).expect("all of it");
+        let window = self.far.windows().expose(whole, MemoryKind::Cpu, access, 7).expect("a place");
+        self.far.open_window(region, whole, &window).expect("a descriptor");
+        window
+    }
+
+    /// A window over a new region, mapped by `near`.
+    fn target(&mut self, len: u64) -> (Region, WindowDesc) {
+        let region = self.table.allocate(len).expect("memory");
+        let window = self.expose(&region, Access::all());
+        self.settle();
+        assert!(self.near.mapped(window.window).is_some());
+        (region, window)
+    }
+}
+
+fn work(index: u16, opcode: Opcode, from: &Region, window: &WindowDesc, len: u64) -> WorkRequest {
+    WorkRequest {
+        op: SlotId { index, generation: 1 },
+        opcode,
+        when: CompleteWhen::Visible,
+        local: from.slice(0, len).expect("in range"),
+        remote: window.slice(0, len).expect("in range"),
+    }
+}
+
+/// At most so many completions, each with the index of its operation.
+fn poll(port: &mut ShmPort, room: usize) -> Vec<(u16, Result<u64, Failure>)> {
+    let op = SlotId { index: u16::MAX, generation: 1 };
+    let mut out = vec![Completion { op, result: Ok(0) }; room];
+    let n = port.poll(&mut out);
+    out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
+}
+
+fn fill(region: &Region, byte: u8) {
+    let bytes = vec![byte; usize::try_from(region.len()).expect("small")];
+    region.bytes().write_at(region.local().extent.whole(), &bytes).expect("in range");
+}
+
+/// Whether the first `n` bytes of a region are ones and all others are zeros.
+fn ones(region: &Region, n: u64) -> bool {
+    let [all, n] = [region.len(), n].map(|n| usize::try_from(n).expect("small"));
+    let mut bytes = vec![9; all];
+    region.bytes().read_at(region.local().extent.whole(), &mut bytes).expect("in range");
+    bytes == [vec![1; n], vec![0; all.saturating_sub(n)]].concat()
+}
+
+#[test]
+fn a_transfer_is_done_at_once_up_to_the_length_of_a_piece() {
+    let mut pair = Pair::new();
+    let source = pair.source(LONG);
+    let mut moved = 0;
+    for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
+        for opcode in [Opcode::Put, Opcode::Get, Opcode::PutNotify { tag: 3 }] {
+            let (target, window) = pair.target(LONG);
+            fill(&source, u8::from(opcode != Opcode::Get));
+            fill(&target, u8::from(opcode == Opcode::Get));
+            let w = work(0, opcode, &source, &window, len);
+            let done = pair.near.transfer_now(&source, opcode, w.local.span, w.remote);
+            let at_once = at_once && !matches!(opcode, Opcode::PutNotify { .. });
+            assert_eq!(done, at_once, "{opcode:?} of {len} bytes");
+            let to = if opcode == Opcode::Get { &source } else { &target };
+            moved += if at_once { len } else { 0 };
+            assert!(ones(to, if at_once { len } else { 0 }), "{opcode:?} of {len} bytes");
+            assert_eq!(pair.near.bytes_moved(), (moved, 0));
+        }
+    }
+}
+
+#[test]
+fn bytes_of_no_region_are_copied_at_once_up_to_the_length_of_a_piece() {
+    let mut pair = Pair::new();
+    let mut moved = 0;
+    for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
+        let (target, window) = pair.target(LONG);
+        let bytes = Mapping::create(len).expect("memory");
+        let whole = bytes.extent().whole();
+        let bytes_of_it = vec![1; usize::try_from(len).expect("small")];
+        bytes.bytes().write_at(whole, &bytes_of_it).expect("in range");
+        let remote = window.slice(0, len).expect("in range");
+        assert_eq!(pair.near.write_now(&bytes.bytes(), remote), at_once, "{len} bytes");
+        moved += if at_once { len } else { 0 };
+        assert!(ones(&target, if at_once { len } else { 0 }), "{len} bytes");
+        assert_eq!(pair.near.bytes_moved(), (moved, 0));
+        let other = WindowSlice { window: WindowId(window.window.0 ^ (1 << 20)), ..remote };
+        assert!(!pair.near.write_now(&bytes.bytes(), other), "not that window");
+    }
+}
+
+/// A caller that drives another link gets the lock after some milliseconds.
+#[test]
+fn a_poll_copies_four_pieces_of_a_long_transfer() {
+    let mut pair = Pair::new();
+    let source = pair.source(5 << 20);
+    fill(&source, 1);
+    let (target, window) = pair.target(5 << 20);
+    assert!(!pair.near.interest().work);
+    let put = work(0, Opcode::Put, &source, &window, 5 << 20);
+    pair.near.post(&put).expect("room");
+    assert!(ones(&target, 0));
+    assert!(pair.near.interest().work, "it waits for nothing");
+    assert_eq!(poll(&mut pair.near, 1), []);
+    assert!(ones(&target, 4 << 20));
+    assert_eq!(pair.near.bytes_moved(), (4 << 20, 0));
+    assert!(pair.near.interest().work);
+    assert_eq!(poll(&mut pair.near, 1), [(0, Ok(5 << 20))]);
+    assert!(ones(&target, 5 << 20));
+    assert_eq!(pair.near.bytes_moved(), (5 << 20, 0));
+    assert!(!pair.near.interest().work);
+}
+
+#[test]
+fn short_transfers_wait_behind_a_long_one_and_are_polled_in_order() {
+    let mut pair = Pair::new();
+    let source = pair.source(LONG);
+    fill(&source, 1);
+    let (target, window) = pair.target(LONG);
+    for (index, len) in [(0, 1), (1, 2), (2, LONG), (3, 3)] {
+        pair.near.post(&work(index, Opcode::Put, &source, &window, len)).expect("room");
+    }
+    assert!(ones(&target, 2));
+    assert_eq!(poll(&mut pair.near, 0), []);
+    assert_eq!(poll(&mut pair.near, 3), [(0, Ok(1)), (1, Ok(2)), (2, Ok(LONG))]);
+    assert_eq!(poll(&mut pair.near, 3), [(3, Ok(3))]);
+    assert_eq!(poll(&mut pair.near, 3), []);
+}
+
+#[test]
+fn a_port_is_busy_once_its_tables_are_full() {
+    let mut pair = Pair::new();
+    let source = pair.source(LONG);
+    let (_target, window) = pair.target(LONG);
+    let busy = Err(PostErrorKind::Busy);
+    for len in [8, LONG] {
+        let put = |index| work(index, Opcode::Put, &source, &window, len);
+        let count = u16::try_from(MAX_REQUESTS).expect("small");
+        for index in 0..count {
+            assert_eq!(pair.near.post(&put(index)), Ok(()), "{len} bytes, {index}");
+        }
+        assert_eq!(pair.near.post(&put(count)), busy, "{len} bytes");
+        let mut done = 0;
+        while done < count {
+            done += u16::try_from(poll(&mut pair.near, MAX_REQUESTS).len()).expect("small");
+        }
+        assert_eq!(pair.near.post(&put(0)), Ok(()));
+        while poll(&mut pair.near, 1).is_empty() {}
+    }
+}
+
+/// The tag follows as an empty put: the bytes went through memory.
+#[test]
+fn a_tag_comes_after_the_bytes_and_brings_none() {
+    let mut pair = Pair::new();
+    let source = pair.source(LONG);
+    fill(&source, 1);
+    let (target, window) = pair.target(LONG);
+    for (tag, len) in [(5, 64), (6, LONG)] {
+        let put = work(0, Opcode::PutNotify { tag }, &source, &window, len);
+        pair.near.post(&put).expect("room");
+        assert_eq!(poll(&mut pair.near, 1), []);
+        assert!(ones(&target, len));
+        let notified = |pair: &Pair| pair.inbox.lock().expect("nobody panics").take(Want::Any);
+        assert_eq!(notified(&pair), None);
+        pair.settle();
+        assert_eq!(notified(&pair), Some(Message::Notify(tag)));
+        assert_eq!(poll(&mut pair.near, 1), [(0, Ok(len))]);
+        assert_eq!(pair.far.bytes_moved(), (0, 0));
+    }
+}
+
+#[test]
+fn a_tag_waits_for_room_in_the_stream() {
+    let mut pair = Pair::new();
+    let source = pair.source(64);
+    let (_target, window) = pair.target(64);
+    let count = u16::try_from(MAX_REQUESTS).expect("small");
+    for index in 0..count {
+        let put = work(index, Opcode::Put, &source, &window, 0);
+        pair.near.stream().submit(&put, false, 0).expect("room");
+    }
+    let put = work(count, Opcode::PutNotify { tag: 1 }, &source, &window, 64);
+    pair.near.post(&put).expect("room");
+    assert_eq!(poll(&mut pair.near, 1), []);
+    assert!(pair.near.interest().work, "it is to be tried again");
+    let mut done = Vec::new();
+    while done.len() < MAX_REQUESTS + 1 {
+        pair.settle();
+        done.extend(poll(&mut pair.near, MAX_REQUESTS));
+    }
+    assert_eq!(done.last(), Some(&(count, Ok(64))));
+}
