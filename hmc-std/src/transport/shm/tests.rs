@@ -5,17 +5,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
-use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{PostErrorKind, Transport as _};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport as _};
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+use hmc_mem::gate::WindowGate;
 use hmc_mem::os::memfd::Mapping;
 
-use super::{MAX_REQUESTS, ShmPort};
-use crate::memory::{Region, RegionTable};
+use super::{MAX_REQUESTS, ShmPort, word_at, word_epoch};
+use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
-use crate::transport::stream::{StreamPort, StreamSetup};
+use crate::transport::stream::{Down, StreamPort, StreamSetup};
 
 /// One byte more than is copied in one piece.
 const LONG: u64 = (1 << 20) + 1;
@@ -270,4 +271,130 @@ fn a_tag_waits_for_room_in_the_stream() {
         done.extend(poll(&mut pair.near, MAX_REQUESTS));
     }
     assert_eq!(done.last(), Some(&(count, Ok(64))));
+}
+
+#[test]
+fn what_is_queued_can_be_withdrawn_and_what_is_done_is_reported() {
+    let mut pair = Pair::new();
+    let source = pair.source(LONG);
+    let (_target, window) = pair.target(LONG);
+    let op = |index| SlotId { index, generation: 1 };
+    let put = |index, len| work(index, Opcode::Put, &source, &window, len);
+    let post = |pair: &mut Pair, puts: &[(u16, u64)]| {
+        for (index, len) in puts {
+            pair.near.post(&put(*index, *len)).expect("room");
+        }
+    };
+    post(&mut pair, &[(0, LONG), (1, LONG)]);
+    assert_eq!(pair.near.cancel(op(0)), CancelOutcome::Withdrawn);
+    assert_eq!(pair.near.cancel(op(7)), CancelOutcome::Withdrawn, "nothing of it is here");
+    assert_eq!(poll(&mut pair.near, 4), [(1, Ok(LONG))], "the other goes on");
+    post(&mut pair, &[(2, 8)]);
+    assert_eq!(pair.near.cancel(op(2)), CancelOutcome::Running);
+    assert_eq!(poll(&mut pair.near, 4), [(2, Ok(8))]);
+    // Parts of one operation: one is done, two are queued.
+    post(&mut pair, &[(3, 8), (3, LONG), (3, LONG), (4, LONG)]);
+    assert_eq!(pair.near.cancel(op(3)), CancelOutcome::Running);
+    let withdrawn = Err(Failure::Cancelled);
+    let all = [(3, Ok(8)), (3, withdrawn), (3, withdrawn), (4, Ok(LONG))];
+    assert_eq!(poll(&mut pair.near, 8), all);
+}
+
+/// The kernel forbids writing for a whole memfd, and for good.
+#[test]
+fn pages_are_offered_as_far_as_the_rights_of_windows_allow() {
+    let mut pair = Pair::new();
+    let allocated = |pair: &Pair| pair.table.allocate(64).expect("memory");
+    let (read, write) = (Access::READ, Access::all());
+    let offered = |pair: &mut Pair, region: &Region, access| {
+        let window = pair.expose(region, access);
+        let offered = pair.far.stream().offers(window.window, window.epoch);
+        pair.settle();
+        assert_eq!(pair.near.mapped(window.window).is_some(), offered);
+        offered
+    };
+    let region = allocated(&pair);
+    assert!(offered(&mut pair, &region, write));
+    assert!(offered(&mut pair, &region, write));
+    assert!(!offered(&mut pair, &region, read), "the peer may have pages that it can write");
+    let region = allocated(&pair);
+    assert!(offered(&mut pair, &region, read));
+    assert!(offered(&mut pair, &region, read));
+    assert!(!offered(&mut pair, &region, write), "its pages cannot be written any more");
+    let adopted = pair.table.adopt(Box::new(HeapBytes::from(vec![0; 64]))).expect("memory");
+    assert!(!offered(&mut pair, &adopted, write));
+    let empty = pair.table.allocate(0).expect("nothing");
+    assert!(!offered(&mut pair, &empty, write));
+}
+
+#[test]
+fn a_window_without_a_copy_under_way_needs_no_fence() {
+    let mut pair = Pair::new();
+    let (_target, window) = pair.target(64);
+    let page = Arc::clone(&pair.far.page);
+    let word = WindowGate::new(page.bytes().word(word_at(window.window.index())).expect("a word"));
+    assert!(pair.far.close_window(window.window).is_none(), "nobody is inside");
+    word.open(word_epoch(window.epoch)).expect("an epoch");
+    word.enter(word_epoch(window.epoch)).expect("open");
+    let fence = pair.far.close_window(window.window).expect("the peer is inside");
+    assert!(!fence.wait(std::time::Duration::ZERO));
+    pair.near.bring_down(Down::Silent);
+    assert!(pair.far.close_window(window.window).is_none(), "the peer is out of all windows");
+    word.exit();
+    assert!(fence.wait(std::time::Duration::ZERO));
+}
+
+#[test]
+fn only_the_window_that_the_peer_takes_back_is_forgotten() {
+    let mut pair = Pair::new();
+    let (_target, window) = pair.target(64);
+    let (id, epoch) = (window.window, window.epoch);
+    for (other, of) in [(WindowId(id.0 ^ (1 << 20)), epoch), (id, Epoch(epoch.0 + 1))] {
+        pair.near.forget_remote(other, of);
+        assert!(pair.near.is_settled(id, epoch), "{other:?} {of:?}");
+        assert!(!pair.near.is_settled(other, of), "{other:?} {of:?}");
+    }
+    pair.near.forget_remote(id, epoch);
+    assert!(!pair.near.is_settled(id, epoch));
+}
+
+/// Both ends of a link that is over: nothing is copied, and all that was asked is answered.
+#[test]
+fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
+    let mut pair = Pair::new();
+    let source = pair.source(LONG);
+    let (target, window) = pair.target(LONG);
+    let put = work(0, Opcode::Put, &source, &window, LONG);
+    pair.near.post(&put).expect("room");
+    pair.near.bring_down(Down::Silent);
+    assert!(!pair.near.is_ready());
+    assert_eq!(poll(&mut pair.near, 2), [(0, Err(Failure::PeerDead))]);
+    assert_eq!(pair.near.post(&put), Err(PostErrorKind::Disconnected));
+    assert!(!pair.near.transfer_now(
+        &source,
+        Opcode::Put,
+        source.local().extent.whole(),
+        put.remote
+    ));
+    assert!(ones(&target, 0));
+    let page = Arc::clone(&pair.far.page);
+    let word = WindowGate::new(page.bytes().word(word_at(window.window.index())).expect("a word"));
+    assert!(word.is_open(word_epoch(window.epoch)));
+    pair.far.bring_down(Down::Eof);
+    assert!(!word.is_open(word_epoch(window.epoch)));
+}
+
+#[test]
+fn a_peer_is_heard_while_it_beats() {
+    let (a, b) = UnixStream::pair().expect("a pair");
+    let (mut near, mut far) = (port(a, &inbox()), port(b, &inbox()));
+    assert_eq!(near.beat(), None, "its page has not come");
+    assert!(!near.is_ready());
+    while near.service() | far.service() {}
+    assert_eq!(near.beat(), Some(false));
+    assert_eq!(far.beat(), Some(true));
+    assert_eq!(far.beat(), Some(false), "nothing new");
+    assert_eq!(near.beat(), Some(true), "twice");
+    assert_eq!(near.beat(), Some(false));
+    assert!(!near.is_marked());
 }
