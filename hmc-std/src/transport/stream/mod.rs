@@ -17,6 +17,8 @@ mod rx;
 mod send;
 mod serve;
 mod target;
+#[cfg(test)]
+mod tests;
 mod tx;
 
 pub(crate) use down::Down;

@@ -1,0 +1,124 @@
+//! A port whose other end is the test, byte by byte.
+
+mod cancel;
+
+use std::io::{ErrorKind as Io, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::region::{Epoch, WindowId, WindowSlice};
+use hmc_core::slots::SlotId;
+use hmc_core::transport::Transport as _;
+use hmc_core::types::Rank;
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+
+use super::{StreamPort, StreamSetup};
+use crate::memory::{Region, RegionTable};
+use crate::node::inbox::Inbox;
+
+struct Bench {
+    port: StreamPort,
+    peer: UnixStream,
+    table: Arc<RegionTable>,
+}
+
+impl Bench {
+    /// With a peer that is this process, and an inbox for so many tags.
+    fn new(local: bool, near: bool, tags: usize) -> Self {
+        let (ours, peer) = UnixStream::pair().expect("a pair");
+        for socket in [&ours, &peer] {
+            socket.set_nonblocking(true).expect("a socket");
+        }
+        let inbox = Arc::new(Mutex::new(Inbox::new(tags, 4096)));
+        let port = StreamPort::new(StreamSetup {
+            socket: Arc::new(OwnedFd::from(ours).into()),
+            peer: Rank(1),
+            local,
+            near,
+            pid: Some(std::process::id()),
+            cma: true,
+            batched_acks: true,
+            windows: 8,
+            inbox,
+        });
+        Self { port, peer, table: Arc::default() }
+    }
+
+    fn local() -> Self {
+        Self::new(true, true, 16)
+    }
+
+    /// A region that the port knows.
+    fn region(&mut self, len: u64) -> Region {
+        let region = self.table.allocate(len).expect("memory");
+        self.port.regions().learn(&region);
+        region
+    }
+
+    fn submit(&mut self, index: u16, opcode: Opcode, region: &Region, by_ref: bool) {
+        let work = work(index, opcode, region);
+        self.port.submit(&work, by_ref, region.len()).expect("room");
+    }
+
+    fn send(&self, frame: &DataFrame, payload: &[u8]) {
+        (&self.peer).write_all(&[&frame.emit(), payload].concat()).expect("room");
+    }
+
+    /// What the port has sent, without payload.
+    fn frames(&mut self) -> Vec<DataFrame> {
+        let mut bytes = Vec::new();
+        loop {
+            match (&self.peer).read_to_end(&mut bytes) {
+                Ok(_) => break,
+                Err(e) if e.kind() == Io::WouldBlock => {
+                    let before = bytes.len();
+                    self.port.flush();
+                    let _ = (&self.peer).read_to_end(&mut bytes);
+                    if bytes.len() == before {
+                        break;
+                    }
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        let (mut frames, mut rest) = (Vec::new(), bytes.as_slice());
+        while let Some((head, behind)) = rest.split_first_chunk::<DATA_FRAME_BYTES>() {
+            let frame = DataFrame::parse(head).expect("a frame");
+            let carries = matches!(frame.kind, DataKind::Write | DataKind::ReadData);
+            let len = if carries { usize::try_from(frame.len).expect("small") } else { 0 };
+            frames.push(frame);
+            rest = behind.get(len..).expect("all of the payload");
+        }
+        assert!(rest.is_empty(), "half a frame");
+        frames
+    }
+
+    /// Kinds and numbers of what the port has sent.
+    fn kinds(&mut self) -> Vec<(DataKind, u32)> {
+        self.frames().iter().map(|f| (f.kind, f.seq)).collect()
+    }
+
+    /// All completions so far: index of the operation, and result.
+    fn poll(&mut self) -> Vec<(u16, Result<u64, Failure>)> {
+        let op = SlotId { index: u16::MAX, generation: 1 };
+        let mut out = vec![Completion { op, result: Ok(0) }; 600];
+        let n = self.port.poll(&mut out);
+        out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
+    }
+}
+
+/// An operation on all of a region, and as much of a window of the peer's.
+fn work(index: u16, opcode: Opcode, region: &Region) -> WorkRequest {
+    let local = region.slice(0, region.len()).expect("all of it");
+    let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
+    let op = SlotId { index, generation: 1 };
+    WorkRequest { op, opcode, when: CompleteWhen::Visible, local, remote }
+}
+
+fn bytes(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![9; usize::try_from(region.len()).expect("small")];
+    region.bytes().read_at(region.local().extent.whole(), &mut bytes).expect("in range");
+    bytes
+}
