@@ -1,17 +1,18 @@
 //! A port whose other end is the test, byte by byte.
 
 mod cancel;
+mod end;
 
 use std::io::{ErrorKind as Io, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::region::{Epoch, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::Transport as _;
-use hmc_core::types::Rank;
-use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+use hmc_core::types::{Access, MemoryKind, Rank};
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 use super::{StreamPort, StreamSetup};
@@ -55,6 +56,13 @@ impl Bench {
         let region = self.table.allocate(len).expect("memory");
         self.port.regions().learn(&region);
         region
+    }
+
+    /// A window of the port's over all of a region.
+    fn window(&mut self, region: &Region) -> WindowDesc {
+        let whole = region.slice(0, region.len()).expect("all of it");
+        let windows = self.port.windows();
+        windows.expose(whole, MemoryKind::Cpu, Access::all(), 7).expect("a place")
     }
 
     fn submit(&mut self, index: u16, opcode: Opcode, region: &Region, by_ref: bool) {
@@ -115,6 +123,19 @@ fn work(index: u16, opcode: Opcode, region: &Region) -> WorkRequest {
     let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
     let op = SlotId { index, generation: 1 };
     WorkRequest { op, opcode, when: CompleteWhen::Visible, local, remote }
+}
+
+/// A whole request of the peer's on a window of the port's.
+fn asked(kind: DataKind, seq: u32, window: &WindowDesc, total: u64) -> DataFrame {
+    let mut frame = DataFrame::new(kind, seq);
+    (frame.window, frame.epoch, frame.total) = (window.window, window.epoch, total);
+    if matches!(kind, DataKind::Write | DataKind::WriteRef) {
+        frame.flags = DataFlags::LAST;
+    }
+    if kind == DataKind::Write {
+        frame.len = u32::try_from(total).expect("small");
+    }
+    frame
 }
 
 fn bytes(region: &Region) -> Vec<u8> {
