@@ -2,6 +2,7 @@
 
 mod cancel;
 mod end;
+mod send;
 
 use std::io::{ErrorKind as Io, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -136,6 +137,11 @@ fn asked(kind: DataKind, seq: u32, window: &WindowDesc, total: u64) -> DataFrame
         frame.len = u32::try_from(total).expect("small");
     }
     frame
+}
+
+fn fill(region: &Region, byte: u8) {
+    let bytes = vec![byte; usize::try_from(region.len()).expect("small")];
+    region.bytes().write_at(region.local().extent.whole(), &bytes).expect("in range");
 }
 
 fn bytes(region: &Region) -> Vec<u8> {
