@@ -2,6 +2,7 @@
 
 mod cancel;
 mod end;
+mod receive;
 mod send;
 
 use std::io::{ErrorKind as Io, Read as _, Write as _};
@@ -18,11 +19,12 @@ use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 use super::{StreamPort, StreamSetup};
 use crate::memory::{Region, RegionTable};
-use crate::node::inbox::Inbox;
+use crate::node::inbox::{Inbox, SharedInbox};
 
 struct Bench {
     port: StreamPort,
     peer: UnixStream,
+    inbox: SharedInbox,
     table: Arc<RegionTable>,
 }
 
@@ -43,9 +45,9 @@ impl Bench {
             cma: true,
             batched_acks: true,
             windows: 8,
-            inbox,
+            inbox: Arc::clone(&inbox),
         });
-        Self { port, peer, table: Arc::default() }
+        Self { port, peer, inbox, table: Arc::default() }
     }
 
     fn local() -> Self {
