@@ -4,6 +4,7 @@ mod cancel;
 mod end;
 mod receive;
 mod send;
+mod serve;
 
 use std::io::{ErrorKind as Io, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -139,6 +140,13 @@ fn asked(kind: DataKind, seq: u32, window: &WindowDesc, total: u64) -> DataFrame
         frame.len = u32::try_from(total).expect("small");
     }
     frame
+}
+
+/// As [`asked`], of a copy by the port from or to a region of this process.
+fn by_ref(kind: DataKind, seq: u32, window: &WindowDesc, theirs: &Region) -> DataFrame {
+    let addr = theirs.bytes().as_ptr().expose_provenance();
+    let addr = u64::try_from(addr).expect("an address");
+    DataFrame { addr, ..asked(kind, seq, window, theirs.len()) }
 }
 
 fn fill(region: &Region, byte: u8) {

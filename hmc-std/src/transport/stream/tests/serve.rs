@@ -1,0 +1,247 @@
+//! What the peer asks: executed in its turn, within what was agreed, and not once its window is gone.
+
+use hmc_core::window::WindowFault;
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+use hmc_core::work::Failure;
+
+use super::super::target::{CmaJob, StreamTarget};
+use super::super::{Down, MAX_REQUESTS};
+use super::{Bench, asked, by_ref, bytes, fill};
+use hmc_core::range::Extent;
+
+const MIB: u64 = 1 << 20;
+const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
+
+#[test]
+fn a_turn_copies_eight_mebibytes_and_leaves_the_rest_for_the_next() {
+    for kind in [DataKind::WriteRef, DataKind::ReadRef] {
+        let mut bench = Bench::local();
+        let (ours, theirs) =
+            (bench.region(9 * MIB), bench.table.allocate(9 * MIB).expect("memory"));
+        let window = bench.window(&ours);
+        let (from, to) = match kind {
+            DataKind::WriteRef => (&theirs, &ours),
+            _ => (&ours, &theirs),
+        };
+        fill(from, 3);
+        bench.send(&by_ref(kind, 0, &window, &theirs), &[]);
+        assert!(bench.port.service());
+        assert_eq!(bench.port.bytes_in, 8 * MIB);
+        assert!(bench.port.interest().work);
+        assert_eq!(bench.kinds(), []);
+        assert!(bench.port.service());
+        assert_eq!(bench.port.bytes_in, 9 * MIB);
+        assert!(!bench.port.interest().work);
+        assert_eq!(bench.kinds(), [(DataKind::Ack, 0)]);
+        assert_eq!(bytes(to), bytes(from));
+        assert!(!bench.port.service());
+    }
+}
+
+/// Each acknowledgement wakes the peer; but it is to have something queued here while it wakes.
+#[test]
+fn copies_are_acknowledged_together_but_before_the_peer_has_nothing_queued() {
+    for (count, len, acks) in [
+        (3, 4096, vec![(2, 3)]),
+        (2, MIB - 1, vec![(1, 2)]),
+        (2, MIB, vec![(0, 1), (1, 1)]),
+        (3, MIB, vec![(1, 2), (2, 1)]),
+        (4, MIB / 2, vec![(1, 2), (3, 2)]),
+    ] {
+        let mut bench = Bench::local();
+        let (ours, theirs) = (bench.region(len), bench.table.allocate(len).expect("memory"));
+        let window = bench.window(&ours);
+        for seq in 0..count {
+            bench.send(&by_ref(DataKind::WriteRef, seq, &window, &theirs), &[]);
+        }
+        bench.port.service();
+        let sent: Vec<_> = bench.frames().iter().map(|f| (f.seq, f.total)).collect();
+        assert_eq!(sent, acks, "{count} copies of {len} bytes");
+    }
+}
+
+#[test]
+fn the_queue_is_short_up_to_a_mebibyte() {
+    for (lens, short) in [
+        (vec![], true),
+        (vec![MIB], true),
+        (vec![MIB - 1, 1], true),
+        (vec![MIB, 1], false),
+        (vec![MIB + 1], false),
+    ] {
+        let mut target = StreamTarget::new(None, true);
+        let mut bench = Bench::local();
+        let region = bench.region(2 * MIB);
+        for len in &lens {
+            let (ours, frame) = (region.slice(0, *len), DataFrame::new(DataKind::WriteRef, 0));
+            let theirs = Extent::new(*len).whole();
+            target.push_job(CmaJob { frame, ours: ours.expect("in range"), theirs });
+        }
+        assert_eq!(target.is_short_of_jobs(), short, "{lens:?}");
+        assert_eq!(target.has_jobs(), !lens.is_empty());
+    }
+}
+
+/// Its number may name another process by then.
+#[test]
+fn nothing_is_copied_for_a_process_that_does_not_live() {
+    for lives in [true, false] {
+        let mut bench = Bench::local();
+        let (ours, theirs) = (bench.region(64), bench.table.allocate(64).expect("memory"));
+        fill(&theirs, 3);
+        let window = bench.window(&ours);
+        bench.send(&by_ref(DataKind::WriteRef, 0, &window, &theirs), &[]);
+        bench.port.service_while(&|| lives);
+        assert_eq!(bytes(&ours), [if lives { 3 } else { 0 }; 64]);
+        assert!(!bench.port.interest().work);
+        assert_eq!(bench.kinds().len(), usize::from(lives));
+    }
+    let mut bench = Bench::local();
+    let (ours, theirs) = (bench.region(64), bench.table.allocate(64).expect("memory"));
+    fill(&theirs, 3);
+    let window = bench.window(&ours);
+    bench.send(&by_ref(DataKind::WriteRef, 0, &window, &theirs), &[]);
+    bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
+    bench.port.service();
+    assert_eq!(bytes(&ours), [0; 64], "it has ended its direction");
+}
+
+/// Requests wait here only while the socket takes no answers.
+#[test]
+fn a_peer_may_ask_for_as_much_as_was_agreed() {
+    for (kind, why) in [
+        (DataKind::Read, "more gets than were agreed"),
+        (DataKind::WriteRef, "more copies than were agreed"),
+    ] {
+        let mut bench = Bench::local();
+        let (ours, theirs) = (bench.region(64), bench.table.allocate(64).expect("memory"));
+        let window = bench.window(&ours);
+        let request = |seq| match kind {
+            DataKind::Read => asked(kind, seq, &window, 64),
+            _ => by_ref(kind, seq, &window, &theirs),
+        };
+        let count = u32::try_from(MAX_REQUESTS).expect("small");
+        for seq in 0..count {
+            bench.send(&request(seq), &[]);
+        }
+        bench.port.service();
+        assert_eq!(bench.port.down(), None);
+        let answered = bench.frames().iter().map(|f| f.total.max(1)).sum::<u64>();
+        assert!(answered >= u64::from(count), "{answered}");
+        for seq in count..=2 * count {
+            bench.send(&request(seq), &[]);
+        }
+        bench.port.service();
+        assert_eq!(bench.port.down(), Some(Down::Protocol(why)));
+    }
+}
+
+#[test]
+fn no_more_answers_wait_than_were_agreed() {
+    let mut target = StreamTarget::new(None, true);
+    for seq in 0..512 {
+        assert!(target.has_room(), "{seq}");
+        target.refuse(seq, Failure::UnknownRegion);
+    }
+    assert!(!target.has_room());
+    assert_eq!(target.next_answer().map(|f| f.seq), Some(0));
+    assert!(target.has_room());
+}
+
+#[test]
+fn the_agreed_number_of_answers_is_a_limit_of_all_requests() {
+    for (kind, why) in [
+        (DataKind::Write, "more puts than were agreed"),
+        (DataKind::Read, "more gets than were agreed"),
+        (DataKind::ReadRef, "more copies than were agreed"),
+    ] {
+        for (waiting, down) in [(511, None), (512, Some(Down::Protocol(why)))] {
+            let mut bench = Bench::local();
+            let (ours, theirs) = (bench.region(4), bench.table.allocate(4).expect("memory"));
+            let window = bench.window(&ours);
+            for seq in 0..waiting {
+                bench.port.target.refuse(seq, Failure::UnknownRegion);
+            }
+            match kind {
+                DataKind::Write => bench.send(&asked(kind, 0, &window, 4), &[1; 4]),
+                DataKind::Read => bench.send(&asked(kind, 0, &window, 4), &[]),
+                _ => bench.send(&by_ref(kind, 0, &window, &theirs), &[]),
+            }
+            bench.port.service();
+            assert_eq!(bench.port.down(), down, "{kind:?}");
+        }
+    }
+}
+
+/// What is queued for the other window goes on.
+#[test]
+fn only_requests_on_the_window_that_is_taken_back_are_refused() {
+    let mut bench = Bench::local();
+    let ours = bench.region(64);
+    let (kept, gone) = (bench.window(&ours), bench.window(&ours));
+    let theirs = bench.table.allocate(64).expect("memory");
+    for (seq, window) in [(0, &gone), (2, &kept)] {
+        bench.send(&by_ref(DataKind::WriteRef, seq, window, &theirs), &[]);
+        bench.send(&asked(DataKind::Read, seq + 1, window, 64), &[]);
+    }
+    // Takes what came, and neither copies nor answers.
+    bench.port.receive();
+    assert!(bench.port.revoke(kept.window, hmc_core::region::Epoch(kept.epoch.0 + 1)).is_err());
+    bench.port.revoke(gone.window, gone.epoch).expect("exposed");
+    bench.port.service();
+    let refused = |seq| DataFrame::nack(seq, REVOKED);
+    let mut reply = DataFrame::new(DataKind::ReadData, 3);
+    (reply.len, reply.total, reply.flags) = (64, 64, DataFlags::LAST);
+    assert_eq!(bench.frames(), [refused(1), refused(0), DataFrame::ack(2, 1), reply]);
+    bench.send(&asked(DataKind::Read, 4, &gone, 64), &[]);
+    bench.port.service();
+    assert_eq!(bench.frames(), [refused(4)]);
+}
+
+#[test]
+fn a_put_that_is_arriving_ends_with_its_window_and_no_other() {
+    for failure in [Some(REVOKED), None] {
+        let mut bench = Bench::local();
+        let ours = bench.region(64);
+        let (written, other) = (bench.window(&ours), bench.window(&ours));
+        bench.send(&asked(DataKind::Write, 0, &written, 64), &[1; 16]);
+        bench.port.service();
+        let gone = if failure.is_some() { &written } else { &other };
+        bench.port.revoke(gone.window, gone.epoch).expect("exposed");
+        std::io::Write::write_all(&mut (&bench.peer), &[2; 48]).expect("room");
+        bench.port.service();
+        let rest = if failure.is_some() { 0 } else { 2 };
+        assert_eq!(bytes(&ours), [[1; 16], [rest; 16], [rest; 16], [rest; 16]].concat());
+        let answer = failure.map_or(DataFrame::ack(0, 1), |why| DataFrame::nack(0, why));
+        assert_eq!(bench.frames(), [answer]);
+        assert_eq!(bench.port.bytes_in, if failure.is_some() { 16 } else { 64 });
+    }
+}
+
+#[test]
+fn a_put_goes_on_where_it_has_stopped() {
+    let ours = |bench: &mut Bench| bench.region(64);
+    let cases: [(u32, u64, u32, Option<&str>); 6] = [
+        (0, 16, 48, None),
+        (1, 16, 48, Some("a put in the middle of another")),
+        (0, 15, 48, Some("a put that does not continue")),
+        (0, 17, 47, Some("a put that does not continue")),
+        (0, 16, 49, Some("a put that does not continue")),
+        (0, 16, 47, Some("a put that ends early")),
+    ];
+    for (seq, offset, len, why) in cases {
+        let mut bench = Bench::local();
+        let region = ours(&mut bench);
+        let window = bench.window(&region);
+        let whole = asked(DataKind::Write, 0, &window, 64);
+        bench.send(&DataFrame { len: 16, flags: DataFlags::empty(), ..whole }, &[1; 16]);
+        let payload = vec![2; usize::try_from(len).expect("small")];
+        bench.send(&DataFrame { seq, offset, len, ..whole }, &payload);
+        bench.port.service();
+        assert_eq!(bench.port.down(), why.map(Down::Protocol), "{seq} {offset} {len}");
+        if why.is_none() {
+            assert_eq!(bytes(&region), [vec![1; 16], vec![2; 48]].concat());
+            assert_eq!(bench.frames(), [DataFrame::ack(0, 1)]);
+        }
+    }
+}
