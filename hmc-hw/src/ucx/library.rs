@@ -85,7 +85,7 @@ impl fmt::Display for LoadError {
                      by HMC_UCX_LIB; tried",
                 )?;
                 for (at, (path, why)) in tried.iter().enumerate() {
-                    let mark = if at == 0 { ' ' } else { ';' };
+                    let mark = if at == 0 { "" } else { ";" };
                     write!(f, "{mark} {} ({why})", path.display())?;
                 }
                 Ok(())
@@ -323,6 +323,12 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
+        let tried = [("a", "b"), ("c", "d")].map(|(path, why)| (path.into(), why.to_owned()));
+        let e = LoadError::NotFound { tried: tried.into() };
+        assert!(e.to_string().ends_with(" tried a (b); c (d)"), "{e}");
+        let missing = vec!["ucp_one", "ucp_two"];
+        let e = LoadError::Incomplete { path: "/x/libucp.so.0".into(), missing };
+        assert!(e.to_string().contains("it has no ucp_one, ucp_two;"), "{e}");
         let found = Version { major: 1, minor: 9, release: 2 };
         let e = LoadError::Version { path: "/x/libucp.so.0".into(), found };
         assert!(e.to_string().starts_with("/x/libucp.so.0 is UCX 1.9.2, and 1.10.0"), "{e}");
