@@ -225,3 +225,18 @@ const fn zeroed_params() -> sys::ucp_params_t {
         node_local_id: 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Status, UcxError, check};
+
+    #[test]
+    fn an_error_says_which_step_failed_on_what() {
+        let e = check("opening it", Status::IO_ERROR.0).unwrap_err();
+        assert_eq!(e.to_string(), "opening it: Input/output error (UCX status -3)");
+        let e = UcxError { what: "a device".into(), ..e };
+        assert_eq!(e.to_string(), "opening it (a device): Input/output error (UCX status -3)");
+        assert_eq!(check("opening it", 0), Ok(()));
+        assert!(check("opening it", 1).is_err(), "it is under way");
+    }
+}

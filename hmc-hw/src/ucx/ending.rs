@@ -153,3 +153,38 @@ fn try_until(start: Instant, mut could: impl FnMut() -> bool) {
         std::thread::yield_now();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Ending, WorkerLock, lock};
+
+    #[test]
+    fn once_the_process_ends_one_thread_alone_may_enter() {
+        let ending = Ending::new();
+        let workers = [(); 2].map(|()| Arc::new(WorkerLock::default()));
+        let gone = Arc::new(WorkerLock::default());
+        for worker in [&gone, &workers[0]] {
+            ending.watch(worker);
+        }
+        drop(gone);
+        ending.watch(&workers[1]);
+        assert_eq!(lock(&ending.locks).len(), 2, "what is gone is not waited for");
+        assert!(!ending.has_begun() && !ending.is_ending_thread());
+        let permit = ending.enter();
+        assert!(ending.others.try_write().is_err(), "the end of the process waits for it");
+        drop(permit);
+        assert!(ending.others.try_write().is_ok());
+        assert_eq!(ending.inherited(), None, "this is no child");
+        ending.stop_calls();
+        assert!(ending.has_begun() && ending.is_ending_thread());
+        drop(ending.enter());
+        for worker in &workers {
+            assert!(worker.try_take().is_none() && !worker.claim());
+        }
+        std::thread::scope(|s| {
+            s.spawn(|| assert!(ending.has_begun() && !ending.is_ending_thread()));
+        });
+    }
+}

@@ -231,3 +231,38 @@ impl Drop for Memory {
         debug_assert_eq!(Status(status), Status::OK);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MemoryKind, params, sys, type_of};
+
+    #[test]
+    fn each_kind_of_memory_has_its_name_or_none() {
+        for (kind, name) in [
+            (MemoryKind::Cpu, Some(sys::UCS_MEMORY_TYPE_HOST)),
+            (MemoryKind::NvidiaGpu, Some(sys::UCS_MEMORY_TYPE_CUDA)),
+            (MemoryKind::AmdGpu, Some(sys::UCS_MEMORY_TYPE_ROCM)),
+            (MemoryKind::HygonDcu, Some(sys::UCS_MEMORY_TYPE_ROCM)),
+            (MemoryKind::CambriconMlu, None),
+        ] {
+            assert_eq!(type_of(kind), name, "{kind:?}");
+        }
+    }
+
+    /// UCX reads the fields that the mask names.
+    #[test]
+    fn a_registration_names_its_address_unless_ucx_is_to_choose_it() {
+        let mut byte = 0;
+        let named = params(&raw mut byte, 1, 2, sys::UCS_MEMORY_TYPE_CUDA);
+        let chosen = params(std::ptr::null_mut(), 1, 2, sys::UCS_MEMORY_TYPE_CUDA);
+        let always = sys::UCP_MEM_MAP_PARAM_FIELD_LENGTH
+            | sys::UCP_MEM_MAP_PARAM_FIELD_FLAGS
+            | sys::UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+        assert_eq!(chosen.field_mask, always);
+        assert_eq!(named.field_mask, always | sys::UCP_MEM_MAP_PARAM_FIELD_ADDRESS);
+        assert_eq!(
+            (named.length, named.flags, named.memory_type),
+            (1, 2, sys::UCS_MEMORY_TYPE_CUDA)
+        );
+    }
+}

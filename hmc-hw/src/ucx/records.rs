@@ -13,3 +13,21 @@ pub(super) const CLOSE: u16 = FIRST_FLUSH + 4;
 pub(super) const WIREUP: u16 = CLOSE + 1;
 pub(super) const FIRST_SEND: u16 = WIREUP + 1;
 const _: () = assert!(MAX_REQUESTS == 256 && FLUSHES == 4 && SENDS == 8);
+
+#[cfg(test)]
+mod tests {
+    use super::{CLOSE, FIRST_FLUSH, FIRST_SEND, FLUSHES, MAX_REQUESTS, RECORDS, SENDS, WIREUP};
+
+    #[test]
+    fn each_record_has_one_use() {
+        let mut uses = Vec::new();
+        let many =
+            |first: u16, count: usize| (first..).take(count).map(u32::from).collect::<Vec<u32>>();
+        uses.extend(many(0, MAX_REQUESTS));
+        uses.extend(many(FIRST_FLUSH, FLUSHES));
+        uses.extend(many(CLOSE, 1));
+        uses.extend(many(WIREUP, 1));
+        uses.extend(many(FIRST_SEND, SENDS.into()));
+        assert_eq!(uses, (0..RECORDS).collect::<Vec<u32>>());
+    }
+}

@@ -117,3 +117,44 @@ impl AmMessage {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::range::{Extent, Side};
+    use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
+    use hmc_mem::shared::SharedBytes;
+
+    use super::AmMessage;
+
+    /// The segment also has the header of the message, and that of the next put.
+    #[test]
+    fn small_puts_share_a_message_up_to_a_segment_of_tcp() {
+        let mut message = AmMessage::new();
+        let space = 8 * 1024 - 2 * 64;
+        assert!(message.can_append(space) && !message.can_append(space + 1));
+        message.add(&DataFrame::new(DataKind::Ack, 1));
+        let space = space - u64::try_from(DATA_FRAME_BYTES).unwrap();
+        assert!(message.can_append(space) && !message.can_append(space + 1));
+        assert!(!message.can_append(u64::MAX));
+        message.clear();
+        assert!(message.bytes.is_empty() && !message.is_busy());
+    }
+
+    #[test]
+    fn a_message_has_copies_of_bytes_and_of_frames_in_order() {
+        let mut own = *b"some bytes";
+        let view = SharedBytes::of_mut(&mut own);
+        let span = |at, len| Extent::new(20).span(Side::Local, at, len).unwrap();
+        let mut message = AmMessage::new();
+        assert_eq!(message.load(&view, span(0, 10)), Some(()));
+        assert_eq!(message.load(&view, span(5, 5)), Some(()), "instead of those before");
+        assert_eq!(message.bytes, b"bytes");
+        let frame = DataFrame::new(DataKind::Write, 7);
+        message.add(&frame);
+        assert_eq!(message.add_with(&frame, &view), Some(()));
+        let emitted = frame.emit();
+        let all = [&b"bytes"[..], &emitted, &emitted, b"some bytes"].concat();
+        assert_eq!(message.bytes, all);
+        assert_eq!(message.load(&view, span(5, 6)), None, "it is shorter");
+    }
+}

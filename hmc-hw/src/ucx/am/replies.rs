@@ -162,3 +162,23 @@ impl GetReply {
         Some(frame)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::wire::data::DataFrame;
+
+    use super::AmReplies;
+
+    #[test]
+    fn no_more_answers_wait_than_were_agreed() {
+        let mut replies = AmReplies::new(2);
+        assert!(!replies.has_queued() && replies.is_idle());
+        for (seq, space) in [(1, true), (2, true), (3, false)] {
+            assert_eq!(replies.queue_ack(DataFrame::ack(seq, 1)), space, "{seq}");
+            assert!(replies.has_queued());
+        }
+        replies.clear();
+        assert!(!replies.has_queued());
+        assert!(replies.queue_ack(DataFrame::ack(4, 1)));
+    }
+}

@@ -53,3 +53,22 @@ impl AmInitiator {
         self.ops.get(usize::from(record)).filter(|t| t.seq == seq).map(|_| record)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{AmInitiator, AmOp};
+
+    #[test]
+    fn a_number_names_one_use_of_a_record() {
+        let mut initiator = AmInitiator::new(1);
+        *initiator.op(5).unwrap() = AmOp { seq: 0x0305, sent: 0 };
+        assert_eq!(initiator.record_of(0x0305), Some(5));
+        for seq in [0x0205, 0x0405, 0x0306, 0x0005] {
+            assert_eq!(initiator.record_of(seq), None, "{seq:#x}");
+        }
+        assert!(initiator.op(256).is_none());
+        assert!(initiator.is_idle() && !initiator.can_send());
+        initiator.queue.push_back(5);
+        assert!(initiator.can_send());
+    }
+}
