@@ -282,7 +282,13 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use super::{Channel, Registered, Token, Wanted};
+    use super::{Channel, Driver, Events, Registered, Socket, Token, Wanted};
+    use crate::config::Progress;
+    use rustix::event::PollFlags;
+    use std::collections::VecDeque;
+    use std::io::Write as _;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn tokens_survive_the_kernel() {
@@ -306,5 +312,137 @@ mod tests {
         assert!(!Registered(Some(read)).differs(read));
         assert!(Registered(Some(read)).differs(Wanted::default()));
         assert!(Registered::default().differs(read), "nothing is known of a new descriptor");
+    }
+
+    fn pair() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        (OwnedFd::from(ours).into(), theirs)
+    }
+
+    /// What is ready now.
+    fn ready(driver: &Driver) -> Vec<Token> {
+        let mut events = Events::new();
+        driver.wait(&mut events, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }));
+        events.tokens().collect()
+    }
+
+    const NOTHING: Wanted = Wanted { read: false, write: false, end: false };
+
+    #[test]
+    fn a_half_of_a_link_is_told_of_what_it_waits_for() {
+        let driver = Driver::new(Progress::Thread).expect("descriptors");
+        assert!(driver.serves_data());
+        let (socket, mut peer) = pair();
+        let mut slot = Registered::default();
+        let token = Token::Link(7, Channel::Data);
+        let mut register = |wanted| {
+            driver.register(&socket, 7, Channel::Data, &mut slot, wanted);
+            assert!(!slot.differs(wanted));
+        };
+        register(Wanted { read: true, ..NOTHING });
+        assert_eq!(ready(&driver), []);
+        peer.write_all(&[1]).expect("room");
+        assert_eq!(ready(&driver), [token]);
+        assert_eq!(ready(&driver), [token], "as long as bytes lie there");
+        register(Wanted { end: true, ..NOTHING });
+        assert_eq!(ready(&driver), []);
+        register(Wanted { write: true, ..NOTHING });
+        assert_eq!(ready(&driver), [token]);
+        assert_eq!(ready(&driver), [token], "as long as there is room");
+        register(Wanted { end: true, ..NOTHING });
+        peer.shutdown(std::net::Shutdown::Write).expect("connected");
+        assert_eq!(ready(&driver), [token]);
+        assert_eq!(ready(&driver), [], "nothing can be done about it");
+        register(NOTHING);
+        assert_eq!(ready(&driver), []);
+        drop(peer);
+        assert_eq!(ready(&driver), [token], "a hang-up is told of whatever was asked");
+        assert_eq!(ready(&driver), [], "once");
+        register(Wanted { read: true, ..NOTHING });
+        assert_eq!(ready(&driver), [token]);
+        let (ctrl, _other) = pair();
+        driver.forget(&ctrl, Some(&socket));
+        assert_eq!(ready(&driver), []);
+    }
+
+    #[test]
+    fn nobody_watches_data_planes_where_the_application_drives_them() {
+        let driver = Driver::new(Progress::Manual).expect("descriptors");
+        assert!(!driver.serves_data());
+        let read = Wanted { read: true, ..NOTHING };
+        let (socket, mut peer) = pair();
+        peer.write_all(&[1]).expect("room");
+        let mut slot = Registered::default();
+        driver.register(&socket, 7, Channel::Data, &mut slot, read);
+        assert!(slot.differs(read) && ready(&driver).is_empty());
+        driver.register(&socket, 7, Channel::Ctrl, &mut slot, read);
+        assert_eq!(ready(&driver), [Token::Link(7, Channel::Ctrl)]);
+        driver.unwatch_socket(&socket);
+        assert_eq!(ready(&driver), []);
+    }
+
+    #[test]
+    fn bytes_of_a_stranger_are_told_of_once_and_the_end_too() {
+        let driver = Driver::new(Progress::Thread).expect("descriptors");
+        let (socket, mut peer) = pair();
+        let token = Token::Pending(3);
+        driver.watch_stranger(&socket, token).expect("watched");
+        assert_eq!(ready(&driver), []);
+        for _ in 0..2 {
+            peer.write_all(&[1]).expect("room");
+            assert_eq!((ready(&driver), ready(&driver)), (vec![token], vec![]));
+        }
+        peer.shutdown(std::net::Shutdown::Write).expect("connected");
+        assert_eq!((ready(&driver), ready(&driver)), (vec![token], vec![]));
+        driver.unwatch_socket(&socket);
+        drop(peer);
+        assert_eq!(ready(&driver), []);
+    }
+
+    #[test]
+    fn a_link_that_asks_to_be_run_wakes_the_thread_only_if_that_sleeps() {
+        let driver = Driver::new(Progress::Thread).expect("descriptors");
+        let mut queued = VecDeque::from([9]);
+        driver.take_queued(&mut queued);
+        assert!(queued.is_empty(), "what was run before");
+        driver.enqueue(1);
+        driver.enqueue(2);
+        assert_eq!(ready(&driver), []);
+        // It would sleep for ever otherwise.
+        driver.wait(&mut Events::new(), None);
+        driver.take_queued(&mut queued);
+        assert_eq!(queued, [1, 2]);
+        driver.take_queued(&mut queued);
+        assert!(queued.is_empty());
+        driver.queue().parked = true;
+        driver.enqueue(3);
+        assert_eq!(ready(&driver), [Token::Bell]);
+        driver.silence();
+        driver.enqueue(4);
+        assert_eq!(ready(&driver), [], "it is awake");
+        driver.forget_queued();
+        driver.take_queued(&mut queued);
+        assert!(queued.is_empty());
+        let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1 };
+        driver.wait(&mut Events::new(), Some(&soon));
+        assert!(!driver.queue().parked, "it has slept");
+        driver.ring();
+        assert_eq!(ready(&driver), [Token::Bell]);
+    }
+
+    #[test]
+    fn what_is_waited_for_is_what_poll_is_asked_for() {
+        for (read, write, end) in [
+            (false, false, false),
+            (true, false, false),
+            (false, true, false),
+            (false, false, true),
+        ] {
+            let flags = Wanted { read, write, end }.flags();
+            let expected =
+                [(read, PollFlags::IN), (write, PollFlags::OUT), (end, PollFlags::RDHUP)];
+            let all: PollFlags = expected.iter().filter(|(on, _)| *on).map(|(_, f)| *f).collect();
+            assert_eq!(flags, all);
+        }
     }
 }

@@ -63,3 +63,44 @@ impl hmc_hw::ucx::Notify for Rope {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use hmc_hw::ucx::Notify as _;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::{Bell, Driver, Rope};
+    use crate::config::Progress;
+
+    fn is_readable(bell: &Bell) -> bool {
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)) == Ok(1)
+    }
+
+    #[test]
+    fn a_waiter_that_sleeps_is_woken_and_else_the_link_is_run() {
+        let driver = Arc::new(Driver::new(Progress::Thread).expect("descriptors"));
+        let bell = Bell::new(7, Arc::clone(&driver)).expect("a descriptor");
+        let rope = Rope(Arc::clone(&bell));
+        let queued = || {
+            let mut queued = VecDeque::new();
+            driver.take_queued(&mut queued);
+            Vec::from(queued)
+        };
+        for _ in 0..2 {
+            assert!(!bell.wake() && !is_readable(&bell), "nobody sleeps");
+            rope.notify();
+            assert_eq!(queued(), [7]);
+            bell.park();
+            assert!(!is_readable(&bell));
+            rope.notify();
+            assert!(queued().is_empty() && is_readable(&bell));
+            assert!(bell.wake(), "as long as it has not woken");
+            bell.unpark();
+            assert!(!is_readable(&bell));
+        }
+    }
+}
