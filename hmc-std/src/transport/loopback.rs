@@ -109,3 +109,89 @@ impl Transport for LoopbackPort {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use hmc_core::region::WindowDesc;
+    use hmc_core::types::MemoryKind;
+    use hmc_core::work::CompleteWhen;
+
+    use super::*;
+    use crate::memory::{Region, RegionTable};
+    use crate::node::inbox::{Inbox, Want};
+
+    struct Bench {
+        port: LoopbackPort,
+        source: Region,
+        window: WindowDesc,
+        inbox: SharedInbox,
+    }
+
+    /// A port with a window over another region, and an inbox for one message.
+    fn bench() -> Bench {
+        let table = Arc::new(RegionTable::default());
+        let [source, target] = [(); 2].map(|()| table.allocate(64).expect("memory"));
+        let inbox = Arc::new(Mutex::new(Inbox::new(1, 64)));
+        let mut port = LoopbackPort::new(4, Arc::clone(&inbox));
+        port.regions().learn(&source);
+        port.regions().learn(&target);
+        let whole = target.slice(0, 64).expect("all of it");
+        let window = port.windows().expose(whole, MemoryKind::Cpu, Access::all(), 7);
+        Bench { port, source, window: window.expect("a place"), inbox }
+    }
+
+    impl Bench {
+        fn post(&mut self, index: u16, opcode: Opcode) -> Result<(), PostErrorKind> {
+            let work = WorkRequest {
+                op: SlotId { index, generation: 1 },
+                opcode,
+                when: CompleteWhen::Visible,
+                local: self.source.slice(0, 8).expect("in range"),
+                remote: self.window.slice(0, 8).expect("in range"),
+            };
+            self.port.post(&work)
+        }
+
+        fn poll(&mut self, room: usize) -> Vec<(u16, Result<u64, Failure>)> {
+            let op = SlotId { index: u16::MAX, generation: 1 };
+            let mut out = vec![Completion { op, result: Ok(0) }; room];
+            let n = self.port.poll(&mut out);
+            out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
+        }
+    }
+
+    #[test]
+    fn only_a_put_with_a_tag_waits_for_the_inbox() {
+        let mut bench = bench();
+        let tagged = |tag| Opcode::PutNotify { tag };
+        assert_eq!(bench.post(0, tagged(5)), Ok(()));
+        assert_eq!(bench.post(1, tagged(6)), Err(PostErrorKind::Busy));
+        assert_eq!(bench.post(2, Opcode::Put), Ok(()));
+        assert_eq!(bench.post(3, Opcode::Get), Ok(()));
+        let take = |b: &Bench| b.inbox.lock().expect("nobody panics").take(Want::Any);
+        assert_eq!((take(&bench), take(&bench)), (Some(Message::Notify(5)), None));
+        assert_eq!(bench.post(4, tagged(7)), Ok(()));
+        assert_eq!(bench.poll(2), [(0, Ok(8)), (2, Ok(8))]);
+        assert_eq!(bench.poll(2), [(3, Ok(8)), (4, Ok(8))]);
+        assert_eq!(bench.poll(2), []);
+        assert_eq!(bench.port.bytes, 32);
+    }
+
+    #[test]
+    fn completions_that_wait_are_bounded_and_cannot_be_withdrawn() {
+        let mut bench = bench();
+        let count = u16::try_from(MAX_REQUESTS).expect("small");
+        for index in 0..count {
+            assert_eq!(bench.post(index, Opcode::Put), Ok(()), "{index}");
+        }
+        assert_eq!(bench.post(count, Opcode::Put), Err(PostErrorKind::Busy));
+        let op = |index| SlotId { index, generation: 1 };
+        assert_eq!(bench.port.cancel(op(0)), CancelOutcome::Running);
+        assert_eq!(bench.port.cancel(op(count)), CancelOutcome::Withdrawn);
+        assert_eq!(bench.poll(1), [(0, Ok(8))]);
+        assert_eq!(bench.port.cancel(op(0)), CancelOutcome::Withdrawn);
+        assert_eq!(bench.post(count, Opcode::Put), Ok(()));
+    }
+}

@@ -69,3 +69,76 @@ impl Drop for RegionCache {
         drop(self.clear());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hmc_core::region::RegionKey;
+
+    use super::RegionCache;
+    use crate::memory::RegionTable;
+
+    #[test]
+    fn a_place_has_the_region_that_was_learned_last() {
+        let table = Arc::new(RegionTable::default());
+        let mut cache = RegionCache::default();
+        let (first, second) =
+            (table.allocate(64).expect("memory"), table.allocate(64).expect("memory"));
+        let (old, kept) = (first.key(), second.key());
+        for region in [&second, &first, &first] {
+            cache.learn(region);
+        }
+        assert_eq!(cache.get(old).map(|r| r.key()), Some(old));
+        assert_eq!(cache.get(kept).map(|r| r.key()), Some(kept));
+        assert!(
+            cache.get(RegionKey { generation: old.generation.wrapping_add(1), ..old }).is_none()
+        );
+        assert!(cache.get(RegionKey { index: 40_000, ..old }).is_none());
+        let whole = second.slice(0, 64).expect("all of it");
+        assert!(cache.resolve(whole).is_some());
+        let longer = table.allocate(65).expect("memory").slice(0, 65).expect("all of it");
+        let beyond = hmc_core::region::LocalSlice { key: kept, ..longer };
+        assert!(cache.resolve(beyond).is_none(), "a byte behind it");
+        // It counts once, however often it was learned.
+        assert!(!first.is_only_cached());
+        drop(first);
+        let swept = cache.sweep();
+        assert_eq!(swept.iter().map(|r| r.key()).collect::<Vec<_>>(), [old]);
+        assert!(cache.get(old).is_none() && cache.get(kept).is_some());
+        drop(swept);
+        let next = table.allocate(64).expect("memory");
+        assert_eq!((next.key().index, cache.sweep().len()), (old.index, 0));
+        cache.learn(&next);
+        assert!(cache.get(old).is_none() && cache.get(next.key()).is_some());
+    }
+
+    #[test]
+    fn a_cache_that_is_cleared_or_dropped_holds_nothing() {
+        let table = Arc::new(RegionTable::default());
+        let region = table.allocate(64).expect("memory");
+        let mut cache = RegionCache::default();
+        cache.learn(&region);
+        let all = cache.clear();
+        assert_eq!(all.iter().map(|r| r.key()).collect::<Vec<_>>(), [region.key()]);
+        assert!(cache.get(region.key()).is_none());
+        drop(all);
+        assert!(!region.is_only_cached(), "no cache has it");
+        cache.learn(&region);
+        drop(cache);
+        assert!(!region.is_only_cached(), "no cache has it");
+    }
+
+    /// The cache lets the old region go, which counts as a cache's no more.
+    #[test]
+    fn a_region_whose_place_another_one_takes_is_not_cached() {
+        let (one, other) = (Arc::new(RegionTable::default()), Arc::new(RegionTable::default()));
+        let (first, second) =
+            (one.allocate(64).expect("memory"), other.allocate(64).expect("memory"));
+        assert_eq!(first.key().index, second.key().index);
+        let mut cache = RegionCache::default();
+        cache.learn(&first);
+        cache.learn(&second);
+        assert!(cache.get(first.key()).is_none() && !first.is_only_cached());
+    }
+}
