@@ -151,14 +151,23 @@ pub fn ucx() -> Result<UcxFacts> {
 #[cfg(test)]
 mod tests {
     use super::{host, memfd, uds_dir};
+    use std::os::unix::fs::DirBuilderExt as _;
 
     #[test]
     fn facts_are_found_and_nothing_is_left() {
         assert!(host().page_size.is_power_of_two());
-        assert_eq!(memfd().expect("memory").bytes, 2 << 20);
+        let facts = memfd().expect("memory");
+        assert_eq!(facts.bytes, 2 << 20);
+        assert!(!facts.reserved || host().free_huge_pages > 0, "{facts:?}");
         let dir = std::env::temp_dir().join(format!("hmc-probe-{}", std::process::id()));
         uds_dir(&dir).expect("can be made");
         assert!(!dir.exists(), "the folder was left behind");
         uds_dir(&dir.join("d".repeat(100))).expect_err("the path is too long");
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).expect("new");
+        uds_dir(&dir).expect("it can be used");
+        assert_eq!(std::fs::read_dir(&dir).expect("it stays").count(), 0);
+        std::fs::write(dir.join(format!(".hmc-probe-{}", std::process::id())), []).expect("ours");
+        uds_dir(&dir).expect_err("no file can be made");
+        std::fs::remove_dir_all(&dir).expect("clean");
     }
 }
