@@ -116,7 +116,7 @@ impl StreamPort {
                 dest.advance(u64::try_from(body).unwrap_or(0));
                 rx.end = rx.end.saturating_add(n.saturating_sub(body));
                 self.bytes_in = self.bytes_in.saturating_add(u64::try_from(body).unwrap_or(0));
-                return Ok((n, n < asked && !(self.local && n == want)));
+                return Ok((n, n < asked));
             }
         };
         rx.end = rx.end.saturating_add(n);
