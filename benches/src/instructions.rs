@@ -20,6 +20,12 @@ const MANY: u32 = 22_000;
 pub(crate) enum Over {
     /// A lane over the simulated NIC.
     Sim,
+    /// Two sessions over shared memory: put.
+    SessionPut,
+    /// The same by a route.
+    SessionRoute,
+    /// The same by `put_nb` and `wait`.
+    SessionNamed,
     /// UCX's transport over the stand-in for libucp, put by put.
     UcxTransport,
     /// The same, with a library that answers each flush at once, as lanes of shared memory do.
@@ -36,6 +42,9 @@ impl Over {
     const fn name(self) -> &'static str {
         match self {
             Self::Sim => "sim",
+            Self::SessionPut => "session-put",
+            Self::SessionRoute => "session-route",
+            Self::SessionNamed => "session-named",
             Self::UcxTransport => "ucx-transport",
             Self::UcxAtOnce => "ucx-at-once",
             Self::UcxMapped => "ucx-mapped",
@@ -67,10 +76,15 @@ fn callgrind(over: Over, ops: u32, profile: &Path) -> Res<u64> {
         .ok_or_else(|| "valgrind gave no count".to_owned())
 }
 
-/// Instructions of one operation.
+/// Instructions of one operation over the simulated NIC.
 pub(crate) fn measure() -> Res<f64> {
+    count(Over::Sim)
+}
+
+/// Instructions of one operation, of all threads of this program.
+pub(crate) fn count(over: Over) -> Res<f64> {
     let nowhere = Path::new("/dev/null");
-    let (few, many) = (callgrind(Over::Sim, FEW, nowhere)?, callgrind(Over::Sim, MANY, nowhere)?);
+    let (few, many) = (callgrind(over, FEW, nowhere)?, callgrind(over, MANY, nowhere)?);
     Ok(many.saturating_sub(few) as f64 / f64::from(MANY - FEW))
 }
 

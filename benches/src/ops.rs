@@ -3,13 +3,16 @@
 use std::process::ExitCode;
 
 use crate::instructions::Over;
-use crate::rows::{sim_ops, ucx_ops};
+use crate::rows::{session_ops, sim_ops, ucx_ops};
 
 /// Does just that many operations.
 pub(crate) fn run(over: Over, count: u32) -> ExitCode {
     let done = match over {
         Over::Sim => {
             sim_ops::Rig::new(hmc_sim::nic::Bytes::Move).and_then(|mut rig| rig.rounds(count))
+        }
+        Over::SessionPut | Over::SessionRoute | Over::SessionNamed => {
+            session_ops::run_ops(over, count)
         }
         _ => ucx_ops::run_ops(over, count),
     };

@@ -7,6 +7,7 @@ mod file_put;
 pub(crate) mod group;
 mod idle_peers;
 mod messages;
+pub(crate) mod session_ops;
 mod shm_bandwidth;
 mod shm_latency;
 pub(crate) mod sim_ops;
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
     vec![
         Box::new(shm_bandwidth::ShmBandwidth { first_size_only: false }),
         Box::new(shm_latency::ShmLatency { first_size_only: false }),
+        Box::new(session_ops::SessionOps),
         Box::new(sim_ops::SimOps),
         Box::new(ucx_ops::UcxOps),
         Box::new(tcp_bandwidth::TcpBandwidth),

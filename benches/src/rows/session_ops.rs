@@ -1,0 +1,131 @@
+//! Small puts between two sessions over shared memory: what the whole way costs, from the caller to the copy and back.
+//!
+//! Both sessions are in this process, without heartbeats, so that callgrind counts the puts and next to nothing else.
+
+use std::time::Duration;
+
+use hmc_core::types::ConnType;
+use hmc_std::address::Address;
+use hmc_std::peer::{Peer, Route};
+use hmc_std::session::Session;
+
+use crate::context::{Context, Folder};
+use crate::error::{Res, text};
+use crate::instructions::{self, Over};
+use crate::line::Line;
+use crate::measure::{alone, timed};
+use crate::row::Row;
+use crate::{allocations, series};
+
+/// Operations in one sample.
+const OPS: u32 = 2_000;
+const BUFFER: u64 = 1 << 16;
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Two sessions of this process, connected over shared memory.
+struct Pair {
+    peer: Peer,
+    route: Route,
+    // Dropped in this order: the end that dialed first.
+    _near: Session,
+    _far: Session,
+    _folder: Folder,
+}
+
+impl Pair {
+    fn new() -> Res<Self> {
+        let folder = Folder::new(&std::env::temp_dir())?;
+        let start = |rank: u32, listens: bool| {
+            let builder = Session::builder(rank).buffer(BUFFER).heartbeat(None);
+            let builder = if listens { builder.uds(folder.path()) } else { builder };
+            builder.start().map_err(text)
+        };
+        let (far, near) = (start(1, true)?, start(0, false)?);
+        let at = Address::Uds(folder.path().to_path_buf());
+        let peer = near.connect_with(1, &at, ConnType::Shm, LIMIT).map_err(text)?;
+        let window = peer.remote_buffer().map_err(text)?;
+        let route = peer.between(near.buffer(), &window).map_err(text)?;
+        Ok(Self { peer, route, _near: near, _far: far, _folder: folder })
+    }
+
+    fn rounds(&self, over: Over, count: u32) -> Res<()> {
+        for n in 0..count {
+            let at = u64::from(n % 512) * 64;
+            match over {
+                Over::SessionRoute => self.route.put(at, at, 8).map_err(text)?,
+                Over::SessionNamed => {
+                    let op = self.peer.put_nb(at, at, 8).map_err(text)?;
+                    self.peer.wait(op).map_err(text)?;
+                }
+                _ => self.peer.put(at, at, 8).map_err(text)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does that many puts, for the count of instructions.
+pub(crate) fn run_ops(over: Over, count: u32) -> Res<()> {
+    Pair::new()?.rounds(over, count)
+}
+
+/// The row.
+pub(crate) struct SessionOps;
+
+impl Row for SessionOps {
+    fn name(&self) -> &'static str {
+        "session-ops"
+    }
+
+    fn unit(&self) -> &'static str {
+        "instructions"
+    }
+
+    fn reference(&self) -> &'static str {
+        "nothing"
+    }
+
+    fn target(&self) -> &'static str {
+        "<= 200 instructions, <= 300 with an operation; 0 allocations"
+    }
+
+    fn run(&self, context: &Context) -> Res<Vec<Line>> {
+        let pair = Pair::new()?;
+        let mut lines = Vec::new();
+        let mut allocated = 0;
+        let all = [
+            (Over::SessionPut, "put, 8 B", 200.0),
+            (Over::SessionRoute, "put by a route, 8 B", 200.0),
+            (Over::SessionNamed, "put_nb + wait, 8 B", 300.0),
+        ];
+        for (over, name, _) in all {
+            // The first one finds out how the window is reached.
+            pair.rounds(over, 1)?;
+            let samples = alone(context.pick(101, 2_001), || {
+                let before = allocations::so_far();
+                let ns = timed(1, || pair.rounds(over, OPS))?;
+                allocated += allocations::so_far() - before;
+                Ok(ns / f64::from(OPS))
+            })?;
+            lines.push(Line::alone(
+                format!("session over shm: {name}"),
+                &samples,
+                ("ns", 1.0),
+                None,
+            ));
+        }
+        let name = "session over shm: allocations in all of these";
+        lines.push(Line::value(name, allocated as f64, "", Some(0.0)));
+        if series::are_taken() {
+            return Ok(lines);
+        }
+        for (over, name, bound) in all {
+            let name = format!("session over shm: instructions for {name}");
+            lines.push(match instructions::count(over) {
+                Ok(count) => Line::value(name, count, "", Some(bound)),
+                Err(why) => Line::missing(name, "", why),
+            });
+        }
+        Ok(lines)
+    }
+}
