@@ -24,6 +24,8 @@ use x86_64 as kernel;
 
 use crate::length::widen;
 
+/// Copies of at most so many bytes are made where they are asked for.
+const INLINED: usize = 16;
 /// Bytes that an overlapping copy moves at a time through a private buffer.
 const BOUNCE: usize = 4096;
 
@@ -46,8 +48,23 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 ///
 /// # Safety
 /// As for [`copy`].
-#[inline]
+#[inline(always)]
 pub unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
+    if len <= INLINED && whole <= widen(INLINED) {
+        // SAFETY: the caller's contract.
+        unsafe { copy(dst, src, len) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { copy_long_piece(dst, src, len, whole) };
+    }
+}
+
+/// As [`copy_piece`], out of line: its callers are short.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(never)]
+unsafe fn copy_long_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
     if whole <= widen(len) {
         // SAFETY: the caller's contract.
         unsafe { copy(dst, src, len) };

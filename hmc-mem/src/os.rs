@@ -12,6 +12,7 @@ pub mod io;
 pub mod life;
 pub mod limits;
 mod mapped;
+pub mod mapped_window;
 pub mod memfd;
 mod pages;
 pub mod process;

@@ -167,7 +167,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// The address and length of a span that was proven against this view or against another.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locate(&self, span: ByteRange) -> Result<(*mut u8, usize), SharedError> {
         // The span may have been proven against a larger extent.
         self.extent.span(Side::Local, span.offset(), span.len())?;
@@ -176,7 +176,7 @@ impl<'a> SharedBytes<'a> {
         Ok((span.pointer(self.at.as_ptr()), len))
     }
 
-    #[inline]
+    #[inline(always)]
     fn locate_mut(&self, span: ByteRange) -> Result<(*mut u8, usize), SharedError> {
         if self.writable { self.locate(span) } else { Err(SharedError::ReadOnly) }
     }
@@ -241,7 +241,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// As for [`Self::copy_to`].
-    #[inline]
+    #[inline(always)]
     pub fn copy_piece_to(
         &self,
         span: ByteRange,

@@ -4,6 +4,8 @@
 //! inherited by a fork, unmapped on drop. So no access to a mapping can trap: never SIGBUS (memfd_create(2),
 //! fcntl(2) F_ADD_SEALS). A peer's: mapped only after its seals, its size and its committed pages are checked.
 
+mod detach;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 

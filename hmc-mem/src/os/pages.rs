@@ -199,5 +199,13 @@ pub(super) fn anonymous(size: u64) -> Result<MappedPages, MemError> {
     Ok(pins)
 }
 
+/// The same, without pages: reading gives zeros, and what is written takes memory.
+pub(super) fn reserved(size: u64) -> Result<MappedPages, MemError> {
+    let len = usize::try_from(size).map_err(|_| MemError::TooLong { len: size, limit: MAX_LEN })?;
+    let pins = zeros(len)?;
+    advise(&pins, Advice::LinuxDontFork).map_err(|e| os("madvise(MADV_DONTFORK)", e))?;
+    Ok(pins)
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,352 @@
+//! A window of a peer of this host whose pages are mapped here: puts and gets are copies, inside the window's gate.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(hmc_mutants)]
+use hmc_core::mutant::{self, Mutant};
+use hmc_core::range::{ByteRange, Side};
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::types::Access;
+use hmc_core::window::WindowFault;
+use hmc_core::work::Failure;
+
+use crate::gate::{MAX_EPOCH, WindowGate};
+use crate::os::life::PeerLife;
+use crate::os::memfd::Mapping;
+use crate::os::words::PeerWords;
+use crate::shared::{SharedBytes, SharedError};
+
+/// Puts, gets and their bytes that went straight into mapped windows of one peer. Relaxed: they order nothing.
+#[derive(Debug, Default)]
+pub struct Moved {
+    puts: AtomicU64,
+    gets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Moved {
+    /// The number of puts.
+    #[must_use]
+    pub fn puts(&self) -> u64 {
+        self.puts.load(Ordering::Relaxed)
+    }
+
+    /// The number of gets.
+    #[must_use]
+    pub fn gets(&self) -> u64 {
+        self.gets.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of both.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What a peer shares beside the pages of its windows.
+#[derive(Clone, Debug)]
+pub struct PeerPages {
+    /// The gates of its windows.
+    pub gates: Arc<PeerWords>,
+    /// Whether its process has ended, if it says so.
+    pub life: Option<Arc<PeerLife>>,
+}
+
+/// One exposure of a window, mapped. Any thread may use it: revocation, epoch, rights and the death of the peer are checked by
+/// each copy, without a lock.
+#[derive(Debug)]
+pub struct MappedWindow {
+    id: WindowId,
+    epoch: Epoch,
+    access: Access,
+    /// The window's bytes, of `map`, which stays as long as this value.
+    bytes: SharedBytes<'static>,
+    map: Arc<Mapping>,
+    peer: PeerPages,
+    moved: Arc<Moved>,
+}
+
+impl MappedWindow {
+    /// The window `id` of that epoch: `range` of `map`. `moved` counts what [`Self::put`] and [`Self::get`] move.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`] if the range does not lie within the mapping.
+    pub fn new(
+        (id, epoch): (WindowId, Epoch),
+        access: Access,
+        (map, range): (Arc<Mapping>, ByteRange),
+        peer: PeerPages,
+        moved: Arc<Moved>,
+    ) -> Result<Self, SharedError> {
+        let (at, len) = map.bytes().locate(range)?;
+        // Never null: it lies within a mapping, or one past its end.
+        let at = NonNull::new(at).unwrap_or(NonNull::dangling());
+        // SAFETY: the bytes are those of `map`, which keeps its pages mapped and is kept by the value; the view leaves it only
+        // with the life of a borrow of the value. No Rust object lies in the pages of a peer.
+        let bytes = unsafe { SharedBytes::new(at, len) };
+        let bytes = if map.access().contains(Access::WRITE) { bytes } else { bytes.read_only() };
+        Ok(Self { id, epoch, access, bytes, map, peer, moved })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn id(&self) -> WindowId {
+        self.id
+    }
+
+    /// Its epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// What the peer allows.
+    #[must_use]
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The mapping that it lies in. Windows over one memfd share one.
+    #[must_use]
+    pub const fn map(&self) -> &Arc<Mapping> {
+        &self.map
+    }
+
+    /// Puts a range of `from` at `offset`, and counts it. `false` if [`Self::write`] fails.
+    #[must_use]
+    #[inline(always)]
+    pub fn put(&self, offset: u64, from: SharedBytes<'_>, local: ByteRange) -> bool {
+        let done = self.write(offset, from, local, local.len()).is_ok();
+        if done {
+            self.moved.puts.fetch_add(1, Ordering::Relaxed);
+            self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Gets as many bytes as a range of `into` has from `offset`, and counts it. `false` if [`Self::read`] fails.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, offset: u64, into: SharedBytes<'_>, local: ByteRange) -> bool {
+        let done = self.read(offset, into, local, local.len()).is_ok();
+        if done {
+            self.moved.gets.fetch_add(1, Ordering::Relaxed);
+            self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Copies a range of `from`, which is a piece of `whole` bytes, to `offset` of the window.
+    ///
+    /// # Errors
+    /// `Window` if the window is closed, allows no writing or ends before; `PeerDead` if the peer's process has ended;
+    /// `UnknownRegion` if `local` exceeds `from`. The window's bytes are then old, new or mixed.
+    #[inline(always)]
+    pub fn write(
+        &self,
+        offset: u64,
+        from: SharedBytes<'_>,
+        local: ByteRange,
+        whole: u64,
+    ) -> Result<(), Failure> {
+        let (gate, there) = self.enter(Access::WRITE, offset, local.len())?;
+        let copied = from.copy_piece_to(local, &self.bytes, there, whole);
+        self.exit(gate, Access::WRITE)?;
+        copied.map_err(|_| Failure::UnknownRegion)
+    }
+
+    /// Copies from `offset` of the window to a range of `into`, which is a piece of `whole` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::write`], for reading. The bytes of `into` are then old, new or mixed.
+    #[inline(always)]
+    pub fn read(
+        &self,
+        offset: u64,
+        into: SharedBytes<'_>,
+        local: ByteRange,
+        whole: u64,
+    ) -> Result<(), Failure> {
+        let (gate, there) = self.enter(Access::READ, offset, local.len())?;
+        let copied = self.bytes.copy_piece_to(there, &into, local, whole);
+        self.exit(gate, Access::READ)?;
+        copied.map_err(|_| Failure::UnknownRegion)
+    }
+
+    /// Enters the window's gate for `len` bytes from `offset`: the gate, and where they are.
+    #[inline(always)]
+    fn enter(
+        &self,
+        needed: Access,
+        offset: u64,
+        len: u64,
+    ) -> Result<(WindowGate<'_>, ByteRange), Failure> {
+        if !self.access.contains(needed) {
+            return Err(Failure::Window(WindowFault::Access));
+        }
+        let there = self.bytes.extent().span(Side::Remote, offset, len);
+        let there = there.map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
+        let word = self.peer.gates.get(self.id.index());
+        let gate = WindowGate::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
+        let revoked = Failure::Window(WindowFault::Revoked);
+        gate.enter(self.gate_epoch()).map_err(|_| revoked)?;
+        Ok((gate, there))
+    }
+
+    /// Leaves the gate after a copy. `Err` if the bytes may be nobody's.
+    #[inline(always)]
+    fn exit(&self, gate: WindowGate<'_>, needed: Access) -> Result<(), Failure> {
+        let stayed_open = gate.exit_open(self.gate_epoch());
+        // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
+        let ended = self.peer.life.as_ref().is_some_and(|life| life.has_ended());
+        #[cfg(hmc_mutants)]
+        let ended = ended && !mutant::is(Mutant::IgnoreMark);
+        if ended {
+            return Err(Failure::PeerDead);
+        }
+        // An owner that gave up waiting has put fresh pages under its window: bytes in the old ones are no success either.
+        if !stayed_open && needed.contains(Access::WRITE) {
+            return Err(Failure::Window(WindowFault::Revoked));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    const fn gate_epoch(&self) -> u32 {
+        self.epoch.0 & MAX_EPOCH
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic")]
+mod tests {
+    use super::{MappedWindow, Moved, PeerPages};
+    use crate::gate::WindowGate;
+    use crate::os::memfd::Mapping;
+    use crate::os::words::PeerWords;
+    use hmc_core::range::{ByteRange, Extent, Side};
+    use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::types::Access;
+    use hmc_core::window::WindowFault;
+    use hmc_core::work::Failure;
+    use std::sync::Arc;
+
+    const EPOCH: u32 = 1;
+    const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
+
+    fn range(offset: u64, len: u64) -> ByteRange {
+        Extent::new(u64::MAX).span(Side::Local, offset, len).unwrap()
+    }
+
+    /// The bytes 1024 to 2048 of a memfd as an open window, and the memfd.
+    fn window(access: Access) -> (MappedWindow, Mapping) {
+        let theirs = Mapping::create(4096).unwrap();
+        let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
+        let map = Arc::new(Mapping::map_peer(fd, 4096, 0, access).unwrap());
+        let gates = Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap());
+        WindowGate::new(gates.get(3).unwrap()).open(EPOCH).unwrap();
+        let name = (WindowId::new(3, 0), Epoch(EPOCH));
+        let pages = PeerPages { gates, life: None };
+        let part = (map, range(1024, 1024));
+        let window = MappedWindow::new(name, access, part, pages, Arc::new(Moved::default()));
+        (window.unwrap(), theirs)
+    }
+
+    impl MappedWindow {
+        fn gate(&self) -> WindowGate<'_> {
+            WindowGate::new(self.peer.gates.get(self.id.index()).unwrap())
+        }
+
+        fn moved(&self) -> (u64, u64, u64) {
+            (self.moved.puts(), self.moved.gets(), self.moved.bytes())
+        }
+    }
+
+    #[test]
+    fn bytes_go_to_their_offset_in_the_window_and_back() {
+        let (w, theirs) = window(Access::all());
+        let ours = Mapping::create(4096).unwrap();
+        ours.bytes().fill(range(0, 8), 7).unwrap();
+        assert!(w.put(1016, ours.bytes(), range(0, 8)));
+        let mut got = [0; 16];
+        theirs.bytes().read_at(range(2036, 16), &mut got).unwrap();
+        assert_eq!(got, [0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
+        assert!(w.get(1012, ours.bytes(), range(100, 12)));
+        ours.bytes().read_at(range(98, 16), &mut got).unwrap();
+        assert_eq!(got, [0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
+        assert_eq!(w.moved(), (1, 1, 20));
+        assert_eq!(w.gate().active(), 0);
+    }
+
+    #[test]
+    fn what_exceeds_the_window_or_its_rights_moves_nothing() {
+        let ours = Mapping::create(4096).unwrap();
+        ours.bytes().fill(range(0, 4096), 7).unwrap();
+        let (w, theirs) = window(Access::all());
+        for (offset, len) in [(1017, 8), (1025, 0), (0, 1025), (u64::MAX, 2)] {
+            let e = w.write(offset, ours.bytes(), range(0, len), len).unwrap_err();
+            assert!(matches!(e, Failure::Window(WindowFault::OutOfWindow(_))), "{offset} {len}");
+            assert!(!w.put(offset, ours.bytes(), range(0, len)));
+            assert!(!w.get(offset, ours.bytes(), range(0, len)));
+        }
+        assert_eq!(w.write(0, ours.bytes(), range(4090, 8), 8), Err(Failure::UnknownRegion));
+        assert_eq!(
+            theirs.bytes().crc32c(range(0, 4096)),
+            Mapping::create(4096).unwrap().bytes().crc32c(range(0, 4096))
+        );
+        assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
+        let denied = Err(Failure::Window(WindowFault::Access));
+        let (reading, _theirs) = window(Access::READ);
+        assert_eq!(reading.write(0, ours.bytes(), range(0, 8), 8), denied);
+        assert_eq!(reading.read(0, ours.bytes(), range(0, 8), 8), Ok(()));
+        let (writing, _theirs) = window(Access::WRITE);
+        assert_eq!(writing.read(0, ours.bytes(), range(0, 8), 8), denied);
+        assert_eq!(writing.write(0, ours.bytes(), range(0, 8), 8), Ok(()));
+    }
+
+    /// An owner that waits no longer puts fresh pages under its window while a copy is inside: the bytes of a put are in
+    /// the old pages, which nobody reads.
+    #[test]
+    fn a_put_into_a_window_that_was_closed_meanwhile_is_no_success() {
+        let (w, _theirs) = window(Access::all());
+        let copy = |needed, meanwhile: &dyn Fn()| {
+            let (gate, _) = w.enter(needed, 0, 8).unwrap();
+            meanwhile();
+            w.exit(gate, needed)
+        };
+        let open = || {
+            w.gate().close();
+            w.gate().open(EPOCH).unwrap();
+        };
+        assert_eq!(copy(Access::WRITE, &|| ()), Ok(()));
+        assert_eq!(copy(Access::WRITE, &|| w.gate().close()), Err(REVOKED));
+        let ours = Mapping::create(4096).unwrap();
+        assert!(!w.put(0, ours.bytes(), range(0, 8)) && !w.get(0, ours.bytes(), range(0, 8)));
+        open();
+        assert_eq!(copy(Access::READ, &|| w.gate().close()), Ok(()), "bytes of before");
+        open();
+        let reopen = || w.gate().open(EPOCH + 1).unwrap();
+        assert_eq!(copy(Access::WRITE, &reopen), Err(REVOKED), "it is another window");
+        assert_eq!(w.gate().active(), 0);
+    }
+
+    /// Views stay valid, and the pages are the owner's alone.
+    #[test]
+    fn a_detached_mapping_reads_zeros_and_writes_for_nobody() {
+        for access in [Access::all(), Access::READ] {
+            let (w, theirs) = window(access);
+            theirs.bytes().fill(range(0, 4096), 7).unwrap();
+            w.map().detach().unwrap();
+            let mut byte = [1];
+            w.map().bytes().read_at(range(4095, 1), &mut byte).unwrap();
+            assert_eq!(byte, [0]);
+            assert_eq!(w.map().bytes().fill(range(0, 4096), 9).is_ok(), access == Access::all());
+            theirs.bytes().read_at(range(0, 1), &mut byte).unwrap();
+            assert_eq!(byte, [7], "the owner's pages are as they were");
+            w.map().detach().unwrap();
+        }
+    }
+}
