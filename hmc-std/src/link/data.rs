@@ -252,11 +252,6 @@ impl DataState {
         *counter = counter.saturating_add(1);
     }
 
-    /// Puts and gets that were begun.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.puts, self.gets)
-    }
-
     /// Gives an operation that was just posted its span to hold.
     pub(crate) fn keep_span(&mut self, op: SlotId, span: Option<Span>) {
         if let Some(hold) = self.holds.get_mut(usize::from(op.index)) {

@@ -39,6 +39,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::leader::LeaderLock;
+use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::slot::{SlotStatus, SlotWord};
 
 use crate::clock;
@@ -121,6 +122,8 @@ pub(crate) struct Link {
     /// For those who must not wait until the driver has copied all there is.
     turns: turns::Turns,
     words: Arc<[SlotWord]>,
+    /// The peer's buffer, once a copy has found its pages mapped here: the next ones take no lock.
+    pub(crate) direct: OnceLock<Arc<MappedWindow>>,
     ctrl_socket: Arc<Socket>,
     data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
@@ -181,6 +184,7 @@ impl Link {
             ctrl_socket: Arc::clone(parts.ctrl.socket()),
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
+            direct: OnceLock::new(),
             data: Mutex::new(parts.data),
             turns: turns::Turns::default(),
             data_socket,

@@ -9,10 +9,12 @@ use crate::link::aftermath::Hold;
 use crate::link::data::DataState;
 use crate::memory::Region;
 use crate::op_id::OpId;
+use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::work::{CompleteWhen, Opcode};
-use std::sync::MutexGuard;
+use hmc_mem::os::mapped_window::MappedWindow;
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// A transfer that is to be begun.
@@ -34,29 +36,100 @@ pub(super) trait Ends {
     /// The peer's end, as of now; `None` when it exposes no buffer.
     fn window(&self, data: &DataState) -> Option<WindowDesc>;
 
-    /// Always inlined: it saves six of 356 instructions of a small put.
+    /// The peer's end once a copy has found its pages mapped here.
+    fn direct(&self) -> &OnceLock<Arc<MappedWindow>>;
+
+    /// Copies at most a chunk into the mapped window or out of it. `false` if something else has to do it, even if it fails.
+    /// No lock of the link is taken: the window's gate, the mark of a peer that ended and the link's state say whether its
+    /// memory may be used.
     #[inline(always)]
-    fn transfer(&self, code: Opcode, lo: u64, ro: u64, len: u64, timeout: Duration) -> Result<()> {
+    fn transfer_direct(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<bool> {
+        let Some(window) = self.direct().get() else { return Ok(false) };
+        let (peer, region) = (self.peer(), self.region());
+        peer.shared.check_process()?;
+        if len > MAX_CHUNK_BYTES || peer.link.life() != Life::Ready {
+            return Ok(false);
+        }
+        let local = region.slice(lo, len)?.span;
+        Ok(match code {
+            Opcode::Put => window.put(ro, region.bytes(), local),
+            Opcode::Get => window.get(ro, region.bytes(), local),
+            Opcode::PutNotify { .. } => false,
+        })
+    }
+
+    /// Keeps the window that a copy found mapped.
+    #[cold]
+    fn keep_direct(&self, data: &DataState, remote: WindowSlice) {
+        if let Some(window) = data.mapped(remote.window, remote.epoch) {
+            // Another thread may have been faster, with the same one.
+            let _ = self.direct().set(window);
+        }
+    }
+
+    /// Transfers, and returns when the bytes are there. Without `timeout` the session's deadline counts.
+    #[inline(always)]
+    fn transfer(
+        &self,
+        code: Opcode,
+        lo: u64,
+        ro: u64,
+        len: u64,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        if self.transfer_direct(code, lo, ro, len)? {
+            return Ok(());
+        }
+        self.transfer_locked(code, lo, ro, len, timeout)
+    }
+
+    /// As `transfer`, under the lock of the link's data half. Out of line: the direct path stays short.
+    #[inline(never)]
+    fn transfer_locked(
+        &self,
+        code: Opcode,
+        lo: u64,
+        ro: u64,
+        len: u64,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         // A small copy into mapped memory needs neither clock nor operation.
-        let ready = self.peer().link.life() == Life::Ready;
-        if ready && data.transfer_now(self.region(), code, local, remote) {
-            data.count(code);
+        if self.copy_locked(&mut data, code, local, remote) {
             return Ok(());
         }
         drop(data);
+        let timeout = timeout.unwrap_or(self.peer().shared.config.deadline);
         self.transfer_posted(code, local, ro, len, timeout)
     }
 
     /// As `transfer`, if it needs no operation; whether it did it.
     fn try_now(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<bool> {
+        if self.transfer_direct(code, lo, ro, len)? {
+            return Ok(true);
+        }
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
+        Ok(self.copy_locked(&mut data, code, local, remote))
+    }
+
+    /// A small copy into mapped memory or out of it. Notes how the window is reached. `false` if it must be posted.
+    #[inline(always)]
+    fn copy_locked(
+        &self,
+        data: &mut DataState,
+        code: Opcode,
+        local: LocalSlice,
+        remote: WindowSlice,
+    ) -> bool {
         let ready = self.peer().link.life() == Life::Ready;
         let done = ready && data.transfer_now(self.region(), code, local, remote);
         if done {
             data.count(code);
+            if self.direct().get().is_none() {
+                self.keep_direct(data, remote);
+            }
         }
-        Ok(done)
+        done
     }
 
     /// Both ranges of a transfer, and the data half of the link. Always inlined: handed over in memory they would be read in
@@ -192,5 +265,9 @@ impl Ends for Peer {
 
     fn window(&self, data: &DataState) -> Option<WindowDesc> {
         data.default_remote()
+    }
+
+    fn direct(&self) -> &OnceLock<Arc<MappedWindow>> {
+        &self.link.direct
     }
 }

@@ -1,9 +1,11 @@
 //! Transfers between a buffer beside the session's own and one of the peer's windows.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::work::Opcode;
+use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::Peer;
 use super::ends::Ends;
@@ -25,6 +27,8 @@ pub struct Route {
     peer: Peer,
     region: Region,
     window: WindowDesc,
+    /// The window, once a copy has found its pages mapped here.
+    direct: OnceLock<Arc<MappedWindow>>,
 }
 
 impl Peer {
@@ -41,7 +45,7 @@ impl Peer {
             return Err(Error::new(ErrorKind::Stale, what).with_peer(self.rank()));
         }
         let (peer, region) = (self.clone(), local.region().clone());
-        Ok(Route { peer, region, window: remote.region })
+        Ok(Route { peer, region, window: remote.region, direct: OnceLock::new() })
     }
 
     /// The peer's session buffer as a window.
@@ -66,6 +70,10 @@ impl Ends for Route {
 
     fn window(&self, _: &DataState) -> Option<WindowDesc> {
         Some(self.window)
+    }
+
+    fn direct(&self) -> &OnceLock<Arc<MappedWindow>> {
+        &self.direct
     }
 }
 
@@ -93,8 +101,7 @@ impl Route {
     /// # Errors
     /// As [`Peer::put`]; `Access` when the window is for reading, `Revoked` when it was taken back.
     pub fn put(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
-        let timeout = self.peer.shared.config.deadline;
-        self.transfer(Opcode::Put, local_offset, remote_offset, len, timeout)
+        self.transfer(Opcode::Put, local_offset, remote_offset, len, None)
     }
 
     /// Gets; see [`Peer::get`].
@@ -102,8 +109,7 @@ impl Route {
     /// # Errors
     /// As [`Route::put`].
     pub fn get(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
-        let timeout = self.peer.shared.config.deadline;
-        self.transfer(Opcode::Get, local_offset, remote_offset, len, timeout)
+        self.transfer(Opcode::Get, local_offset, remote_offset, len, None)
     }
 
     /// As [`Route::put`] or [`Route::get`], if it needs no operation; see [`Peer::transfer_now`].
@@ -126,7 +132,7 @@ impl Route {
         timeout: Duration,
     ) -> Result<()> {
         let code = direction.opcode();
-        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
+        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, Some(timeout))
     }
 
     /// Puts, then delivers `tag` to the peer's inbox; see [`Peer::put_notify`].
@@ -140,8 +146,8 @@ impl Route {
         len: u64,
         tag: u64,
     ) -> Result<()> {
-        let (code, timeout) = (Opcode::PutNotify { tag }, self.peer.shared.config.deadline);
-        self.transfer(code, local_offset, remote_offset, len, timeout)
+        let code = Opcode::PutNotify { tag };
+        self.transfer(code, local_offset, remote_offset, len, None)
     }
 
     /// As [`Route::put_notify`], with a deadline of its own.
@@ -150,7 +156,7 @@ impl Route {
     /// As [`Route::put`].
     pub fn put_notify_within(&self, copy: Copy, tag: u64, timeout: Duration) -> Result<()> {
         let code = Opcode::PutNotify { tag };
-        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
+        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, Some(timeout))
     }
 
     /// Begins a put; see [`Peer::put_nb`].

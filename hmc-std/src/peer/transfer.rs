@@ -29,7 +29,7 @@ impl Peer {
     /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `Revoked`. After a
     /// failure the peer's bytes are old, new or mixed.
     pub fn put(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
-        self.transfer(Opcode::Put, local_offset, remote_offset, len, self.shared.config.deadline)
+        self.transfer(Opcode::Put, local_offset, remote_offset, len, None)
     }
 
     /// Gets `len` bytes from `remote_offset` of the peer's buffer to `local_offset` of ours.
@@ -37,7 +37,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put`]; after a failure our bytes are old, new or mixed.
     pub fn get(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
-        self.transfer(Opcode::Get, local_offset, remote_offset, len, self.shared.config.deadline)
+        self.transfer(Opcode::Get, local_offset, remote_offset, len, None)
     }
 
     /// As [`Peer::put`] or [`Peer::get`], if it is a copy of at most 1 MiB into or out of memory that is mapped here: `true`
@@ -61,7 +61,7 @@ impl Peer {
         timeout: Duration,
     ) -> Result<()> {
         let code = direction.opcode();
-        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, timeout)
+        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, Some(timeout))
     }
 
     /// Puts, then delivers `tag` to the peer's inbox after the bytes. Returns when both are there.
@@ -76,7 +76,7 @@ impl Peer {
         tag: u64,
     ) -> Result<()> {
         let code = Opcode::PutNotify { tag };
-        self.transfer(code, local_offset, remote_offset, len, self.shared.config.deadline)
+        self.transfer(code, local_offset, remote_offset, len, None)
     }
 
     /// The error of an operation that has failed, which is counted. The caller holds no lock of the link.

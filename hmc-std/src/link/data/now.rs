@@ -1,10 +1,13 @@
 //! Small copies into memory that can be reached directly: done in the call, without the transport's queues.
 
+use std::sync::Arc;
+
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
-use hmc_core::region::{LocalSlice, WindowSlice};
+use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::work::Opcode;
+use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::shared::SharedBytes;
 
 use super::DataState;
@@ -12,6 +15,19 @@ use crate::memory::Region;
 use crate::transport::Port;
 
 impl DataState {
+    /// A window of the peer, if its pages are mapped here.
+    pub(crate) fn mapped(&self, id: WindowId, epoch: Epoch) -> Option<Arc<MappedWindow>> {
+        let Port::Shm(port) = self.queue.transport() else { return None };
+        port.mapped(id).filter(|w| w.epoch() == epoch).cloned()
+    }
+
+    /// Puts and gets that were begun.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let Port::Shm(port) = self.queue.transport() else { return (self.puts, self.gets) };
+        let moved = port.moved();
+        (self.puts.saturating_add(moved.puts()), self.gets.saturating_add(moved.gets()))
+    }
+
     /// A small copy into memory that can be reached directly, done here and now; `false` when it must be posted, be it to
     /// fail.
     #[inline]

@@ -32,6 +32,6 @@ impl ShmPort {
 
     /// Whether the peer's process is marked as ended, whatever its stream tells.
     pub(crate) fn is_marked(&self) -> bool {
-        self.peer_life.as_ref().is_some_and(PeerLife::has_ended)
+        self.peer_life.as_deref().is_some_and(PeerLife::has_ended)
     }
 }

@@ -3,18 +3,14 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
-use hmc_core::range::{ByteRange, Side};
-use hmc_core::region::{Epoch, WindowId, WindowSlice};
+use hmc_core::range::ByteRange;
+use hmc_core::region::{Epoch, WindowSlice};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 use hmc_mem::gate::{Drain, MAX_EPOCH, WindowGate};
-use hmc_mem::os::life::PeerLife;
+use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::words::PeerWords;
-use hmc_mem::shared::{SharedBytes, SharedError};
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -24,24 +20,11 @@ use crate::until::{Stop, Until};
 /// The longest sleep between two looks at the peer's end, of which its word tells nothing.
 const LONGEST_NAP_NS: u64 = 20_000_000;
 
-/// One window of the peer, mapped.
+/// One window of the peer, mapped, and the file that it lies in.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    pub(super) id: WindowId,
-    pub(super) epoch: Epoch,
-    /// Windows over one memfd share a mapping: its pages are looked up once.
-    pub(super) map: Arc<Mapping>,
+    pub(super) window: Arc<MappedWindow>,
     pub(super) file: File,
-    pub(super) range: ByteRange,
-    pub(super) access: Access,
-}
-
-/// What a peer shares beside its windows.
-#[derive(Clone, Copy)]
-pub(super) struct PeerPages<'a> {
-    /// The words of its windows.
-    pub(super) words: &'a PeerWords,
-    pub(super) life: Option<&'a PeerLife>,
 }
 
 /// What tells one open file from all others: its device and its number there (fstat(2)).
@@ -59,9 +42,9 @@ impl Mapped {
     /// The mapping of that file, if it is as long and may be used for as much.
     pub(super) fn map_of(&self, file: File, len: u64, writable: bool) -> Option<Arc<Mapping>> {
         let suits = self.file == file
-            && self.map.extent().len() == len
-            && (!writable || self.access.contains(Access::WRITE));
-        suits.then(|| Arc::clone(&self.map))
+            && self.window.map().extent().len() == len
+            && (!writable || self.window.access().contains(Access::WRITE));
+        suits.then(|| Arc::clone(self.window.map()))
     }
 }
 
@@ -112,89 +95,37 @@ pub(super) fn word_epoch(epoch: Epoch) -> u32 {
     epoch.0 & MAX_EPOCH
 }
 
-/// Copies between `local` of `region` and a mapped window, inside the window's word.
+/// Copies between `local` of `region` and a mapped window, inside the window's gate.
 #[inline]
 pub(super) fn copy_mapped(
-    m: &Mapped,
-    pages: PeerPages<'_>,
+    window: &MappedWindow,
     region: &Region,
     opcode: Opcode,
     local: ByteRange,
     remote: WindowSlice,
     whole: u64,
 ) -> std::result::Result<(), Failure> {
-    let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-    inside(m, pages, needed, remote, |there| {
-        if opcode == Opcode::Get {
-            m.map.bytes().copy_piece_to(there, &region.bytes(), local, whole)
-        } else {
-            region.bytes().copy_piece_to(local, &m.map.bytes(), there, whole)
-        }
-    })
-}
-
-/// Copies `bytes`, which are in no region, into a mapped window, inside the window's word.
-pub(super) fn write_mapped(
-    m: &Mapped,
-    pages: PeerPages<'_>,
-    bytes: &SharedBytes<'_>,
-    remote: WindowSlice,
-) -> std::result::Result<(), Failure> {
-    let all = bytes.extent().whole();
-    inside(m, pages, Access::WRITE, remote, |there| bytes.copy_to(all, &m.map.bytes(), there))
-}
-
-/// Does `copy` at the place of `remote` in a mapped window, inside the window's word.
-#[inline]
-fn inside(
-    m: &Mapped,
-    pages: PeerPages<'_>,
-    needed: Access,
-    remote: WindowSlice,
-    copy: impl FnOnce(ByteRange) -> std::result::Result<(), SharedError>,
-) -> std::result::Result<(), Failure> {
-    if m.epoch != remote.epoch {
+    if window.epoch() != remote.epoch {
         return Err(Failure::Window(WindowFault::StaleEpoch));
     }
-    if !m.access.contains(needed) {
-        return Err(Failure::Window(WindowFault::Access));
+    let at = remote.span.offset();
+    match opcode {
+        Opcode::Get => window.read(at, region.bytes(), local, whole),
+        Opcode::Put | Opcode::PutNotify { .. } => window.write(at, region.bytes(), local, whole),
     }
-    let there = m
-        .range
-        .sub(Side::Remote, remote.span.offset(), remote.span.len())
-        .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
-    let word = pages.words.get(remote.window.index());
-    let word = WindowGate::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
-    let revoked = Failure::Window(WindowFault::Revoked);
-    word.enter(word_epoch(remote.epoch)).map_err(|_| revoked)?;
-    let copied = copy(there);
-    let stayed_open = word.exit_open(word_epoch(remote.epoch));
-    // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
-    let ended = pages.life.is_some_and(PeerLife::has_ended);
-    #[cfg(hmc_mutants)]
-    let ended = ended && !mutant::is(Mutant::IgnoreMark);
-    if ended {
-        return Err(Failure::PeerDead);
-    }
-    // An owner that gave up waiting has put fresh pages under its window: bytes in the old ones are no success either.
-    if !stayed_open && needed.contains(Access::WRITE) {
-        return Err(revoked);
-    }
-    copied.map_err(|_| Failure::UnknownRegion)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{File, Mapped, PeerPages, ShmFence, inside};
+    use super::{File, Mapped, ShmFence};
     use crate::clock;
     use crate::until::{Stop, Until};
     use hmc_core::range::Extent;
-    use hmc_core::region::{Epoch, WindowId, WindowSlice};
+    use hmc_core::region::{Epoch, WindowId};
     use hmc_core::time::{Duration, Instant};
     use hmc_core::types::Access;
-    use hmc_core::window::WindowFault;
-    use hmc_core::work::Failure;
     use hmc_mem::gate::WindowGate;
+    use hmc_mem::os::mapped_window::{MappedWindow, PeerPages};
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::os::words::PeerWords;
     use std::sync::Arc;
@@ -218,47 +149,6 @@ mod tests {
         assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
     }
 
-    /// An owner that waits no longer puts fresh pages under its window while a copy is inside: the bytes of a put are in
-    /// the old pages, which nobody reads.
-    #[test]
-    fn a_put_into_a_window_that_was_closed_meanwhile_is_no_success() {
-        let pages = Mapping::create(4096).expect("memory");
-        let fd = pages.fd().expect("a memfd").try_clone_to_owned().expect("a descriptor");
-        let words = PeerWords::new(Mapping::create(4096).expect("memory")).expect("room for all");
-        let word = WindowGate::new(words.get(0).expect("the first"));
-        let mapped = Mapped {
-            id: WindowId(0),
-            epoch: Epoch(1),
-            file: File::of(&fd).expect("a file"),
-            map: Arc::new(Mapping::map_peer(fd, 4096, 0, Access::all()).expect("mapped")),
-            range: Extent::new(4096).whole(),
-            access: Access::all(),
-        };
-        let there =
-            WindowSlice { window: mapped.id, epoch: mapped.epoch, span: Extent::new(8).whole() };
-        let copy = |needed, meanwhile: &dyn Fn()| {
-            let at = PeerPages { words: &words, life: None };
-            inside(&mapped, at, needed, there, |_| {
-                meanwhile();
-                Ok(())
-            })
-        };
-        let open = || {
-            word.close();
-            word.open(1).expect("an epoch");
-        };
-        let revoked = Err(Failure::Window(WindowFault::Revoked));
-        open();
-        assert_eq!(copy(Access::WRITE, &|| ()), Ok(()));
-        assert_eq!(copy(Access::WRITE, &|| word.close()), revoked);
-        open();
-        assert_eq!(copy(Access::READ, &|| word.close()), Ok(()), "bytes of before");
-        open();
-        let reopen = || word.open(2).expect("an epoch");
-        assert_eq!(copy(Access::WRITE, &reopen), revoked, "it is another window");
-        assert_eq!(word.active(), 0);
-    }
-
     /// Pages that were mapped for a window that may only be read serve no other one that may be written, although the
     /// peer passed the same file for both.
     #[test]
@@ -266,13 +156,14 @@ mod tests {
         let pages = Mapping::create(4096).expect("memory");
         let fd = || pages.fd().expect("a memfd").try_clone_to_owned().expect("a descriptor");
         let file = File::of(fd()).expect("a file");
-        let mapped = |access| Mapped {
-            id: WindowId(0),
-            epoch: Epoch(1),
-            map: Arc::new(Mapping::map_peer(fd(), 4096, 0, access).expect("mapped")),
-            file,
-            range: Extent::new(4096).whole(),
-            access,
+        let words = Mapping::create(4096).expect("memory");
+        let gates = Arc::new(PeerWords::new(words).expect("room for all"));
+        let mapped = |access| {
+            let map = Arc::new(Mapping::map_peer(fd(), 4096, 0, access).expect("mapped"));
+            let (name, all) = ((WindowId(0), Epoch(1)), Extent::new(4096).whole());
+            let pages = PeerPages { gates: Arc::clone(&gates), life: None };
+            let window = MappedWindow::new(name, access, (map, all), pages, Arc::default());
+            Mapped { window: Arc::new(window.expect("all of it")), file }
         };
         let (reading, writable) = (mapped(Access::READ), mapped(Access::all()));
         assert!(reading.map_of(file, 4096, false).is_some());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::range::{ByteRange, Extent, Side};
-use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
@@ -20,17 +20,19 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::error::MemError;
 use hmc_mem::gate::WindowGate;
 use hmc_mem::os::life::{LifePage, PeerLife};
+use hmc_mem::os::mapped_window::{MappedWindow, Moved, PeerPages};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 use hmc_mem::shared::SharedBytes;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Region;
 use crate::transport::regions::RegionCache;
 use crate::transport::stream::{
     Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort, reserve_once,
 };
 
+mod exposed;
 mod heartbeat;
 mod mapped;
 #[cfg(test)]
@@ -39,9 +41,7 @@ mod unmapped;
 mod unused;
 
 pub(crate) use mapped::ShmFence;
-use mapped::{
-    File, Mapped, PeerPages, copy_mapped, no_descriptor, word_at, word_epoch, write_mapped,
-};
+use mapped::{File, Mapped, copy_mapped, no_descriptor, word_at};
 use unmapped::Unmapped;
 pub(crate) use unused::Unused;
 
@@ -69,9 +69,9 @@ pub(crate) struct ShmPort {
     /// Words of our windows, shared with the peer.
     page: Arc<Mapping>,
     /// Words of the peer's windows.
-    peer_page: Option<PeerWords>,
+    peer_page: Option<Arc<PeerWords>>,
     /// Whether the peer's process has ended.
-    peer_life: Option<PeerLife>,
+    peer_life: Option<Arc<PeerLife>>,
     remote: Vec<Option<Mapped>>,
     /// What was in `remote`.
     unused: Unused,
@@ -79,6 +79,8 @@ pub(crate) struct ShmPort {
     queue: VecDeque<Pending>,
     done: VecDeque<Completion>,
     bytes: u64,
+    /// What went into mapped windows and out of them without this type.
+    moved: Arc<Moved>,
     /// The peer's heartbeats, as counted last.
     heard: u64,
 }
@@ -113,6 +115,7 @@ impl ShmPort {
             queue: VecDeque::new(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             bytes: 0,
+            moved: Arc::default(),
             heard: 0,
         })
     }
@@ -130,7 +133,8 @@ impl ShmPort {
     }
 
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {
-        (self.bytes.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
+        let out = self.bytes.saturating_add(self.moved.bytes());
+        (out.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
     }
 
     pub(crate) fn bring_down(&mut self, why: Down) {
@@ -143,7 +147,9 @@ impl ShmPort {
         for p in self.queue.drain(..) {
             self.done.push_back(Completion { op: p.work.op, result: Err(Failure::PeerDead) });
         }
-        self.unused.extend(self.remote.drain(..));
+        for gone in std::mem::take(&mut self.remote).into_iter().flatten() {
+            self.unused.push(gone, &[]);
+        }
         self.peer_page = None;
         self.peer_life = None;
     }
@@ -160,7 +166,7 @@ impl ShmPort {
     }
 
     pub(crate) fn service(&mut self) -> bool {
-        let life = self.peer_life.as_ref();
+        let life = self.peer_life.as_deref();
         let busy = self.stream.service_while(&|| !life.is_some_and(PeerLife::has_ended));
         while let Some(arrival) = self.stream.take_arrival() {
             let (id, epoch) = (arrival.window, arrival.epoch);
@@ -186,7 +192,7 @@ impl ShmPort {
 
     /// Whether it is known how the window is reached: mapped, or through the stream.
     pub(crate) fn is_settled(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.mapped(id).is_some_and(|m| m.epoch == epoch) || self.unmapped.has(id, epoch)
+        self.mapped(id).is_some_and(|m| m.epoch() == epoch) || self.unmapped.has(id, epoch)
     }
 
     /// What is slower than it could be, and why.
@@ -202,12 +208,12 @@ impl ShmPort {
     fn map(&mut self, a: Arrival) -> Result<()> {
         let fd = a.fd?;
         if a.window == LIFE_ID {
-            self.peer_life = Some(PeerLife::map(fd, a.offset)?);
+            self.peer_life = Some(Arc::new(PeerLife::map(fd, a.offset)?));
             return Ok(());
         }
         if a.window == PAGE_ID {
             let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;
-            self.peer_page = Some(PeerWords::new(page)?);
+            self.peer_page = Some(Arc::new(PeerWords::new(page)?));
             return Ok(());
         }
         let index = usize::from(a.window.index());
@@ -224,86 +230,45 @@ impl ShmPort {
         if index >= self.remote.len() {
             self.remote.resize_with(index.saturating_add(1), || None);
         }
-        if let Some(place) = self.remote.get_mut(index) {
-            let (id, epoch, access) = (a.window, a.epoch, a.access);
-            let mapped = Mapped { id, epoch, map, file, range, access };
-            self.unused.extend([place.replace(mapped)]);
+        let Some(gates) = self.peer_page.clone() else {
+            let what = "the peer handed out a window before the gates of its windows";
+            return Err(Error::new(ErrorKind::Protocol, what));
+        };
+        let pages = PeerPages { gates, life: self.peer_life.clone() };
+        let (name, moved) = ((a.window, a.epoch), Arc::clone(&self.moved));
+        let window = MappedWindow::new(name, a.access, (map, range), pages, moved);
+        let window = Arc::new(window.map_err(MemError::from)?);
+        if let Some(place) = self.remote.get_mut(index)
+            && let Some(old) = place.replace(Mapped { window, file })
+        {
+            self.unused.push(old, &self.remote);
         }
         self.unmapped.free(a.window);
         Ok(())
     }
 
-    /// Opens the word of a window that was just exposed and offers its pages to the peer, if its
-    /// region can be mapped.
-    pub(crate) fn open_window(
-        &mut self,
-        region: &Region,
-        local: LocalSlice,
-        exposed: &WindowDesc,
-    ) -> Result<()> {
-        let word = self.page.bytes().word(word_at(exposed.window.index()));
-        if let Ok(word) = word {
-            // Who was refused at the place's last window may still be at the word: its count stays as it is.
-            let _ = WindowGate::new(word).open(word_epoch(exposed.epoch));
-        }
-        // An empty region has no pages to hand out; transfers of no bytes go through the stream.
-        let Some(mapping) = region.mapping().filter(|m| !m.extent().is_empty()) else {
-            return Ok(());
-        };
-        let writable = exposed.access.contains(Access::WRITE);
-        // The kernel can only forbid writing for a whole memfd: seal it while nobody may write, or
-        // else serve a read-only window through the stream.
-        if !writable && !region.seal_writes() {
-            return Ok(());
-        }
-        if writable && region.is_write_sealed() {
-            return Ok(());
-        }
-        // Pages that were replaced under a revoked window are in no descriptor.
-        let Ok(fd) = mapping.fd() else {
-            return Ok(());
-        };
-        let fd = fd.try_clone_to_owned().map_err(no_descriptor)?;
-        let mut frame = DataFrame::new(DataKind::Region, 0);
-        frame.window = exposed.window;
-        frame.epoch = exposed.epoch;
-        frame.offset = local.span.offset();
-        frame.total = region.len();
-        frame.tag = u64::from(exposed.access.bits());
-        frame.addr = local.span.len();
-        self.stream.offer(Offer { frame, fd });
-        Ok(())
-    }
-
-    /// Closes the word of a window. `None` when nobody can be inside.
-    pub(crate) fn close_window(&mut self, id: WindowId) -> Option<ShmFence> {
-        let word = self.page.bytes().word(word_at(id.index())).ok()?;
-        let word = WindowGate::new(word);
-        word.close();
-        if word.is_drained() || self.stream.peer_has_ended() {
-            return None;
-        }
-        Some(ShmFence { page: Arc::clone(&self.page), index: id.index() })
-    }
-
     pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
         if let Some(place) = self.remote.get_mut(usize::from(id.index()))
-            && place.as_ref().is_some_and(|m| m.id == id && m.epoch == epoch)
+            && place.as_ref().is_some_and(|m| m.window.id() == id && m.window.epoch() == epoch)
+            && let Some(gone) = place.take()
         {
-            self.unused.extend([place.take()]);
+            self.unused.push(gone, &self.remote);
         }
         if self.unmapped.has(id, epoch) {
             self.unmapped.free(id);
         }
     }
 
-    fn mapped(&self, id: WindowId) -> Option<&Mapped> {
-        self.remote.get(usize::from(id.index()))?.as_ref().filter(|m| m.id == id)
+    /// A window of the peer that is mapped, whatever its epoch.
+    #[inline]
+    pub(crate) fn mapped(&self, id: WindowId) -> Option<&Arc<MappedWindow>> {
+        let mapped = self.remote.get(usize::from(id.index()))?.as_ref();
+        mapped.map(|m| &m.window).filter(|w| w.id() == id)
     }
 
-    #[inline]
-    fn peer_pages(&self) -> Option<PeerPages<'_>> {
-        Some(PeerPages { words: self.peer_page.as_ref()?, life: self.peer_life.as_ref() })
+    /// Puts and gets that went into mapped windows and out of them without this type.
+    pub(crate) fn moved(&self) -> &Moved {
+        &self.moved
     }
 
     /// Copies one piece. `None` when the window is not mapped: the stream must do it.
@@ -316,11 +281,10 @@ impl ShmPort {
         whole: u64,
     ) -> Option<Result<(), Failure>> {
         let m = self.mapped(remote.window)?;
-        let pages = self.peer_pages()?;
         let Some(region) = self.stream.region_cache().resolve(local) else {
             return Some(Err(Failure::UnknownRegion));
         };
-        Some(copy_mapped(m, pages, region, opcode, local.span, remote, whole))
+        Some(copy_mapped(m, region, opcode, local.span, remote, whole))
     }
 
     /// Does a whole small transfer at once, without an operation. `false` when it must be posted, be it to fail.
@@ -336,10 +300,8 @@ impl ShmPort {
         if len > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
             return false;
         }
-        let (Some(m), Some(pages)) = (self.mapped(remote.window), self.peer_pages()) else {
-            return false;
-        };
-        let done = copy_mapped(m, pages, region, opcode, local, remote, len).is_ok();
+        let Some(m) = self.mapped(remote.window) else { return false };
+        let done = copy_mapped(m, region, opcode, local, remote, len).is_ok();
         self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
         done
     }
@@ -351,10 +313,9 @@ impl ShmPort {
         if len > MAX_CHUNK_BYTES {
             return false;
         }
-        let (Some(m), Some(pages)) = (self.mapped(remote.window), self.peer_pages()) else {
-            return false;
-        };
-        let done = write_mapped(m, pages, bytes, remote).is_ok();
+        let Some(m) = self.mapped(remote.window) else { return false };
+        let (at, all) = (remote.span.offset(), bytes.extent().whole());
+        let done = m.epoch() == remote.epoch && m.write(at, *bytes, all, len).is_ok();
         self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
         done
     }
@@ -436,7 +397,7 @@ impl Transport for ShmPort {
         if self.done.len() >= MAX_REQUESTS || self.queue.len() >= MAX_REQUESTS {
             return Err(PostErrorKind::Busy);
         }
-        let direct = self.peer_page.is_some() && self.mapped(work.remote.window).is_some();
+        let direct = self.mapped(work.remote.window).is_some();
         if !direct {
             let by_ref = self.stream.may_use_refs();
             return self.stream.submit(work, by_ref, work.local.span.len());

@@ -13,7 +13,8 @@ use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::gate::WindowGate;
 use hmc_mem::os::memfd::Mapping;
 
-use super::{MAX_REQUESTS, ShmPort, word_at, word_epoch};
+use super::mapped::{word_at, word_epoch};
+use super::{MAX_REQUESTS, ShmPort};
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
 use crate::transport::stream::{Down, StreamPort, StreamSetup};

@@ -81,8 +81,9 @@ mod tests {
     use hmc_mem::os::fd_passing::send_fd;
     use hmc_mem::os::io::IoOutcome;
     use hmc_mem::os::memfd::Mapping;
+    use hmc_mem::os::words::PeerWords;
 
-    use super::super::{LIFE_ID, Offer, PAGE_ID, ShmPort};
+    use super::super::{LIFE_ID, Offer, PAGE_BYTES, PAGE_ID, ShmPort};
     use super::*;
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{Down, StreamPort, StreamSetup};
@@ -166,6 +167,18 @@ mod tests {
         assert!(matches!(near.stream().down(), Some(Down::Protocol(_))));
     }
 
+    /// A peer that sends a window before the gates of its windows cannot be entered: its bytes go through the stream.
+    #[test]
+    fn a_window_that_comes_before_the_gates_is_not_mapped() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let mut near = port(a);
+        let Offer { frame, fd } = good_window(3, 1);
+        assert!(send_fd(&b, fd, &frame.emit()).is_ok());
+        while near.service() {}
+        assert_eq!(near.stream().down(), None);
+        assert!(near.mapped(WindowId(3)).is_none() && near.is_settled(WindowId(3), Epoch(1)));
+    }
+
     #[test]
     fn a_link_ends_without_the_pages_that_it_needs() {
         for id in [PAGE_ID, LIFE_ID] {
@@ -182,6 +195,8 @@ mod tests {
     fn of_windows_that_come_at_once_the_last_has_the_place() {
         let (a, b) = UnixStream::pair().unwrap();
         let mut near = port(a);
+        let words = Mapping::create(PAGE_BYTES).unwrap();
+        near.peer_page = Some(Arc::new(PeerWords::new(words).unwrap()));
         // Each message fills what is received at a time, so that the next is received in the same turn.
         let mut put = DataFrame::new(DataKind::Write, 1);
         (put.window, put.len, put.total) = (WindowId(9), 4096 - 112, 4096 - 112);

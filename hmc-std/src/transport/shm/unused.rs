@@ -3,26 +3,59 @@
 
 use std::sync::Arc;
 
-use hmc_mem::os::memfd::Mapping;
+use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::mapped::Mapped;
 
 /// So many bytes at the most are unmapped by the caller: that takes a millisecond or two.
 const MOST_AT_ONCE: u64 = 16 << 20;
 
-/// Mappings of a peer's memory that its link does not use any more. Dropped, they are unmapped at once: not under a lock.
+/// A window of a peer that its link does not use any more.
+#[derive(Debug)]
+struct Gone {
+    window: Arc<MappedWindow>,
+    /// Whether the link uses no other window of the same mapping.
+    is_last: bool,
+}
+
+impl Gone {
+    /// Whether a handle of the application keeps the mapping.
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.window) > 1 || Arc::strong_count(self.window.map()) > 1
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        if !self.is_last || !self.is_held() {
+            return;
+        }
+        // The peer's memory is not kept by a handle that its owner forgot.
+        if let Err(error) = self.window.map().detach() {
+            tracing::debug!(%error, "the pages of a window that is gone stay mapped until its handles are dropped");
+        }
+    }
+}
+
+/// Windows of a peer that its link does not use any more. Dropped, they are unmapped at once: not under a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Unused(Vec<Arc<Mapping>>);
+pub(crate) struct Unused(Vec<Gone>);
 
 impl Unused {
-    /// Takes over the mappings of windows that are gone.
-    pub(super) fn extend(&mut self, windows: impl IntoIterator<Item = Option<Mapped>>) {
-        self.0.extend(windows.into_iter().flatten().map(|m| m.map));
+    /// Takes over a window that is gone; `others` are the windows that the link still has.
+    pub(super) fn push(&mut self, mapped: Mapped, others: &[Option<Mapped>]) {
+        let window = mapped.window;
+        let shares = |m: &Mapped| Arc::ptr_eq(m.window.map(), window.map());
+        let is_last = !others.iter().flatten().any(shares);
+        self.0.push(Gone { window, is_last });
     }
 
     /// Unmaps them. A thread of their own does it where it takes long, if the system has one left.
     pub(crate) fn unmap(self) {
-        let bytes = self.0.iter().fold(0, |sum: u64, m| sum.saturating_add(m.extent().len()));
+        let bytes = self
+            .0
+            .iter()
+            .fold(0, |sum: u64, gone| sum.saturating_add(gone.window.map().extent().len()));
         if bytes > MOST_AT_ONCE {
             // Without a thread they are dropped here, with the closure.
             let _ = std::thread::Builder::new().name("hmc-unmap".into()).spawn(move || drop(self));
@@ -37,9 +70,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex, Weak};
 
+    use hmc_core::range::Extent;
     use hmc_core::region::{Epoch, WindowId};
     use hmc_core::types::{Access, Rank};
+    use hmc_mem::os::mapped_window::MappedWindow;
     use hmc_mem::os::memfd::Mapping;
+    use hmc_mem::os::words::PeerWords;
 
     use super::super::ShmPort;
     use crate::node::inbox::Inbox;
@@ -61,7 +97,9 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        (ShmPort::new(stream, None).unwrap(), theirs)
+        let mut port = ShmPort::new(stream, None).unwrap();
+        port.peer_page = Some(Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap()));
+        (port, theirs)
     }
 
     /// The peer's window of that number, mapped.
@@ -72,7 +110,32 @@ mod tests {
         port.map(Arrival { window, epoch: EPOCH, fd: Ok(fd), offset, len, total: len, access })
             .unwrap();
         let mapped = port.mapped(window).unwrap();
-        Arc::downgrade(&mapped.map)
+        Arc::downgrade(mapped.map())
+    }
+
+    /// A handle of the application keeps a window's addresses, not its pages: these are the peer's to use again.
+    #[test]
+    fn pages_of_a_window_that_is_gone_are_not_kept_by_its_handles() {
+        let (mut port, _theirs) = port();
+        let whole = Extent::new(4096).whole();
+        let byte = |w: &MappedWindow| {
+            let mut byte = [0];
+            w.map().bytes().read_at(whole.split_at_most(1).0, &mut byte).unwrap();
+            byte[0]
+        };
+        let held = [0, 1].map(|n| {
+            let _ = arrive(&mut port, WindowId(n), 4096);
+            let window = Arc::clone(port.mapped(WindowId(n)).unwrap());
+            window.map().bytes().fill(whole, 7).unwrap();
+            window
+        });
+        port.forget_remote(WindowId(0), EPOCH);
+        assert_eq!(held.each_ref().map(|w| byte(w)), [7, 7], "not under the lock");
+        port.take_unused().unmap();
+        assert_eq!(held.each_ref().map(|w| byte(w)), [0, 7], "taken back, and in use");
+        port.bring_down(Down::Eof);
+        port.take_unused().unmap();
+        assert_eq!(held.each_ref().map(|w| byte(w)), [0, 0]);
     }
 
     /// Each of these happens under the lock of the link, where others wait.

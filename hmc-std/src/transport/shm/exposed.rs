@@ -1,0 +1,69 @@
+//! Our windows, as the peer reaches them: their gates, and the descriptors of their pages.
+
+use std::sync::Arc;
+
+use hmc_core::region::{LocalSlice, WindowDesc, WindowId};
+use hmc_core::types::Access;
+use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_mem::gate::WindowGate;
+
+use super::ShmPort;
+use super::mapped::{ShmFence, no_descriptor, word_at, word_epoch};
+use crate::error::Result;
+use crate::memory::Region;
+use crate::transport::stream::Offer;
+
+impl ShmPort {
+    /// Opens the word of a window that was just exposed and offers its pages to the peer, if its
+    /// region can be mapped.
+    pub(crate) fn open_window(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        exposed: &WindowDesc,
+    ) -> Result<()> {
+        let word = self.page.bytes().word(word_at(exposed.window.index()));
+        if let Ok(word) = word {
+            // Who was refused at the place's last window may still be at the word: its count stays as it is.
+            let _ = WindowGate::new(word).open(word_epoch(exposed.epoch));
+        }
+        // An empty region has no pages to hand out; transfers of no bytes go through the stream.
+        let Some(mapping) = region.mapping().filter(|m| !m.extent().is_empty()) else {
+            return Ok(());
+        };
+        let writable = exposed.access.contains(Access::WRITE);
+        // The kernel can only forbid writing for a whole memfd: seal it while nobody may write, or
+        // else serve a read-only window through the stream.
+        if !writable && !region.seal_writes() {
+            return Ok(());
+        }
+        if writable && region.is_write_sealed() {
+            return Ok(());
+        }
+        // Pages that were replaced under a revoked window are in no descriptor.
+        let Ok(fd) = mapping.fd() else {
+            return Ok(());
+        };
+        let fd = fd.try_clone_to_owned().map_err(no_descriptor)?;
+        let mut frame = DataFrame::new(DataKind::Region, 0);
+        frame.window = exposed.window;
+        frame.epoch = exposed.epoch;
+        frame.offset = local.span.offset();
+        frame.total = region.len();
+        frame.tag = u64::from(exposed.access.bits());
+        frame.addr = local.span.len();
+        self.stream.offer(Offer { frame, fd });
+        Ok(())
+    }
+
+    /// Closes the word of a window. `None` when nobody can be inside.
+    pub(crate) fn close_window(&mut self, id: WindowId) -> Option<ShmFence> {
+        let word = self.page.bytes().word(word_at(id.index())).ok()?;
+        let word = WindowGate::new(word);
+        word.close();
+        if word.is_drained() || self.stream.peer_has_ended() {
+            return None;
+        }
+        Some(ShmFence { page: Arc::clone(&self.page), index: id.index() })
+    }
+}
