@@ -259,9 +259,33 @@ impl Socket {
 mod tests {
     use super::Socket;
     use hmc_mem::os::fd_passing;
+    use hmc_mem::shared::SharedBytes;
     use rustix::io::Errno;
+    use std::io::Write as _;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+
+    /// The end of a payload and the next header come by one call.
+    #[test]
+    fn what_follows_a_span_goes_into_the_tail() {
+        let (near, mut far) = UnixStream::pair().expect("a pair");
+        near.set_nonblocking(true).expect("a socket");
+        let socket = Socket::from(OwnedFd::from(near));
+        let mut memory = [0; 8];
+        let shared = SharedBytes::of_mut(&mut memory);
+        let span = shared.extent().whole();
+        let mut tail = [0; 6];
+        far.write_all(b"payload.head").expect("room");
+        assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Ok(12));
+        assert_eq!(&tail, b"head\0\0");
+        far.write_all(b"PAYLOAD.head").expect("room");
+        assert_eq!(socket.recv_vectored(&shared, span, &mut []), Ok(8));
+        let mut got = [0; 8];
+        shared.read_at(span, &mut got).expect("all of it");
+        assert_eq!(&got, b"PAYLOAD.");
+        assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Ok(4), "what was left");
+        assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Err(Errno::AGAIN));
+    }
 
     /// Where the kernel cannot keep descriptors out, or may not, they are received with the bytes and closed here.
     #[test]
