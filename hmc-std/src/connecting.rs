@@ -14,7 +14,8 @@ use hmc_core::wire::reject::RejectReason;
 
 use crate::address::Address;
 use crate::clock;
-use crate::dialing::{Dialing, Step, Target};
+use crate::dial_target::DialTarget;
+use crate::dialing::{Dialing, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{Life, Link};
 use crate::lock::lock;
@@ -31,7 +32,7 @@ const CROSSING_PAUSE_MS: u64 = 300;
 #[derive(Debug)]
 pub(crate) enum Need {
     /// A connection there; hand it in by [`Connecting::opened`].
-    Open(Target),
+    Open(DialTarget),
     /// Bytes on [`Connecting::socket`].
     Hear,
     /// The rest of the handshake on this link.

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
 use crate::connecting::{Connecting, Need};
-use crate::dialing::Target;
+use crate::dial_target::DialTarget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handshake::{Handshake, open, open_path, wait_for_answer};
 use crate::link::ctrl::CtrlState;
@@ -50,8 +50,8 @@ impl Shared {
             match need {
                 Need::Open(target) => {
                     let opened = match &target {
-                        Target::Address(address) => open(address, claims, until),
-                        Target::Path(path) => open_path(path, until),
+                        DialTarget::Address(address) => open(address, claims, until),
+                        DialTarget::Path(path) => open_path(path, until),
                     };
                     match opened {
                         // Nothing else is tried then.

@@ -3,7 +3,6 @@
 //! It opens no connection and never waits: [`Dialing::advance`] says what is needed next ([`Step`]), whoever drives it
 //! gets that and hands it in. [`crate::dial`] drives it on the caller's thread.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use hmc_core::ctrl::conn::ControlConn;
@@ -18,6 +17,7 @@ use crate::accept::Way;
 use crate::address::Address;
 use crate::clock;
 use crate::config::check_exposure;
+use crate::dial_target::DialTarget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::greeting::told;
 use crate::handshake::{Handshake, Met, Reached, other_question, unsayable};
@@ -35,7 +35,7 @@ use crate::socket::Socket;
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A connection there; hand it in by [`Dialing::opened`].
-    Open(Target),
+    Open(DialTarget),
     /// Bytes on [`Dialing::socket`].
     Hear,
     /// Nothing before that time.
@@ -44,15 +44,6 @@ pub(crate) enum Step {
     Linked(Arc<Link>),
     /// Nothing: the peer refused.
     Refused(RejectReason),
-}
-
-/// Where to connect to.
-#[derive(Clone, Debug)]
-pub(crate) enum Target {
-    /// The door at an address.
-    Address(Address),
-    /// A local socket by its path.
-    Path(PathBuf),
 }
 
 #[expect(clippy::large_enum_variant, reason = "one a dial, and dials are few")]
@@ -178,7 +169,7 @@ impl Dialing {
     fn step(&mut self, shared: &Shared) -> Result<Step> {
         loop {
             match &mut self.stage {
-                Stage::Control => return Ok(Step::Open(Target::Address(self.address.clone()))),
+                Stage::Control => return Ok(Step::Open(DialTarget::Address(self.address.clone()))),
                 Stage::Hello(talk) => {
                     let met = match talk.advance()? {
                         None => return Ok(Step::Hear),
@@ -222,7 +213,12 @@ impl Dialing {
                     return Ok(Step::Pause(self.not_before));
                 }
                 Stage::Data(met, _, kind) => {
-                    return Ok(Step::Open(data_target(&self.address, met, *kind)?));
+                    return Ok(Step::Open(DialTarget::of_data(
+                        &self.address,
+                        met.shm.as_deref(),
+                        met.tcp,
+                        *kind,
+                    )?));
                 }
                 Stage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
                     (Ok(None), _) => return Ok(Step::Hear),
@@ -471,30 +467,4 @@ impl Dialing {
 
 fn no_ucx(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("no ucx: {why}"))
-}
-
-/// Where the peer takes data connections of that kind.
-fn data_target(address: &Address, met: &Met, kind: ConnType) -> Result<Target> {
-    if let (ConnType::Shm, Some(path), _) | (ConnType::Ucx, Some(path), Some(_)) =
-        (kind, &met.shm, address.folder())
-    {
-        return Ok(Target::Path(path.clone()));
-    }
-    let ip = match address {
-        Address::Tcp(a) => a.ip(),
-        // The peer said that it listens there: it was asked.
-        Address::Local { endpoint, .. } if !endpoint.ip().is_unspecified() => {
-            return Ok(Target::Address(Address::Tcp(*endpoint)));
-        }
-        Address::Uds(_) | Address::Local { .. } => std::net::Ipv4Addr::LOCALHOST.into(),
-    };
-    let port = met.tcp.ok_or_else(|| {
-        Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "no tcp: the peer has no TCP listener at {ip} (start it with that address, or connect to its TCP address)"
-            ),
-        )
-    })?;
-    Ok(Target::Address(Address::Tcp((ip, port).into())))
 }

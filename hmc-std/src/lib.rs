@@ -47,6 +47,7 @@ mod connecting;
 pub mod control;
 pub mod delivery;
 mod dial;
+mod dial_target;
 mod dialing;
 mod doors;
 mod driver;

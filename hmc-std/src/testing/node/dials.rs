@@ -11,17 +11,17 @@ use super::{FIRST_PORT, Node, Output, Server, door};
 use crate::address::Address;
 use crate::clock;
 use crate::connecting::{Connecting, Need};
-use crate::dialing::Target;
+use crate::dial_target::DialTarget;
 use crate::driver::Channel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe};
 
-fn rank_at(target: &Target) -> Option<u32> {
+fn rank_at(target: &DialTarget) -> Option<u32> {
     match target {
-        Target::Address(Address::Tcp(at)) => at.port().checked_sub(FIRST_PORT).map(u32::from),
-        Target::Address(Address::Uds(_) | Address::Local { .. }) | Target::Path(_) => None,
+        DialTarget::Address(Address::Tcp(at)) => at.port().checked_sub(FIRST_PORT).map(u32::from),
+        DialTarget::Address(Address::Uds(_) | Address::Local { .. }) | DialTarget::Path(_) => None,
     }
 }
 
