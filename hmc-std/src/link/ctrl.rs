@@ -139,15 +139,15 @@ impl CtrlState {
     }
 
     pub(crate) fn interest(&self) -> Wanted {
-        match &self.ended {
-            Some(_) => Wanted::default(),
-            None if self.attended => Wanted { read: false, end: false, ..self.wants() },
-            None => self.wants(),
-        }
+        let wanted = self.wants();
+        if self.attended { Wanted { read: false, end: false, ..wanted } } else { wanted }
     }
 
-    /// What a leader that parks has to wait for.
+    /// What a leader that parks has to wait for: nothing once the connection has ended, of which poll(2) tells each time.
     pub(crate) fn wants(&self) -> Wanted {
+        if self.ended.is_some() {
+            return Wanted::default();
+        }
         let end = self.paused && !self.hung_up;
         Wanted { read: !self.paused, write: self.wants_room(), end }
     }

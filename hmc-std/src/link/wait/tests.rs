@@ -230,6 +230,17 @@ fn a_wait_in_vain_sleeps_until_its_deadline() {
     assert!((3..20).contains(&looks), "{looks} looks behind a connection that has ended");
 }
 
+/// Who waits for a fence on a link that is over finds its sockets shut down, which poll(2) tells at once each time.
+#[test]
+fn a_wait_on_a_link_that_is_over_sleeps_until_its_deadline() {
+    for watch in [WaitScope::Data, WaitScope::Both] {
+        let (near, _far) = pair(ConnType::Tcp);
+        near.link.die(false, "for a test");
+        let looks = looks_within(&near, watch);
+        assert!((2..20).contains(&looks), "{watch:?}: {looks} looks");
+    }
+}
+
 #[test]
 fn who_sleeps_is_woken_by_its_own_sockets_and_by_the_end_of_the_link() {
     // Bytes that another thread is to receive wake nobody.
