@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
@@ -66,6 +66,8 @@ pub struct MappedWindow {
     bytes: SharedBytes<'static>,
     map: Arc<Mapping>,
     peer: PeerPages,
+    /// Its link uses it no more, and may detach the mapping.
+    retired: AtomicBool,
     moved: Arc<Moved>,
 }
 
@@ -88,7 +90,8 @@ impl MappedWindow {
         // with the life of a borrow of the value. No Rust object lies in the pages of a peer.
         let bytes = unsafe { SharedBytes::new(at, len) };
         let bytes = if map.access().contains(Access::WRITE) { bytes } else { bytes.read_only() };
-        Ok(Self { id, epoch, access, bytes, map, peer, moved })
+        let retired = AtomicBool::new(false);
+        Ok(Self { id, epoch, access, bytes, map, peer, retired, moved })
     }
 
     /// Its name.
@@ -113,6 +116,12 @@ impl MappedWindow {
     #[must_use]
     pub const fn map(&self) -> &Arc<Mapping> {
         &self.map
+    }
+
+    /// Ends it: copies that begin from here on fail, and so do those under way, whose bytes may be in pages that nobody has. Called
+    /// before the mapping is detached.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
     }
 
     /// Puts a range of `from` at `offset`, and counts it. `false` if [`Self::write`] fails.
@@ -142,7 +151,7 @@ impl MappedWindow {
     /// Copies a range of `from`, which is a piece of `whole` bytes, to `offset` of the window.
     ///
     /// # Errors
-    /// `Window` if the window is closed, allows no writing or ends before; `PeerDead` if the peer's process has ended;
+    /// `Window` if the window is closed or retired, allows no writing or ends before; `PeerDead` if the peer's process has ended;
     /// `UnknownRegion` if `local` exceeds `from`. The window's bytes are then old, new or mixed.
     #[inline(always)]
     pub fn write(
@@ -206,6 +215,10 @@ impl MappedWindow {
         let ended = ended && !mutant::is(Mutant::IgnoreMark);
         if ended {
             return Err(Failure::PeerDead);
+        }
+        // Whoever has met a page of a detached mapping finds this set: it was before the pages were replaced.
+        if self.retired.load(Ordering::Acquire) {
+            return Err(Failure::Window(WindowFault::Revoked));
         }
         // An owner that gave up waiting has put fresh pages under its window: bytes in the old ones are no success either.
         if !stayed_open && needed.contains(Access::WRITE) {
@@ -331,6 +344,20 @@ mod tests {
         let reopen = || w.gate().open(EPOCH + 1).unwrap();
         assert_eq!(copy(Access::WRITE, &reopen), Err(REVOKED), "it is another window");
         assert_eq!(w.gate().active(), 0);
+    }
+
+    /// Its pages may be replaced at any moment by ones that nobody has: neither what was written nor what was read counts.
+    #[test]
+    fn copies_that_a_retirement_meets_are_no_success() {
+        let ours = Mapping::create(4096).unwrap();
+        for needed in [Access::READ, Access::WRITE] {
+            let (w, _theirs) = window(Access::all());
+            let (gate, _) = w.enter(needed, 0, 8).unwrap();
+            w.retire();
+            assert_eq!(w.exit(gate, needed), Err(REVOKED));
+            assert!(!w.put(0, ours.bytes(), range(0, 8)) && !w.get(0, ours.bytes(), range(0, 8)));
+            assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
+        }
     }
 
     /// Views stay valid, and the pages are the owner's alone.

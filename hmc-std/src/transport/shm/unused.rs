@@ -47,6 +47,8 @@ impl Unused {
         let window = mapped.window;
         let shares = |m: &Mapped| Arc::ptr_eq(m.window.map(), window.map());
         let is_last = !others.iter().flatten().any(shares);
+        // Before its pages go: threads that copy through a handle hold no lock.
+        window.retire();
         self.0.push(Gone { window, is_last });
     }
 
@@ -73,6 +75,9 @@ mod tests {
     use hmc_core::range::Extent;
     use hmc_core::region::{Epoch, WindowId};
     use hmc_core::types::{Access, Rank};
+    use hmc_core::window::WindowFault;
+    use hmc_core::work::Failure;
+    use hmc_mem::gate::WindowGate;
     use hmc_mem::os::mapped_window::MappedWindow;
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::os::words::PeerWords;
@@ -124,13 +129,22 @@ mod tests {
             byte[0]
         };
         let held = [0, 1].map(|n| {
-            let _ = arrive(&mut port, WindowId(n), 4096);
-            let window = Arc::clone(port.mapped(WindowId(n)).unwrap());
+            let _ = arrive(&mut port, WindowId::new(n, 0), 4096);
+            let gate = port.peer_page.as_ref().unwrap().get(n).unwrap();
+            WindowGate::new(gate).open(EPOCH.0).unwrap();
+            let window = Arc::clone(port.mapped(WindowId::new(n, 0)).unwrap());
             window.map().bytes().fill(whole, 7).unwrap();
             window
         });
-        port.forget_remote(WindowId(0), EPOCH);
+        port.forget_remote(WindowId::new(0, 0), EPOCH);
         assert_eq!(held.each_ref().map(|w| byte(w)), [7, 7], "not under the lock");
+        let reads = |w: &MappedWindow| w.read(0, w.map().bytes(), whole, 4096);
+        let revoked = Err(Failure::Window(WindowFault::Revoked));
+        assert_eq!(
+            held.each_ref().map(|w| reads(w)),
+            [revoked, Ok(())],
+            "the pages go at any moment"
+        );
         port.take_unused().unmap();
         assert_eq!(held.each_ref().map(|w| byte(w)), [0, 7], "taken back, and in use");
         port.bring_down(Down::Eof);
