@@ -1,0 +1,135 @@
+//! Gets and puts through mapped windows, which take no lock: windows and links that end under them.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use hmc_core::types::Access;
+use hmc_sim::rng::Rng;
+use hmc_std::peer::Route;
+use hmc_std::window::RemoteWindow;
+use hmc_std::{ConnBuffer, ConnType, ErrorKind, Peer, Session};
+use hmc_tests::pair::Pair;
+use hmc_tests::scene::{seed, until};
+
+const LONG: Duration = Duration::from_secs(20);
+const LEN: u64 = 1 << 20;
+const BYTES: usize = 1 << 20;
+/// What the peer's pages hold. Pages that nobody has hold zeros.
+const THEIRS: u8 = 0x55;
+const OURS: u8 = 0xAA;
+const THREADS: u32 = 2;
+
+fn buffer(session: &Session, byte: u8) -> ConnBuffer {
+    let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
+    buffer.write_at(0, &vec![byte; BYTES]).unwrap();
+    buffer
+}
+
+/// Gets all of the window until that fails: why. A get that is a success has the peer's bytes.
+fn get_until_it_ends(route: &Route, into: &ConnBuffer, begun: &AtomicU32) -> ErrorKind {
+    let (mut bytes, ours) = (vec![0; BYTES], vec![OURS; BYTES]);
+    for n in 0.. {
+        into.write_at(0, &ours).unwrap();
+        match route.get(0, 0, LEN) {
+            Ok(()) => into.read_at(0, &mut bytes).unwrap(),
+            Err(e) => return e.kind(),
+        }
+        let wrong = bytes.iter().position(|b| *b != THEIRS);
+        assert_eq!(wrong, None, "get {n} was a success with {:#x}", bytes[wrong.unwrap_or(0)]);
+        if n == 0 {
+            begun.fetch_add(1, Ordering::Release);
+        }
+    }
+    unreachable!("it ends")
+}
+
+/// Threads get, and after a while `end` ends what they get from. Why their gets ended.
+fn while_threads_get(
+    (from, peer): (&Session, &Peer),
+    window: &RemoteWindow,
+    rng: &mut Rng,
+    end: impl FnOnce(),
+) -> Vec<ErrorKind> {
+    let begun = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (into, begun) = (buffer(from, OURS), &begun);
+                let route = peer.between(&into, window).unwrap();
+                scope.spawn(move || get_until_it_ends(&route, &into, begun))
+            })
+            .collect();
+        until("all have got something", LONG, || {
+            (begun.load(Ordering::Acquire) == THREADS).then_some(())
+        });
+        let (spin, start) = (Duration::from_micros(rng.below(300)), Instant::now());
+        while start.elapsed() < spin {
+            std::hint::spin_loop();
+        }
+        end();
+        threads.into_iter().map(|t| t.join().expect("no wrong byte")).collect()
+    })
+}
+
+#[test]
+fn a_get_that_a_revocation_meets_gives_bytes_of_the_window_or_fails() {
+    let mut rng = Rng::new(seed(31));
+    let p = Pair::new(ConnType::Shm, 4096);
+    let theirs = buffer(p.receiver(), THEIRS);
+    for round in 1..=100 {
+        let window = p.b.expose_buffer(&theirs, 0, LEN, Access::all(), round).unwrap();
+        let remote = p.a.remote_window(round, LONG).unwrap();
+        let ends = while_threads_get((p.sender(), &p.a), &remote, &mut rng, || {
+            window.revoke(LONG).expect("the threads get out");
+        });
+        let is_gone = |e: &ErrorKind| {
+            matches!(e, ErrorKind::Revoked | ErrorKind::StaleEpoch | ErrorKind::NotFound)
+        };
+        assert!(ends.iter().all(is_gone), "round {round}: {ends:?}");
+    }
+}
+
+#[test]
+fn a_get_that_the_end_of_a_link_meets_gives_bytes_of_the_window_or_fails() {
+    let mut rng = Rng::new(seed(32));
+    for round in 0..20 {
+        let Pair { mut sessions, a, b, dir: _dir } = Pair::new(ConnType::Shm, 4096);
+        let theirs = buffer(&sessions[0], THEIRS);
+        let _window = b.expose_buffer(&theirs, 0, LEN, Access::all(), 7).unwrap();
+        let remote = a.remote_window(7, LONG).unwrap();
+        let receiver = sessions.remove(0);
+        let ends = while_threads_get((&sessions[0], &a), &remote, &mut rng, || {
+            receiver.shutdown(LONG).expect("in order");
+        });
+        let is_over = |e: &ErrorKind| {
+            matches!(e, ErrorKind::PeerDead | ErrorKind::Closed | ErrorKind::Revoked)
+        };
+        assert!(ends.iter().all(is_over), "round {round}: {ends:?}");
+    }
+}
+
+/// Copies are counted whichever way they go: under the lock the first, without it those after.
+#[test]
+fn the_first_copy_of_each_handle_finds_the_window_and_all_are_counted() {
+    let p = Pair::new(ConnType::Shm, LEN);
+    let before = p.sender().stats();
+    for n in 0..4 {
+        p.a.put(8 * n, 8 * n, 8).unwrap();
+        p.a.get(8 * n, 8 * n, 8).unwrap();
+    }
+    let other = p.a.clone();
+    other.put(0, 0, 8).unwrap();
+    let of = |s: &hmc_std::metrics::Stats| {
+        let peer = s.peers.first().expect("it is connected");
+        (peer.puts, peer.gets, peer.bytes_out)
+    };
+    let (was, is) = (of(&before), of(&p.sender().stats()));
+    assert_eq!((is.0 - was.0, is.1 - was.1, is.2 - was.2), (5, 4, 72));
+}
