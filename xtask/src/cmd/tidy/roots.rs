@@ -82,7 +82,7 @@ mod tests {
     fn findings(path: &str, text: &str) -> usize {
         check(&Tree::planted(&[
             ("hmc-core/Cargo.toml", "[package]\nname = \"hmc-core\"\n"),
-            ("hmc-core/src/lib.rs", "pub mod span;\nmod inner;\n"),
+            ("hmc-core/src/lib.rs", "pub mod range;\nmod inner;\n"),
             ("hmc-std/Cargo.toml", "[package]\nname = \"hmc-std\"\n"),
             ("hmc-std/src/lib.rs", "pub mod session;\npub use crate::session::Session;\n"),
             ("hmc-cli/Cargo.toml", "[package]\nname = \"hmc-cli\"\n"),
