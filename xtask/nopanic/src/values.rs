@@ -6,13 +6,13 @@
 use core::fmt::{self, Write};
 use core::hint::black_box;
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
-use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
-use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowSlice, WindowId};
-use hmc_core::rndv::{RndvMsg, RecvTarget, RndvId};
+use hmc_core::range::{ByteRange, Extent, Side};
+use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
+use hmc_core::rndv::{RecvTarget, RndvId, RndvMsg};
 use hmc_core::slots::SlotId;
-use hmc_core::range::{Extent, Side, ByteRange};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
+use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::wire::hello::{Asked, Endpoints, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::proof::Proof;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
