@@ -216,7 +216,7 @@ impl MappedWindow {
         if ended {
             return Err(Failure::PeerDead);
         }
-        // Whoever has met a page of a detached mapping finds this set: it was before the pages were replaced.
+        // A copy that touched a page of a detached mapping finds this set: it is set before the pages are replaced.
         if self.retired.load(Ordering::Acquire) {
             return Err(Failure::Window(WindowFault::Revoked));
         }
