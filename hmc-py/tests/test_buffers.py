@@ -201,14 +201,8 @@ def test_settings_belong_to_who_makes_the_buffer():
             hmc.Session(buf, **settings)
 
 
-def test_a_long_read_lets_other_threads_run(run):
-    """No thread takes the interpreter from another that has it: the other one counts while the bytes are copied, or not at all."""
-    run("""
-    import hmc, sys, threading, time
-    size, seen, over, counted = 1 << 27, 0, False, 0
-    region = hmc.IOBuffer.create(buffer_size=size).region
-    region.fill(7)
-
+# A thread of a program that counts while it gets the interpreter, which nobody takes from another: `seen`, until `over`.
+COUNTS = """
     def count():
         global seen
         while not over:
@@ -218,6 +212,18 @@ def test_a_long_read_lets_other_threads_run(run):
     thread = threading.Thread(target=count)
     sys.setswitchinterval(100)
     thread.start()
+""".strip()
+
+
+def test_a_long_read_lets_other_threads_run(run):
+    """No thread takes the interpreter from another that has it: the other one counts while the bytes are copied, or not at all."""
+    run(f"""
+    import hmc, sys, threading, time
+    size, seen, over, counted = 1 << 27, 0, False, 0
+    region = hmc.IOBuffer.create(buffer_size=size).region
+    region.fill(7)
+
+    {COUNTS}
     for _ in range(10):
         before = seen
         out = region.read(size - 3, 3)
@@ -243,15 +249,7 @@ def test_a_long_copy_lets_other_threads_run(run, copy):
     size, seen, over, counted = 1 << 27, 0, False, 0
     region, array = hmc.IOBuffer.create(buffer_size=size).region, np.ones(size, np.uint8)
 
-    def count():
-        global seen
-        while not over:
-            seen += 1
-            time.sleep(0.0005)
-
-    thread = threading.Thread(target=count)
-    sys.setswitchinterval(100)
-    thread.start()
+    {COUNTS}
     for _ in range(10):
         before = seen
         {copy}
