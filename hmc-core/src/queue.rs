@@ -8,49 +8,16 @@
 use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
-use crate::region::{LocalSlice, WindowSlice};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
 use crate::transport::{CancelOutcome, PostErrorKind, Transport, TransportError};
-use crate::work::{CompleteWhen, Completion, Failure, Opcode, SlotId, WorkRequest};
+pub use crate::work::Transfer;
+use crate::work::{Completion, Failure, SlotId};
 
 /// Completions taken from the transport at a time.
 const POLL_BATCH: usize = 16;
 /// Polls in one call of [`WorkQueue::progress`]: enough for every slot, and a bound on its length.
 const POLL_ROUNDS: usize = MAX_SLOTS / POLL_BATCH;
-
-/// A transfer that has no name yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// What to do.
-    pub opcode: Opcode,
-    /// When it counts as done.
-    pub when: CompleteWhen,
-    /// The range here.
-    pub local: LocalSlice,
-    /// The range there; of the same length as `local`.
-    pub remote: WindowSlice,
-}
-
-impl Transfer {
-    #[inline]
-    const fn work(&self, op: SlotId) -> WorkRequest {
-        let Self { opcode, when, local, remote } = *self;
-        WorkRequest { op, opcode, when, local, remote }
-    }
-
-    /// Whether there is nothing to do. A notify without bytes still has its tag to deliver.
-    #[inline]
-    const fn is_nothing(&self) -> bool {
-        self.local.span.is_empty() && !matches!(self.opcode, Opcode::PutNotify { .. })
-    }
-
-    #[inline]
-    const fn lengths(&self) -> Option<(u64, u64)> {
-        let (local, remote) = (self.local.span.len(), self.remote.span.len());
-        if local == remote { None } else { Some((local, remote)) }
-    }
-}
 
 /// Why a work queue did not take a transfer. Nothing was posted by the call that answers this, unless it
 /// says otherwise.

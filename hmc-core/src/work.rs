@@ -58,6 +58,41 @@ pub struct WorkRequest {
     pub remote: WindowSlice,
 }
 
+/// A transfer that has no name yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What to do.
+    pub opcode: Opcode,
+    /// When it counts as done.
+    pub when: CompleteWhen,
+    /// The range here.
+    pub local: LocalSlice,
+    /// The range there; of the same length as `local`.
+    pub remote: WindowSlice,
+}
+
+impl Transfer {
+    /// As a part of operation `op`.
+    #[inline]
+    pub(crate) const fn work(&self, op: SlotId) -> WorkRequest {
+        let Self { opcode, when, local, remote } = *self;
+        WorkRequest { op, opcode, when, local, remote }
+    }
+
+    /// Whether there is nothing to do. A notify without bytes still has its tag to deliver.
+    #[inline]
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.local.span.is_empty() && !matches!(self.opcode, Opcode::PutNotify { .. })
+    }
+
+    /// Both lengths, if they differ.
+    #[inline]
+    pub(crate) const fn lengths(&self) -> Option<(u64, u64)> {
+        let (local, remote) = (self.local.span.len(), self.remote.span.len());
+        if local == remote { None } else { Some((local, remote)) }
+    }
+}
+
 /// Why a transfer failed. After a failed put the bytes at the target are old, new or mixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -245,6 +245,12 @@ impl<'a> UcxKey<'a> {
         Self::read(raw).ok()
     }
 
+    /// The whole content of the blob.
+    #[must_use]
+    pub const fn content(&self) -> &'a [u8] {
+        self.raw
+    }
+
     fn read(raw: &'a [u8]) -> Result<Self, WireError> {
         let short = || WireError::value(1, "length of a key", u64::from(to_u32(raw.len())));
         let (head, key) = raw.split_first_chunk::<UCX_KEY_HEAD_BYTES>().ok_or_else(short)?;

@@ -30,7 +30,7 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("region", Data, &[]),
     ("window", Data, &["region"]),
     ("work", Data, &["region", "window"]),
-    ("transport", Data, &["region", "work"]),
+    ("transport", Data, &["region", "window", "work"]),
     ("device", Data, &["region"]),
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),

@@ -1,0 +1,41 @@
+//! What the data planes of the two ends tell each other by the control connection.
+
+use super::note::Note;
+use super::target::Target;
+use crate::region::{Epoch, WindowId};
+
+/// Exchange with the counterpart.
+pub trait Notes: Target {
+    /// Returns what the counterpart needs to reach this end, written to `buf`; the link sends it once, when it opens.
+    ///
+    /// # Errors
+    /// This end cannot be reached.
+    fn greeting<'a>(&mut self, buf: &'a mut [u8]) -> Result<Option<Note<'a>>, Self::Fault> {
+        let _ = buf;
+        Ok(None)
+    }
+
+    /// The counterpart sent a note. One of a kind that this transport does not have is passed over.
+    ///
+    /// # Errors
+    /// The note cannot be used: the link ends.
+    fn receive_note(&mut self, note: Note<'_>) -> Result<(), Self::Fault> {
+        let _ = note;
+        Ok(())
+    }
+
+    /// Whether revoked windows of the peer are still used by requests in flight.
+    fn has_releases(&self) -> bool {
+        false
+    }
+
+    /// Returns a revoked window of the peer that no request uses any more, once; the link tells the peer so.
+    fn next_release(&mut self) -> Option<(WindowId, Epoch)> {
+        None
+    }
+
+    /// The peer uses a revoked window of this end no more.
+    fn receive_release(&mut self, id: WindowId, epoch: Epoch) {
+        let _ = (id, epoch);
+    }
+}

@@ -1,0 +1,76 @@
+//! This end as the target: windows that are exposed to the peer.
+
+use super::memory::Registration;
+use super::note::Note;
+use crate::region::{Epoch, LocalSlice, WindowDesc, WindowId};
+use crate::window::{WindowEntry, WindowFault, WindowTable, WindowTransition};
+
+/// What ends the peer's last access to a revoked window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence<G> {
+    /// Nothing more: no byte is touched from now on.
+    Passed,
+    /// The peer's copy in progress, of which the host can wait for the end without the data plane.
+    Gate(G),
+    /// The peer's word that it uses the window no more; [`Target::is_released`] tells when it has come.
+    PeerAck,
+}
+
+/// The windows of this end.
+///
+/// The table is the data plane's: whoever checks an access needs it. A window is exposed in the table first and opened then.
+pub trait Target: Registration {
+    /// Storage of the window table.
+    type Windows: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>;
+    /// What the host waits on for [`Fence::Gate`].
+    type Gate;
+    /// Why a window cannot be opened, or a note cannot be used.
+    type Fault;
+
+    /// The window table.
+    fn windows(&mut self) -> &mut WindowTable<Self::Windows>;
+
+    /// Lets the peer reach a window that was just exposed: `local` of `memory`, which is known. Returns what the peer's data plane
+    /// must receive before the window is announced, if anything; it is written to `buf`, which has
+    /// [`MAX_ENDPOINT_BYTES`](crate::limits::MAX_ENDPOINT_BYTES) bytes.
+    ///
+    /// # Errors
+    /// The peer cannot reach the window and never could.
+    fn open<'a>(
+        &mut self,
+        memory: &Self::Memory,
+        local: LocalSlice,
+        window: &WindowDesc,
+        buf: &'a mut [u8],
+    ) -> Result<Option<Note<'a>>, Self::Fault> {
+        let _ = (memory, local, window, buf);
+        Ok(None)
+    }
+
+    /// Whether the window's pages are on their way to the peer, which can map them.
+    fn offers_pages(&self, id: WindowId, epoch: Epoch) -> bool {
+        let _ = (id, epoch);
+        false
+    }
+
+    /// Refuses new accesses to a window, and returns what ends those in progress. A second call returns the fence again.
+    ///
+    /// # Errors
+    /// The table has no such window.
+    fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence<Self::Gate>, WindowFault> {
+        self.windows().apply(id, epoch, WindowTransition::Revoke)?;
+        Ok(Fence::Passed)
+    }
+
+    /// Whether the peer uses a revoked window no more; asked where the fence is [`Fence::PeerAck`].
+    fn is_released(&self, id: WindowId, epoch: Epoch) -> bool {
+        let _ = (id, epoch);
+        true
+    }
+
+    /// The fence of a revoked window has passed: its entry is free for another window.
+    fn free_window(&mut self, id: WindowId, epoch: Epoch) {
+        // An error: the table has no such window, it was freed before.
+        let _ = self.windows().apply(id, epoch, WindowTransition::Fence);
+    }
+}
